@@ -1,0 +1,38 @@
+# `make demo` and `make test` do all the set-up themselves.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Threads of a two-core machine; the suite starts processes of its own.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: demo test check format bench clean
+
+demo: $(VENV)/demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/check
+	$(PYTEST)
+
+check: $(VENV)/check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/check
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/check
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/update.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+
+# One stamp per extra, so that the demo need not wait for the test tools.
+$(VENV)/demo $(VENV)/check: $(VENV)/%: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

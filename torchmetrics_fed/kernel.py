@@ -1,0 +1,203 @@
+"""Kernel: scores and targets into counts. The hot path.
+
+On the range [0, 1] the bin of a score is ``floor(score * bins)``. ``bins`` is a power of two, so the product only moves
+the exponent and the bin is exact for every floating dtype. Any other range, and custom edges, are compared with the
+float64 edges themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+
+__all__ = ["Kernel", "Normalization", "Reading"]
+
+Normalization = Literal["sigmoid"]
+
+# Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold; up to
+# here scattering into the state is also cheaper than a histogram of its own.
+_CHUNK = 32_768
+# From here on a check by bits pays for its extra calls.
+_MANY = 1_000
+
+
+class Reading(NamedTuple):
+    """How a batch is to be read."""
+
+    normalization: Normalization | None = None
+    ignore_index: int | None = None
+    validate: bool = True
+
+
+class Kernel:
+    """Counts batches into bins.
+
+    Args:
+        bins: number of bins.
+        score_range: the lowest and the highest edge.
+        edges: all ``bins + 1`` of them, float64.
+        even: whether they are evenly spaced.
+    """
+
+    def __init__(self, bins: int, score_range: tuple[float, float], edges: Tensor, even: bool) -> None:
+        self.bins, self.score_range, self.edges, self.even = bins, score_range, edges, even
+        self.is_unit = even and score_range == (0.0, 1.0)
+
+    def add(self, counts: Tensor, preds: Tensor, target: Tensor, reading: Reading) -> Tensor:
+        """Add a batch to ``counts``, in place unless that is an inference tensor, and return it."""
+        _check_kind(preds, target)
+        if preds.numel() == 0:
+            return counts
+        if counts.is_inference() and not torch.is_inference_mode_enabled():
+            counts = counts.clone()
+        if preds.ndim != 1:
+            preds, target = preds.reshape(-1), target.reshape(-1)
+        scores, labels = preds.detach(), _plain_int(target)
+        if counts.device.type == "cpu" and len(scores) > _CHUNK:
+            return self._add_chunked(counts, scores, labels, reading)
+        return self._add_direct(counts, scores, labels, reading)
+
+    def _add_direct(self, counts: Tensor, scores: Tensor, labels: Tensor, reading: Reading) -> Tensor:
+        """Scatter into the state itself: small batches, and every other device (no host sync but the checks')."""
+        column, row, ignored = self._locate(scores, labels, reading)
+        index = column.long().clamp_(max=self.bins - 1).add_(row, alpha=self.bins)
+        one = torch.ones_like(index) if ignored is None else (~ignored).long()
+        counts.view(-1).scatter_add_(0, index, one)
+        return counts
+
+    def _add_chunked(self, counts: Tensor, scores: Tensor, labels: Tensor, reading: Reading) -> Tensor:
+        """Histogram chunk by chunk with narrow indices, and add at the end, when every chunk has passed its checks."""
+        width = self.bins + 1  # a score equal to the highest edge falls in the extra column, which saves a clamp
+        slots = 2 * width + 1  # the last slot takes what is ignored
+        size = _CHUNK if torch.get_num_threads() > 1 else 3 * _CHUNK  # one thread has no pool to keep out of, only L2
+        index, offset = torch.empty(2, size, dtype=torch.int16 if slots <= 32_767 else torch.int32)
+        total = torch.zeros(slots, dtype=torch.int64)
+        for some_scores, some_labels in zip(scores.split(size), labels.split(size), strict=True):
+            column, row, ignored = self._locate(some_scores, some_labels, reading)
+            if len(column) < size:
+                index, offset = index[: len(column)], offset[: len(column)]
+            index.copy_(column).add_(offset.copy_(row), alpha=width)
+            if ignored is not None:
+                index.masked_fill_(ignored, 2 * width)
+            total += torch.bincount(index, minlength=slots)
+        both = total[:-1].view(2, width)
+        both[:, -2] += both[:, -1]
+        counts[0] += both[:, :-1]
+        return counts
+
+    def _locate(self, scores: Tensor, labels: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return each score's column (to be truncated; ``bins`` for the highest edge), its row, and what is ignored."""
+        normalization, ignore_index, validate = reading
+        ignored = None
+        if scores.dtype not in (torch.float32, torch.float64):
+            scores = scores.float()
+        if ignore_index is not None:
+            ignored = labels == ignore_index
+            labels = torch.where(ignored, 0, labels)
+        if validate:
+            _check_labels(labels, ignore_index)
+        if validate or ignored is not None:
+            objection = self._objection(scores, normalization)
+            if objection and ignored is not None:  # an ignored score may be anything
+                scores = scores.masked_fill(ignored, 0.0 if normalization else self.score_range[0])
+                objection = self._objection(scores, normalization)
+            if objection and validate:
+                raise InputError(objection)
+        if normalization:
+            scores = scores.sigmoid()
+        if self.is_unit:
+            return scores.mul(self.bins), labels, ignored
+        return self._compare(scores.double()), labels, ignored
+
+    def _compare(self, scores: Tensor) -> Tensor:
+        """Return the columns of float64 scores by comparison with the edges."""
+        edges = self.edges.to(scores.device)
+        if not self.even:
+            return torch.searchsorted(edges, scores, right=True).sub_(1).clamp_(min=0)
+        low, high = self.score_range
+        guess = ((scores - low) * (self.bins / (high - low))).long().clamp_(0, self.bins - 1)
+        # Rounding can put the guess one bin off; the edges decide.
+        below, above = scores < edges[guess], scores >= edges[guess + 1]
+        return guess.add_(above).sub_(below.long()).clamp_(min=0)
+
+    def _objection(self, scores: Tensor, normalization: Normalization | None) -> str | None:
+        """Return what is wrong with the scores, if anything."""
+        if len(scores) > _MANY and self.is_unit and not normalization and _surely_in_unit_range(scores):
+            return None
+        least, most = _span(scores)
+        if normalization:
+            fine = -math.inf < least and most < math.inf
+            return None if fine else f"Expected `preds` to be finite logits but got {_told(least, most)}."
+        low, high = self.score_range
+        if not self.is_unit:  # the ends as the scores' own dtype can express them
+            low, high = min(low, scores.new_tensor(low).item()), max(high, scores.new_tensor(high).item())
+        if least >= low and most <= high:  # NaN fails every comparison, and aminmax passes it on
+            return None
+        return (
+            f"Expected argument `preds` to be scores in [{low}, {high}] but got {_told(least, most)}. "
+            'Pass `normalization="sigmoid"` if they are logits, or the `score_range` they have.'
+        )
+
+
+def _check_kind(preds: Tensor, target: Tensor) -> None:
+    if not preds.is_floating_point():
+        raise InputError(f"Expected argument `preds` to be floating scores but got {preds.dtype}.")
+    if target.is_floating_point() or target.is_complex():
+        raise InputError(f"Expected argument `target` to be bool or int labels but got {target.dtype}.")
+    if preds.shape != target.shape:
+        raise InputError(
+            "Expected arguments `preds` and `target` to have the same shape but got "
+            f"{tuple(preds.shape)} and {tuple(target.shape)}."
+        )
+
+
+def _plain_int(target: Tensor) -> Tensor:
+    """Return the labels in a dtype that torch can reduce."""
+    if target.dtype == torch.bool:
+        return target.view(torch.uint8)
+    return target.to(torch.int64) if target.dtype in (torch.uint16, torch.uint32, torch.uint64) else target
+
+
+def _surely_in_unit_range(scores: Tensor) -> bool:
+    """Whether float32 scores are in [0, 1] by their bits, which order like the numbers; half the time of comparing.
+
+    What is not sure (-0.0, other dtypes, strides) is left to the comparison.
+    """
+    if scores.dtype != torch.float32 or not scores.is_contiguous():
+        return False
+    least, most = _span(scores.view(torch.int32))
+    return least >= 0 and most <= 0x3F800000  # the bits of 1.0
+
+
+def _surely_0_or_1(labels: Tensor) -> bool:
+    """Whether int64 labels are 0 or 1 by their halves: each is 0 or 1, and no upper one is, or the sum would show."""
+    if labels.dtype != torch.int64 or not labels.is_contiguous():
+        return False
+    least, most = _span(labels.view(torch.int32))
+    return least >= 0 and most <= 1 and int(labels.sum()) < 2**32
+
+
+def _check_labels(labels: Tensor, ignore_index: int | None) -> None:
+    if len(labels) > _MANY and _surely_0_or_1(labels):
+        return
+    least, most = _span(labels)
+    if not (least >= 0 and most <= 1):
+        also = "" if ignore_index is None else f" or ignore_index={ignore_index}"
+        raise InputError(
+            f"Expected argument `target` to hold only 0 and 1{also} but got {_told(least, most)}. "
+            "Map the labels to 0 and 1, or name the one to leave out with `ignore_index`."
+        )
+
+
+def _span(values: Tensor) -> tuple[float, float]:
+    least, most = values.aminmax()
+    return least.item(), most.item()
+
+
+def _told(least: float, most: float) -> str:
+    return "NaN" if least != least else f"values from {least} to {most}"
