@@ -1,0 +1,86 @@
+"""ROC against torchmetrics with the edges as thresholds, and scikit-learn on pooled scores."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.metrics import roc_curve
+from torch import Tensor
+from torchmetrics.classification import BinaryROC
+
+from torchmetrics_fed import ScoreGrid
+from torchmetrics_fed.functional import (
+    area_error_roc,
+    exact_quantiles,
+    roc,
+    roc_from_counts,
+    roc_from_quantiles,
+)
+from torchmetrics_fed.reconstruct import Method
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_aligned_is_torchmetrics_at_every_edge_below_1(scored: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
+    scores, target = scored[0].to(dtype), scored[1]
+    scores[:5] = torch.tensor([0.0, 1.0, 1.0, 0.5, 0.25])
+    edges = ScoreGrid.for_quantiles(64).edges
+    reference = BinaryROC(thresholds=edges).set_dtype(torch.float64)
+    reference.update(scores.double(), target)
+    fpr, tpr, thresholds = reference.compute()
+    curve = roc(scores, target, quantiles=64)
+    assert torch.equal(curve.thresholds, thresholds)
+    below = thresholds < 1
+    assert torch.allclose(curve.fpr[below], fpr[below], rtol=0, atol=1e-12)
+    assert torch.allclose(curve.tpr[below], tpr[below], rtol=0, atol=1e-12)
+
+
+def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(scored: tuple[Tensor, Tensor]) -> None:
+    scores, target = scored
+    fpr, tpr, thresholds = map(torch.from_numpy, roc_curve(target, scores, drop_intermediate=False))
+    curve = roc(scores, target, quantiles=64)
+    below = curve.thresholds < 1
+    # the last of scikit-learn's thresholds (decreasing) that is at or above the edge
+    at = torch.searchsorted(-thresholds, -curve.thresholds[below], right=True) - 1
+    assert torch.allclose(curve.fpr[below], fpr[at], rtol=0, atol=1e-12)
+    assert torch.allclose(curve.tpr[below], tpr[at], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["aligned", "quantile"])
+def test_curves_run_from_0_0_to_1_1(scored: tuple[Tensor, Tensor], method: Method) -> None:
+    fpr, tpr, thresholds = roc(*scored, method=method)
+    assert [end.item() for end in (fpr[0], tpr[0], fpr[-1], tpr[-1])] == [0, 0, 1, 1]
+    assert bool((thresholds.diff() <= 0).all())
+    assert bool((fpr.diff() >= 0).all())
+    assert bool((tpr.diff() >= 0).all())
+
+
+def test_quantiles_from_the_tree_come_close_to_exact_ones(scored: tuple[Tensor, Tensor]) -> None:
+    exact = roc_curve(*reversed(scored))
+    from_exact = roc_from_quantiles(exact_quantiles(*scored, 256))
+    from_tree = roc(*scored, quantiles=256, method="quantile")
+    assert area_error_roc(from_exact, exact) < 0.002
+    assert area_error_roc(from_tree, exact) < 0.002
+
+
+def test_counts_may_have_leading_axes() -> None:
+    leaf = torch.randint(0, 9, (3, 2, 16)) + 1
+    curves = roc_from_counts(leaf)
+    for index in range(3):
+        assert torch.equal(curves.tpr[index], roc_from_counts(leaf[index]).tpr)
+
+
+@pytest.mark.parametrize(("label", "told"), [(0, "No positive"), (1, "No negative")])
+def test_a_missing_class_is_told_and_its_rate_is_0(label: int, told: str) -> None:
+    with pytest.warns(UserWarning, match=told):
+        curve = roc(torch.rand(50), torch.full((50,), label))
+    assert bool((curve[1 - label] == 0).all())
+    assert curve[label][-1] == 1
+
+
+def test_known_support_makes_ties_exact() -> None:
+    """Scores of a 5-nearest-neighbour classifier: with an edge between any two values the curve is the true one."""
+    target = torch.randint(0, 2, (3_000,), generator=torch.Generator().manual_seed(2))
+    votes = torch.binomial(torch.full((3_000,), 5.0), 0.3 + 0.4 * target, generator=torch.Generator().manual_seed(3))
+    scores = votes / 5
+    curve = roc(scores, target, score_edges=[-0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1])
+    assert area_error_roc(curve, roc_curve(target, scores)) < 1e-12

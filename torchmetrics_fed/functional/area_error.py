@@ -1,0 +1,87 @@
+"""The paper's Area Error between two curves, integrated exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+
+__all__ = ["area_error_pr", "area_error_roc"]
+
+_Array = NDArray[np.float64]
+Reading = Literal["linear", "step"]
+
+
+def area_error_roc(estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor]) -> float:
+    r"""Return :math:`\int_0^1 |T(f) - \hat T(f)|\,df`, both curves linear between their points.
+
+    Args:
+        estimate: ``(fpr, tpr, ...)``, for instance a :class:`~torchmetrics_fed.functional.ROCCurve`.
+        exact: the same from torchmetrics (``thresholds=None``) or scikit-learn (``drop_intermediate`` is harmless).
+
+    Example:
+        >>> from torchmetrics_fed.functional import area_error_roc
+        >>> area_error_roc(([0, 0.5, 1], [0, 0.5, 1]), ([0, 0.5, 1], [0, 1, 1]))
+        0.25
+    """
+    x, y = _ascending(*estimate[:2])
+    x_exact, y_exact = _ascending(*exact[:2])
+    return _area(_linear(x, y), _linear(x_exact, y_exact), np.concatenate([x, x_exact]))
+
+
+def area_error_pr(
+    estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor], reading: Reading = "linear"
+) -> float:
+    r"""Return :math:`\int_0^1 |P(t) - \hat P(t)|\,dt`; the exact curve is scikit-learn's step, whose area is the AP.
+
+    Args:
+        estimate: ``(precision, recall, ...)``.
+        exact: the same from torchmetrics (``thresholds=None``) or scikit-learn.
+        reading: how the estimate goes on between its points: ``"linear"``, or ``"step"`` as the exact one does,
+            which is right where each bin holds one known score (``score_edges``).
+
+    Example:
+        >>> from torchmetrics_fed.functional import area_error_pr
+        >>> area_error_pr(([0.5, 0.5, 1], [1, 0.5, 0]), ([0.5, 1, 1], [1, 0.5, 0]), reading="step")
+        0.25
+    """
+    if reading not in get_args(Reading):
+        raise InputError(f"Expected argument `reading` to be one of {get_args(Reading)} but got {reading!r}.")
+    x, y = _ascending(estimate[1], estimate[0])
+    x_exact, y_exact = _ascending(exact[1], exact[0])
+    read = _linear if reading == "linear" else _step
+    return _area(read(x, y), _step(x_exact, y_exact), np.concatenate([x, x_exact]))
+
+
+def _ascending(x: ArrayLike | Tensor, y: ArrayLike | Tensor) -> tuple[_Array, _Array]:
+    a, b = (np.asarray(v.detach().cpu().double() if isinstance(v, Tensor) else v, dtype=np.float64) for v in (x, y))
+    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
+        raise InputError(f"Expected two 1-d arrays of one length, at least 2, but got {a.shape} and {b.shape}.")
+    return (a, b) if a[0] <= a[-1] else (a[::-1], b[::-1])
+
+
+def _linear(x: _Array, y: _Array) -> Callable[[_Array], _Array]:
+    return lambda at: np.interp(at, x, y)
+
+
+def _step(x: _Array, y: _Array) -> Callable[[_Array], _Array]:
+    """Up to and including each recall, the precision of the highest threshold that reaches it."""
+    return lambda at: y[np.searchsorted(x, at).clip(max=len(y) - 1)]
+
+
+def _area(one: Callable[[_Array], _Array], other: Callable[[_Array], _Array], points: _Array) -> float:
+    """Integral over [0, 1] of the distance of two functions that are linear between ``points``."""
+    x = np.unique(np.r_[0.0, points.clip(0, 1), 1.0])
+    width = np.diff(x)
+    # Jumps lie at the points, so the line is read strictly inside each interval and extended to its ends.
+    first, second = (one(at) - other(at) for at in (x[:-1] + width / 3, x[:-1] + width * 2 / 3))
+    left, right = 2 * first - second, 2 * second - first
+    size = abs(left) + abs(right)
+    crossing = left * right < 0
+    mean = np.where(crossing, (left**2 + right**2) / (2 * np.where(crossing, size, 1.0)), size / 2)
+    return float(width @ mean)

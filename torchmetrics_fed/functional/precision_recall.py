@@ -1,0 +1,128 @@
+"""Precision-recall curve from scores, from leaf counts, from quantiles."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count_leaves, tails_of_counts, warn_if_empty
+from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
+from torchmetrics_fed.spec import Task
+
+__all__ = [
+    "PrecisionRecallCurve",
+    "Strategy",
+    "check_strategy",
+    "precision_recall_curve",
+    "precision_recall_from_counts",
+    "precision_recall_from_quantiles",
+]
+
+Strategy = Literal["separate", "combine"]
+
+
+class PrecisionRecallCurve(NamedTuple):
+    """A PR curve in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold."""
+
+    precision: Tensor
+    recall: Tensor
+    thresholds: Tensor
+
+
+def precision_recall_curve(
+    preds: Tensor,
+    target: Tensor,
+    task: Task = "binary",
+    *,
+    strategy: Strategy = "separate",
+    **options: Unpack[CurveOptions],
+) -> PrecisionRecallCurve:
+    """Return the PR curve of binned scores, the functional twin of
+    :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
+
+    Args:
+        preds: scores, any floating dtype and shape.
+        target: 0 or 1 for each score.
+        task: ``"binary"``.
+        strategy: as in :func:`precision_recall_from_counts`.
+        options: as in :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import precision_recall_curve
+        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
+        >>> precision_recall_curve(preds, target, score_edges=[0, 0.25, 0.5, 0.75, 1]).precision
+        tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
+    """
+    leaf, edges, reconstruction = count_leaves(preds, target, task, **options)
+    return precision_recall_from_counts(leaf, edges, reconstruction, strategy)
+
+
+def precision_recall_from_counts(
+    leaf: Tensor,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+    strategy: Strategy = "separate",
+) -> PrecisionRecallCurve:
+    r"""Return PR curves of leaf counts ``(..., 2, leaves)``: :math:`P = T n^+ / (T n^+ + F n^-)` against T.
+
+    Where no score reaches the threshold the precision is 1, so that the curve runs into its end (1, 0).
+
+    Args:
+        leaf: counts, row 0 negatives, row 1 positives.
+        edges: ascending edges of the leaves; even over [0, 1] if not given.
+        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        strategy: ``"separate"`` takes the denominator from both classes' tails, ``"combine"`` from the tail of all
+            examples together, clipped at 1 (the paper compares them; they differ only for ``method="quantile"``).
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import precision_recall_from_counts
+        >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
+        tensor([0.5000, 0.7500, 1.0000], dtype=torch.float64)
+    """
+    check_strategy(strategy)
+    everyone = leaf.sum(-2, keepdim=True)
+    return _from_tails(tails_of_counts(torch.cat([leaf, everyone], -2), edges, reconstruction), strategy)
+
+
+def precision_recall_from_quantiles(
+    quantiles: Quantiles,
+    n_negative: float,
+    n_positive: float,
+    score_range: tuple[float, float] = (0.0, 1.0),
+    interpolation: Interpolation = "pchip",
+) -> PrecisionRecallCurve:
+    """Return the PR curve through evenly spaced quantiles of each class and the class sizes, as in the paper.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import Quantiles, precision_recall_from_quantiles
+        >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
+        >>> round(precision_recall_from_quantiles(Quantiles(even, high), 30, 10).precision[0].item(), 3)
+        0.25
+    """
+    total = torch.tensor([n_negative, n_positive], dtype=torch.float64)
+    return _from_tails(tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation), "separate")
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Raise unless ``strategy`` is one of the two."""
+    if strategy not in get_args(Strategy):
+        raise InputError(f"Expected argument `strategy` to be one of {get_args(Strategy)} but got {strategy!r}.")
+
+
+def _from_tails(tails: Tails, strategy: Strategy) -> PrecisionRecallCurve:
+    """Rows of the tails: negatives, positives and, for ``"combine"``, all examples."""
+    warn_if_empty(tails.total)
+    recall = tails.tail[..., 1, :]
+    above = tails.tail * tails.total[..., None]
+    found = above[..., 1, :]
+    selected = above[..., 2, :] if strategy == "combine" else found + above[..., 0, :]
+    precision = torch.where(selected > 0, found / selected, 1.0).clamp(max=1.0)
+    # The highest threshold, where nothing is selected, is the end (1, 0), which torchmetrics gives without threshold.
+    return PrecisionRecallCurve(precision.flip(-1), recall.flip(-1), tails.thresholds.flip(0)[:-1])

@@ -1,0 +1,121 @@
+"""The tails of both classes, :math:`F(s) = 1 - \\Phi^-(s)` and :math:`T(s) = 1 - \\Phi^+(s)`, from leaf counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.reconstruct.quantile import tree_quantiles
+from torchmetrics_fed.tree import Tree
+
+__all__ = ["Interpolation", "Method", "Reconstruction", "Tails", "tails_from_quantiles"]
+
+Method = Literal["aligned", "quantile"]
+Interpolation = Literal["pchip", "linear"]
+
+# The paper evaluates its curves at this many even scores.
+_EVALUATION_SCORES = 10_000
+
+
+class Tails(NamedTuple):
+    """Fraction of each histogram's examples above each threshold.
+
+    The first threshold is the highest score there can be, where every tail is 0; the last is the lowest, where every
+    tail is 1 (0 throughout for an empty histogram).
+    """
+
+    thresholds: Tensor
+    """Decreasing scores, ``(points,)``."""
+    tail: Tensor
+    """Tails, ``(..., points)``, float64."""
+    total: Tensor
+    """Examples of each histogram, ``(...)``, float64."""
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """How tails are rebuilt from leaf counts.
+
+    Args:
+        method: ``"aligned"``: the tails at every edge, both classes at the same scores. ``"quantile"``: the paper's
+            Algorithm 1, evenly spaced quantiles of each class from its tree, interpolated between.
+        quantiles: the paper's Q; a quarter of the leaves if not given.
+        interpolation: between quantiles, ``"pchip"`` (monotone cubic) or ``"linear"``.
+    """
+
+    method: Method = "aligned"
+    quantiles: int | None = None
+    interpolation: Interpolation = "pchip"
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("method", self.method, get_args(Method)),
+            ("interpolation", self.interpolation, get_args(Interpolation)),
+        ):
+            if value not in choices:
+                raise InputError(f"Expected argument `{name}` to be one of {choices} but got {value!r}.")
+
+    def tails(self, leaf: Tensor, edges: Tensor) -> Tails:
+        """Return the tails of each histogram in ``leaf``, ``(..., leaves)``, with these ascending ``edges``."""
+        if self.method == "aligned":
+            return _aligned(leaf, edges)
+        q = torch.linspace(0, 1, self.quantiles or max(leaf.shape[-1] // 4, 2), dtype=torch.float64)
+        scores = self.scores(leaf, edges, q)
+        return tails_from_quantiles(scores, leaf.sum(-1), (edges[0].item(), edges[-1].item()), self.interpolation)
+
+    def scores(self, leaf: Tensor, edges: Tensor, q: Tensor) -> Tensor:
+        """Return the quantiles ``q`` of each histogram, ``(..., len(q))``, by descent of the binary tree."""
+        leaves = leaf.shape[-1]
+        missing = (1 << (leaves - 1).bit_length()) - leaves  # custom edges: empty bins of no width fill the tree
+        leaf = torch.nn.functional.pad(leaf, (0, missing))
+        edges = torch.cat([edges, edges[-1:].expand(missing)])
+        tree = Tree.binary(leaf.shape[-1])
+        rows = [tree_quantiles(tree.levels(row), edges, q) for row in leaf.reshape(-1, leaf.shape[-1])]
+        return torch.stack(rows).view(*leaf.shape[:-1], len(q))
+
+
+def tails_from_quantiles(
+    scores: Tensor, total: Tensor, score_range: tuple[float, float], interpolation: Interpolation = "pchip"
+) -> Tails:
+    """Return tails through evenly spaced quantiles ``scores``, ``(..., Q)``, at 10,000 even scores of the range."""
+    low, high = score_range
+    at = np.linspace(high, low, _EVALUATION_SCORES)
+    rows = [_tail(row, at, interpolation) for row in scores.reshape(-1, scores.shape[-1]).numpy()]
+    tail = torch.from_numpy(np.stack(rows)).view(*scores.shape[:-1], len(at))
+    # The paper's tail counts scores above the threshold; one more point counts those at the lowest score, too.
+    tail = torch.cat([tail, torch.ones_like(tail[..., :1])], -1)
+    thresholds = torch.from_numpy(np.append(at, low))
+    return Tails(thresholds, torch.where(total[..., None] > 0, tail, 0.0), total.double())
+
+
+def _aligned(leaf: Tensor, edges: Tensor) -> Tails:
+    above = torch.nn.functional.pad(leaf.flip(-1).cumsum(-1), (1, 0))
+    total = above[..., -1:]  # the sum's own last value, so that the last tail is 1 to the bit
+    tail = torch.where(total > 0, above.double() / total, 0.0)
+    return Tails(edges.flip(0), tail, total[..., 0].double())
+
+
+def _tail(scores: NDArray[np.float64], at: NDArray[np.float64], interpolation: Interpolation) -> NDArray[np.float64]:
+    """Tail through one histogram's quantiles: 1 below the first, 0 from the last on, and a jump where some are equal.
+
+    Equal quantiles are a step of the distribution, so each run of distinct quantiles is interpolated by itself.
+    """
+    level = np.linspace(1, 0, len(scores))
+    result = np.where(at < scores[0], 1.0, 0.0)
+    starts = np.r_[0, np.flatnonzero(np.diff(scores) == 0) + 1, len(scores)]
+    for start, end in pairwise(starts):
+        inside = (at >= scores[start]) & (at < scores[end - 1])
+        if not inside.any():
+            continue
+        x, y = scores[start:end], level[start:end]
+        value = PchipInterpolator(x, y)(at[inside]) if interpolation == "pchip" else np.interp(at[inside], x, y)
+        result[inside] = np.clip(value, 0.0, 1.0)
+    return result
