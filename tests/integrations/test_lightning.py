@@ -1,0 +1,53 @@
+"""A real Trainer, in one process and with strategy="ddp" in two."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integrations import lightning_program
+from torchmetrics_fed.functional import roc
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
+]
+
+
+def check(seen: dict[str, Any]) -> None:
+    """What a rank saw is the curve of all examples under that epoch's model."""
+    layer = torch.nn.Linear(4, 1)
+    layer.load_state_dict(seen["layer"])
+    features, target = lightning_program.dataset().tensors
+    with torch.no_grad():
+        expected = roc(layer(features)[:, 0], target, normalization="sigmoid")
+    assert all(torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip(seen["curve"], expected, strict=True))
+
+
+def test_one_process(tmp_path: Path) -> None:
+    trainer = lightning_program.run(tmp_path, devices=1)
+    for epoch in (0, 1):
+        seen = torch.load(tmp_path / f"epoch{epoch}_rank0.pt")
+        assert seen["local"] == lightning_program.EXAMPLES
+        check(seen)
+    assert trainer.callback_metrics["auroc"] > 0.8
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, lightning_program.__file__, str(tmp_path), "2"]
+    subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
+    for epoch in (0, 1):
+        first, second = (torch.load(tmp_path / f"epoch{epoch}_rank{rank}.pt") for rank in (0, 1))
+        assert all(torch.equal(a, b) for a, b in zip(first["curve"], second["curve"], strict=True))
+        assert (first["local"], second["local"]) == (501, 500)
+        check(first)

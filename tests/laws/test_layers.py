@@ -1,0 +1,59 @@
+"""The house: each layer imports only what is below it, and nobody imports another module's underscore names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import torchmetrics_fed
+
+PACKAGE = Path(torchmetrics_fed.__file__).parent
+# from the roof down; a module may import its own layer's folder and everything below
+LAYERS = [
+    {"__init__", "__main__"},
+    {"integrations", "report"},
+    {"metrics"},
+    {"plot"},
+    {"functional", "sync"},
+    {"reconstruct"},
+    {"privacy", "release"},
+    {"spec"},
+    {"tree", "grid"},
+    {"kernel"},
+    {"errors"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(dotted: str) -> str:
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torchmetrics_fed":
+            for alias in node.names:
+                inside = f"{node.module}.{alias.name}" if node.module == "torchmetrics_fed" else node.module or ""
+                yield inside, alias.name
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, alias.name) for alias in node.names if alias.name.startswith("torchmetrics_fed"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_layers_point_one_way(path: Path) -> None:
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for module, name in imports(path):
+        other = layer_of(module)
+        assert other == own or RANK[other] > RANK[own], f"{own} may not import {module}"
+        assert not name.startswith("_"), f"{name} is private to {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_are_small_nouns(path: Path) -> None:
+    assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
+    assert len(path.read_text().splitlines()) <= 300

@@ -1,0 +1,52 @@
+"""Splitting the data over any number of clients changes nothing, to the bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, Release
+from torchmetrics_fed.functional import precision_recall_curve, roc
+from torchmetrics_fed.reconstruct import Method
+
+
+@pytest.mark.parametrize("clients", [1, 2, 10, 1_000])
+@pytest.mark.parametrize("method", ["aligned", "quantile"])
+def test_any_number_of_clients(clients: int, method: Method, scored: tuple[Tensor, Tensor]) -> None:
+    # sorted by score: as heterogeneous as clients can be
+    order = scored[0].argsort()
+    preds, target = scored[0][order], scored[1][order]
+    shares = []
+    for some_preds, some_target in zip(preds.tensor_split(clients), target.tensor_split(clients), strict=True):
+        metric = FederatedROC(quantiles=64)
+        metric.update(some_preds, some_target)
+        shares.append(metric.release())
+    total = Release.sum(shares)
+    assert total.shares == clients
+    curve = FederatedROC.from_release(total, method=method).compute()
+    pooled = roc(*scored, quantiles=64, method=method)
+    assert all(torch.equal(a, b) for a, b in zip(curve, pooled, strict=True))
+    curve_pr = FederatedPrecisionRecallCurve.from_release(total, method=method).compute()
+    pooled_pr = precision_recall_curve(*scored, quantiles=64, method=method)
+    assert all(torch.equal(a, b) for a, b in zip(curve_pr, pooled_pr, strict=True))
+
+
+@given(
+    scores=st.lists(st.floats(0, 1, width=32), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=5),
+    data=st.data(),
+)
+@settings(max_examples=100, deadline=None)
+def test_any_batches_in_any_order(scores: list[float], cuts: list[int], data: st.DataObject) -> None:
+    labels = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
+    preds, target = torch.tensor(scores, dtype=torch.float32), torch.tensor(labels, dtype=torch.bool)
+    whole = FederatedROC(quantiles=8)
+    whole.update(preds, target)
+    order = torch.tensor(data.draw(st.permutations(range(len(scores)))), dtype=torch.int64)
+    pieces = FederatedROC(quantiles=8)
+    for piece in order.tensor_split(sorted(cuts)):
+        pieces.update(preds[piece], target[piece])
+    assert torch.equal(whole.counts, pieces.counts)

@@ -1,0 +1,329 @@
+"""A federated metric as a torchmetrics Metric: nothing is lost, nothing is counted twice, counts stay int64."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torchmetrics.wrappers import MetricTracker
+
+from torchmetrics_fed import (
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+    InputError,
+    Release,
+    ReleaseError,
+    SpecMismatchError,
+    SyncError,
+)
+from torchmetrics_fed.functional import ROCCurve, roc
+from torchmetrics_fed.reconstruct import Method
+
+
+def updated(*batch: Tensor, **options: Any) -> Any:
+    metric: Any = FederatedROC(quantiles=16, **options)
+    metric.update(*batch)
+    return metric
+
+
+def same(one: ROCCurve, other: ROCCurve) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_class_and_functional_twin_agree(scored: tuple[Tensor, Tensor]) -> None:
+    for method in get_args(Method):
+        metric = FederatedROC(quantiles=64, method=method)
+        for preds, target in zip(scored[0].chunk(7), scored[1].chunk(7), strict=True):
+            metric.update(preds, target)
+        assert same(metric.compute(), roc(*scored, quantiles=64, method=method))
+
+
+def test_compute_follows_later_updates_and_reset_forgets(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    first = metric.compute()
+    assert same(first, metric.compute())
+    metric.update(1 - scored[0], scored[1])
+    assert not same(first, metric.compute())
+    metric.reset()
+    assert metric.counts.sum() == 0
+    metric.update(*scored)
+    assert same(first, metric.compute())
+
+
+def test_a_refused_update_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    before, value = metric.counts.clone(), metric.compute()
+    for call in (metric.update, metric.forward):
+        with pytest.raises(InputError):
+            call(torch.tensor([2.0]), torch.tensor([1]))
+        assert torch.equal(metric.counts, before)
+        assert metric.update_count == 1
+        assert same(metric.compute(), value)
+
+
+def test_forward_returns_the_batch_and_adds_it(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(quantiles=16)
+    halves = [(scored[0][:2_000], scored[1][:2_000]), (scored[0][2_000:], scored[1][2_000:])]
+    for half in halves:
+        assert same(metric(*half), roc(*half, quantiles=16))
+    assert same(metric.compute(), roc(*scored, quantiles=16))
+    assert metric.update_count == 2
+
+
+def test_merging_adds_counts_and_is_seen_by_compute(scored: tuple[Tensor, Tensor]) -> None:
+    one, other = updated(scored[0][:99], scored[1][:99]), updated(scored[0][99:], scored[1][99:])
+    one.compute()
+    one.merge_state(other)
+    assert same(one.compute(), roc(*scored, quantiles=16))
+    assert one.update_count == 2
+    by_dict = updated(scored[0][:99], scored[1][:99])
+    by_dict.merge_state(other.metric_state)
+    assert same(by_dict.compute(), one.compute())
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        ({}, InputError),
+        ({"counts": torch.zeros(1, 2, 64, dtype=torch.int64)}, InputError),
+        ("counts", InputError),
+    ],
+)
+def test_states_that_are_none_are_refused(state: Any, error: type[Exception], scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    with pytest.raises(error):
+        metric.merge_state(state)
+    assert metric.counts.sum() == 5_000
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda counts: counts[:, :, :1],
+        lambda counts: counts.double(),
+        lambda counts: torch.full_like(counts, torch.nan, dtype=torch.float64),
+        lambda counts: -counts,
+    ],
+)
+def test_impossible_counts_are_refused_without_being_shown(spoil: Any, scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    state = dict(metric.metric_state)
+    state["counts"] = spoil(state["counts"])
+    with pytest.raises(InputError) as caught:
+        metric.merge_state(state)
+    assert "tensor(" not in str(caught.value)
+
+
+def test_another_spec_cannot_be_merged(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    with pytest.raises(SpecMismatchError, match="bins"):
+        metric.merge_state(FederatedROC(quantiles=32))
+    with pytest.raises(SpecMismatchError, match="layout"):
+        metric.merge_state(FederatedROC(quantiles=16, ignore_index=-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtype_is_the_curves_and_never_the_counts(dtype: torch.dtype, scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    for _ in range(20):
+        metric.update(torch.full((10_000,), 0.3), torch.ones(10_000, dtype=torch.bool))
+    exact = metric.compute()
+    counts = metric.counts.clone()
+    metric = metric.set_dtype(dtype).half().to(torch.float16).float()
+    assert metric.counts.dtype == torch.int64
+    assert torch.equal(metric.counts, counts)
+    curve = metric.compute()
+    assert curve.tpr.dtype == metric.dtype == dtype
+    assert torch.allclose(curve.tpr.double(), exact.tpr, atol=0.01)
+
+
+def test_the_state_moves_with_the_metric() -> None:
+    """`meta` stands for any other device: nothing can be counted there, but tensors can lie there."""
+    metric = FederatedROC().to("meta")
+    assert metric.counts.device.type == metric.layout.device.type == metric.device.type == "meta"
+    metric.reset()
+    assert metric.counts.device.type == "meta"
+
+
+def test_copies_are_independent(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    value = metric.compute()
+    for twin in (metric.clone(), copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):
+        twin.update(1 - scored[0], scored[1])
+        assert twin.counts.sum() == 10_000
+        assert metric.counts.sum() == 5_000
+    assert same(metric.compute(), value)
+
+
+def test_checkpoints_hold_counts_only_when_asked(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    assert len(metric.state_dict()) == 0
+    metric.persistent(True)
+    file = io.BytesIO()
+    torch.save(metric.state_dict(), file)
+    file.seek(0)
+    fresh = FederatedROC(quantiles=16)
+    saved = torch.load(file)
+    fresh.load_state_dict(saved)
+    assert same(fresh.compute(), metric.compute())
+    fresh.update(*scored)
+    assert metric.counts.sum() == 5_000  # and the checkpoint was not counted into
+    with pytest.raises(RuntimeError, match="layout"):
+        FederatedROC(quantiles=32).load_state_dict(metric.state_dict())
+    spoiled = dict(metric.state_dict())
+    spoiled["counts"] = -spoiled["counts"]
+    with pytest.raises(RuntimeError, match="non-negative"):
+        fresh.load_state_dict(spoiled)
+    assert fresh.counts.sum() == 10_000
+
+
+def test_a_model_with_a_metric_loads_its_own_checkpoint(scored: tuple[Tensor, Tensor]) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+            self.metric = updated(*scored)
+
+    assert "metric.counts" not in Model().state_dict()
+    Model().load_state_dict(Model().state_dict())
+
+
+def test_updates_inside_and_outside_inference_mode(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(quantiles=16)
+    with torch.inference_mode():
+        metric.update(*scored)
+        metric.reset()
+        metric.update(*scored)
+    metric.update(*scored)
+    with torch.inference_mode():
+        metric.update(*scored)
+    assert metric.counts.sum() == 15_000
+    assert not metric.compute().tpr.is_inference()
+
+
+def test_from_release(scored: tuple[Tensor, Tensor]) -> None:
+    clients = [updated(preds, target) for preds, target in zip(scored[0].chunk(3), scored[1].chunk(3), strict=True)]
+    total = Release.sum(client.release() for client in clients)
+    metric = FederatedROC.from_release(total)
+    assert same(metric.compute(), roc(*scored, quantiles=16))
+    assert same(
+        FederatedROC.from_release(total, method="quantile").compute(), roc(*scored, quantiles=16, method="quantile")
+    )
+    for refused in (lambda: metric.update(*scored), lambda: metric(*scored), metric.release):
+        with pytest.raises(ReleaseError):
+            refused()
+    with pytest.raises(ReleaseError):
+        clients[0].merge_state(metric)
+    metric.reset()
+    metric.update(*scored)
+    assert same(metric.compute(), roc(*scored, quantiles=16))
+
+
+def test_from_release_keeps_custom_edges_and_ranges() -> None:
+    for bins in ({"score_edges": [0.0, 0.1, 0.5, 1.0]}, {"quantiles": 8, "score_range": (-1.0, 1.0)}):
+        client = FederatedPrecisionRecallCurve(**bins)
+        client.update(torch.tensor([0.05, 0.3, 0.7]), torch.tensor([0, 1, 1]))
+        total = Release.sum([client.release()])
+        curve = FederatedPrecisionRecallCurve.from_release(total).compute()
+        assert torch.equal(curve.precision, client.compute().precision)
+
+
+def test_quantiles_per_class() -> None:
+    metric = FederatedROC()
+    metric.update(torch.linspace(0, 1, 10_001), torch.zeros(10_001, dtype=torch.int64))
+    metric.update(torch.linspace(0.5, 1, 10_001), torch.ones(10_001, dtype=torch.int64))
+    quantiles = metric.quantile([0.25, 0.5])
+    assert quantiles.negative.tolist() == pytest.approx([0.25, 0.5], abs=1e-3)
+    assert quantiles.positive.tolist() == pytest.approx([0.625, 0.75], abs=1e-3)
+    assert metric.quantile(0.5).negative.ndim == 0
+    with pytest.raises(InputError, match="fractions"):
+        metric.quantile(1.5)
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(InputError, match=r"`quantiles`.*`score_edges`"):
+        FederatedROC(thresholds=200)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="task"):
+        FederatedROC("regression")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="ignore_index"):
+        FederatedROC(ignore_index=0.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Unexpected keyword"):
+        FederatedROC(quantile=3)
+
+
+def test_compute_without_data_is_defined() -> None:
+    with pytest.warns(UserWarning, match=r"No (negative|positive) examples"):
+        curve = FederatedROC().compute()
+    assert bool(curve.tpr.isfinite().all())
+
+
+def test_an_error_inside_compute_gives_the_local_counts_back(scored: tuple[Tensor, Tensor]) -> None:
+    class Broken(FederatedROC):
+        def compute(self) -> ROCCurve:
+            raise ArithmeticError("inside compute")
+
+    metric = Broken(
+        quantiles=16, dist_sync_fn=lambda tensor, group=None: [tensor, tensor], distributed_available_fn=lambda: True
+    )
+    metric.update(*scored)
+    with pytest.raises(ArithmeticError):
+        metric.compute()
+    assert metric.counts.sum() == 5_000
+    metric.update(*scored)
+
+
+def test_dist_sync_fn_moves_everything(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(
+        *scored, dist_sync_fn=lambda tensor, group=None: [tensor] * 3, distributed_available_fn=lambda: True
+    )
+    assert same(metric.compute(), roc(*scored, quantiles=16))
+    assert metric.release().cells.sum() == 15_000
+    assert metric.counts.sum() == 5_000
+    metric.sync()
+    assert metric.counts.sum() == 15_000
+    with pytest.raises(TorchMetricsUserError, match="unsync"):
+        metric.update(*scored)
+    metric.unsync()
+    assert metric.counts.sum() == 5_000
+
+
+def test_a_sync_without_process_group_is_refused(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored, distributed_available_fn=lambda: True)
+    with pytest.raises(SyncError, match="init_process_group"):
+        metric.compute()
+    assert metric.counts.sum() == 5_000
+
+
+def test_collections_group_what_counts_alike_and_nothing_else(scored: tuple[Tensor, Tensor]) -> None:
+    metrics: dict[str, Metric] = {
+        "roc": FederatedROC(quantiles=16),
+        "pr": FederatedPrecisionRecallCurve(quantiles=16),
+        "ignoring": FederatedROC(quantiles=16, ignore_index=0),
+        "elsewhere": FederatedROC(quantiles=16, score_range=(0.0, 2.0)),
+    }
+    collection: Any = MetricCollection(dict(metrics))
+    collection.update(torch.empty(0), torch.empty(0, dtype=torch.int64))  # a first batch that tells nothing apart
+    for preds, target in zip(scored[0].chunk(3), scored[1].chunk(3), strict=True):
+        collection.update(preds, target)
+    groups = sorted(sorted(group) for group in collection.compute_groups.values())
+    assert groups == [["elsewhere"], ["ignoring"], ["pr", "roc"]]
+    assert same(collection["roc"].compute(), roc(*scored, quantiles=16))
+    assert collection["ignoring"].counts.sum() == int(scored[1].sum())
+    assert collection["pr"].counts.sum() == 5_000
+
+
+def test_trackers_keep_one_value_per_step(scored: tuple[Tensor, Tensor]) -> None:
+    tracker: Any = MetricTracker(FederatedROC(quantiles=16), maximize=True)
+    for flip in (False, True):
+        tracker.increment()
+        tracker.update(1 - scored[0] if flip else scored[0], scored[1])
+    first, second = (step.compute() for step in list(tracker)[-2:])
+    assert same(first, roc(*scored, quantiles=16))
+    assert not same(first, second)

@@ -1,0 +1,7 @@
+"""torchmetrics' Metric on top of a sum of counts."""
+
+from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
+from torchmetrics_fed.metrics.roc import FederatedROC
+
+__all__ = ["FederatedCurve", "FederatedPrecisionRecallCurve", "FederatedROC"]
