@@ -1,0 +1,97 @@
+"""Laws of the randomness: exact probabilities, and no state that could be copied or seeded."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from torchmetrics_fed.privacy import entropy
+from torchmetrics_fed.privacy.entropy import bernoulli, random_words, uniform_below
+
+ALPHA = 1e-6
+
+
+def test_words_fill_all_64_bits() -> None:
+    words = random_words(4096)
+    assert words.shape == (4096,)
+    assert words.dtype == np.uint64
+    ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0)
+    assert all(stats.binomtest(int(one), 4096).pvalue > ALPHA / 64 for one in ones)
+    assert random_words(0).shape == (0,)
+
+
+@pytest.mark.parametrize("bound", [2, 3, 10, 1000])
+def test_uniform_below_is_uniform(bound: int) -> None:
+    values = uniform_below(bound, 100_000)
+    assert values.dtype == np.int64
+    assert values.max() < bound
+    assert stats.chisquare(np.bincount(values, minlength=bound)).pvalue > ALPHA
+
+
+def test_uniform_below_is_uniform_when_a_quarter_of_the_words_is_refused() -> None:
+    bound = 2**62 + 1
+    thirds = np.bincount(uniform_below(bound, 99_999) // (bound // 3 + 1), minlength=3)
+    assert stats.chisquare(thirds).pvalue > ALPHA
+
+
+def test_uniform_below_takes_one_bound_per_draw() -> None:
+    bounds = np.tile(np.array([1, 2, 7], dtype=np.int64), 20_000)
+    ones, twos, sevens = uniform_below(bounds, bounds.size).reshape(-1, 3).T
+    assert not ones.any()
+    assert stats.chisquare(np.bincount(twos, minlength=2)).pvalue > ALPHA
+    assert stats.chisquare(np.bincount(sevens, minlength=7)).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("bound", [0, -3, np.array([4, 0])])
+def test_uniform_below_refuses_empty_ranges(bound: int | NDArray[np.int64]) -> None:
+    with pytest.raises(ValueError, match=r"Expected `bound` to be at least 1, but got (0|-3)"):
+        uniform_below(bound, 2)
+
+
+@pytest.mark.parametrize("probability", [Fraction(1, 2), Fraction(1, 3), Fraction(0.9)])
+def test_coins_have_their_probability_and_no_other(probability: Fraction) -> None:
+    heads = int(bernoulli(probability, 200_000).sum())
+    assert stats.binomtest(heads, 200_000, float(probability)).pvalue > ALPHA
+    assert stats.binomtest(heads, 200_000, float(probability) * 0.95).pvalue < ALPHA
+
+
+def test_coins_at_the_ends() -> None:
+    assert bernoulli(Fraction(1), 100).all()
+    assert not bernoulli(Fraction(0), 100).any()
+    assert not bernoulli(Fraction(1, 2**200), 100).any()
+    assert bernoulli(Fraction(1, 3), 0).shape == (0,)
+    for wrong in (Fraction(-1, 3), Fraction(4, 3)):
+        with pytest.raises(ValueError, match=rf"within \[0, 1\], but got {wrong}"):
+            bernoulli(wrong, 3)
+
+
+def test_a_tied_coin_is_decided_by_the_next_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    probability = Fraction((5 << 64) + 7, 1 << 128)
+    drawn = iter([[4, 5, 5, 5, 6], [6, 7, 8]])
+    monkeypatch.setattr(entropy, "random_words", lambda count: np.array(next(drawn), np.uint64))
+    assert bernoulli(probability, 5).tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_processes_draw_different_words() -> None:
+    random_words(64)  # whatever the parent has drawn must not come again in a child
+    with multiprocessing.get_context("fork").Pool(4, maxtasksperchild=1) as pool:
+        drawn = pool.map_async(random_words, [4] * 64, chunksize=1).get(timeout=120)
+    assert len({words.tobytes() for words in drawn}) == 64
+
+
+def test_seeding_changes_nothing() -> None:
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        random.seed(0)
+        drawn.append(random_words(4).tobytes())
+    assert drawn[0] != drawn[1]

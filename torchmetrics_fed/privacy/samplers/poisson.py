@@ -1,0 +1,52 @@
+"""Poisson counts."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchmetrics_fed.privacy.samplers.fixed_point import NEGLIGIBLE, UNIT
+from torchmetrics_fed.privacy.samplers.table import Table
+
+__all__ = ["WIDEST", "poisson", "poisson_table"]
+
+WIDEST = 1 << 22
+"""The largest mean with a table of its own, of about 55,000 weights."""
+
+
+@lru_cache(maxsize=64)
+def poisson_table(mean: Fraction) -> Table:
+    """Weights relative to the mode's, outwards, by P(k) / P(k - 1) = mean / k.
+
+    Outwards all ratios are at most 1, so rounding errors add up but do not grow.
+    """
+    over, under = mean.numerator, mean.denominator
+    mode = math.floor(mean)
+    value, weight, above = mode, UNIT, []
+    while weight >= NEGLIGIBLE:
+        above.append(weight)
+        value += 1
+        weight = weight * over // (under * value)
+    value, weight, below = mode, UNIT, []
+    while value and (weight := weight * under * value // over) >= NEGLIGIBLE:
+        below.append(weight)
+        value -= 1
+    return Table(below[::-1] + above, first=value)
+
+
+def poisson(count: int, mean: Fraction) -> NDArray[np.int64]:
+    """`count` draws of Poisson(mean), mean >= 0.
+
+    A table grows as the square root of its mean. Means above `WIDEST` are cut into equal parts,
+    because independent Poissons add up to a Poisson of the summed mean.
+    """
+    parts = max(1, math.ceil(mean / WIDEST))
+    table = poisson_table(mean / parts)
+    total = np.zeros(count, dtype=np.int64)
+    for _ in range(parts):
+        total += table.draw(count)
+    return total
