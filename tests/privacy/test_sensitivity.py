@@ -1,0 +1,118 @@
+"""The declared sensitivity against all neighbours of small data (threat 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from torchmetrics_fed import Tree
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.privacy.sensitivity import CountedTask, Neighbours, Sensitivity
+
+TREES = [Tree((2, 2)), Tree((3,))]
+
+Rows = NDArray[np.int64]
+
+
+def examples(task: CountedTask, classes: int, tree: Tree, micro: bool) -> Rows:
+    """Every possible example's own share: all scores, all targets, counted as the package counts."""
+    shares = []
+    for bins in product(range(tree.leaves), repeat=classes):
+        for target in product((0, 1), repeat=classes):
+            if task == "multiclass" and sum(target) != 1:
+                continue
+            counts = torch.zeros(classes, 2, tree.leaves, dtype=torch.int64)
+            for k in range(classes):
+                counts[k, target[k], bins[k]] += 1
+            if micro:
+                counts = counts.sum(0, keepdim=True)
+            shares.append(torch.cat(tree.levels(counts), dim=-1).flatten())
+    return np.unique(torch.stack(shares).numpy(), axis=0)
+
+
+def changes(single: Rows, neighbours: Neighbours, people: int) -> Iterator[Rows]:
+    """Every difference of the releases of neighbouring data, where a person has up to `people` examples.
+
+    Counts are sums over people, so the data that both neighbours hold cancel.
+    """
+    single = np.concatenate([np.zeros_like(single[:1]), single])
+    persons = np.array([np.sum(chosen, axis=0) for chosen in combinations_with_replacement(single, people)])
+    persons = np.unique(persons, axis=0)
+    if neighbours == "add_remove":
+        yield persons
+    else:
+        yield from (persons - person for person in persons)
+
+
+CASES: list[tuple[CountedTask, int, int]] = [
+    ("binary", 1, 1),
+    ("binary", 1, 3),
+    ("multiclass", 2, 1),
+    ("multiclass", 3, 1),
+    ("multiclass", 2, 2),
+    ("multilabel", 1, 2),
+    ("multilabel", 2, 1),
+    ("multilabel", 2, 2),
+]
+
+
+@pytest.mark.parametrize("tree", TREES, ids=str)
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("micro", [False, True])
+@pytest.mark.parametrize(("task", "classes", "people"), CASES)
+def test_the_largest_difference_of_neighbours_is_the_declared_one(
+    task: CountedTask, classes: int, people: int, micro: bool, neighbours: Neighbours, tree: Tree
+) -> None:
+    declared = Sensitivity.of(
+        task, classes, len(tree.branching), neighbours=neighbours, examples_per_person=people, micro=micro
+    )
+    found = np.zeros(3, dtype=np.int64)
+    for change in changes(examples(task, classes, tree, micro), neighbours, people):
+        size = np.abs(change)
+        found = np.maximum(found, [size.sum(1).max(), (size**2).sum(1).max(), size.max()])
+    assert found.tolist() == [declared.l1, declared.l2_squared, declared.linf]
+
+
+@pytest.mark.parametrize("people", [1, 2])
+def test_the_shifts_are_those_of_the_change_that_is_worst_in_every_norm(people: int) -> None:
+    tree = Tree((2, 2))
+    declared = Sensitivity.of("multiclass", 3, 2, examples_per_person=people, micro=True)
+    (change,) = changes(examples("multiclass", 3, tree, micro=True), "add_remove", people)
+    worst = np.sort(change[(change**2).sum(1).argmax()])
+    assert worst[worst > 0].tolist() == [shift for shift, cells in declared.shifts for _ in range(cells)]
+
+
+def test_counting_all_and_positives_instead_would_cost_more() -> None:
+    """What is declared holds for rows of positives and negatives only: (K + 1) L where all and positives are sent."""
+    share = examples("binary", 1, Tree((2, 2)), micro=False).reshape(-1, 2, 6)
+    misread = np.stack([share.sum(1), share[:, 1]], axis=1)
+    assert misread.sum((1, 2)).max() == 4 > Sensitivity.of("binary", 1, 2).l1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("ranking", 1, 1), "`task`"),
+        (("binary", 2, 1), "`classes`"),
+        (("multiclass", 1, 1), "`classes`"),
+        (("binary", 1, 0), "`levels`"),
+        (("binary", 1, 1.5), "`levels`"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_by_name(arguments: tuple[CountedTask, int, int], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Sensitivity.of(*arguments)
+
+
+def test_neighbours_and_people_are_checked() -> None:
+    with pytest.raises(InputError, match="`neighbours`"):
+        Sensitivity.of("binary", 1, 1, neighbours="close")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`examples_per_person`"):
+        Sensitivity.of("binary", 1, 1, examples_per_person=0)
+    with pytest.raises(InputError, match=r"Sensitivity\.of"):
+        Sensitivity(())

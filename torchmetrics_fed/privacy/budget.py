@@ -1,0 +1,78 @@
+"""Budget: how much privacy all releases together may cost, and by which composition that is reckoned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from torchmetrics_fed.errors import BudgetExceededError, InputError
+from torchmetrics_fed.privacy.composition import add_up, compose_pld, exact
+
+__all__ = ["Amounts", "Budget", "Composition", "Spent", "checked_composition"]
+
+Amounts = tuple[float, float]
+Composition = Literal["addition", "pld"]
+
+
+class Spent(NamedTuple):
+    """What all releases cost together."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """All releases together are (``epsilon``, ``delta``)-differentially private; None is no limit."""
+
+    epsilon: float | None
+    delta: float
+    composition: Composition
+
+    def spent(self, amounts: Sequence[Amounts]) -> Spent:
+        """The cost of releases with these (epsilon, delta)."""
+        if self.composition == "pld":
+            return Spent(compose_pld(amounts, self.delta), self.delta)
+        epsilon, delta = add_up(amounts)
+        return Spent(float(epsilon), float(delta))
+
+    def left(self, amounts: Sequence[Amounts]) -> float:
+        """Epsilon that is left after releases with these (epsilon, delta)."""
+        if self.epsilon is None:
+            return math.inf
+        if self.composition == "pld":
+            return max(0.0, self.epsilon - self.spent(amounts).epsilon)
+        return max(0.0, float(exact(self.epsilon) - add_up(amounts)[0]))
+
+    def check(self, amounts: Sequence[Amounts], new: Amounts) -> None:
+        """Raise unless there is room for a ``new`` release after those."""
+        if self.epsilon is None:
+            return
+        after = [*amounts, new]
+        told = ""
+        if self.composition == "pld":
+            together = compose_pld(after, self.delta)
+            if together > self.epsilon:
+                told = f"this release needs epsilon {new[0]} and makes it {together:.6g} of {self.epsilon} in all"
+                told += f" (at delta {self.delta}), {self.left(amounts):.6g} of {self.epsilon} is left"
+        else:
+            epsilon, delta = add_up(after)
+            if epsilon > exact(self.epsilon):
+                told = f"this release needs epsilon {new[0]}, {self.left(amounts)} of {self.epsilon} is left"
+            elif delta > exact(self.delta):
+                left = max(0.0, float(exact(self.delta) - add_up(amounts)[1]))
+                told = f"this release needs delta {new[1]}, {left} of {self.delta} is left"
+        if told:
+            raise BudgetExceededError(
+                f"Expected a release within the budget but {told}. Release no more of this data, or build the ledger "
+                "with a larger `budget` or `delta`."
+            )
+
+
+def checked_composition(name: str, value: str) -> Composition:
+    """``value`` if it is a way to compose."""
+    if value not in get_args(Composition):
+        raise InputError(f"Expected argument `{name}` to be one of {get_args(Composition)} but got {value!r}.")
+    return value  # type: ignore[return-value]

@@ -1,0 +1,68 @@
+"""LedgerEntry: one private release, and the checks of what it cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from torchmetrics_fed.errors import InputError
+
+__all__ = ["LedgerEntry", "checked_delta", "checked_epsilon"]
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One private release: of which data, in which round, at what price, by what, and when it was entered (UTC).
+
+    A round may be given as an integer and is kept as a string: rounds 1 and "1" are the same.
+    """
+
+    data: str
+    round: str
+    epsilon: float
+    delta: float = 0.0
+    mechanism: str = ""
+    time: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "round", _plain(self.round))
+        object.__setattr__(self, "epsilon", checked_epsilon("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", checked_delta(self.delta))
+        for name, expected in (("data", "a name"), ("round", "an integer or a name"), ("mechanism", ""), ("time", "")):
+            value = getattr(self, name)
+            if not isinstance(value, str) or (expected and not value):
+                raise InputError(f"Expected argument `{name}` to be {expected or 'a string'} but got {value!r}.")
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The data and the round: entries that agree in it are one release."""
+        return self.data, self.round
+
+    @property
+    def amounts(self) -> tuple[float, float]:
+        """Epsilon and delta."""
+        return self.epsilon, self.delta
+
+
+def checked_epsilon(name: str, value: Any) -> float:
+    """``value`` as a float if it is finite and positive."""
+    if not _is_number(value) or not (0 < value < math.inf):
+        raise InputError(f"Expected argument `{name}` to be a finite number > 0 but got {value!r}.")
+    return float(value)
+
+
+def checked_delta(value: Any) -> float:
+    """``value`` as a float if it is a probability below 1."""
+    if not _is_number(value) or not (0 <= value < 1):
+        raise InputError(f"Expected argument `delta` to be a number in [0, 1) but got {value!r}.")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    return str(int(value)) if isinstance(value, Integral) and not isinstance(value, bool) else value

@@ -1,0 +1,125 @@
+"""Sensitivity: how much of a release one person can change, from what is counted. Never typed by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from torchmetrics_fed.errors import InputError
+
+__all__ = ["CountedTask", "Neighbours", "Sensitivity"]
+
+CountedTask = Literal["binary", "multiclass", "multilabel"]
+
+Neighbours = Literal["add_remove", "replace_one"]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    r"""The worst change of a release between neighbouring data: in each pair, how far cells move and how many do.
+
+    All norms follow from it: :math:`\Delta_1 = \sum_i s_i c_i`, :math:`\Delta_2^2 = \sum_i s_i^2 c_i`. It is the worst
+    change not only in each norm: for symmetric log-concave noise no other possible change is easier to tell (see
+    :mod:`torchmetrics_fed.privacy.loss`).
+
+    Args:
+        shifts: pairs of a shift and the number of cells that move by it.
+
+    Example:
+        >>> from torchmetrics_fed.privacy.sensitivity import Sensitivity
+        >>> worst = Sensitivity.of("multiclass", classes=10, levels=3, neighbours="replace_one")
+        >>> worst.l1, worst.l2_squared, worst.linf
+        (60, 60, 1)
+    """
+
+    shifts: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.shifts or any(shift < 1 or cells < 1 for shift, cells in self.shifts):
+            raise InputError(
+                f"Expected argument `shifts` to be pairs of positive ints but got {self.shifts}. Use `Sensitivity.of`."
+            )
+
+    @classmethod
+    def of(
+        cls,
+        task: CountedTask,
+        classes: int,
+        levels: int,
+        *,
+        neighbours: Neighbours = "add_remove",
+        examples_per_person: int = 1,
+        micro: bool = False,
+    ) -> Sensitivity:
+        r"""Return the sensitivity of ``levels`` levels of the counts of ``classes`` histograms.
+
+        On one level an example moves, by 1 each:
+
+        ========== ================ ===============================================================================
+        task       histograms       cells
+        ========== ================ ===============================================================================
+        binary     its only one     1
+        multiclass one per class    1 in each of K (positives of its own class, negatives of the others)
+        multiclass ``micro``: one   1 positive and K - 1 negatives; at worst these K - 1 are one cell
+        multilabel one per label    1 in each of K
+        multilabel ``micro``: one   K; at worst one cell
+        ========== ================ ===============================================================================
+
+        A person with m examples moves most where all m fall into the same cells: every shift times m. Replacing a
+        person takes the old shifts away and puts the new ones in; where the cells differ on all levels nothing
+        cancels and twice as many cells move, which no overlap can exceed in any norm.
+
+        Args:
+            task: the kind of targets.
+            classes: length K of the class axis; 1 for binary.
+            levels: levels of the tree that are released.
+            neighbours: whether neighbouring data lack one person or hold another one in their place.
+            examples_per_person: the most examples that one person can have.
+            micro: all classes are *counted* in one histogram. Summing a release over its classes needs no such care.
+        """
+        _check(task, classes, levels, neighbours, examples_per_person)
+        if not micro:
+            example = [1] * classes
+        elif task == "multiclass":
+            example = [1, classes - 1]
+        else:
+            example = [classes]
+        sides = 2 if neighbours == "replace_one" else 1
+        cells = Counter(shift * examples_per_person for shift in example)
+        return cls(tuple((shift, cells[shift] * levels * sides) for shift in sorted(cells)))
+
+    @property
+    def l1(self) -> int:
+        """Sum of the shifts."""
+        return sum(shift * cells for shift, cells in self.shifts)
+
+    @property
+    def l2_squared(self) -> int:
+        """Sum of the squared shifts."""
+        return sum(shift**2 * cells for shift, cells in self.shifts)
+
+    @property
+    def linf(self) -> int:
+        """The largest shift of one cell."""
+        return max(shift for shift, _ in self.shifts)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells that move."""
+        return sum(cells for _, cells in self.shifts)
+
+
+def _check(task: str, classes: int, levels: int, neighbours: str, examples_per_person: int) -> None:
+    for name, choice, choices in (
+        ("task", task, get_args(CountedTask)),
+        ("neighbours", neighbours, get_args(Neighbours)),
+    ):
+        if choice not in choices:
+            raise InputError(f"Expected argument `{name}` to be one of {choices} but got {choice!r}.")
+    for name, number in (("classes", classes), ("levels", levels), ("examples_per_person", examples_per_person)):
+        if not isinstance(number, int) or number < 1:
+            raise InputError(f"Expected argument `{name}` to be an int of at least 1 but got {number!r}.")
+    if (task == "binary") != (classes == 1) and task != "multilabel":
+        expected = "1" if task == "binary" else "at least 2"
+        raise InputError(f"Expected argument `classes` to be {expected} where `task` is {task!r} but got {classes}.")
