@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,10 +172,12 @@ def poisoned(value: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         (lambda scores, target: (scores, target[:-1]), "same shape"),
         (lambda scores, target: (scores, target.double()), "bool or int"),
         (lambda scores, target: ((scores * 2).long(), target), "floating"),
+        (lambda scores, target: (scores.numpy(), target), "torch.Tensor but got ndarray"),
+        (lambda scores, target: (scores, target.tolist()), "torch.Tensor but got list"),
     ],
 )
 def test_a_bad_batch_is_refused_and_changes_nothing(
-    spoil: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], told: str, scored: tuple[Tensor, Tensor]
+    spoil: Callable[[Tensor, Tensor], tuple[Any, Any]], told: str, scored: tuple[Tensor, Tensor]
 ) -> None:
     grid = ScoreGrid()
     counts = grid.add(grid.empty(), *scored)

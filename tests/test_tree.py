@@ -30,6 +30,18 @@ def test_branching_must_branch(branching: tuple[int, ...]) -> None:
         Tree(branching)
 
 
+@pytest.mark.parametrize("height", range(1, 20))
+def test_the_balanced_tree_covers_the_bins_with_small_families(height: int) -> None:
+    tree = Tree.balanced(2**height)
+    assert tree.leaves == 2**height
+    assert max(tree.branching) <= 16
+    assert max(tree.branching) <= 2 * min(tree.branching)
+
+
+def test_bins_of_custom_edges_are_one_level() -> None:
+    assert Tree.balanced(37).branching == (37,)
+
+
 def test_shapes_are_checked() -> None:
     with pytest.raises(InputError, match="8 leaves"):
         Tree.binary(8).levels(torch.zeros(7))

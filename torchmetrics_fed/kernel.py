@@ -145,6 +145,9 @@ class Kernel:
 
 
 def _check_kind(preds: Tensor, target: Tensor) -> None:
+    for name, value in (("preds", preds), ("target", target)):
+        if not isinstance(value, Tensor):
+            raise InputError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
     if not preds.is_floating_point():
         raise InputError(f"Expected argument `preds` to be floating scores but got {preds.dtype}.")
     if target.is_floating_point() or target.is_complex():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from torchmetrics_fed.functional.area import area_under_pr, area_under_roc
 from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve
 from torchmetrics_fed.functional.roc import ROCCurve
 
@@ -17,7 +17,7 @@ def plot_roc(curve: ROCCurve, score: Tensor | float | None = None, ax: Any = Non
     """Draw a ROC curve with the chance line and its AUROC (``score``, or the area under the curve)."""
     fig, ax = _axes(ax)
     fpr, tpr = (values.detach().cpu().double() for values in curve[:2])
-    area = torch.trapezoid(tpr, fpr) if score is None else score
+    area = area_under_roc(curve) if score is None else score
     ax.plot([0, 1], [0, 1], color="0.7", linestyle="--", linewidth=1)
     ax.plot(fpr, tpr, linewidth=1.6, label=f"{label} (AUROC {float(area):.4f})")
     return _finish(fig, ax, "False positive rate", "True positive rate", "lower right")
@@ -29,7 +29,7 @@ def plot_precision_recall(
     """Draw a PR curve with the positives' share as chance line and its average precision."""
     fig, ax = _axes(ax)
     precision, recall = (values.detach().cpu().double() for values in curve[:2])
-    area = -(recall.diff() * precision[:-1]).sum() if score is None else score
+    area = area_under_pr(curve) if score is None else score
     ax.axhline(float(precision[0]), color="0.7", linestyle="--", linewidth=1)
     ax.plot(recall, precision, linewidth=1.6, drawstyle="steps-post", label=f"{label} (AP {float(area):.4f})")
     return _finish(fig, ax, "Recall", "Precision", "lower left")

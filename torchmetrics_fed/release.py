@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError, ReleaseError
@@ -20,12 +19,14 @@ class _Cells:
 
     spec: Spec
     cells: Tensor
+    round: str = ""
+    """The round that this was made for. Only what was made for the same round adds up."""
 
     def __post_init__(self) -> None:
-        shape = (self.spec.classes, 2, self.spec.tree.cells)
-        if self.cells.dtype != torch.int64 or tuple(self.cells.shape) != shape:
+        shape, dtype = self.spec.shape, self.spec.dtype
+        if self.cells.dtype != dtype or tuple(self.cells.shape) != shape:
             raise InputError(
-                f"Expected argument `cells` to be int64 of shape {shape} but got {self.cells.dtype} of shape "
+                f"Expected argument `cells` to be {dtype} of shape {shape} but got {self.cells.dtype} of shape "
                 f"{tuple(self.cells.shape)}."
             )
 
@@ -35,12 +36,15 @@ class _Cells:
         return self.cells.numel() * self.cells.element_size()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.spec.task}, {self.nbytes} bytes, spec {self.spec.fingerprint.hex()})"
+        noise = f", {self.spec.privacy}" if self.spec.privacy else ""
+        return (
+            f"{type(self).__name__}({self.spec.task}, {self.nbytes} bytes, spec {self.spec.fingerprint.hex()}{noise})"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Share(_Cells):
-    """What one client sends for one release: the plan's levels of its counts."""
+    """What one client sends for one release: the tree's levels of its counts, plus its share of the noise."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,21 +69,40 @@ class Release(_Cells):
     @classmethod
     def sum(cls, shares: Iterable[Share | Release]) -> Release:
         """Add shares, or releases of part of the clients, one by one; every spec must be the first one's."""
-        spec, total, count = None, None, 0
+        first, total, count = None, None, 0
         for share in shares:
             if not isinstance(share, Share | Release):
                 raise InputError(f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}.")
-            if spec is None or total is None:
-                spec, total = share.spec, share.cells.clone()
+            if first is None or total is None:
+                first, total = share, share.cells.clone()
             else:
-                spec.check(share.spec)
+                first.spec.check(share.spec)
+                if share.round != first.round:
+                    raise ReleaseError(
+                        f"Expected shares of one round, {first.round!r}, but got one of round {share.round!r}. Ask "
+                        "that client for the share of this round."
+                    )
                 total += share.cells.to(total.device)
             count += share.shares if isinstance(share, Release) else 1
-        if spec is None or total is None:
+        if first is None or total is None:
             raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
-        return cls(spec, total, count)
+        return cls(first.spec, total, first.round, count)
+
+    @property
+    def levels(self) -> list[Tensor]:
+        """Counts of each level of the tree, ``(classes, 2, size)``, top level first, as they were summed.
+
+        Raises :class:`ReleaseError` where fewer shares were summed than their noise was cut for.
+        """
+        needed = self.spec.privacy.shares_needed if self.spec.privacy else 1
+        if self.shares < needed:
+            raise ReleaseError(
+                f"Expected shares of at least min_clients={needed} clients but the sum holds {self.shares}: their "
+                "noise does not add up to epsilon, so it is not opened. Wait for more clients."
+            )
+        return self.spec.tree.split(self.cells)
 
     @property
     def leaf(self) -> Tensor:
         """Counts on the leaves: ``(classes, 2, leaves)``, row 0 negatives, row 1 positives."""
-        return self.spec.tree.split(self.cells)[-1]
+        return self.levels[-1]

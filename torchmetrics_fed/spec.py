@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
 
 from torchmetrics_fed.errors import InputError, SpecMismatchError
 from torchmetrics_fed.grid import ScoreGrid
+from torchmetrics_fed.privacy.mechanisms import Noise, Privacy
 from torchmetrics_fed.tree import Tree
 
 __all__ = ["SPEC_VERSION", "Spec", "Task"]
@@ -20,13 +24,14 @@ SPEC_VERSION = 1
 
 @dataclass(frozen=True)
 class Spec:
-    """What is counted, on which grid, and what of it is sent.
+    """What is counted, on which grid, what of it is sent, and with which noise.
 
     Args:
         task: the kind of targets.
         classes: length of the class axis; 1 for binary.
         grid: the bins of the scores.
-        tree: the levels that a share holds.
+        tree: the levels that a share holds; if not given the bins themselves, or under privacy a balanced tree.
+        privacy: who adds which noise; None for exact counts.
 
     Example:
         >>> from torchmetrics_fed import ScoreGrid, Spec
@@ -38,13 +43,55 @@ class Spec:
     classes: int
     grid: ScoreGrid
     tree: Tree
+    privacy: Privacy | None
+    noise: Noise | None = field(compare=False, repr=False)
+    """The noise of one share, for the sensitivity of what this spec counts."""
 
-    def __init__(self, task: Task, classes: int, grid: ScoreGrid, tree: Tree | None = None) -> None:
+    def __init__(
+        self, task: Task, classes: int, grid: ScoreGrid, tree: Tree | None = None, privacy: Privacy | None = None
+    ) -> None:
         if task not in get_args(Task):
             raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
-        tree = Tree.flat(grid.bins) if tree is None else tree
-        for name, value in (("task", task), ("classes", classes), ("grid", grid), ("tree", tree)):
+        if tree is None:
+            tree = Tree.flat(grid.bins) if privacy is None else Tree.balanced(grid.bins)
+        if grid.bins % tree.leaves:
+            raise InputError(
+                f"Expected argument `tree` to have a number of leaves that divides the {grid.bins} bins but "
+                f"{tree.branching} has {tree.leaves}."
+            )
+        for name, value in (("task", task), ("classes", classes), ("grid", grid), ("tree", tree), ("privacy", privacy)):
             object.__setattr__(self, name, value)
+        noise = privacy and privacy.noise(task, classes, len(tree.branching), classes * 2 * tree.cells)
+        object.__setattr__(self, "noise", noise)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.task, self.classes, self.grid, self.tree, self.privacy)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the cells of a share."""
+        return self.classes, 2, self.tree.cells
+
+    @property
+    def edges(self) -> Tensor:
+        """Edges of the tree's leaves, ascending, float64."""
+        return self.grid.edges[:: self.grid.bins // self.tree.leaves]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of cells: integers, but for the paper's continuous noise."""
+        return torch.float64 if self.privacy is not None and self.privacy.mechanism == "gamma" else torch.int64
+
+    def cells(self, counts: Tensor) -> Tensor:
+        """Return every level of the tree of ``counts``, ``(classes, 2, bins)``, side by side: without noise."""
+        leaf = counts.unflatten(-1, (self.tree.leaves, -1)).sum(-1)
+        return torch.cat(self.tree.levels(leaf), -1)
+
+    def noisy_cells(self, counts: Tensor) -> Tensor:
+        """Return the cells of ``counts`` with one fresh draw of a share's noise. Only for what has been booked."""
+        if self.noise is None:
+            raise InputError("Expected a spec with privacy, for without it no noise is added.")
+        return self.cells(counts.cpu()) + torch.from_numpy(self.noise.draw(self.shape))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -58,6 +105,7 @@ class Spec:
             "score_range": [end.hex() for end in grid.score_range],
             "score_edges": grid.score_edges and [edge.hex() for edge in grid.score_edges],
             "tree": list(self.tree.branching),
+            "privacy": self.privacy and self.privacy.fields,
         }
 
     @property

@@ -21,7 +21,7 @@ __all__ = [
     "choose_grid",
     "count_leaves",
     "exact_quantiles",
-    "tails_of_counts",
+    "tails_of_levels",
     "warn_if_empty",
 ]
 
@@ -100,11 +100,11 @@ def count_leaves(
     return counts[0].cpu(), spec.grid.edges, reconstruction
 
 
-def tails_of_counts(leaf: Tensor, edges: Tensor | None, reconstruction: Reconstruction | None) -> Tails:
-    """Return the tails of each histogram of ``leaf``; without ``edges``, bins are even over [0, 1]."""
+def tails_of_levels(levels: Sequence[Tensor], edges: Tensor | None, reconstruction: Reconstruction | None) -> Tails:
+    """Return the tails of each histogram from its levels; without ``edges``, leaves are even over [0, 1]."""
     if edges is None:
-        edges = torch.linspace(0, 1, leaf.shape[-1] + 1, dtype=torch.float64)
-    return (reconstruction or Reconstruction()).tails(leaf, edges)
+        edges = torch.linspace(0, 1, levels[-1].shape[-1] + 1, dtype=torch.float64)
+    return (reconstruction or Reconstruction()).tails(levels, edges)
 
 
 def warn_if_empty(total: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count_leaves, tails_of_counts, warn_if_empty
+from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count_leaves, tails_of_levels, warn_if_empty
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.spec import Task
 
@@ -19,6 +20,7 @@ __all__ = [
     "check_strategy",
     "precision_recall_curve",
     "precision_recall_from_counts",
+    "precision_recall_from_levels",
     "precision_recall_from_quantiles",
 ]
 
@@ -85,9 +87,19 @@ def precision_recall_from_counts(
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
         tensor([0.5000, 0.7500, 1.0000], dtype=torch.float64)
     """
+    return precision_recall_from_levels([leaf], edges, reconstruction, strategy)
+
+
+def precision_recall_from_levels(
+    levels: Sequence[Tensor],
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+    strategy: Strategy = "separate",
+) -> PrecisionRecallCurve:
+    """Return PR curves of the levels of a tree, ``(..., 2, size)`` each, top level first."""
     check_strategy(strategy)
-    everyone = leaf.sum(-2, keepdim=True)
-    return _from_tails(tails_of_counts(torch.cat([leaf, everyone], -2), edges, reconstruction), strategy)
+    with_everyone = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in levels]
+    return _from_tails(tails_of_levels(with_everyone, edges, reconstruction), strategy)
 
 
 def precision_recall_from_quantiles(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count_leaves, tails_of_counts, warn_if_empty
+from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count_leaves, tails_of_levels, warn_if_empty
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.spec import Task
 
-__all__ = ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles", "roc_from_tails"]
+__all__ = ["ROCCurve", "roc", "roc_from_counts", "roc_from_levels", "roc_from_quantiles", "roc_from_tails"]
 
 
 class ROCCurve(NamedTuple):
@@ -57,7 +58,14 @@ def roc_from_counts(
         >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
-    return roc_from_tails(tails_of_counts(leaf, edges, reconstruction))
+    return roc_from_levels([leaf], edges, reconstruction)
+
+
+def roc_from_levels(
+    levels: Sequence[Tensor], edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+) -> ROCCurve:
+    """Return ROC curves of the levels of a tree, ``(..., 2, size)`` each, top level first."""
+    return roc_from_tails(tails_of_levels(levels, edges, reconstruction))
 
 
 def roc_from_quantiles(

@@ -1,7 +1,8 @@
-"""The tails of both classes, :math:`F(s) = 1 - \\Phi^-(s)` and :math:`T(s) = 1 - \\Phi^+(s)`, from leaf counts."""
+"""The tails of both classes, :math:`F(s) = 1 - \\Phi^-(s)` and :math:`T(s) = 1 - \\Phi^+(s)`, from a release."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
@@ -13,7 +14,9 @@ from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.quantile import tree_quantiles
+from torchmetrics_fed.release import Release
 from torchmetrics_fed.tree import Tree
 
 __all__ = ["Interpolation", "Method", "Reconstruction", "Tails", "tails_from_quantiles"]
@@ -42,18 +45,22 @@ class Tails(NamedTuple):
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """How tails are rebuilt from leaf counts.
+    """How tails are rebuilt from the levels of a release.
 
     Args:
         method: ``"aligned"``: the tails at every edge, both classes at the same scores. ``"quantile"``: the paper's
             Algorithm 1, evenly spaced quantiles of each class from its tree, interpolated between.
         quantiles: the paper's Q; a quarter of the leaves if not given.
         interpolation: between quantiles, ``"pchip"`` (monotone cubic) or ``"linear"``.
+        least_squares: under privacy, whether the levels are first made consistent with each other.
+        non_negative: under privacy, whether negative cells are then projected away.
     """
 
     method: Method = "aligned"
     quantiles: int | None = None
     interpolation: Interpolation = "pchip"
+    least_squares: bool = True
+    non_negative: bool = True
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -63,23 +70,38 @@ class Reconstruction:
             if value not in choices:
                 raise InputError(f"Expected argument `{name}` to be one of {choices} but got {value!r}.")
 
-    def tails(self, leaf: Tensor, edges: Tensor) -> Tails:
-        """Return the tails of each histogram in ``leaf``, ``(..., leaves)``, with these ascending ``edges``."""
-        if self.method == "aligned":
-            return _aligned(leaf, edges)
-        q = torch.linspace(0, 1, self.quantiles or max(leaf.shape[-1] // 4, 2), dtype=torch.float64)
-        scores = self.scores(leaf, edges, q)
-        return tails_from_quantiles(scores, leaf.sum(-1), (edges[0].item(), edges[-1].item()), self.interpolation)
+    def levels(self, release: Release) -> list[Tensor]:
+        """Return the release's levels, ``(classes, 2, size)``, made consistent and non-negative if they are noisy."""
+        levels = release.levels
+        if release.spec.privacy is None:
+            return levels
+        if self.least_squares:
+            levels = least_squares(levels)
+        return non_negative(levels) if self.non_negative else levels
 
-    def scores(self, leaf: Tensor, edges: Tensor, q: Tensor) -> Tensor:
-        """Return the quantiles ``q`` of each histogram, ``(..., len(q))``, by descent of the binary tree."""
-        leaves = leaf.shape[-1]
-        missing = (1 << (leaves - 1).bit_length()) - leaves  # custom edges: empty bins of no width fill the tree
-        leaf = torch.nn.functional.pad(leaf, (0, missing))
-        edges = torch.cat([edges, edges[-1:].expand(missing)])
-        tree = Tree.binary(leaf.shape[-1])
-        rows = [tree_quantiles(tree.levels(row), edges, q) for row in leaf.reshape(-1, leaf.shape[-1])]
-        return torch.stack(rows).view(*leaf.shape[:-1], len(q))
+    def tails(self, levels: Sequence[Tensor], edges: Tensor) -> Tails:
+        """Return the tails of each histogram from its levels, ``(..., size)``, with ascending ``edges`` of leaves."""
+        if self.method == "aligned":
+            return _aligned(levels[-1], edges)
+        q = torch.linspace(0, 1, self.quantiles or max(levels[-1].shape[-1] // 4, 2), dtype=torch.float64)
+        scores = self.scores(levels, edges, q)
+        ends = edges[0].item(), edges[-1].item()
+        return tails_from_quantiles(scores, levels[0].sum(-1), ends, self.interpolation)
+
+    def scores(self, levels: Sequence[Tensor], edges: Tensor, q: Tensor) -> Tensor:
+        """Return the quantiles ``q`` of each histogram, ``(..., len(q))``, by descent of its tree.
+
+        Where only leaves are known, their binary tree is built.
+        """
+        if len(levels) == 1:
+            leaf = levels[0]
+            missing = (1 << (leaf.shape[-1] - 1).bit_length()) - leaf.shape[-1]
+            # custom edges: empty bins of no width fill the tree
+            levels = Tree.binary(leaf.shape[-1] + missing).levels(torch.nn.functional.pad(leaf, (0, missing)))
+            edges = torch.cat([edges, edges[-1:].expand(missing)])
+        flat = [level.reshape(-1, level.shape[-1]) for level in levels]
+        rows = [tree_quantiles(row, edges, q) for row in zip(*flat, strict=True)]
+        return torch.stack(rows).view(*levels[0].shape[:-1], len(q))
 
 
 def tails_from_quantiles(
@@ -99,7 +121,8 @@ def tails_from_quantiles(
 def _aligned(leaf: Tensor, edges: Tensor) -> Tails:
     above = torch.nn.functional.pad(leaf.flip(-1).cumsum(-1), (1, 0))
     total = above[..., -1:]  # the sum's own last value, so that the last tail is 1 to the bit
-    tail = torch.where(total > 0, above.double() / total, 0.0)
+    # Noise that was not post-processed can make a tail fall or leave [0, 1]; a curve must not.
+    tail = torch.where(total > 0, above.double() / total, 0.0).cummax(-1).values.clamp(0.0, 1.0)
     return Tails(edges.flip(0), tail, total[..., 0].double())
 
 
