@@ -1,9 +1,20 @@
 """ROC and precision-recall curves of data that nobody may pool."""
 
 from torchmetrics_fed import functional
-from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, SpecMismatchError, SyncError
+from torchmetrics_fed.errors import (
+    BudgetExceededError,
+    FederatedMetricError,
+    InputError,
+    LedgerConflictError,
+    LedgerError,
+    LedgerFileError,
+    ReleaseError,
+    SpecMismatchError,
+    SyncError,
+)
 from torchmetrics_fed.grid import ScoreGrid
-from torchmetrics_fed.metrics import FederatedCurve, FederatedPrecisionRecallCurve, FederatedROC
+from torchmetrics_fed.metrics import FederatedCurve, FederatedPrecisionRecallCurve, FederatedROC, federated_collection
+from torchmetrics_fed.privacy import CentralDP, DistributedDP, LedgerEntry, LocalDP, Privacy, PrivacyLedger
 from torchmetrics_fed.release import Release, Share
 from torchmetrics_fed.spec import Spec
 from torchmetrics_fed.tree import Tree
@@ -11,11 +22,21 @@ from torchmetrics_fed.tree import Tree
 __version__ = "0.1.0"
 
 __all__ = [
+    "BudgetExceededError",
+    "CentralDP",
+    "DistributedDP",
     "FederatedCurve",
     "FederatedMetricError",
     "FederatedPrecisionRecallCurve",
     "FederatedROC",
     "InputError",
+    "LedgerConflictError",
+    "LedgerEntry",
+    "LedgerError",
+    "LedgerFileError",
+    "LocalDP",
+    "Privacy",
+    "PrivacyLedger",
     "Release",
     "ReleaseError",
     "ScoreGrid",
@@ -24,5 +45,6 @@ __all__ = [
     "SpecMismatchError",
     "SyncError",
     "Tree",
+    "federated_collection",
     "functional",
 ]

@@ -8,7 +8,7 @@ from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
     check_strategy,
-    precision_recall_from_counts,
+    precision_recall_from_levels,
 )
 from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.plot import plot_precision_recall
@@ -47,8 +47,7 @@ class FederatedPrecisionRecallCurve(FederatedCurve):
 
     def compute(self) -> PrecisionRecallCurve:
         """Return the precision-recall curve of all ranks' counts."""
-        leaf = self._release().leaf[0]
-        curve = precision_recall_from_counts(leaf, self.spec.grid.edges, self.reconstruction, self.strategy)
+        curve = precision_recall_from_levels(self._levels(), self.spec.edges, self.reconstruction, self.strategy)
         return PrecisionRecallCurve(*map(self._out, curve))
 
     def plot(self, curve: PrecisionRecallCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:

@@ -1,5 +1,5 @@
 """Sums over ranks and clients."""
 
-from torchmetrics_fed.sync.distributed import Ranks
+from torchmetrics_fed.sync.distributed import Agreement, Ranks
 
-__all__ = ["Ranks"]
+__all__ = ["Agreement", "Ranks"]

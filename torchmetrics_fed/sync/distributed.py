@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -13,13 +13,22 @@ from torch import Tensor
 from torchmetrics_fed.errors import SpecMismatchError, SyncError
 from torchmetrics_fed.spec import Spec
 
-__all__ = ["Gather", "Ranks"]
+__all__ = ["Agreement", "Gather", "Ranks"]
 
 Gather = Callable[..., Sequence[Tensor]]
 
 # The header has room to grow, for ranks of two versions of this package must be able to compare theirs: unequal sizes
 # abort gloo instead of telling anybody what is wrong.
 _HEADER_SLOTS = 32
+
+
+class Agreement(NamedTuple):
+    """What the ranks have told each other."""
+
+    statuses: tuple[int, int]
+    """The lowest and the highest status of any rank."""
+    proposal: int
+    """The largest proposal."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +44,21 @@ class Ranks:
     group: Any = None
     gather: Gather | None = None
 
-    def agree(self, spec: Spec, device: torch.device) -> None:
-        """Raise on every rank alike, naming the fields, unless all ranks have this spec."""
+    def agree(self, spec: Spec, device: torch.device, status: int = 0, proposal: int = 0) -> Agreement:
+        """Compare specs and statuses; raise on every rank alike, naming the fields, unless all have this spec.
+
+        Args:
+            spec: this rank's spec.
+            device: where the backend wants its tensors.
+            status: a small number in which the ranks may differ.
+            proposal: a number below 2**62, of which all ranks get the largest.
+        """
         digests = spec.digests
         numbers = [int.from_bytes(digest[:8], "big") >> 1 for digest in digests.values()]
-        header = torch.tensor(numbers + [0] * (_HEADER_SLOTS - len(numbers)), dtype=torch.int64, device=device)
+        room = [0] * (_HEADER_SLOTS - len(numbers) - 3)
+        header = torch.tensor([*numbers, *room, 0, status, proposal], dtype=torch.int64, device=device)
         highest = self._reduce(torch.stack([header, -header]), dist.ReduceOp.MAX)
-        unequal = (highest[0] != -highest[1]).tolist()
+        unequal = (highest[0] != -highest[1])[:-3].tolist()
         names = [name for name, differs in zip(digests, unequal, strict=False) if differs]
         if any(unequal):
             raise SpecMismatchError(
@@ -49,6 +66,39 @@ class Ranks:
                 f"this rank has { {name: spec.fields[name] for name in names} }. Build the metric with the same "
                 "arguments on every rank."
             )
+        statuses = int(-highest[1, -2]), int(highest[0, -2])
+        return Agreement(statuses, int(highest[0, -1]))
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether the flag is up on any rank; the same answer on all."""
+        return bool(self._reduce(torch.tensor([int(flag)], device=device), dist.ReduceOp.MAX))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        if self.gather is not None:
+            return len(self.gather(torch.zeros(1, dtype=torch.int64), group=self.group))
+        return dist.get_world_size(self.group)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first rank of the group, who draws where one draw serves all."""
+        return dist.get_rank(self.group) == 0
+
+    def sum_to_first(self, counts: Tensor) -> Tensor:
+        """Return the sum of all ranks' ``counts`` on the first rank; what other ranks get is of no use."""
+        total = counts.clone(memory_format=torch.contiguous_format)
+        dist.reduce(total, self._global_first(), group=self.group)
+        return total
+
+    def from_first(self, tensor: Tensor) -> Tensor:
+        """Return the first rank's tensor on every rank."""
+        received = tensor.clone(memory_format=torch.contiguous_format)
+        dist.broadcast(received, self._global_first(), group=self.group)
+        return received
+
+    def _global_first(self) -> int:
+        return 0 if self.group is None else dist.get_global_rank(self.group, 0)
 
     def sum(self, counts: Tensor) -> Tensor:
         """Return the sum of all ranks' ``counts``, the same on every rank. ``counts`` is left alone."""

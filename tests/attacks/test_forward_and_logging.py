@@ -1,0 +1,157 @@
+"""Threat 2: forward, per-step logging and the sanity check release by habit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+
+from torchmetrics_fed import CentralDP, FederatedCurve, FederatedROC, InputError, PrivacyLedger, federated_collection
+from torchmetrics_fed.functional import area_under_roc, roc_from_levels
+from torchmetrics_fed.integrations.lightning import FederatedEvaluation
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
+]
+EPOCHS, BATCHES = 2, 10
+NINE = TensorDataset(torch.arange(9))
+
+
+class Area(FederatedCurve):
+    """A scalar, which Lightning can log by itself."""
+
+    def compute(self) -> Tensor:
+        return area_under_roc(roc_from_levels(self._levels(), self.spec.edges, self.reconstruction)).float()
+
+
+class Model(lightning.LightningModule):
+    def __init__(self, metrics: Any, bare: str = "") -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+        self.metrics = metrics
+        self.bare = bare
+
+    def training_step(self, batch: Any) -> Tensor:
+        return self.layer(batch[0]).mean()  # type: ignore[no-any-return]
+
+    def validation_step(self, batch: Any) -> None:
+        scores = self.layer(batch[0])[:, 0].sigmoid()
+        if self.bare == "forward":
+            self.metrics(scores, batch[1])
+        else:
+            self.metrics.update(scores, batch[1])
+        if self.bare:
+            self.log("area", self.metrics, on_step=False, on_epoch=True)
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(data(), batch_size=100)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(data(), batch_size=1_000 // BATCHES)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def data() -> TensorDataset:
+    generator = torch.Generator().manual_seed(4)
+    features = torch.randn(1_000, 2, generator=generator)
+    return TensorDataset(features, (features[:, 0] > 0).long())
+
+
+def trained(model: Model, folder: Path, *callbacks: lightning.Callback, logger: Any = False) -> lightning.Trainer:
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=EPOCHS,
+        num_sanity_val_steps=2,
+        logger=logger,
+        callbacks=list(callbacks),
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    )
+    trainer.fit(model)
+    return trainer
+
+
+class Pictures(lightning.pytorch.loggers.logger.DummyLogger):
+    """A logger that takes figures, as TensorBoard's does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.figures: list[str] = []
+
+    @property
+    def experiment(self) -> Any:
+        return self
+
+    def add_figure(self, name: str, figure: Any, step: int) -> None:
+        assert len(figure.axes) == 1
+        self.figures.append(name)
+
+
+def test_with_the_callback_entries_are_epochs(tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    metrics = federated_collection(privacy=CentralDP(1.0), ledger=ledger)
+    evaluation, logger = FederatedEvaluation("metrics"), Pictures()
+    trainer = trained(Model(metrics), tmp_path, evaluation, logger=logger)
+    assert len(ledger) == EPOCHS
+    assert set(trainer.callback_metrics) == {"val_auroc", "val_average_precision"}
+    assert 0.5 < trainer.callback_metrics["val_auroc"] <= 1
+    assert sorted(evaluation.curves) == ["precision_recall_curve", "roc"]
+    assert sorted(logger.figures) == sorted(["val_roc", "val_precision_recall_curve"] * EPOCHS)
+
+
+@pytest.mark.parametrize("habit", ["update", "forward"])
+def test_bare_logging_shows_every_release_in_the_ledger(habit: str, tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    trained(Model(Area(privacy=CentralDP(1.0), ledger=ledger), bare=habit), tmp_path)
+    assert len(ledger) == EPOCHS + 1  # Lightning computes it in the sanity check as well; not once per batch
+
+
+def test_forward_never_releases(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=CentralDP(1.0))
+    for preds, target in zip(scored[0].chunk(BATCHES), scored[1].chunk(BATCHES), strict=True):
+        assert metric(preds, target) is None
+    assert len(metric.ledger) == 0
+    assert metric.counts.sum() == 5_000
+    collection: Any = federated_collection(privacy=CentralDP(1.0))
+    collection(*scored)
+    assert len(collection["roc"].ledger) == 0
+
+
+@pytest.mark.parametrize(
+    "sampler", [RandomSampler(NINE, replacement=True), DistributedSampler(NINE, num_replicas=2, rank=0)]
+)
+def test_samplers_that_repeat_examples_are_refused(sampler: Any, tmp_path: Path) -> None:
+    class Repeating(Model):
+        def val_dataloader(self) -> Any:
+            return DataLoader(TensorDataset(*data()[:9]), sampler=sampler)
+
+    ledger = PrivacyLedger()
+    model = Repeating(FederatedROC(privacy=CentralDP(1.0), ledger=ledger))
+    with pytest.raises(InputError, match="every example once"):
+        trained(model, tmp_path, FederatedEvaluation("metrics"))
+    assert len(ledger) == 0
+
+
+def test_a_module_without_the_metric_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"Model\.curves"):
+        trained(Model(FederatedROC()), tmp_path, FederatedEvaluation("curves"))
+
+
+def test_switches_that_would_release_by_habit_are_refused() -> None:
+    switches: list[dict[str, Any]] = [{"dist_sync_on_step": True}, {"sync_on_compute": False}]
+    for switch in switches:
+        with pytest.raises(InputError, match="dist_sync_on_step"):
+            FederatedROC(privacy=CentralDP(1.0), **switch)

@@ -1,0 +1,162 @@
+"""Threat 4: raw counts get out by checkpoint, pickle, repr, log, exception text, or a collective."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import pickle
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.ranks import RankPool
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedROC,
+    LedgerError,
+    LocalDP,
+    Privacy,
+    PrivacyLedger,
+    ReleaseError,
+)
+
+MARK = 7_230_171  # every cell that is counted holds this number
+PATTERN = MARK.to_bytes(8, "little")
+CENTRAL = CentralDP(1e-4)  # so much noise that what is released does not hold it by chance
+
+
+def marked(privacy: Privacy | None = CENTRAL) -> FederatedROC:
+    """A metric whose counts can be recognised wherever they turn up."""
+    metric = FederatedROC(quantiles=4, privacy=privacy)
+    metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]))
+    metric.counts *= MARK
+    return metric
+
+
+def leaks(channel: bytes | str) -> bool:
+    return PATTERN in channel if isinstance(channel, bytes) else str(MARK) in channel
+
+
+def saved(thing: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(thing, file)
+    return file.getvalue()
+
+
+def said(call: Callable[[], Any]) -> str:
+    """Everything that a failing call tells, with the values in its frames as a debugger would print them."""
+    try:
+        return str(call())
+    except Exception:
+        return traceback.format_exc()
+
+
+CHANNELS: dict[str, Callable[[FederatedROC], bytes | str]] = {
+    "state_dict": lambda metric: saved(metric.state_dict()),
+    "module checkpoint": lambda metric: saved(torch.nn.ModuleDict({"metric": metric}).state_dict()),
+    "repr": repr,
+    "str": str,
+    "ledger": lambda metric: repr(metric.ledger) + "".join(map(str, metric.ledger)),
+    "release": lambda metric: said(lambda: repr(metric.release())),
+    "refused update": lambda metric: said(lambda: metric.update(torch.tensor([2.0]), torch.tensor([1]))),
+    "refused merge": lambda metric: said(lambda: metric.merge_state({"counts": metric.counts})),
+    "refused load": lambda metric: said(lambda: metric.load_state_dict({"counts": metric.counts})),
+    "refused spec": lambda metric: said(lambda: metric.merge_state(FederatedROC(quantiles=8))),
+}
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_no_channel_holds_raw_counts(channel: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        metric = marked()
+        assert not leaks(CHANNELS[channel](metric))
+        metric.compute()
+        assert not leaks(CHANNELS[channel](metric))
+    assert not leaks(caplog.text)
+
+
+def test_the_scan_finds_exact_counts() -> None:
+    metric = marked(privacy=None)
+    metric.persistent(True)
+    assert leaks(CHANNELS["state_dict"](metric))
+    assert leaks(pickle.dumps(metric))
+
+
+def test_counts_that_are_not_released_do_not_pickle() -> None:
+    for attempt in (pickle.dumps, saved, copy.copy):
+        with pytest.raises(ReleaseError, match="raw counts"):
+            attempt(marked())
+    with pytest.raises(ReleaseError, match="checkpoints"):
+        marked().persistent(True)
+
+
+def test_what_was_released_pickles_without_its_counts(tmp_path: Any) -> None:
+    metric = FederatedROC(quantiles=4, privacy=CENTRAL, ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]))
+    metric.counts *= MARK
+    curve = metric.compute()
+    data = pickle.dumps(metric)
+    assert not leaks(data)
+    twin = pickle.loads(data)
+    assert torch.equal(twin.compute().tpr, curve.tpr)
+    assert len(twin.ledger) == 1
+    with pytest.raises(ReleaseError, match="reset"):
+        twin.update(torch.tensor([0.1]), torch.tensor([0]))
+    twin.reset()
+    twin.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]))
+    twin.compute()
+    assert len(metric.ledger) == 2
+
+
+def test_a_ledger_in_memory_does_not_travel_with_what_it_knows() -> None:
+    metric = marked()
+    metric.compute()
+    with pytest.raises(LedgerError, match="path"):
+        pickle.dumps(metric)
+    assert pickle.loads(pickle.dumps(FederatedROC(privacy=CENTRAL))).compute_with_cache
+
+
+def test_central_noise_has_no_share_to_send() -> None:
+    with pytest.raises(ReleaseError, match="CentralDP"):
+        marked().release()
+
+
+class Wire(TorchDispatchMode):
+    """Keeps what goes into any collective."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sent: list[tuple[str, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func).startswith("c10d"):
+            self.sent += [(str(func), tensor.clone()) for tensor in args[0] if isinstance(tensor, Tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+def sent_by(rank: int, privacy: Privacy | None) -> list[tuple[str, Tensor]]:
+    metric, wire = marked(privacy), Wire()
+    with wire:
+        metric.compute()
+    return wire.sent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("privacy", [DistributedDP(1e-4, min_clients=3), LocalDP(1e-4)], ids=["distributed", "local"])
+def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy) -> None:
+    for sent in ranks.run(sent_by, privacy):
+        assert sent
+        assert all("all_gather" not in name for name, _ in sent)
+        assert not any(leaks(tensor.numpy().tobytes()) for _, tensor in sent)
+
+
+@pytest.mark.slow
+def test_the_scan_finds_exact_counts_in_a_collective(ranks: RankPool) -> None:
+    assert all(any(leaks(t.numpy().tobytes()) for _, t in sent) for sent in ranks.run(sent_by, None))

@@ -1,0 +1,206 @@
+"""Three gloo processes with noise: identical curves, one draw per rank, one decision for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tests.ranks import RankPool
+from torchmetrics_fed import (
+    BudgetExceededError,
+    CentralDP,
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    Privacy,
+    PrivacyLedger,
+    ReleaseError,
+    Spec,
+    SpecMismatchError,
+    federated_collection,
+)
+from torchmetrics_fed.functional import ROCCurve, area_error_roc, roc
+
+pytestmark = pytest.mark.slow
+
+THREE = DistributedDP(1.0, min_clients=3)
+
+
+def data(rank: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(rank)
+    target = torch.randint(0, 2, (20_000,), generator=generator)
+    return (torch.randn(20_000, generator=generator) + target).sigmoid(), target
+
+
+def same(one: ROCCurve, other: ROCCurve) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def counted(rank: int, privacy: Privacy, folder: str | None = None, **options: Any) -> FederatedROC:
+    ledger = None if folder is None else PrivacyLedger(path=Path(folder, "ledger"))
+    metric = FederatedROC(privacy=privacy, ledger=ledger, **options)
+    metric.update(*data(rank))
+    return metric
+
+
+class Draws:
+    """Counts how often this process draws noise."""
+
+    def __enter__(self) -> Draws:
+        self.count = 0
+        self.patch = pytest.MonkeyPatch()
+        original = Spec.noisy_cells
+
+        def counting(spec: Spec, counts: Tensor) -> Tensor:
+            self.count += 1
+            return original(spec, counts)
+
+        self.patch.setattr(Spec, "noisy_cells", counting)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.patch.undo()
+
+
+def released(rank: int, privacy: Privacy, folder: str) -> tuple[ROCCurve, ROCCurve, int, int]:
+    metric = counted(rank, privacy, folder)
+    with Draws() as draws:
+        first, again = metric.compute(), metric.clone().compute()
+    return first, again, draws.count, len(metric.ledger)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "draws"),
+    [(THREE, [1, 1, 1]), (LocalDP(1.0), [1, 1, 1]), (CentralDP(1.0), [1, 0, 0])],
+    ids=["distributed", "local", "central"],
+)
+def test_identical_curves_and_one_draw(ranks: RankPool, tmp_path: Path, privacy: Privacy, draws: list[int]) -> None:
+    results = ranks.run(released, privacy, str(tmp_path))
+    preds, target = (torch.cat(parts) for parts in zip(*map(data, range(3)), strict=True))
+    exact = roc(preds, target)
+    for first, again, _, entries in results:
+        assert same(first, results[0][0])
+        assert same(again, first)
+        assert entries == 1  # the ranks share the file, and write one entry
+        assert 0 < area_error_roc(first, exact) < 0.02
+    assert [count for *_, count, _ in results] == draws
+
+
+def too_few(rank: int) -> tuple[str, int, int]:
+    metric = counted(rank, DistributedDP(1.0, min_clients=4))
+    with Draws() as draws, pytest.raises(ReleaseError) as caught:
+        metric.compute()
+    return str(caught.value), draws.count, len(metric.ledger)
+
+
+def test_too_few_ranks_is_an_error_before_anything_leaves(ranks: RankPool) -> None:
+    for message, draws, entries in ranks.run(too_few):
+        assert "min_clients=4" in message
+        assert "got 3" in message
+        assert (draws, entries) == (0, 0)
+
+
+def refused(rank: int) -> tuple[str, int]:
+    ledger = PrivacyLedger(budget=0.5 if rank == 1 else None)
+    metric = FederatedROC(privacy=THREE, ledger=ledger)
+    metric.update(*data(rank))
+    with Draws() as draws, pytest.raises((ReleaseError, BudgetExceededError)) as caught:
+        metric.compute()
+    return type(caught.value).__name__, draws.count
+
+
+def test_one_ledger_that_refuses_stops_all(ranks: RankPool) -> None:
+    assert ranks.run(refused) == [("ReleaseError", 0), ("BudgetExceededError", 0), ("ReleaseError", 0)]
+
+
+def half_reset(rank: int) -> str:
+    metric = counted(rank, THREE)
+    metric.compute()
+    if rank == 2:
+        metric.reset()
+        metric.update(*data(rank))
+    with pytest.raises(ReleaseError) as caught:
+        metric.compute()
+    return str(caught.value)
+
+
+def test_a_rank_out_of_step_is_an_error_on_all(ranks: RankPool) -> None:
+    for message in ranks.run(half_reset):
+        assert "has released nothing" in message
+        assert "has its release" in message
+
+
+def gone_on(rank: int) -> tuple[str, int]:
+    metric = counted(rank, THREE)
+    twin: Any = metric.clone()
+    metric.compute()
+    if rank == 0:
+        twin.counts = twin.counts + 1
+    with pytest.raises(ReleaseError) as caught:
+        twin.compute()
+    return str(caught.value), len(metric.ledger)
+
+
+def test_a_copy_that_went_on_is_an_error_on_all(ranks: RankPool) -> None:
+    for message, entries in ranks.run(gone_on):
+        assert "has counted other data since" in message
+        assert entries == 1
+
+
+def other_epsilon(rank: int) -> str:
+    metric = counted(rank, DistributedDP(1.0 + (rank == 0), min_clients=3))
+    with pytest.raises(SpecMismatchError) as caught:
+        metric.compute()
+    return str(caught.value)
+
+
+def test_ranks_with_another_epsilon_are_told(ranks: RankPool) -> None:
+    assert all("differ in privacy" in message for message in ranks.run(other_epsilon))
+
+
+def one_client(rank: int) -> tuple[Tensor, int, int]:
+    metric = counted(rank, DistributedDP(1.0, min_clients=5), quantiles=16, tree=(8,))
+    with Draws() as draws:
+        share = metric.release("round-1")
+        assert metric.release("round-1") is share
+    return share.cells, draws.count, len(metric.ledger)
+
+
+def test_several_ranks_that_are_one_client_draw_one_share(ranks: RankPool) -> None:
+    results = ranks.run(one_client)
+    assert [draws for _, draws, _ in results] == [1, 0, 0]
+    for cells, _, entries in results:
+        assert torch.equal(cells, results[0][0])
+        assert abs(int(cells.sum()) - 60_000) < 200
+        assert entries == 1
+
+
+def grouped(rank: int) -> ROCCurve | str:
+    group = dist.new_group([0, 2])
+    metric = counted(rank, DistributedDP(1.0, min_clients=2), process_group=group)
+    return metric.compute() if rank != 1 else "outside"
+
+
+def test_a_process_group_is_the_federation(ranks: RankPool) -> None:
+    one, _, other = ranks.run(grouped)
+    assert same(one, other)
+
+
+def collected(rank: int) -> tuple[Any, int]:
+    collection: Any = federated_collection(privacy=THREE)
+    for _ in range(2):
+        collection.update(*data(rank))
+    with Draws() as draws:
+        curves = collection.compute()
+    return curves, draws.count
+
+
+def test_a_collection_is_one_draw_per_rank(ranks: RankPool) -> None:
+    for curves, draws in ranks.run(collected):
+        assert draws == 1
+        assert torch.equal(curves["precision_recall_curve"].recall.flip(0), curves["roc"].tpr)

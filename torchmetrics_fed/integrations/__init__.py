@@ -1,0 +1,1 @@
+"""Federated metrics inside trainers. Each module needs its extra."""

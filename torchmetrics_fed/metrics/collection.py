@@ -1,0 +1,62 @@
+"""federated_collection: metrics of the same data that make one release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchmetrics import MetricCollection
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
+from torchmetrics_fed.metrics.roc import FederatedROC
+from torchmetrics_fed.metrics.scope import ReleaseScope
+from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.spec import Task
+
+__all__ = ["federated_collection"]
+
+_METRICS: dict[str, type[FederatedCurve]] = {
+    "roc": FederatedROC,
+    "precision_recall_curve": FederatedPrecisionRecallCurve,
+}
+
+
+def federated_collection(
+    task: Task = "binary",
+    *,
+    metrics: Sequence[str] | Mapping[str, type[FederatedCurve]] = tuple(_METRICS),
+    ledger: PrivacyLedger | None = None,
+    prefix: str | None = None,
+    postfix: str | None = None,
+    **options: Any,
+) -> MetricCollection:
+    """Return a :class:`~torchmetrics.MetricCollection` whose metrics share one release, and spend once for all.
+
+    Args:
+        task: ``"binary"``.
+        metrics: names (``"roc"``, ``"precision_recall_curve"``), or classes by the name they shall have.
+        ledger: where the release is booked; one in memory if not given.
+        prefix: of the metrics' names.
+        postfix: of the metrics' names.
+        options: the arguments of all the metrics, for instance ``privacy``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import CentralDP, federated_collection
+        >>> collection = federated_collection(privacy=CentralDP(epsilon=1.0))
+        >>> collection.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+        >>> sorted(collection.compute())
+        ['precision_recall_curve', 'roc']
+        >>> collection["roc"].ledger
+        PrivacyLedger(epsilon 1, delta ... spent, 1 release)
+    """
+    unknown = [name for name in metrics if not isinstance(metrics, Mapping) and name not in _METRICS]
+    if unknown or not metrics:
+        raise InputError(f"Expected argument `metrics` to name some of {list(_METRICS)} but got {list(metrics)}.")
+    classes = metrics if isinstance(metrics, Mapping) else {name: _METRICS[name] for name in metrics}
+    shared: dict[str, Any] = {"ledger": PrivacyLedger() if ledger is None else ledger, "scope": ReleaseScope()}
+    return MetricCollection(
+        {name: kind(task, **shared, **options) for name, kind in classes.items()}, prefix=prefix, postfix=postfix
+    )

@@ -1,0 +1,152 @@
+"""Publisher: the one place where private data leaves. It books, draws once, sums, and remembers."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import LedgerError, ReleaseError
+from torchmetrics_fed.metrics.scope import Round
+from torchmetrics_fed.privacy import CentralDP, Privacy, PrivacyLedger
+from torchmetrics_fed.release import Release, Share
+from torchmetrics_fed.spec import Spec
+from torchmetrics_fed.sync import Agreement, Ranks
+
+__all__ = ["Publisher"]
+
+# What a rank tells the others of its round.
+_FRESH, _RELEASED, _SHARED, _CHANGED = range(4)
+_TOLD = {
+    _FRESH: "has released nothing",
+    _RELEASED: "has its release",
+    _SHARED: "has sent its share",
+    _CHANGED: "has counted other data since the release",
+}
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Makes the release of one round, or the share of one client, from raw counts.
+
+    Args:
+        spec: what is released, and with which noise.
+        counts: this rank's raw counts. They are read and never sent.
+        round: where the result is kept.
+        ledger: where it is booked, before any noise is drawn.
+        data: the name of the data in the ledger.
+        ranks: the processes that sum together, if there are several.
+    """
+
+    spec: Spec
+    counts: Tensor
+    round: Round
+    ledger: PrivacyLedger
+    data: str
+    ranks: Ranks | None
+
+    def release(self) -> Release:
+        """Return the release of the round: the one there is, or the sum of all ranks' fresh shares."""
+        attempt = self._agree()
+        if isinstance(self.round.made, Release):
+            return self.round.made
+        if isinstance(self.round.made, Share):
+            raise ReleaseError(
+                "Expected one release of this data but its share was sent already. The curve is made from the sum of "
+                "all clients' shares: FederatedROC.from_release(Release.sum(shares))."
+            )
+        parties = 1 if self.ranks is None else self.ranks.size
+        self._check_parties(parties)
+        self._spend(attempt)
+        if isinstance(self._privacy, CentralDP):
+            release = Release(self.spec, self._drawn_once())
+        else:
+            cells = self.spec.noisy_cells(self.counts).to(self.counts.device)
+            total = cells if self.ranks is None else self.ranks.sum(cells)
+            release = Release(self.spec, total.cpu(), shares=parties)
+        self.round.keep(release, self.counts)
+        return release
+
+    def share(self, round_: str, cohort: tuple[str, ...] | None) -> Share:
+        """Return this client's share, drawn once, its ranks' counts summed first."""
+        if isinstance(self._privacy, CentralDP):
+            raise ReleaseError(
+                "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one trusted party adds to "
+                "the sum: what a client sends would be raw. Call `compute` where all the data is."
+            )
+        attempt = self._agree()
+        made = self.round.made
+        if isinstance(made, Share):
+            if (made.round, self.round.cohort) != (round_, cohort):
+                raise ReleaseError(
+                    f"Expected the round and cohort that this client's share was drawn for, {made.round!r}, but got "
+                    f"{round_!r} or another cohort: the same noise in two sums isolates whoever is in one of them. "
+                    "Call `reset` and count the data again for a fresh draw, which is booked again."
+                )
+            return made
+        if isinstance(made, Release):
+            raise ReleaseError("Expected one release of this data but it was computed already. Call `reset` first.")
+        self._spend(attempt)
+        share = Share(self.spec, self._drawn_once(), round_)
+        self.round.keep(share, self.counts, cohort)
+        return share
+
+    @property
+    def _privacy(self) -> Privacy:
+        assert self.spec.privacy is not None
+        return self.spec.privacy
+
+    def _agree(self) -> str:
+        """Return a name for this attempt, the same on all ranks, once all are known to be at the same point."""
+        made, status = self.round.made, _FRESH
+        if made is not None:
+            same = self.round.fits(self.counts)
+            status = _CHANGED if not same else _RELEASED if isinstance(made, Release) else _SHARED
+        heard = Agreement((status, status), secrets.randbits(62))
+        if self.ranks is not None:
+            heard = self.ranks.agree(self.spec, self.counts.device, status, heard.proposal)
+        lowest, highest = heard.statuses
+        if lowest != highest:
+            raise ReleaseError(
+                f"Expected all ranks at the same point of the round but one {_TOLD[lowest]} and one {_TOLD[highest]}; "
+                f"this rank {_TOLD[status]}. Call `reset` on every rank or on none."
+            )
+        if status == _CHANGED:
+            self.round.check(self.counts)
+        return f"{heard.proposal:016x}"
+
+    def _check_parties(self, parties: int) -> None:
+        needed = self._privacy.shares_needed
+        if parties < needed:
+            raise ReleaseError(
+                f"Expected at least min_clients={needed} ranks to sum their noise but got {parties}; nothing was sent. "
+                "Where each client is a process of its own, send `release()` and sum the shares with `Release.sum`."
+            )
+
+    def _spend(self, attempt: str) -> None:
+        """Book the release, on every rank, before any rank draws: an attempt that fails later has been paid for.
+
+        Each attempt has a name of its own, so that a second draw is never taken for the first. Ranks that share a
+        ledger file know the same name, and write one entry.
+        """
+        noise, refusal = self.spec.noise, None
+        assert noise is not None
+        try:
+            self.ledger.spend(self.data, attempt, self._privacy.epsilon, noise.delta, self._privacy.mechanism)
+        except LedgerError as error:
+            refusal = error
+        if self.ranks is not None and self.ranks.any(refusal is not None, self.counts.device) and refusal is None:
+            raise ReleaseError("Expected every rank's ledger to allow this release but one refused; nothing was drawn.")
+        if refusal is not None:
+            raise refusal
+
+    def _drawn_once(self) -> Tensor:
+        """Return the cells of all ranks' counts with one draw of noise, the same on every rank."""
+        if self.ranks is None:
+            return self.spec.noisy_cells(self.counts)
+        total = self.ranks.sum_to_first(self.counts)
+        empty = torch.zeros(self.spec.shape, dtype=self.spec.dtype)
+        cells = self.spec.noisy_cells(total) if self.ranks.is_first else empty
+        return self.ranks.from_first(cells.to(self.counts.device)).cpu()
