@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 # Threads of a two-core machine; the suite starts processes of its own.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test audit check format bench clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/check
-	$(PYTEST)
+	$(PYTEST) -m "not audit"
+
+audit: $(VENV)/check
+	$(PYTEST) -m audit tests
 
 check: $(VENV)/check
 	$(BIN)/ruff check .
