@@ -94,9 +94,8 @@ def noise() -> None:
         spec = Spec("binary", 1, ScoreGrid(), Tree.binary(4096), DistributedDP(0.1, clients, max_colluding=0))
         counts = spec.grid.empty()
         seconds = medians({"share": lambda spec=spec, counts=counts: spec.noisy_cells(counts)})["share"]  # type: ignore[misc]
-        print(
-            f"noise of one share, 16,380 cells, epsilon 0.1 over 12 levels, {clients:>4} clients: {seconds * 1e3:.1f} ms"
-        )
+        told = f"noise of a share for {clients:>4} clients, 16,380 cells, epsilon 0.1 over 12 levels"
+        print(f"{told}: {seconds * 1e3:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -102,6 +102,15 @@ def test_wrappers_that_resample_are_refused() -> None:
     BootStrapper(FederatedROC())
 
 
+def test_what_was_spent_shows_in_the_repr(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(quantiles=16, privacy=CentralDP(0.5), ledger=PrivacyLedger(budget=2.0))
+    assert "epsilon 0 of 2.0 spent" in repr(metric)
+    metric.update(*scored)
+    metric.compute()
+    assert "epsilon 0.5" in repr(metric)
+    assert "of 2.0 spent, 1 release" in repr(metric)
+
+
 def test_unknown_metrics_are_named() -> None:
     with pytest.raises(InputError, match="accuracy"):
         federated_collection(metrics=["accuracy"])

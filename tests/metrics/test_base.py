@@ -15,6 +15,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
 from torchmetrics_fed import (
+    CentralDP,
     FederatedPrecisionRecallCurve,
     FederatedROC,
     InputError,
@@ -292,6 +293,17 @@ def test_dist_sync_fn_moves_everything(scored: tuple[Tensor, Tensor]) -> None:
         metric.update(*scored)
     metric.unsync()
     assert metric.counts.sum() == 5_000
+
+
+def test_one_draw_for_all_needs_a_process_group(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(
+        *scored,
+        privacy=CentralDP(1.0),
+        dist_sync_fn=lambda tensor, group=None: [tensor] * 3,
+        distributed_available_fn=lambda: True,
+    )
+    with pytest.raises(SyncError, match="init_process_group"):
+        metric.compute()
 
 
 def test_a_sync_without_process_group_is_refused(scored: tuple[Tensor, Tensor]) -> None:

@@ -58,7 +58,7 @@ class ReleasedMetric(CountsMetric):
         if self._given is not None:
             raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
         if self.spec.privacy is not None:
-            return self._publisher().share(round, None if cohort is None else tuple(sorted(cohort)))
+            return self._publisher(self._ranks()).share(round, None if cohort is None else tuple(sorted(cohort)))
         with self._summed():
             return Share(self.spec, self.counts.cpu().clone(), round)
 
@@ -186,9 +186,9 @@ class ReleasedMetric(CountsMetric):
         """The round that this metric's data belongs to. In a compute group only the leader is updated and joins."""
         return self._round or self._scope.open
 
-    def _publisher(self, ranks: Ranks | None = None) -> Publisher:
+    def _publisher(self, ranks: Ranks | None) -> Publisher:
         round_ = self._round = self._current_round() or self._scope.join()
-        return Publisher(self.spec, self.counts, round_, self.ledger, self.data, ranks or self._ranks())
+        return Publisher(self.spec, self.counts, round_, self.ledger, self.data, ranks)
 
     def _source(self) -> Release:
         """The release that answers are read from: the one given, the one made, or the exact counts as they are now."""

@@ -87,12 +87,14 @@ class Ranks:
 
     def sum_to_first(self, counts: Tensor) -> Tensor:
         """Return the sum of all ranks' ``counts`` on the first rank; what other ranks get is of no use."""
+        self._check_member()
         total = counts.clone(memory_format=torch.contiguous_format)
         dist.reduce(total, self._global_first(), group=self.group)
         return total
 
     def from_first(self, tensor: Tensor) -> Tensor:
         """Return the first rank's tensor on every rank."""
+        self._check_member()
         received = tensor.clone(memory_format=torch.contiguous_format)
         dist.broadcast(received, self._global_first(), group=self.group)
         return received
@@ -108,6 +110,13 @@ class Ranks:
         if self.gather is not None:
             gathered = torch.stack([part.to(tensor.device) for part in self.gather(tensor, group=self.group)])
             return gathered.amax(0) if operation == dist.ReduceOp.MAX else gathered.sum(0)
+        self._check_member()
+        total = tensor.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, operation, group=self.group)
+        return total
+
+    def _check_member(self) -> None:
+        """Raise unless this process belongs to the group."""
         if not (dist.is_available() and dist.is_initialized()):
             raise SyncError(
                 "Expected torch.distributed to be initialized because `distributed_available_fn` says so, but it is "
@@ -118,6 +127,3 @@ class Ranks:
                 "Expected this rank to belong to the metric's `process_group` but it does not. Compute only on the "
                 "group's ranks."
             )
-        total = tensor.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, operation, group=self.group)
-        return total
