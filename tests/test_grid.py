@@ -42,7 +42,7 @@ def histograms(grid: ScoreGrid, scores: Tensor, target: Tensor) -> Tensor:
 @pytest.fixture(params=["direct", "chunked"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run on the scattering path, which also serves other devices, and on the chunked one."""
-    monkeypatch.setattr(kernel, "_CHUNK", 10**9 if request.param == "direct" else 1_000)
+    monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "direct" else 1_000)
 
 
 @pytest.mark.usefixtures("path")

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from torchmetrics_fed import InputError, ScoreGrid, Spec, SpecMismatchError, Tree
+from torchmetrics_fed import CentralDP, InputError, ScoreGrid, Spec, SpecMismatchError, Tree
 
 VARIANTS = {
     "base": Spec("binary", 1, ScoreGrid()),
@@ -14,7 +14,10 @@ VARIANTS = {
     "score_range": Spec("binary", 1, ScoreGrid(score_range=(0.0, 1.0 + 2**-52))),
     "score_edges": Spec("binary", 1, ScoreGrid.from_edges([0.0, 0.3, 1.0])),
     "tree": Spec("binary", 1, ScoreGrid(), Tree((64, 64))),
-    "classes": Spec("binary", 2, ScoreGrid()),
+    "task": Spec("multilabel", 1, ScoreGrid()),
+    "classes": Spec("multilabel", 2, ScoreGrid()),
+    "multi_class": Spec("multiclass", 3, ScoreGrid(), multi_class="ovo"),
+    "privacy": Spec("binary", 1, ScoreGrid(), Tree.flat(4096), CentralDP(1.0)),
 }
 
 
@@ -29,6 +32,12 @@ def test_a_mismatch_names_its_field(field: str) -> None:
         VARIANTS["base"].check(VARIANTS[field])
 
 
-def test_unknown_tasks_are_refused() -> None:
+def test_what_cannot_be_counted_is_refused() -> None:
     with pytest.raises(InputError, match="task"):
         Spec("regression", 1, ScoreGrid())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="num_classes"):
+        Spec("multiclass", 1, ScoreGrid())
+    with pytest.raises(InputError, match="multi_class"):
+        Spec("multilabel", 4, ScoreGrid(), multi_class="ovo")
+    with pytest.raises(InputError, match="divides"):
+        Spec("binary", 1, ScoreGrid(), Tree((3,)), CentralDP(1.0))

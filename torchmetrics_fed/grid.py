@@ -14,8 +14,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from torchmetrics_fed.columns import ColumnKernel
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.kernel import Kernel, Normalization, Reading
+from torchmetrics_fed.kernel import Kernel, Normalization, Reading, Task
 
 __all__ = ["ScoreGrid"]
 
@@ -95,9 +96,9 @@ class ScoreGrid:
         edges[-1] = high  # low + (high - low) may round past it
         return edges
 
-    def empty(self, classes: int = 1) -> Tensor:
-        """Return the counts of no examples: int64 ``(classes, 2, bins)``, row 0 negatives, row 1 positives."""
-        return torch.zeros(classes, 2, self.bins, dtype=torch.int64)
+    def empty(self, classes: int = 1, rows: int = 2) -> Tensor:
+        """Return the counts of no examples: int64 ``(classes, rows, bins)``, row 0 negatives, row 1 positives."""
+        return torch.zeros(classes, rows, self.bins, dtype=torch.int64)
 
     def add(
         self,
@@ -107,16 +108,19 @@ class ScoreGrid:
         normalization: Normalization | None = None,
         ignore_index: int | None = None,
         validate: bool = True,
+        task: Task = "binary",
     ) -> Tensor:
         """Add a batch to ``counts`` and return it. A batch that is refused leaves ``counts`` as it was.
 
         Args:
-            counts: int64 ``(1, 2, bins)``; changed in place unless it is an inference tensor.
-            preds: scores, any floating dtype and shape.
-            target: 0 or 1 for each score (bool or any int), or ``ignore_index``.
-            normalization: ``"sigmoid"`` if ``preds`` are logits.
+            counts: int64 ``(classes, rows, bins)``; changed in place where that can be done.
+            preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
+            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool or any int), or
+                ``ignore_index``.
+            normalization: ``"sigmoid"`` or ``"softmax"`` if ``preds`` are logits.
             ignore_index: target value of the examples to leave out, whatever their score.
             validate: whether to check the values; off, what comes of bad ones is undefined.
+            task: what the targets are.
 
         Example:
             >>> import torch
@@ -126,8 +130,13 @@ class ScoreGrid:
             tensor([[[1, 0, 1, 0],
                      [0, 0, 1, 1]]])
         """
-        return self._kernel.add(counts, preds, target, Reading(normalization, ignore_index, validate))
+        kernel = self._kernel if task == "binary" else self._column_kernel
+        return kernel.add(counts, preds, target, Reading(task, normalization, ignore_index, validate))
 
     @cached_property
     def _kernel(self) -> Kernel:
         return Kernel(self.bins, self.score_range, self.edges, self.score_edges is None)
+
+    @cached_property
+    def _column_kernel(self) -> ColumnKernel:
+        return ColumnKernel(self.bins, self.score_range, self.edges, self.score_edges is None)

@@ -15,20 +15,36 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["Kernel", "Normalization", "Reading"]
+__all__ = [
+    "CHUNK",
+    "Kernel",
+    "Normalization",
+    "Reading",
+    "Task",
+    "checked_kind",
+    "plain_int",
+    "span_of",
+    "surely_below_one",
+    "told_span",
+]
 
-Normalization = Literal["sigmoid"]
+Task = Literal["binary", "multiclass", "multilabel"]
+Normalization = Literal["sigmoid", "softmax"]
 
 # Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold; up to
 # here scattering into the state is also cheaper than a histogram of its own.
-_CHUNK = 32_768
+CHUNK = 32_768
 # From here on a check by bits pays for its extra calls.
 _MANY = 1_000
+
+
+_ONE_BITS = 0x3F800000  # of 1.0 in float32
 
 
 class Reading(NamedTuple):
     """How a batch is to be read."""
 
+    task: Task = "binary"
     normalization: Normalization | None = None
     ignore_index: int | None = None
     validate: bool = True
@@ -50,15 +66,20 @@ class Kernel:
 
     def add(self, counts: Tensor, preds: Tensor, target: Tensor, reading: Reading) -> Tensor:
         """Add a batch to ``counts``, in place unless that is an inference tensor, and return it."""
-        _check_kind(preds, target)
+        checked_kind(preds, target)
+        if preds.shape != target.shape:
+            raise InputError(
+                "Expected arguments `preds` and `target` to have the same shape but got "
+                f"{tuple(preds.shape)} and {tuple(target.shape)}."
+            )
         if preds.numel() == 0:
             return counts
         if counts.is_inference() and not torch.is_inference_mode_enabled():
             counts = counts.clone()
         if preds.ndim != 1:
             preds, target = preds.reshape(-1), target.reshape(-1)
-        scores, labels = preds.detach(), _plain_int(target)
-        if counts.device.type == "cpu" and len(scores) > _CHUNK:
+        scores, labels = preds.detach(), plain_int(target)
+        if counts.device.type == "cpu" and len(scores) > CHUNK:
             return self._add_chunked(counts, scores, labels, reading)
         return self._add_direct(counts, scores, labels, reading)
 
@@ -74,7 +95,7 @@ class Kernel:
         """Histogram chunk by chunk with narrow indices, and add at the end, when every chunk has passed its checks."""
         width = self.bins + 1  # a score equal to the highest edge falls in the extra column, which saves a clamp
         slots = 2 * width + 1  # the last slot takes what is ignored
-        size = _CHUNK if torch.get_num_threads() > 1 else 3 * _CHUNK  # one thread has no pool to keep out of, only L2
+        size = CHUNK if torch.get_num_threads() > 1 else 3 * CHUNK  # one thread has no pool to keep out of, only L2
         index, offset = torch.empty(2, size, dtype=torch.int16 if slots <= 32_767 else torch.int32)
         total = torch.zeros(slots, dtype=torch.int64)
         for some_scores, some_labels in zip(scores.split(size), labels.split(size), strict=True):
@@ -92,7 +113,7 @@ class Kernel:
 
     def _locate(self, scores: Tensor, labels: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return each score's column (to be truncated; ``bins`` for the highest edge), its row, and what is ignored."""
-        normalization, ignore_index, validate = reading
+        _, normalization, ignore_index, validate = reading
         ignored = None
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float()
@@ -102,17 +123,17 @@ class Kernel:
         if validate:
             _check_labels(labels, ignore_index)
         if validate or ignored is not None:
-            objection = self._objection(scores, normalization)
+            objection = self.objection(scores, normalization)
             if objection and ignored is not None:  # an ignored score may be anything
                 scores = scores.masked_fill(ignored, 0.0 if normalization else self.score_range[0])
-                objection = self._objection(scores, normalization)
+                objection = self.objection(scores, normalization)
             if objection and validate:
                 raise InputError(objection)
-        if normalization:
-            scores = scores.sigmoid()
-        if self.is_unit:
-            return scores.mul(self.bins), labels, ignored
-        return self._compare(scores.double()), labels, ignored
+        return self.column(scores.sigmoid() if normalization else scores), labels, ignored
+
+    def column(self, scores: Tensor) -> Tensor:
+        """Return the column of each score, to be truncated to an integer; ``bins`` for the highest edge."""
+        return scores.mul(self.bins) if self.is_unit else self._compare(scores.double())
 
     def _compare(self, scores: Tensor) -> Tensor:
         """Return the columns of float64 scores by comparison with the edges."""
@@ -125,26 +146,27 @@ class Kernel:
         below, above = scores < edges[guess], scores >= edges[guess + 1]
         return guess.add_(above).sub_(below.long()).clamp_(min=0)
 
-    def _objection(self, scores: Tensor, normalization: Normalization | None) -> str | None:
+    def objection(self, scores: Tensor, normalization: Normalization | None) -> str | None:
         """Return what is wrong with the scores, if anything."""
         if len(scores) > _MANY and self.is_unit and not normalization and _surely_in_unit_range(scores):
             return None
-        least, most = _span(scores)
+        least, most = span_of(scores)
         if normalization:
             fine = -math.inf < least and most < math.inf
-            return None if fine else f"Expected `preds` to be finite logits but got {_told(least, most)}."
+            return None if fine else f"Expected `preds` to be finite logits but got {told_span(least, most)}."
         low, high = self.score_range
         if not self.is_unit:  # the ends as the scores' own dtype can express them
             low, high = min(low, scores.new_tensor(low).item()), max(high, scores.new_tensor(high).item())
         if least >= low and most <= high:  # NaN fails every comparison, and aminmax passes it on
             return None
         return (
-            f"Expected argument `preds` to be scores in [{low}, {high}] but got {_told(least, most)}. "
-            'Pass `normalization="sigmoid"` if they are logits, or the `score_range` they have.'
+            f"Expected argument `preds` to be scores in [{low}, {high}] but got {told_span(least, most)}. "
+            "Pass `normalization` if they are logits, or the `score_range` they have."
         )
 
 
-def _check_kind(preds: Tensor, target: Tensor) -> None:
+def checked_kind(preds: Tensor, target: Tensor) -> None:
+    """Raise unless these are floating scores and integer labels."""
     for name, value in (("preds", preds), ("target", target)):
         if not isinstance(value, Tensor):
             raise InputError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
@@ -152,14 +174,9 @@ def _check_kind(preds: Tensor, target: Tensor) -> None:
         raise InputError(f"Expected argument `preds` to be floating scores but got {preds.dtype}.")
     if target.is_floating_point() or target.is_complex():
         raise InputError(f"Expected argument `target` to be bool or int labels but got {target.dtype}.")
-    if preds.shape != target.shape:
-        raise InputError(
-            "Expected arguments `preds` and `target` to have the same shape but got "
-            f"{tuple(preds.shape)} and {tuple(target.shape)}."
-        )
 
 
-def _plain_int(target: Tensor) -> Tensor:
+def plain_int(target: Tensor) -> Tensor:
     """Return the labels in a dtype that torch can reduce."""
     if target.dtype == torch.bool:
         return target.view(torch.uint8)
@@ -173,34 +190,44 @@ def _surely_in_unit_range(scores: Tensor) -> bool:
     """
     if scores.dtype != torch.float32 or not scores.is_contiguous():
         return False
-    least, most = _span(scores.view(torch.int32))
-    return least >= 0 and most <= 0x3F800000  # the bits of 1.0
+    least, most = span_of(scores.view(torch.int32))
+    return least >= 0 and most <= _ONE_BITS
+
+
+def surely_below_one(scores: Tensor) -> bool:
+    """Whether float32 scores are in [0, 1) by their bits; False where that is not sure."""
+    if scores.dtype != torch.float32 or not scores.is_contiguous():
+        return False
+    least, most = span_of(scores.view(torch.int32))
+    return least >= 0 and most < _ONE_BITS
 
 
 def _surely_0_or_1(labels: Tensor) -> bool:
     """Whether int64 labels are 0 or 1 by their halves: each is 0 or 1, and no upper one is, or the sum would show."""
     if labels.dtype != torch.int64 or not labels.is_contiguous():
         return False
-    least, most = _span(labels.view(torch.int32))
+    least, most = span_of(labels.view(torch.int32))
     return least >= 0 and most <= 1 and int(labels.sum()) < 2**32
 
 
 def _check_labels(labels: Tensor, ignore_index: int | None) -> None:
     if len(labels) > _MANY and _surely_0_or_1(labels):
         return
-    least, most = _span(labels)
+    least, most = span_of(labels)
     if not (least >= 0 and most <= 1):
         also = "" if ignore_index is None else f" or ignore_index={ignore_index}"
         raise InputError(
-            f"Expected argument `target` to hold only 0 and 1{also} but got {_told(least, most)}. "
+            f"Expected argument `target` to hold only 0 and 1{also} but got {told_span(least, most)}. "
             "Map the labels to 0 and 1, or name the one to leave out with `ignore_index`."
         )
 
 
-def _span(values: Tensor) -> tuple[float, float]:
+def span_of(values: Tensor) -> tuple[float, float]:
+    """The least and the largest value; NaN if there is one."""
     least, most = values.aminmax()
     return least.item(), most.item()
 
 
-def _told(least: float, most: float) -> str:
+def told_span(least: float, most: float) -> str:
+    """A span in words."""
     return "NaN" if least != least else f"values from {least} to {most}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError, SpecMismatchError
 from torchmetrics_fed.grid import ScoreGrid
+from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.privacy.mechanisms import Noise, Privacy
 from torchmetrics_fed.tree import Tree
 
-__all__ = ["SPEC_VERSION", "Spec", "Task"]
+__all__ = ["SPEC_VERSION", "MultiClass", "Spec", "Task"]
 
-Task = Literal["binary"]
+MultiClass = Literal["ovr", "ovo"]
 
 SPEC_VERSION = 1
 
@@ -28,10 +30,12 @@ class Spec:
 
     Args:
         task: the kind of targets.
-        classes: length of the class axis; 1 for binary.
+        classes: length of the class axis: 1 for binary, the number of classes or labels for others.
         grid: the bins of the scores.
         tree: the levels that a share holds; if not given the bins themselves, or under privacy a balanced tree.
         privacy: who adds which noise; None for exact counts.
+        multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
+            class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
 
     Example:
         >>> from torchmetrics_fed import ScoreGrid, Spec
@@ -44,14 +48,20 @@ class Spec:
     grid: ScoreGrid
     tree: Tree
     privacy: Privacy | None
+    multi_class: MultiClass
     noise: Noise | None = field(compare=False, repr=False)
     """The noise of one share, for the sensitivity of what this spec counts."""
 
     def __init__(
-        self, task: Task, classes: int, grid: ScoreGrid, tree: Tree | None = None, privacy: Privacy | None = None
+        self,
+        task: Task,
+        classes: int,
+        grid: ScoreGrid,
+        tree: Tree | None = None,
+        privacy: Privacy | None = None,
+        multi_class: MultiClass = "ovr",
     ) -> None:
-        if task not in get_args(Task):
-            raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
+        _check_task(task, classes, multi_class)
         if tree is None:
             tree = Tree.flat(grid.bins) if privacy is None else Tree.balanced(grid.bins)
         if grid.bins % tree.leaves:
@@ -59,18 +69,25 @@ class Spec:
                 f"Expected argument `tree` to have a number of leaves that divides the {grid.bins} bins but "
                 f"{tree.branching} has {tree.leaves}."
             )
-        for name, value in (("task", task), ("classes", classes), ("grid", grid), ("tree", tree), ("privacy", privacy)):
+        settings: dict[str, object] = {"task": task, "classes": classes, "grid": grid, "tree": tree}
+        settings |= {"privacy": privacy, "multi_class": multi_class}
+        for name, value in settings.items():
             object.__setattr__(self, name, value)
-        noise = privacy and privacy.noise(task, classes, len(tree.branching), classes * 2 * tree.cells)
+        noise = privacy and privacy.noise(task, classes, len(tree.branching), math.prod(self.shape))
         object.__setattr__(self, "noise", noise)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.task, self.classes, self.grid, self.tree, self.privacy)
+        return type(self), (self.task, self.classes, self.grid, self.tree, self.privacy, self.multi_class)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of the cells of a share."""
-        return self.classes, 2, self.tree.cells
+        return self.classes, self.rows, self.tree.cells
+
+    @property
+    def rows(self) -> int:
+        """Histograms per class: negatives and positives, or one per true class."""
+        return self.classes if self.multi_class == "ovo" else 2
 
     @property
     def edges(self) -> Tensor:
@@ -83,7 +100,7 @@ class Spec:
         return torch.float64 if self.privacy is not None and self.privacy.mechanism == "gamma" else torch.int64
 
     def cells(self, counts: Tensor) -> Tensor:
-        """Return every level of the tree of ``counts``, ``(classes, 2, bins)``, side by side: without noise."""
+        """Return every level of the tree of ``counts``, ``(classes, rows, bins)``, side by side: without noise."""
         leaf = counts.unflatten(-1, (self.tree.leaves, -1)).sum(-1)
         return torch.cat(self.tree.levels(leaf), -1)
 
@@ -101,6 +118,7 @@ class Spec:
             "version": SPEC_VERSION,
             "task": self.task,
             "classes": self.classes,
+            "multi_class": self.multi_class,
             "bins": grid.bins,
             "score_range": [end.hex() for end in grid.score_range],
             "score_edges": grid.score_edges and [edge.hex() for edge in grid.score_edges],
@@ -127,6 +145,21 @@ class Spec:
             raise SpecMismatchError(
                 f"Expected one spec for all but {told}. Build every metric with the same arguments."
             )
+
+
+def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
+    if task not in get_args(Task):
+        raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
+    least = {"binary": 1, "multiclass": 2, "multilabel": 1}[task]
+    if not isinstance(classes, int) or classes < least or (task == "binary" and classes != 1):
+        name = {"binary": "classes", "multiclass": "num_classes", "multilabel": "num_labels"}[task]
+        expected = "1" if task == "binary" else f"an int of at least {least}"
+        raise InputError(f'Expected argument `{name}` to be {expected} for task="{task}" but got {classes!r}.')
+    if multi_class not in get_args(MultiClass) or (multi_class == "ovo" and (task != "multiclass" or classes < 3)):
+        raise InputError(
+            f"Expected argument `multi_class` to be one of {get_args(MultiClass)}, the latter for three classes or "
+            f"more, but got {multi_class!r} for {classes} of task {task!r}."
+        )
 
 
 def _canonical(value: Any) -> bytes:

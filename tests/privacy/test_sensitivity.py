@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from torchmetrics_fed import Tree
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.privacy.sensitivity import CountedTask, Neighbours, Sensitivity
+from torchmetrics_fed.kernel import Task
+from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 
 TREES = [Tree((2, 2)), Tree((3,))]
 
 Rows = NDArray[np.int64]
 
 
-def examples(task: CountedTask, classes: int, tree: Tree, micro: bool) -> Rows:
+def examples(task: Task, classes: int, tree: Tree, micro: bool) -> Rows:
     """Every possible example's own share: all scores, all targets, counted as the package counts."""
     shares = []
     for bins in product(range(tree.leaves), repeat=classes):
@@ -49,7 +50,7 @@ def changes(single: Rows, neighbours: Neighbours, people: int) -> Iterator[Rows]
         yield from (persons - person for person in persons)
 
 
-CASES: list[tuple[CountedTask, int, int]] = [
+CASES: list[tuple[Task, int, int]] = [
     ("binary", 1, 1),
     ("binary", 1, 3),
     ("multiclass", 2, 1),
@@ -66,7 +67,7 @@ CASES: list[tuple[CountedTask, int, int]] = [
 @pytest.mark.parametrize("micro", [False, True])
 @pytest.mark.parametrize(("task", "classes", "people"), CASES)
 def test_the_largest_difference_of_neighbours_is_the_declared_one(
-    task: CountedTask, classes: int, people: int, micro: bool, neighbours: Neighbours, tree: Tree
+    task: Task, classes: int, people: int, micro: bool, neighbours: Neighbours, tree: Tree
 ) -> None:
     declared = Sensitivity.of(
         task, classes, len(tree.branching), neighbours=neighbours, examples_per_person=people, micro=micro
@@ -104,7 +105,7 @@ def test_counting_all_and_positives_instead_would_cost_more() -> None:
         (("binary", 1, 1.5), "`levels`"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_by_name(arguments: tuple[CountedTask, int, int], named: str) -> None:
+def test_what_cannot_be_counted_is_refused_by_name(arguments: tuple[Task, int, int], named: str) -> None:
     with pytest.raises(InputError, match=named):
         Sensitivity.of(*arguments)
 

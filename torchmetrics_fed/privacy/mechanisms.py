@@ -15,11 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.privacy import samplers
 from torchmetrics_fed.privacy.accounting import cell_epsilon, discrete_gaussian_sigma2, skellam_mean
-from torchmetrics_fed.privacy.sensitivity import CountedTask, Neighbours, Sensitivity
+from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 
 __all__ = ["CentralDP", "DistributedDP", "LocalDP", "Mechanism", "Noise", "Privacy"]
+
+# The samplers' distance from their laws counts e^epsilon-fold; beyond this, booking it would say nothing.
+_MOST_ASTRAY = 2.0**-20
 
 Mechanism = Literal["polya", "skellam", "discrete_gaussian", "gamma"]
 
@@ -100,7 +104,7 @@ class Privacy(ABC):
         losses = {name: float(getattr(self, name)).hex() for name in ("epsilon", "delta")}
         return {"kind": type(self).__name__, **asdict(self), **losses}
 
-    def noise(self, task: CountedTask, classes: int, levels: int, cells: int) -> Noise:
+    def noise(self, task: Task, classes: int, levels: int, cells: int) -> Noise:
         """Return the noise of one share for ``levels`` levels over ``classes`` classes, ``cells`` cells in all."""
         sensitivity = Sensitivity.of(
             task, classes, levels, neighbours=self.neighbours, examples_per_person=self.examples_per_person
@@ -207,7 +211,12 @@ def _noise(
     mechanism: Mechanism, epsilon: Fraction, delta: float, sensitivity: Sensitivity, shares: int, cells: int
 ) -> Noise:
     """Cached, for calibrating delta takes a while and every metric of a collection asks for the same."""
-    astray = min((1 + math.exp(min(float(epsilon), 700.0))) * shares * cells * samplers.CELL_TOTAL_VARIATION, 1.0)
+    astray = (1 + math.exp(min(float(epsilon), 700.0))) * shares * cells * samplers.CELL_TOTAL_VARIATION
+    if astray > _MOST_ASTRAY:
+        raise InputError(
+            f"Expected an `epsilon` at which noise protects anybody, up to about 40, but got {float(epsilon):g}. Use "
+            "`privacy=None` where none is needed."
+        )
     if mechanism == "skellam":
         mean = skellam_mean(epsilon, delta, sensitivity)
         return Noise(lambda shape: samplers.skellam(shape, mean / shares), float(2 * mean), delta + astray)

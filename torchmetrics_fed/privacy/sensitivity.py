@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.kernel import Task
 
-__all__ = ["CountedTask", "Neighbours", "Sensitivity"]
-
-CountedTask = Literal["binary", "multiclass", "multilabel"]
+__all__ = ["Neighbours", "Sensitivity"]
 
 Neighbours = Literal["add_remove", "replace_one"]
 
@@ -44,7 +43,7 @@ class Sensitivity:
     @classmethod
     def of(
         cls,
-        task: CountedTask,
+        task: Task,
         classes: int,
         levels: int,
         *,
@@ -112,7 +111,7 @@ class Sensitivity:
 
 def _check(task: str, classes: int, levels: int, neighbours: str, examples_per_person: int) -> None:
     for name, choice, choices in (
-        ("task", task, get_args(CountedTask)),
+        ("task", task, get_args(Task)),
         ("neighbours", neighbours, get_args(Neighbours)),
     ):
         if choice not in choices:
