@@ -18,7 +18,7 @@ import torch
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from torchmetrics_fed.functional import area_error_pr, area_error_roc, precision_recall_from_counts, roc_from_counts
-from torchmetrics_fed.functional.curve import count_leaves
+from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Method, Reconstruction
 
 
@@ -27,14 +27,15 @@ def area_errors(scores: Path, quantiles: int) -> dict[str, tuple[float, float]]:
     data = np.load(scores)
     target, score = data["y_true"], data["y_score"]
     roc, pr = roc_curve(target, score), precision_recall_curve(target, score)
-    leaf, edges, _ = count_leaves(torch.from_numpy(score), torch.from_numpy(target), quantiles=quantiles)
-    return {
-        method: (
-            area_error_roc(roc_from_counts(leaf, edges, Reconstruction(method, quantiles)), roc),
-            area_error_pr(precision_recall_from_counts(leaf, edges, Reconstruction(method, quantiles)), pr),
+    source = count(torch.from_numpy(score), torch.from_numpy(target), quantiles=quantiles)
+    errors = {}
+    for method in get_args(Method):
+        reading = Reconstruction(method, quantiles)
+        errors[method] = (
+            area_error_roc(roc_from_counts(source.leaf, source.edges, reading), roc),
+            area_error_pr(precision_recall_from_counts(source.leaf, source.edges, reading), pr),
         )
-        for method in get_args(Method)
-    }
+    return errors
 
 
 def main(shared: Path) -> None:

@@ -1,34 +1,115 @@
-"""Functions of scores, of leaf counts and of curves. The classes are these plus a state that can be summed."""
+"""Functions of scores, of releases and leaf counts, and of curves. The classes are these plus a state to sum."""
 
-from torchmetrics_fed.functional.area import area_under_pr, area_under_roc
-from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
-from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
+from torchmetrics_fed.functional.area_error import (
+    area_error_pr,
+    area_error_roc,
+)
+from torchmetrics_fed.functional.auroc import (
+    auroc,
+    auroc_from_counts,
+    auroc_from_curve,
+    mann_whitney_u,
+)
+from torchmetrics_fed.functional.average_precision import (
+    average_precision,
+    average_precision_from_counts,
+    average_precision_from_curve,
+)
+from torchmetrics_fed.functional.calibration import (
+    Calibration,
+    calibration,
+    calibration_from_counts,
+)
+from torchmetrics_fed.functional.confusion import (
+    Confusion,
+    confusion_at,
+)
+from torchmetrics_fed.functional.curve import (
+    Quantiles,
+    exact_quantiles,
+)
+from torchmetrics_fed.functional.det import (
+    DETCurve,
+    det_curve,
+    det_from_counts,
+)
+from torchmetrics_fed.functional.distance import (
+    kolmogorov_smirnov,
+)
+from torchmetrics_fed.functional.gain import (
+    PrecisionRecallGainCurve,
+    area_under_gain,
+    precision_recall_gain_curve,
+    precision_recall_gain_from_counts,
+)
+from torchmetrics_fed.functional.operating import (
+    OperatingPoint,
+    best_f1,
+    precision_at_recall,
+    recall_at_precision,
+    sensitivity_at_specificity,
+    specificity_at_sensitivity,
+    youden,
+)
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
     precision_recall_curve,
     precision_recall_from_counts,
-    precision_recall_from_levels,
     precision_recall_from_quantiles,
 )
-from torchmetrics_fed.functional.roc import ROCCurve, roc, roc_from_counts, roc_from_levels, roc_from_quantiles
+from torchmetrics_fed.functional.roc import (
+    ROCCurve,
+    roc,
+    roc_from_counts,
+    roc_from_quantiles,
+)
+from torchmetrics_fed.functional.source import (
+    Source,
+    read,
+)
 
 __all__ = [
+    "Calibration",
+    "Confusion",
+    "DETCurve",
+    "OperatingPoint",
     "PrecisionRecallCurve",
+    "PrecisionRecallGainCurve",
     "Quantiles",
     "ROCCurve",
+    "Source",
     "Strategy",
     "area_error_pr",
     "area_error_roc",
-    "area_under_pr",
-    "area_under_roc",
+    "area_under_gain",
+    "auroc",
+    "auroc_from_counts",
+    "auroc_from_curve",
+    "average_precision",
+    "average_precision_from_counts",
+    "average_precision_from_curve",
+    "best_f1",
+    "calibration",
+    "calibration_from_counts",
+    "confusion_at",
+    "det_curve",
+    "det_from_counts",
     "exact_quantiles",
+    "kolmogorov_smirnov",
+    "mann_whitney_u",
+    "precision_at_recall",
     "precision_recall_curve",
     "precision_recall_from_counts",
-    "precision_recall_from_levels",
     "precision_recall_from_quantiles",
+    "precision_recall_gain_curve",
+    "precision_recall_gain_from_counts",
+    "read",
+    "recall_at_precision",
     "roc",
     "roc_from_counts",
-    "roc_from_levels",
     "roc_from_quantiles",
+    "sensitivity_at_specificity",
+    "specificity_at_sensitivity",
+    "youden",
 ]

@@ -1,34 +1,31 @@
-"""What every curve starts from: the options all of them share, leaf counts of a batch, exact quantiles."""
+"""What every curve starts from: the options all of them share, the counts of a batch, exact quantiles."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict, get_args
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.grid import ScoreGrid
-from torchmetrics_fed.kernel import Normalization
-from torchmetrics_fed.reconstruct import Interpolation, Method, Reconstruction, Tails
-from torchmetrics_fed.spec import Spec, Task
+from torchmetrics_fed.kernel import Normalization, Task
+from torchmetrics_fed.reconstruct import Interpolation, Method, Reconstruction
+from torchmetrics_fed.release import Release
+from torchmetrics_fed.spec import MultiClass, Spec
 
-__all__ = [
-    "CurveOptions",
-    "Quantiles",
-    "choose_grid",
-    "count_leaves",
-    "exact_quantiles",
-    "tails_of_levels",
-    "warn_if_empty",
-]
+__all__ = ["CurveOptions", "Quantiles", "choose_grid", "classes_of", "count", "exact_quantiles", "warn_if_empty"]
 
 
 class CurveOptions(TypedDict, total=False):
     """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedROC` says what each means."""
 
+    num_classes: int | None
+    num_labels: int | None
+    multi_class: MultiClass
     quantiles: int
     score_range: tuple[float, float]
     score_edges: Sequence[float] | Tensor | None
@@ -52,6 +49,7 @@ def choose_grid(
     score_range: tuple[float, float] = (0.0, 1.0),
     score_edges: Sequence[float] | Tensor | None = None,
     normalization: Normalization | None = None,
+    task: Task = "binary",
     thresholds: None = None,
 ) -> ScoreGrid:
     """Return the grid that a curve's options ask for, or raise and say what to pass instead."""
@@ -60,10 +58,10 @@ def choose_grid(
             f"Expected no argument `thresholds` but got {thresholds!r}. The bins are the thresholds: `quantiles` sets "
             "how fine they are, `score_edges` sets them one by one."
         )
-    if normalization not in (None, *get_args(Normalization)):
+    logits = "softmax" if task == "multiclass" else "sigmoid"
+    if normalization not in (None, logits):
         raise InputError(
-            f"Expected argument `normalization` to be None or one of {get_args(Normalization)} but got "
-            f"{normalization!r}."
+            f'Expected argument `normalization` to be None or "{logits}" for task="{task}" but got {normalization!r}.'
         )
     grid = ScoreGrid.for_quantiles(quantiles, score_range)
     if score_edges is not None:
@@ -77,11 +75,14 @@ def choose_grid(
     return grid
 
 
-def count_leaves(
+def count(
     preds: Tensor,
     target: Tensor,
     task: Task = "binary",
     *,
+    num_classes: int | None = None,
+    num_labels: int | None = None,
+    multi_class: MultiClass = "ovr",
     quantiles: int = 1024,
     score_range: tuple[float, float] = (0.0, 1.0),
     score_edges: Sequence[float] | Tensor | None = None,
@@ -91,20 +92,20 @@ def count_leaves(
     interpolation: Interpolation = "pchip",
     validate_args: bool = True,
     thresholds: None = None,
-) -> tuple[Tensor, Tensor, Reconstruction]:
-    """Return leaf counts ``(2, leaves)`` of a batch, their edges, and the reconstruction that the options ask for."""
-    grid = choose_grid(quantiles, score_range, score_edges, normalization, thresholds)
-    spec = Spec(task, 1, grid)
-    reconstruction = Reconstruction(method, quantiles, interpolation)
-    counts = grid.add(grid.empty().to(preds.device), preds, target, normalization, ignore_index, validate_args)
-    return counts[0].cpu(), spec.grid.edges, reconstruction
+) -> Source:
+    """Return the histograms of one batch, to be read as the options ask for."""
+    grid = choose_grid(quantiles, score_range, score_edges, normalization, task, thresholds)
+    spec = Spec(task, classes_of(task, num_classes, num_labels), grid, multi_class=multi_class)
+    empty = grid.empty(spec.classes, spec.rows).to(preds.device)
+    counts = grid.add(empty, preds, target, normalization, ignore_index, validate_args, task)
+    release = Release(spec, counts.cpu().contiguous())
+    return read(release, reconstruction=Reconstruction(method, quantiles, interpolation))
 
 
-def tails_of_levels(levels: Sequence[Tensor], edges: Tensor | None, reconstruction: Reconstruction | None) -> Tails:
-    """Return the tails of each histogram from its levels; without ``edges``, leaves are even over [0, 1]."""
-    if edges is None:
-        edges = torch.linspace(0, 1, levels[-1].shape[-1] + 1, dtype=torch.float64)
-    return (reconstruction or Reconstruction()).tails(levels, edges)
+def classes_of(task: Task, num_classes: int | None, num_labels: int | None) -> int:
+    """Return the length of the class axis; :class:`~torchmetrics_fed.Spec` says what is wrong with a missing one."""
+    given = {"multiclass": num_classes, "multilabel": num_labels}.get(task, 1)
+    return given if given is not None else 0
 
 
 def warn_if_empty(total: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -10,9 +9,12 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count_leaves, tails_of_levels, warn_if_empty
+from torchmetrics_fed.functional.average import Average, macro_curve
+from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
+from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
-from torchmetrics_fed.spec import Task
+from torchmetrics_fed.release import Release
 
 __all__ = [
     "PrecisionRecallCurve",
@@ -20,8 +22,8 @@ __all__ = [
     "check_strategy",
     "precision_recall_curve",
     "precision_recall_from_counts",
-    "precision_recall_from_levels",
     "precision_recall_from_quantiles",
+    "precision_recall_of",
 ]
 
 Strategy = Literal["separate", "combine"]
@@ -41,16 +43,18 @@ def precision_recall_curve(
     task: Task = "binary",
     *,
     strategy: Strategy = "separate",
+    average: Average | None = None,
     **options: Unpack[CurveOptions],
 ) -> PrecisionRecallCurve:
     """Return the PR curve of binned scores, the functional twin of
     :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
 
     Args:
-        preds: scores, any floating dtype and shape.
-        target: 0 or 1 for each score.
-        task: ``"binary"``.
+        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
+        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
+        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
         strategy: as in :func:`precision_recall_from_counts`.
+        average: as in :func:`precision_recall_from_counts`.
         options: as in :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
 
     Example:
@@ -60,26 +64,28 @@ def precision_recall_curve(
         >>> precision_recall_curve(preds, target, score_edges=[0, 0.25, 0.5, 0.75, 1]).precision
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
-    leaf, edges, reconstruction = count_leaves(preds, target, task, **options)
-    return precision_recall_from_counts(leaf, edges, reconstruction, strategy)
+    return precision_recall_of(count(preds, target, task, **options), strategy, average)
 
 
 def precision_recall_from_counts(
-    leaf: Tensor,
+    source: Release | Tensor | Source,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     strategy: Strategy = "separate",
+    average: Average | None = None,
 ) -> PrecisionRecallCurve:
-    r"""Return PR curves of leaf counts ``(..., 2, leaves)``: :math:`P = T n^+ / (T n^+ + F n^-)` against T.
+    r"""Return the PR curve of a release or of leaf counts: :math:`P = T n^+ / (T n^+ + F n^-)` against T.
 
     Where no score reaches the threshold the precision is 1, so that the curve runs into its end (1, 0).
 
     Args:
-        leaf: counts, row 0 negatives, row 1 positives.
-        edges: ascending edges of the leaves; even over [0, 1] if not given.
+        source: a release, or counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
+        edges: ascending edges of leaf counts; even over [0, 1] if not given.
         reconstruction: how to read between the edges; ``"aligned"`` if not given.
         strategy: ``"separate"`` takes the denominator from both classes' tails, ``"combine"`` from the tail of all
             examples together, clipped at 1 (the paper compares them; they differ only for ``method="quantile"``).
+        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together, ``"macro"``
+            for torchmetrics' mean of recall at all the classes' precisions.
 
     Example:
         >>> import torch
@@ -87,19 +93,24 @@ def precision_recall_from_counts(
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
         tensor([0.5000, 0.7500, 1.0000], dtype=torch.float64)
     """
-    return precision_recall_from_levels([leaf], edges, reconstruction, strategy)
+    return precision_recall_of(read(source, edges, reconstruction), strategy, average)
 
 
-def precision_recall_from_levels(
-    levels: Sequence[Tensor],
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
-    strategy: Strategy = "separate",
+def precision_recall_of(
+    source: Source, strategy: Strategy = "separate", average: Average | None = None
 ) -> PrecisionRecallCurve:
-    """Return PR curves of the levels of a tree, ``(..., 2, size)`` each, top level first."""
+    """Return the PR curve of histograms that were read."""
     check_strategy(strategy)
-    with_everyone = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in levels]
-    return _from_tails(tails_of_levels(with_everyone, edges, reconstruction), strategy)
+    if average == "micro":
+        source = source.pooled()
+    if strategy == "combine":
+        both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in source.levels]
+        source = source._replace(levels=both)
+    curve = _from_tails(source.tails, strategy)
+    if average != "macro":
+        return curve
+    precision, recall = macro_curve(curve.precision, curve.recall)
+    return PrecisionRecallCurve(precision, recall, curve.thresholds.repeat(len(curve.recall)).sort().values)
 
 
 def precision_recall_from_quantiles(

@@ -1,0 +1,99 @@
+"""Threat 12 for every function here: whatever was summed, values are finite and inside their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchmetrics_fed import CentralDP, Release, ScoreGrid, Spec, Tree
+from torchmetrics_fed.functional import operating
+from torchmetrics_fed.functional.auroc import auroc_from_counts, mann_whitney_u
+from torchmetrics_fed.functional.average_precision import average_precision_from_counts
+from torchmetrics_fed.functional.calibration import calibration_from_counts
+from torchmetrics_fed.functional.confusion import confusion_at
+from torchmetrics_fed.functional.det import det_from_counts
+from torchmetrics_fed.functional.distance import kolmogorov_smirnov
+from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct import Reconstruction
+
+SPECS = [Spec("binary", 1, ScoreGrid(bins=16), tree, CentralDP(1.0)) for tree in (Tree((4, 4)), Tree.binary(16))]
+RELEASES = 5_000  # of each spec
+Source = Release | Tensor
+Values = Callable[[Source, Reconstruction], tuple[Tensor, ...]]
+
+# functions whose every value is in [0, 1], thresholds of the unit interval included
+FRACTIONS: dict[str, Values] = {
+    "auroc": lambda s, how: (auroc_from_counts(s, None, how),),
+    "auroc_max_fpr": lambda s, how: (auroc_from_counts(s, None, how, 0.1),),
+    "average_precision": lambda s, how: (average_precision_from_counts(s, None, how),),
+    "det": lambda s, how: det_from_counts(s, None, how),
+    "gain": lambda s, how: precision_recall_gain_from_counts(s, None, how)[:3],
+    "calibration": lambda s, how: calibration_from_counts(s, None, how)[:4],
+    "recall_at_precision": lambda s, how: operating.recall_at_precision(s, 0.7, None, how),
+    "precision_at_recall": lambda s, how: operating.precision_at_recall(s, 0.7, None, how),
+    "sensitivity_at_specificity": lambda s, how: operating.sensitivity_at_specificity(s, 0.7, None, how),
+    "specificity_at_sensitivity": lambda s, how: operating.specificity_at_sensitivity(s, 0.7, None, how),
+    "best_f1": lambda s, how: operating.best_f1(s, None, how),
+    "youden": lambda s, how: operating.youden(s, None, how),
+    "kolmogorov_smirnov": lambda s, how: (kolmogorov_smirnov(s, None, how),),
+}
+WAYS = [Reconstruction(), Reconstruction(non_negative=False, least_squares=False)]
+pytestmark = pytest.mark.filterwarnings("ignore:No (positive |negative )?examples")
+
+
+def releases(spec: Spec, number: int) -> Iterator[Release]:
+    generator = torch.Generator().manual_seed(9)
+    for turn in range(number):
+        scale = 10 ** (turn % 16)
+        cells = torch.randint(-scale, scale + 1, spec.shape, generator=generator)
+        yield Release(spec, cells.abs() if turn % 3 == 0 else cells)
+
+
+def check(source: Source, how: Reconstruction) -> None:
+    for name, function in FRACTIONS.items():
+        for value in function(source, how):
+            assert bool(((value >= 0) & (value <= 1)).all()), name
+    leaf = read(source, None, how).leaf.double().clamp(min=0)
+    negatives, positives = leaf.sum(-1).unbind(-1)
+    u = mann_whitney_u(source, None, how)
+    assert bool(((u >= 0) & (u <= negatives * positives * (1 + 1e-12))).all())
+    count = calibration_from_counts(source, None, how).count
+    assert torch.allclose(count.sum(-1), negatives + positives, rtol=1e-12)
+    matrix = confusion_at(source, 0.3, None, how).matrix.double()
+    assert bool((matrix >= 0).all())
+    assert torch.allclose(matrix.sum((-1, -2)), negatives + positives, rtol=1e-12)
+    area, total = area_under_gain(source, None, how), read(source, None, how).tails.total.clamp(min=0)
+    lowest = torch.where(total[..., 1] > 0, -total[..., 0] / (2 * total[..., 1]), 0.0)
+    assert bool((area.isfinite() & (area <= 1) & (area >= lowest)).all())
+
+
+@pytest.mark.parametrize("how", WAYS, ids=["default", "raw"])
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: str(spec.tree.branching))
+def test_any_release_gives_values_in_range(spec: Spec, how: Reconstruction) -> None:
+    """All at once: functions of histograms with leading axes do for each what they do for one."""
+    leaf = torch.stack([read(release, None, how).leaf for release in releases(spec, RELEASES)])
+    check(leaf, how)
+
+
+@pytest.mark.parametrize("how", [*WAYS, Reconstruction("quantile")], ids=["default", "raw", "quantile"])
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: str(spec.tree.branching))
+def test_releases_one_by_one(spec: Spec, how: Reconstruction) -> None:
+    for release in releases(spec, 48):
+        check(release, how)
+        if how.method == "aligned":
+            leaf = read(release, None, how).leaf
+            for name, function in FRACTIONS.items():
+                both = zip(function(release, how), function(leaf, how), strict=True)
+                assert all(torch.equal(value, expected) for value, expected in both), name
+
+
+@pytest.mark.parametrize("small", [1e-300, 1e-17])
+def test_classes_of_almost_nothing(small: float) -> None:
+    leaf = torch.zeros(2, 2, 4, dtype=torch.float64)
+    leaf[0, 0], leaf[0, 1, 0] = 1e15, small
+    leaf[1, 1], leaf[1, 0, 3] = 1e15, small
+    check(leaf, Reconstruction())

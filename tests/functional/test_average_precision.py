@@ -1,0 +1,50 @@
+"""Average precision against scikit-learn and torchmetrics on binned scores."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+from torch import Tensor
+from torchmetrics.functional.classification import binary_average_precision
+
+from torchmetrics_fed.functional import precision_recall_curve
+from torchmetrics_fed.functional.average_precision import average_precision_from_counts, average_precision_from_curve
+from torchmetrics_fed.functional.curve import count
+from torchmetrics_fed.reconstruct import Reconstruction
+
+
+def test_it_is_scikit_learns(scored: tuple[Tensor, Tensor]) -> None:
+    scores, target = scored
+    binned = ((scores * 64).floor() + 0.5) / 64
+    area = average_precision_from_counts(count(scores, target, quantiles=16).leaf).item()
+    assert area == pytest.approx(average_precision_score(target, binned), abs=1e-12)
+    assert area == pytest.approx(binary_average_precision(binned, target).item(), abs=1e-6)  # in float32
+    assert area == average_precision_from_curve(precision_recall_curve(scores, target, quantiles=16)).item()
+
+
+def test_leading_axes() -> None:
+    leaf = torch.randint(0, 9, (3, 4, 2, 16), generator=torch.Generator().manual_seed(1)) + 1
+    areas = average_precision_from_counts(leaf)
+    assert areas.shape == (3, 4)
+    assert torch.equal(areas[1, 2], average_precision_from_counts(leaf[1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [([[0, 0], [1, 2]], 1), ([[1, 2], [0, 0]], 0), ([[0, 0], [0, 0]], 0), ([[0, 1], [0, 0]], 0), ([[0, 0], [1, 0]], 1)],
+)
+def test_without_a_class_it_is_told(counts: list[list[int]], expected: float) -> None:
+    with pytest.warns(UserWarning, match="No (positive|negative)"):
+        assert average_precision_from_counts(torch.tensor(counts)).item() == expected
+
+
+def test_perfect_and_reversed() -> None:
+    assert average_precision_from_counts(torch.eye(2)).item() == 1
+    assert average_precision_from_counts(torch.eye(2).flip(0)).item() == 0.5
+
+
+def test_quantiles_come_close(scored: tuple[Tensor, Tensor]) -> None:
+    leaf = count(*scored, quantiles=256).leaf
+    area = average_precision_from_counts(leaf, reconstruction=Reconstruction("quantile"))
+    assert area.item() == pytest.approx(average_precision_from_counts(leaf).item(), abs=0.01)

@@ -1,0 +1,65 @@
+"""Averages over classes, as torchmetrics has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.source import Source
+
+__all__ = ["Average", "average_of", "averaged", "checked_average", "macro_curve"]
+
+Average = Literal["micro", "macro", "weighted", "none"]
+
+
+def checked_average(average: Average | None, allowed: Sequence[Average]) -> Average | None:
+    """Return the average if a metric has it; ``"none"`` is None."""
+    if average in (None, "none"):
+        return None
+    if average not in allowed:
+        raise InputError(f"Expected argument `average` to be None or one of {tuple(allowed)} but got {average!r}.")
+    return average
+
+
+def average_of(values: Tensor, positives: Tensor, average: Average | None) -> Tensor:
+    """Return the values of all classes, ``(K,)``, their mean, or their mean weighted by the classes' positives.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.average import average_of
+        >>> average_of(torch.tensor([0.5, 1.0]), torch.tensor([3.0, 1.0]), "weighted")
+        tensor(0.6250)
+    """
+    if average == "macro":
+        return values.mean()
+    if average == "weighted":
+        total = positives.sum()
+        return (values * positives).sum() / total if total > 0 else values.mean()
+    return values
+
+
+def averaged(of: Callable[[Source], Tensor], source: Source, average: Average | None) -> Tensor:
+    """Return a scalar metric of each class, or its average: of all classes' scores together, or over the classes."""
+    if average == "micro":
+        return of(source.pooled())
+    return average_of(of(source), source.leaf[..., 1, :].sum(-1), average)
+
+
+def macro_curve(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean over classes of y at all the classes' x, ``(K, points)`` each, by torchmetrics' rule.
+
+    It interpolates between the points around each x as they are counted, not as they lie: exact for a ROC curve, whose
+    x rise; for a PR curve it is torchmetrics' convention and no more.
+    """
+    at = x.flatten().sort().values
+    total = torch.zeros_like(at)
+    for one, other in zip(x, y, strict=True):
+        rise, run = other.diff(), one.diff()
+        slope = torch.where(run != 0, rise / run, 0.0)
+        left = (torch.searchsorted(one.sort().values, at, right=True) - 1).clamp(0, len(slope) - 1)
+        total += slope[left] * (at - one[left]) + other[left]
+    return at, total / len(x)

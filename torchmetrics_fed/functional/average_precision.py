@@ -1,0 +1,85 @@
+"""Average precision: of a curve, and of a release."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from typing_extensions import Unpack
+
+from torchmetrics_fed.functional.average import Average, averaged
+from torchmetrics_fed.functional.curve import CurveOptions, count
+from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve, precision_recall_from_counts
+from torchmetrics_fed.functional.source import Source
+from torchmetrics_fed.kernel import Task
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.release import Release
+
+__all__ = [
+    "average_precision",
+    "average_precision_from_counts",
+    "average_precision_from_curve",
+    "average_precision_of",
+]
+
+
+def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
+    r"""Return the area ``(...)`` under PR curves read as steps, :math:`\sum_k (R_k - R_{k+1}) P_k`, in [0, 1].
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import precision_recall_from_counts
+        >>> from torchmetrics_fed.functional.average_precision import average_precision_from_curve
+        >>> average_precision_from_curve(precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])))
+        tensor(0.6875, dtype=torch.float64)
+    """
+    return -(curve.recall.diff() * curve.precision[..., :-1]).sum(-1).clamp(-1.0, 0.0)
+
+
+def average_precision_from_counts(
+    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+) -> Tensor:
+    """Return the average precision of a release or of leaf counts, in [0, 1]; 0 without positives, 1 without negatives.
+
+    Args:
+        source: a release, or leaf counts ``(..., 2, leaves)``.
+        edges: of leaf counts; even over [0, 1] if not given.
+        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.average_precision import average_precision_from_counts
+        >>> average_precision_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        tensor(0.6875, dtype=torch.float64)
+    """
+    return average_precision_from_curve(precision_recall_from_counts(source, edges, reconstruction))
+
+
+def average_precision_of(source: Source, average: Average | None = None) -> Tensor:
+    """Return the average precision of histograms that were read, of each class or averaged."""
+    return averaged(average_precision_from_counts, source, average)
+
+
+def average_precision(
+    preds: Tensor,
+    target: Tensor,
+    task: Task = "binary",
+    *,
+    average: Average | None = "macro",
+    **options: Unpack[CurveOptions],
+) -> Tensor:
+    """Return the average precision of binned scores; twin of :class:`~torchmetrics_fed.FederatedAveragePrecision`.
+
+    Args:
+        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
+        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
+        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
+        average: over classes: None, ``"micro"``, ``"macro"`` or ``"weighted"``.
+        options: as in :class:`~torchmetrics_fed.FederatedROC`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import average_precision
+        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
+        >>> average_precision(preds, target)
+        tensor(0.8333, dtype=torch.float64)
+    """
+    return average_precision_of(count(preds, target, task, **options), None if task == "binary" else average)

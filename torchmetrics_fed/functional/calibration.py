@@ -1,0 +1,125 @@
+"""Calibration: whether of the examples scored 0.7, seven in ten are positive."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.average import Average
+from torchmetrics_fed.functional.curve import CurveOptions
+from torchmetrics_fed.functional.curve import count as count_batch
+from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.kernel import Task
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.release import Release
+
+__all__ = ["Calibration", "calibration", "calibration_from_counts", "calibration_of"]
+
+
+class Calibration(NamedTuple):
+    """Two scalars ``(...)`` and the reliability curve ``(..., bins)``, calibration bins in ascending order."""
+
+    expected_calibration_error: Tensor
+    """Mean distance of ``predicted`` and ``observed``, weighted by ``count``, in [0, 1]."""
+    brier_score: Tensor
+    """Mean squared distance of score and label, in [0, 1]."""
+    predicted: Tensor
+    """Mean score; the centre of the calibration bin where it is empty."""
+    observed: Tensor
+    """Fraction of positives; 0 where it is empty."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks of five tensors
+    """Number of examples, float64."""
+
+
+def calibration_from_counts(
+    source: Release | Tensor | Source,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+    bins: int = 15,
+) -> Calibration:
+    r"""Return calibration error, Brier score and reliability curve of a release or of leaf counts.
+
+    Each leaf stands for its centre :math:`s_k`: :math:`ECE = \sum_b \frac{n_b}{n} |\bar s_b - \bar y_b|` as in
+    torchmetrics' ``BinaryCalibrationError(norm="l1")``, and :math:`\frac1n \sum_k c^+_k (1 - s_k)^2 + c^-_k s_k^2`.
+    Without any examples both are 0.
+
+    Args:
+        source: a release, or leaf counts ``(..., 2, leaves)``.
+        edges: of leaf counts, within [0, 1]; even over [0, 1] if not given.
+        reconstruction: what to do with noisy levels; the counts are read, whatever its method.
+        bins: number of calibration bins, even over [0, 1]; a leaf is in the one that holds its centre.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.calibration import calibration_from_counts
+        >>> result = calibration_from_counts(torch.tensor([[3, 1], [1, 3]]), bins=2)
+        >>> result.predicted, result.observed
+        (tensor([0.2500, 0.7500], dtype=torch.float64), tensor([0.2500, 0.7500], dtype=torch.float64))
+        >>> result.expected_calibration_error.item(), result.brier_score.item()
+        (0.0, 0.1875)
+    """
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise InputError(f"Expected argument `bins` to be a positive int but got {bins!r}. The usual number is 15.")
+    _, edges, _ = histograms = read(source, edges, reconstruction)
+    low, high = edges[0].item(), edges[-1].item()
+    if not 0 <= low < high <= 1:
+        raise InputError(
+            f"Expected edges within [0, 1], for only probabilities can be calibrated, but they span [{low}, {high}]. "
+            'Count probabilities: `normalization="sigmoid"` makes them of logits.'
+        )
+    leaf = histograms.leaf.double().clamp(min=0.0)
+    centre = (edges[:-1] + edges[1:]) / 2
+    boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+    index = (torch.bucketize(centre, boundaries, right=True) - 1).clamp(max=bins - 1)
+    # negatives, positives, and the scores of both, summed over each calibration bin
+    rows = torch.cat([leaf, (leaf.sum(-2) * centre)[..., None, :]], -2)
+    negative, positive, score = rows.new_zeros(*rows.shape[:-1], bins).index_add_(-1, index, rows).unbind(-2)
+    count = negative + positive
+    total = count.sum(-1)
+    if bool((total <= 0).any()):
+        warnings.warn("No examples: their calibration is undefined and set to 0.", UserWarning, stacklevel=2)
+    predicted = torch.where(count > 0, score / count, (boundaries[:-1] + boundaries[1:]) / 2).clamp(0.0, 1.0)
+    observed = torch.where(count > 0, positive / count, 0.0)
+    error = ((predicted - observed).abs() * count).sum(-1)
+    squares = (leaf[..., 1, :] * (1 - centre) ** 2 + leaf[..., 0, :] * centre**2).sum(-1)
+    ece, brier = (torch.where(total > 0, value / total, 0.0).clamp(0.0, 1.0) for value in (error, squares))
+    return Calibration(ece, brier, predicted, observed, count)
+
+
+def calibration_of(source: Source, average: Average | None = None, bins: int = 15) -> Calibration:
+    """Return the calibration of histograms that were read, of each class or of all their scores together."""
+    return calibration_from_counts(source.pooled() if average == "micro" else source, bins=bins)
+
+
+def calibration(
+    preds: Tensor,
+    target: Tensor,
+    task: Task = "binary",
+    *,
+    bins: int = 15,
+    average: Average | None = None,
+    **options: Unpack[CurveOptions],
+) -> Calibration:
+    """Return the calibration of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedCalibration`.
+
+    Args:
+        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
+        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
+        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
+        bins: number of calibration bins, even over [0, 1].
+        average: None for one calibration per class, ``"micro"`` for the curve of all classes' scores together.
+        options: as in :class:`~torchmetrics_fed.FederatedROC`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import calibration
+        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
+        >>> calibration(preds, target, bins=2).observed
+        tensor([0.5000, 0.5000], dtype=torch.float64)
+    """
+    return calibration_of(count_batch(preds, target, task, **options), average, bins)

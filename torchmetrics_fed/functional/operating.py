@@ -1,0 +1,188 @@
+"""Operating points: the threshold to work at, and what it attains.
+
+Thresholds are those of the tails: for ``"aligned"`` the edges of the leaves. "Score >= threshold" selects. Where
+several thresholds attain the best value the highest is given, and where none qualifies the value is 0 at the highest
+edge, which selects nothing. All values are in [0, 1].
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.curve import warn_if_empty
+from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.release import Release
+
+__all__ = [
+    "OperatingPoint",
+    "best_f1",
+    "precision_at_recall",
+    "recall_at_precision",
+    "sensitivity_at_specificity",
+    "specificity_at_sensitivity",
+    "youden",
+]
+
+# A rate of exactly the minimum must qualify, and 1 - 9/10 is below 0.1 in float64.
+_SLACK = 1e-12
+
+
+class OperatingPoint(NamedTuple):
+    """The best value ``(...)`` and the threshold ``(...)`` that attains it."""
+
+    value: Tensor
+    threshold: Tensor
+
+
+def recall_at_precision(
+    source: Release | Tensor | Source,
+    min_precision: float,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+) -> OperatingPoint:
+    """Return the highest recall whose precision is at least ``min_precision``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.operating import recall_at_precision
+        >>> recall_at_precision(torch.tensor([[3, 1], [1, 3]]), 0.7)
+        OperatingPoint(value=tensor(0.7500, dtype=torch.float64), threshold=tensor(0.5000, dtype=torch.float64))
+    """
+    _check("min_precision", min_precision)
+    rates = _rates(source, edges, reconstruction)
+    return _best(rates.tpr, rates.precision >= min_precision - _SLACK, rates.thresholds)
+
+
+def precision_at_recall(
+    source: Release | Tensor | Source,
+    min_recall: float,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+) -> OperatingPoint:
+    """Return the highest precision whose recall is at least ``min_recall``, with the most recall it can have.
+
+    Thresholds that select nothing have no precision and do not qualify.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.operating import precision_at_recall
+        >>> precision_at_recall(torch.tensor([[3, 1], [1, 3]]), 0.7).value
+        tensor(0.7500, dtype=torch.float64)
+    """
+    _check("min_recall", min_recall)
+    rates = _rates(source, edges, reconstruction)
+    qualified = (rates.tpr >= min_recall - _SLACK) & (rates.selected > 0)
+    best = torch.where(qualified, rates.precision, -1.0).amax(-1, keepdim=True)
+    _, threshold = _best(rates.tpr, qualified & (rates.precision >= best), rates.thresholds)
+    return OperatingPoint(best[..., 0].clamp(min=0.0), threshold)
+
+
+def sensitivity_at_specificity(
+    source: Release | Tensor | Source,
+    min_specificity: float,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+) -> OperatingPoint:
+    """Return the highest sensitivity (recall) whose specificity is at least ``min_specificity``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.operating import sensitivity_at_specificity
+        >>> sensitivity_at_specificity(torch.tensor([[3, 1], [1, 3]]), 0.7).value
+        tensor(0.7500, dtype=torch.float64)
+    """
+    _check("min_specificity", min_specificity)
+    rates = _rates(source, edges, reconstruction)
+    return _best(rates.tpr, 1 - rates.fpr >= min_specificity - _SLACK, rates.thresholds)
+
+
+def specificity_at_sensitivity(
+    source: Release | Tensor | Source,
+    min_sensitivity: float,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+) -> OperatingPoint:
+    """Return the highest specificity (1 - fpr) whose sensitivity is at least ``min_sensitivity``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.operating import specificity_at_sensitivity
+        >>> specificity_at_sensitivity(torch.tensor([[3, 1], [1, 3]]), 0.8).value
+        tensor(0., dtype=torch.float64)
+    """
+    _check("min_sensitivity", min_sensitivity)
+    rates = _rates(source, edges, reconstruction)
+    return _best(1 - rates.fpr, rates.tpr >= min_sensitivity - _SLACK, rates.thresholds)
+
+
+def best_f1(
+    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+) -> OperatingPoint:
+    r"""Return the highest :math:`F_1 = 2 TP / (2 TP + FP + FN)`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.operating import best_f1
+        >>> best_f1(torch.tensor([[3, 1], [1, 3]])).value
+        tensor(0.7500, dtype=torch.float64)
+    """
+    rates = _rates(source, edges, reconstruction)
+    size = rates.selected + rates.positives
+    f1 = torch.where(size > 0, 2 * rates.tpr * rates.positives / size, 0.0).clamp(0.0, 1.0)
+    return _best(f1, torch.ones_like(f1, dtype=torch.bool), rates.thresholds)
+
+
+def youden(
+    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+) -> OperatingPoint:
+    """Return Youden's J, the highest of tpr - fpr; 0 where a class is empty.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.operating import youden
+        >>> youden(torch.tensor([[3, 1], [1, 3]])).value
+        tensor(0.5000, dtype=torch.float64)
+    """
+    rates = _rates(source, edges, reconstruction)
+    return _best(rates.tpr - rates.fpr, rates.both, rates.thresholds)
+
+
+class _Rates(NamedTuple):
+    """Rates ``(..., points)`` at decreasing thresholds ``(points,)``."""
+
+    fpr: Tensor
+    tpr: Tensor
+    precision: Tensor
+    selected: Tensor
+    positives: Tensor
+    both: Tensor
+    thresholds: Tensor
+
+
+def _rates(source: Release | Tensor | Source, edges: Tensor | None, reconstruction: Reconstruction | None) -> _Rates:
+    tails = read(source, edges, reconstruction).tails
+    warn_if_empty(tails.total)
+    total = tails.total.clamp(min=0.0)[..., None]
+    fpr, tpr = tails.tail.unbind(-2)
+    false, true = (tails.tail * total).unbind(-2)
+    selected = false + true
+    precision = torch.where(selected > 0, true / selected, 1.0)
+    both = (total > 0).all(-2).expand(fpr.shape)
+    return _Rates(fpr, tpr, precision, selected, total[..., 1, :], both, tails.thresholds)
+
+
+def _best(value: Tensor, qualified: Tensor, thresholds: Tensor) -> OperatingPoint:
+    # argmax takes the first of equals, which is the highest threshold, and the first of all where none qualifies
+    index = torch.where(qualified, value, -torch.inf).argmax(-1, keepdim=True)
+    found = torch.where(qualified, value, 0.0).gather(-1, index)
+    return OperatingPoint(found[..., 0], thresholds[index[..., 0]])
+
+
+def _check(name: str, minimum: float) -> None:
+    if not 0 <= minimum <= 1:
+        raise InputError(f"Expected argument `{name}` to be in [0, 1] but got {minimum!r}. Give it as a fraction.")

@@ -1,0 +1,76 @@
+"""What functions of a release start from: its levels or leaf counts, and the tails of both classes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.reconstruct import Reconstruction, Tails
+from torchmetrics_fed.release import Release
+
+__all__ = ["Source", "read"]
+
+
+def _against_the_rest(level: Tensor) -> Tensor:
+    """Return negatives and positives, ``(K, 2, size)``, of counts by column and true class, ``(K, K, size)``."""
+    positive = level.diagonal(dim1=0, dim2=1).T
+    return torch.stack([level.sum(1) - positive, positive], 1)
+
+
+class Source(NamedTuple):
+    """Histograms of negatives and positives, read from a release or from plain leaf counts."""
+
+    levels: list[Tensor]
+    """Counts of each level, ``(..., 2, size)``, top level first; no class axis for binary tasks."""
+    edges: Tensor
+    """Ascending edges of the leaves, float64."""
+    reconstruction: Reconstruction
+
+    @property
+    def leaf(self) -> Tensor:
+        """Counts on the leaves, ``(..., 2, leaves)``, row 0 negatives, row 1 positives."""
+        return self.levels[-1]
+
+    def pooled(self) -> Source:
+        """Return the histograms of all classes together, for micro-averages."""
+        return self._replace(levels=[level.sum(0) for level in self.levels])
+
+    @property
+    def tails(self) -> Tails:
+        """Tails of both classes at decreasing thresholds."""
+        return self.reconstruction.tails(self.levels, self.edges)
+
+
+def read(
+    source: Release | Tensor | Source,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+) -> Source:
+    """Return the histograms of a release, or of leaf counts ``(..., 2, leaves)``.
+
+    Args:
+        source: a release, or leaf counts; what was read already is returned as it is.
+        edges: of leaf counts; even over [0, 1] if not given. A release knows its own.
+        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional.source import read
+        >>> read(torch.tensor([[3, 1], [1, 3]])).tails.tail[1]
+        tensor([0.0000, 0.7500, 1.0000], dtype=torch.float64)
+    """
+    if isinstance(source, Source):
+        return source
+    reconstruction = reconstruction or Reconstruction()
+    if isinstance(source, Release):
+        levels = reconstruction.levels(source)
+        if source.spec.task == "binary":
+            levels = [level[0] for level in levels]
+        elif source.spec.multi_class == "ovo":
+            levels = [_against_the_rest(level) for level in levels]
+        return Source(levels, source.spec.edges, reconstruction)
+    if edges is None:
+        edges = torch.linspace(0, 1, source.shape[-1] + 1, dtype=torch.float64)
+    return Source([source], edges, reconstruction)
