@@ -13,9 +13,20 @@ from torchmetrics_fed.errors import (
     SyncError,
 )
 from torchmetrics_fed.grid import ScoreGrid
-from torchmetrics_fed.metrics import FederatedCurve, FederatedPrecisionRecallCurve, FederatedROC, federated_collection
+from torchmetrics_fed.metrics import (
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedCalibration,
+    FederatedCurve,
+    FederatedDET,
+    FederatedPrecisionRecallCurve,
+    FederatedPrecisionRecallGain,
+    FederatedROC,
+    federated_collection,
+)
 from torchmetrics_fed.privacy import CentralDP, DistributedDP, LedgerEntry, LocalDP, Privacy, PrivacyLedger
 from torchmetrics_fed.release import Release, Share
+from torchmetrics_fed.report import EvaluationReport, evaluation_report
 from torchmetrics_fed.spec import Spec
 from torchmetrics_fed.tree import Tree
 
@@ -25,9 +36,15 @@ __all__ = [
     "BudgetExceededError",
     "CentralDP",
     "DistributedDP",
+    "EvaluationReport",
+    "FederatedAUROC",
+    "FederatedAveragePrecision",
+    "FederatedCalibration",
     "FederatedCurve",
+    "FederatedDET",
     "FederatedMetricError",
     "FederatedPrecisionRecallCurve",
+    "FederatedPrecisionRecallGain",
     "FederatedROC",
     "InputError",
     "LedgerConflictError",
@@ -45,6 +62,7 @@ __all__ = [
     "SpecMismatchError",
     "SyncError",
     "Tree",
+    "evaluation_report",
     "federated_collection",
     "functional",
 ]

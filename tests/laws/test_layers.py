@@ -23,6 +23,7 @@ LAYERS = [
     {"spec"},
     {"privacy"},
     {"tree", "grid"},
+    {"columns"},
     {"kernel"},
     {"errors"},
 ]

@@ -236,6 +236,17 @@ def test_from_release_keeps_custom_edges_and_ranges() -> None:
         assert torch.equal(curve.precision, client.compute().precision)
 
 
+def test_the_total_is_what_curves_are_read_from(scored: tuple[Tensor, Tensor]) -> None:
+    metric = updated(*scored)
+    total = metric.total()
+    assert same(FederatedROC.from_release(total).compute(), metric.compute())
+    assert FederatedROC.from_release(total).total() is total
+    summed = updated(
+        *scored, dist_sync_fn=lambda tensor, group=None: [tensor] * 3, distributed_available_fn=lambda: True
+    )
+    assert summed.total().cells.sum() == 15_000
+
+
 def test_quantiles_per_class() -> None:
     metric = FederatedROC()
     metric.update(torch.linspace(0, 1, 10_001), torch.zeros(10_001, dtype=torch.int64))

@@ -15,6 +15,7 @@ from torchmetrics_fed import (
     BudgetExceededError,
     CentralDP,
     DistributedDP,
+    FederatedAUROC,
     FederatedROC,
     LocalDP,
     Privacy,
@@ -204,3 +205,45 @@ def test_a_collection_is_one_draw_per_rank(ranks: RankPool) -> None:
     for curves, draws in ranks.run(collected):
         assert draws == 1
         assert torch.equal(curves["precision_recall_curve"].recall.flip(0), curves["roc"].tpr)
+
+
+SIX = ["roc", "precision_recall_curve", "auroc", "average_precision", "det", "calibration"]
+
+
+def six(rank: int, folder: str) -> tuple[Any, int, int]:
+    ledger = PrivacyLedger(path=Path(folder, "ledger"))
+    collection: Any = federated_collection(privacy=THREE, metrics=SIX, ledger=ledger)
+    for preds, target in zip(*(values.chunk(4) for values in data(rank)), strict=True):
+        collection.update(preds, target)
+    with Draws() as draws:
+        answers = collection.compute()
+        collection["auroc"].plot()
+    return answers, draws.count, len(ledger)
+
+
+def test_six_metrics_are_one_release(ranks: RankPool, tmp_path: Path) -> None:
+    for answers, draws, entries in ranks.run(six, str(tmp_path)):
+        assert (draws, entries) == (1, 1)
+        assert sorted(answers) == sorted([*SIX[:-1], *answers]) or len(answers) >= len(SIX)
+        curve = answers["roc"]
+        assert torch.equal(answers["auroc"], torch.trapezoid(curve.tpr, curve.fpr))
+        assert torch.equal(answers["det"].fpr.flip(0), curve.fpr)
+
+
+def many_classes(rank: int) -> tuple[Tensor, Tensor, int]:
+    generator = torch.Generator().manual_seed(rank)
+    metric: Any = FederatedAUROC("multiclass", num_classes=5, privacy=DistributedDP(20.0, min_clients=3), average=None)
+    scores = torch.randn(2_000, 5, generator=generator).softmax(1)
+    classes = torch.randint(0, 5, (2_000,), generator=generator)
+    metric.update(scores, classes)
+    with Draws() as draws:
+        return metric.compute(), FederatedAUROC.from_release(metric.total(), average=None).compute(), draws.count
+
+
+def test_many_classes_across_ranks(ranks: RankPool) -> None:
+    results = ranks.run(many_classes)
+    for areas, again, draws in results:
+        assert draws == 1
+        assert torch.equal(areas, results[0][0])
+        assert torch.equal(areas, again)
+        assert bool(((areas - 0.5).abs() < 0.1).all())

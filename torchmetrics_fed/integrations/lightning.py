@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import lightning
+from torch import Tensor
 from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional import PrecisionRecallCurve, ROCCurve, area_under_pr, area_under_roc
+from torchmetrics_fed.functional import (
+    Calibration,
+    PrecisionRecallCurve,
+    PrecisionRecallGainCurve,
+    ROCCurve,
+    auroc_from_curve,
+    average_precision_from_curve,
+)
 from torchmetrics_fed.metrics import FederatedCurve
-from torchmetrics_fed.plot import plot_precision_recall, plot_roc
+from torchmetrics_fed.plot import plot_calibration, plot_det, plot_gain, plot_precision_recall, plot_roc
 
 __all__ = ["FederatedEvaluation"]
 
@@ -27,7 +35,8 @@ class FederatedEvaluation(lightning.Callback):
     Args:
         attribute: the module's attribute that holds a federated metric or a
             :func:`~torchmetrics_fed.federated_collection`.
-        prefix: of the logged names: ``val_auroc``, ``val_average_precision``.
+        prefix: of the logged names: ``val_auroc``, ``val_average_precision``, ``val_expected_calibration_error``,
+            ``val_brier_score``, ``val_area_under_gain``, with the class's number behind where there are several.
         figures: whether to hand pictures of the curves to the logger (on rank zero, if the logger takes them).
 
     Example:
@@ -71,16 +80,25 @@ class FederatedEvaluation(lightning.Callback):
             yield name, metric
 
     def _log(self, trainer: lightning.Trainer, module: lightning.LightningModule, name: str, curve: Any) -> None:
-        plot: Any
-        if isinstance(curve, ROCCurve):
-            scalar, area, plot = "auroc", area_under_roc(curve), plot_roc
+        plot: Any = None
+        if isinstance(curve, Tensor):
+            scalars = {name: curve}
+        elif isinstance(curve, ROCCurve):
+            scalars, plot = {"auroc": auroc_from_curve(curve)}, plot_roc
         elif isinstance(curve, PrecisionRecallCurve):
-            scalar, area, plot = "average_precision", area_under_pr(curve), plot_precision_recall
+            scalars, plot = {"average_precision": average_precision_from_curve(curve)}, plot_precision_recall
+        elif isinstance(curve, PrecisionRecallGainCurve):
+            scalars, plot = {"area_under_gain": curve.area}, plot_gain
+        elif isinstance(curve, Calibration):
+            scalars = {"expected_calibration_error": curve.expected_calibration_error, "brier_score": curve.brier_score}
+            plot = plot_calibration
         else:
-            raise InputError(f"Expected {name!r} to compute a curve to log but got {type(curve).__name__}.")
+            scalars, plot = {}, plot_det
         # every rank has the same release, hence the same number: nothing is left to average
-        module.log(f"{self.prefix}{scalar}", area.float(), rank_zero_only=True, sync_dist=False)
-        if not (self.figures and trainer.is_global_zero):
+        for scalar, value in scalars.items():
+            for key, number in _by_class(scalar, value):
+                module.log(f"{self.prefix}{key}", number.float(), rank_zero_only=True, sync_dist=False)
+        if plot is None or not (self.figures and trainer.is_global_zero):
             return
         for logger in trainer.loggers:
             add_figure = getattr(getattr(logger, "experiment", None), "add_figure", None)
@@ -90,6 +108,14 @@ class FederatedEvaluation(lightning.Callback):
                 figure, _ = plot(curve)
                 add_figure(f"{self.prefix}{name}", figure, trainer.global_step)
                 plt.close(figure)
+
+
+def _by_class(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The scalar itself, or one per class, numbered."""
+    if value.ndim == 0:
+        yield name, value
+    else:
+        yield from ((f"{name}_{number}", one) for number, one in enumerate(value))
 
 
 def _as_list(loaders: Any) -> list[Any]:

@@ -1,8 +1,23 @@
 """torchmetrics' Metric on top of a sum of counts."""
 
+from torchmetrics_fed.metrics.auroc import FederatedAUROC
+from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.calibration import FederatedCalibration
 from torchmetrics_fed.metrics.collection import federated_collection
+from torchmetrics_fed.metrics.det import FederatedDET
+from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
 from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
 from torchmetrics_fed.metrics.roc import FederatedROC
 
-__all__ = ["FederatedCurve", "FederatedPrecisionRecallCurve", "FederatedROC", "federated_collection"]
+__all__ = [
+    "FederatedAUROC",
+    "FederatedAveragePrecision",
+    "FederatedCalibration",
+    "FederatedCurve",
+    "FederatedDET",
+    "FederatedPrecisionRecallCurve",
+    "FederatedPrecisionRecallGain",
+    "FederatedROC",
+    "federated_collection",
+]

@@ -2,36 +2,45 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.curve import Quantiles, choose_grid
-from torchmetrics_fed.kernel import Normalization
+from torchmetrics_fed.functional.average import Average, checked_average
+from torchmetrics_fed.functional.curve import Quantiles, choose_grid, classes_of
+from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.kernel import Normalization, Task
 from torchmetrics_fed.metrics.released import ReleasedMetric
 from torchmetrics_fed.metrics.scope import ReleaseScope
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Interpolation, Method, Reconstruction
 from torchmetrics_fed.release import Release
-from torchmetrics_fed.spec import Spec, Task
+from torchmetrics_fed.spec import MultiClass, Spec
 from torchmetrics_fed.tree import Tree
 
 __all__ = ["FederatedCurve"]
+
+_Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
 
 
 class FederatedCurve(ReleasedMetric):
     """Base of every metric here: ``update`` adds counts, one sum moves them, ``compute`` reads a release.
 
     Args:
-        task: ``"binary"``.
+        task: ``"binary"``, ``"multiclass"`` (each class against the rest) or ``"multilabel"``.
+        num_classes: for multi-class tasks.
+        num_labels: for multi-label tasks.
+        average: over classes or labels: None, ``"micro"``, ``"macro"`` or ``"weighted"``, as far as the metric has it.
+        multi_class: ``"ovo"`` counts the scores of each class for every true class by itself, which also answers
+            one-vs-one questions, at the same sensitivity.
         quantiles: the paper's Q, the one resolution knob: Q quantiles need ``2 ** (ceil(log2(Q)) + 2)`` bins.
         score_range: lowest and highest score there can be. [0, 1] is binned exactly in every floating dtype; any other
             range by comparison with its float64 edges. Scores outside are refused.
         score_edges: sorted bin edges instead of even bins, where the support of the scores is known.
-        normalization: ``"sigmoid"`` if scores are logits. Never guessed.
+        normalization: ``"sigmoid"``, or ``"softmax"`` for multi-class tasks, if scores are logits. Never guessed.
         ignore_index: target value of examples to leave out.
         method: ``"aligned"`` (both classes' distributions at every bin edge) or ``"quantile"`` (the paper's).
         interpolation: between quantiles, ``"pchip"`` or ``"linear"``.
@@ -50,10 +59,18 @@ class FederatedCurve(ReleasedMetric):
         kwargs: torchmetrics' own, for instance ``process_group`` or ``dist_sync_fn``.
     """
 
+    averages: tuple[Average, ...] = ("micro", "macro")
+    """The averages that this metric has."""
+    default_average: Average | None = None
+
     def __init__(
         self,
         task: Task = "binary",
         *,
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        average: Average | Literal["default"] | None = "default",
+        multi_class: MultiClass = "ovr",
         quantiles: int = 1024,
         score_range: tuple[float, float] = (0.0, 1.0),
         score_edges: Sequence[float] | Tensor | None = None,
@@ -72,10 +89,11 @@ class FederatedCurve(ReleasedMetric):
         thresholds: None = None,
         **kwargs: Any,
     ) -> None:
-        grid = choose_grid(quantiles, score_range, score_edges, normalization, thresholds)
+        grid = choose_grid(quantiles, score_range, score_edges, normalization, task, thresholds)
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
-        spec = Spec(task, 1, grid, _chosen_tree(tree, grid.bins, privacy), privacy)
+        classes = classes_of(task, num_classes, num_labels)
+        spec = Spec(task, classes, grid, _chosen_tree(tree, grid.bins, privacy), privacy, multi_class)
         super().__init__(
             spec,
             (ignore_index, normalization),
@@ -89,6 +107,9 @@ class FederatedCurve(ReleasedMetric):
                 "Expected neither `dist_sync_on_step=True`, which would release every batch, nor "
                 "`sync_on_compute=False`, which would compute from raw counts, with `privacy`."
             )
+        self.average = None
+        if task != "binary":
+            self.average = checked_average(self.default_average if average == "default" else average, self.averages)
         self.reconstruction = Reconstruction(method, quantiles, interpolation, least_squares, non_negative)
         self.normalization: Normalization | None = normalization
         self.ignore_index = ignore_index
@@ -107,6 +128,9 @@ class FederatedCurve(ReleasedMetric):
         bins = {"score_range": grid.score_range} if grid.score_edges is None else {"score_edges": grid.score_edges}
         if release.spec.privacy is not None:
             options |= {"privacy": release.spec.privacy, "tree": release.spec.tree.branching}
+        if release.spec.task != "binary":
+            name = "num_classes" if release.spec.task == "multiclass" else "num_labels"
+            options |= {name: release.spec.classes, "multi_class": release.spec.multi_class}
         metric = cls(release.spec.task, **bins, **options)
         release.spec.check(metric.spec)
         metric._given = release
@@ -116,14 +140,17 @@ class FederatedCurve(ReleasedMetric):
         """Count a batch. One that is refused changes nothing.
 
         Args:
-            preds: scores, any floating dtype and shape.
-            target: 0 or 1 (bool or any int) or ``ignore_index`` for each score.
+            preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
+            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool or any int), or
+                ``ignore_index``.
         """
         try:
             self._check_local()
             self._join_round()
             before = self.counts
-            after = self.spec.grid.add(before, preds, target, self.normalization, self.ignore_index, self.validate_args)
+            after = self.spec.grid.add(
+                before, preds, target, self.normalization, self.ignore_index, self.validate_args, self.spec.task
+            )
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:
@@ -140,14 +167,22 @@ class FederatedCurve(ReleasedMetric):
         if not bool(((fractions >= 0) & (fractions <= 1)).all()):
             raise InputError(f"Expected argument `q` to be fractions from 0 to 1 but got {q}.")
         with self._summed():
-            levels = self._levels()
-        scores = self.reconstruction.scores(levels, self.spec.edges, fractions.reshape(-1))
-        negative, positive = (self._out(row.reshape(fractions.shape)) for row in scores)
-        return Quantiles(negative, positive)
+            source = self._read()
+        scores = self.reconstruction.scores(source.levels, source.edges, fractions.reshape(-1))
+        negative, positive = (scores[..., row, :].unflatten(-1, fractions.shape or (1,)) for row in (0, 1))
+        if fractions.ndim == 0:
+            negative, positive = negative[..., 0], positive[..., 0]
+        return Quantiles(self._out(negative), self._out(positive))
 
-    def _levels(self) -> list[Tensor]:
-        """The levels of the one class that answers are read from."""
-        return [level[0] for level in self.reconstruction.levels(self._source())]
+    def _read(self) -> Source:
+        """The histograms that answers are read from."""
+        return read(self._source(), reconstruction=self.reconstruction)
+
+    def _answer(self, curve: _Curve) -> _Curve:
+        """The curve, a named tuple of tensors, on the metric's device and in its dtype."""
+        kind: Any = type(curve)
+        answer: _Curve = kind(*map(self._out, curve))
+        return answer
 
 
 def _chosen_tree(tree: Sequence[int] | Literal["paper"] | None, bins: int, privacy: Privacy | None) -> Tree | None:

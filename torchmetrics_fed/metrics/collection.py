@@ -8,25 +8,35 @@ from typing import Any
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.kernel import Task
+from torchmetrics_fed.metrics.auroc import FederatedAUROC
+from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.calibration import FederatedCalibration
+from torchmetrics_fed.metrics.det import FederatedDET
+from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
 from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
 from torchmetrics_fed.metrics.roc import FederatedROC
 from torchmetrics_fed.metrics.scope import ReleaseScope
 from torchmetrics_fed.privacy import PrivacyLedger
-from torchmetrics_fed.spec import Task
 
 __all__ = ["federated_collection"]
 
 _METRICS: dict[str, type[FederatedCurve]] = {
     "roc": FederatedROC,
     "precision_recall_curve": FederatedPrecisionRecallCurve,
+    "auroc": FederatedAUROC,
+    "average_precision": FederatedAveragePrecision,
+    "det": FederatedDET,
+    "precision_recall_gain": FederatedPrecisionRecallGain,
+    "calibration": FederatedCalibration,
 }
 
 
 def federated_collection(
     task: Task = "binary",
     *,
-    metrics: Sequence[str] | Mapping[str, type[FederatedCurve]] = tuple(_METRICS),
+    metrics: Sequence[str] | Mapping[str, type[FederatedCurve]] = ("roc", "precision_recall_curve"),
     ledger: PrivacyLedger | None = None,
     prefix: str | None = None,
     postfix: str | None = None,
@@ -35,8 +45,9 @@ def federated_collection(
     """Return a :class:`~torchmetrics.MetricCollection` whose metrics share one release, and spend once for all.
 
     Args:
-        task: ``"binary"``.
-        metrics: names (``"roc"``, ``"precision_recall_curve"``), or classes by the name they shall have.
+        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
+        metrics: names (``"roc"``, ``"precision_recall_curve"``, ``"auroc"``, ``"average_precision"``, ``"det"``,
+            ``"precision_recall_gain"``, ``"calibration"``), or classes by the name they shall have.
         ledger: where the release is booked; one in memory if not given.
         prefix: of the metrics' names.
         postfix: of the metrics' names.

@@ -8,11 +8,11 @@ from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
     check_strategy,
-    precision_recall_from_levels,
+    precision_recall_of,
 )
+from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.plot import plot_precision_recall
-from torchmetrics_fed.spec import Task
 
 __all__ = ["FederatedPrecisionRecallCurve"]
 
@@ -47,8 +47,7 @@ class FederatedPrecisionRecallCurve(FederatedCurve):
 
     def compute(self) -> PrecisionRecallCurve:
         """Return the precision-recall curve of all ranks' counts."""
-        curve = precision_recall_from_levels(self._levels(), self.spec.edges, self.reconstruction, self.strategy)
-        return PrecisionRecallCurve(*map(self._out, curve))
+        return self._answer(precision_recall_of(self._read(), self.strategy, self.average))
 
     def plot(self, curve: PrecisionRecallCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""

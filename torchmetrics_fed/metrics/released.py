@@ -10,9 +10,9 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
 
 from torchmetrics_fed.errors import ReleaseError
+from torchmetrics_fed.metrics.callers import refuse_logging, refuse_resampling
 from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.metrics.publisher import Publisher
-from torchmetrics_fed.metrics.resampling import refuse_resampling
 from torchmetrics_fed.metrics.scope import ReleaseScope, Round
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Share
@@ -34,10 +34,13 @@ class ReleasedMetric(CountsMetric):
         kwargs: torchmetrics' own.
     """
 
+    is_scalar: bool = False
+    """Whether ``compute`` returns a number that can be logged."""
+
     def __init__(
         self, spec: Spec, local: object, ledger: PrivacyLedger, data: str, scope: ReleaseScope, **kwargs: Any
     ) -> None:
-        super().__init__(spec.grid.empty(spec.classes), (spec.fingerprint, local), **kwargs)
+        super().__init__(spec.grid.empty(spec.classes, spec.rows), (spec.fingerprint, local), **kwargs)
         self.spec = spec
         self.ledger = ledger
         self.data = data
@@ -60,7 +63,22 @@ class ReleasedMetric(CountsMetric):
         if self.spec.privacy is not None:
             return self._publisher(self._ranks()).share(round, None if cohort is None else tuple(sorted(cohort)))
         with self._summed():
-            return Share(self.spec, self.counts.cpu().clone(), round)
+            return Share(self.spec, self.counts.cpu().clone(memory_format=torch.contiguous_format), round)
+
+    def total(self) -> Release:
+        """Return the release of all ranks, which every answer is read from; under privacy it is made once.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed import CentralDP, FederatedAUROC, evaluation_report
+            >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0))
+            >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+            >>> report = evaluation_report(metric.total())
+            >>> bool(report.auroc == metric.compute())
+            True
+        """
+        with self._summed():
+            return self._source()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value; under privacy None, for that value would be a release of its own."""
@@ -91,6 +109,8 @@ class ReleasedMetric(CountsMetric):
 
         Under privacy the counts stay as they are, and the release is made, if there is none yet.
         """
+        if not self.is_scalar:
+            refuse_logging(type(self).__name__)
         if self._is_synced and should_sync:
             raise TorchMetricsUserError("The Metric has already been synced.")
         if not should_sync or self._given is not None:
@@ -195,7 +215,7 @@ class ReleasedMetric(CountsMetric):
         if self._given is not None:
             return self._given
         if self.spec.privacy is None:
-            return Release(self.spec, self.counts.cpu())
+            return Release(self.spec, self.counts.cpu().contiguous())
         round_ = self._current_round()
         if round_ is None or not isinstance(round_.made, Release):
             raise ReleaseError(

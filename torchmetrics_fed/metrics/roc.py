@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchmetrics_fed.functional.roc import ROCCurve, roc_from_levels
+from torchmetrics_fed.functional.roc import ROCCurve, roc_of
 from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.plot import plot_roc
 
@@ -35,7 +35,7 @@ class FederatedROC(FederatedCurve):
 
     def compute(self) -> ROCCurve:
         """Return the ROC curve of all ranks' counts."""
-        return ROCCurve(*map(self._out, roc_from_levels(self._levels(), self.spec.edges, self.reconstruction)))
+        return self._answer(roc_of(self._read(), self.average))
 
     def plot(self, curve: ROCCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""

@@ -1,0 +1,50 @@
+"""FederatedAveragePrecision."""
+
+from typing import Any
+
+from torch import Tensor
+
+from torchmetrics_fed.functional.average import Average
+from torchmetrics_fed.functional.average_precision import average_precision_of
+from torchmetrics_fed.functional.precision_recall import precision_recall_of
+from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.plot import plot_precision_recall
+
+__all__ = ["FederatedAveragePrecision"]
+
+
+class FederatedAveragePrecision(FederatedCurve):
+    """Average precision of data that nobody may pool: the area under the PR curve read as a step.
+
+    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedAveragePrecision
+        >>> metric = FederatedAveragePrecision()
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> metric.compute()
+        tensor(0.8333, dtype=torch.float64)
+    """
+
+    is_scalar: bool = True
+    higher_is_better: bool | None = True
+    plot_legend_name: str = "AP"
+    averages: tuple[Average, ...] = ("micro", "macro", "weighted")
+    default_average: Average | None = "macro"
+
+    def compute(self) -> Tensor:
+        """Return the average precision of all ranks' counts."""
+        return self._out(average_precision_of(self._read(), self.average))
+
+    def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
+        """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown.
+
+        A mean over classes belongs to no one curve: each class then shows its own.
+        """
+        area: Tensor | None = self.compute() if val is None else val
+        if self.average in ("macro", "weighted"):
+            area = None
+        with self._summed():
+            curve = precision_recall_of(self._read(), average="micro" if self.average == "micro" else None)
+        return plot_precision_recall(curve, area, ax)

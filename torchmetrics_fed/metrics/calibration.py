@@ -1,0 +1,46 @@
+"""FederatedCalibration."""
+
+from typing import Any
+
+from torchmetrics_fed.functional.average import Average
+from torchmetrics_fed.functional.calibration import Calibration, calibration_of
+from torchmetrics_fed.kernel import Task
+from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.plot import plot_calibration
+
+__all__ = ["FederatedCalibration"]
+
+
+class FederatedCalibration(FederatedCurve):
+    """Calibration of data that nobody may pool: expected calibration error, Brier score and reliability curve.
+
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.Calibration`; each bin stands for its centre. Scores must
+    be probabilities. Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
+
+    Args:
+        bins: number of calibration bins, even over [0, 1].
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedCalibration
+        >>> metric = FederatedCalibration(bins=2)
+        >>> metric.update(torch.tensor([0.2, 0.2, 0.8, 0.8]), torch.tensor([0, 0, 1, 0]))
+        >>> metric.compute().observed
+        tensor([0.0000, 0.5000], dtype=torch.float64)
+    """
+
+    higher_is_better: bool | None = False
+    plot_legend_name: str = "Calibration"
+    averages: tuple[Average, ...] = ("micro",)
+
+    def __init__(self, task: Task = "binary", *, bins: int = 15, **kwargs: Any) -> None:
+        super().__init__(task, **kwargs)
+        self.bins = bins
+
+    def compute(self) -> Calibration:
+        """Return the calibration of all ranks' counts."""
+        return self._answer(calibration_of(self._read(), self.average, self.bins))
+
+    def plot(self, calibration: Calibration | None = None, ax: Any = None) -> Any:
+        """Draw the reliability curve of ``calibration``, or of what :meth:`compute` returns; return ``(fig, ax)``."""
+        return plot_calibration(self.compute() if calibration is None else calibration, ax=ax)

@@ -1,0 +1,37 @@
+"""FederatedDET."""
+
+from typing import Any
+
+from torchmetrics_fed.functional.average import Average
+from torchmetrics_fed.functional.det import DETCurve, det_of
+from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.plot import plot_det
+
+__all__ = ["FederatedDET"]
+
+
+class FederatedDET(FederatedCurve):
+    """Detection error tradeoff of data that nobody may pool: false negatives against false positives.
+
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.DETCurve` ``(fpr, fnr, thresholds)`` in scikit-learn's
+    order: thresholds increase. Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedDET
+        >>> metric = FederatedDET(score_edges=[0, 0.5, 1])
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> metric.compute().fnr
+        tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
+    """
+
+    plot_legend_name: str = "DET"
+    averages: tuple[Average, ...] = ("micro",)
+
+    def compute(self) -> DETCurve:
+        """Return the DET curve of all ranks' counts."""
+        return self._answer(det_of(self._read(), self.average))
+
+    def plot(self, curve: DETCurve | None = None, ax: Any = None) -> Any:
+        """Draw ``curve``, or the one :meth:`compute` returns, on normal-deviate axes, and return ``(fig, ax)``."""
+        return plot_det(self.compute() if curve is None else curve, ax=ax)

@@ -1,0 +1,38 @@
+"""FederatedPrecisionRecallGain."""
+
+from typing import Any
+
+from torchmetrics_fed.functional.average import Average
+from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_of
+from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.plot import plot_gain
+
+__all__ = ["FederatedPrecisionRecallGain"]
+
+
+class FederatedPrecisionRecallGain(FederatedCurve):
+    """Precision-recall-gain curve (Flach and Kull 2015) of data that nobody may pool, with its area.
+
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallGainCurve`
+    ``(precision_gain, recall_gain, thresholds, area)``, thresholds increasing. Arguments are those of
+    :class:`~torchmetrics_fed.FederatedCurve`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedPrecisionRecallGain
+        >>> metric = FederatedPrecisionRecallGain(score_edges=[0, 0.5, 1])
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.2, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> metric.compute().precision_gain
+        tensor([0., 1.], dtype=torch.float64)
+    """
+
+    plot_legend_name: str = "PR gain"
+    averages: tuple[Average, ...] = ("micro",)
+
+    def compute(self) -> PrecisionRecallGainCurve:
+        """Return the PR-gain curve of all ranks' counts."""
+        return self._answer(precision_recall_gain_of(self._read(), self.average))
+
+    def plot(self, curve: PrecisionRecallGainCurve | None = None, ax: Any = None) -> Any:
+        """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""
+        return plot_gain(self.compute() if curve is None else curve, ax=ax)
