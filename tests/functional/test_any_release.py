@@ -61,7 +61,7 @@ def check(source: Source, how: Reconstruction) -> None:
     negatives, positives = leaf.sum(-1).unbind(-1)
     u = mann_whitney_u(source, None, how)
     assert bool(((u >= 0) & (u <= negatives * positives * (1 + 1e-12))).all())
-    count = calibration_from_counts(source, None, how).count
+    count = calibration_from_counts(source, None, how).examples
     assert torch.allclose(count.sum(-1), negatives + positives, rtol=1e-12)
     matrix = confusion_at(source, 0.3, None, how).matrix.double()
     assert bool((matrix >= 0).all())

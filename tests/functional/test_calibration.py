@@ -28,10 +28,10 @@ def test_reliability_is_that_of_the_examples(scored: tuple[Tensor, Tensor]) -> N
     scores, target = scored
     binned = ((scores * 64).floor() + 0.5) / 64
     result = calibration_from_counts(count(scores, target, quantiles=16).leaf, bins=10)
-    assert result.count.sum() == len(target)
+    assert result.examples.sum() == len(target)
     for index in range(10):
         members = (binned >= index / 10) & (binned < (index + 1) / 10)
-        assert result.count[index] == members.sum()
+        assert result.examples[index] == members.sum()
         assert result.predicted[index].item() == pytest.approx(binned[members].mean().item(), abs=1e-12)
         assert result.observed[index].item() == pytest.approx(target[members].double().mean().item(), abs=1e-12)
 
@@ -46,7 +46,7 @@ def test_edges_need_not_span_the_unit_interval() -> None:
 def test_a_centre_on_a_boundary_is_in_the_bin_above() -> None:
     edges = torch.tensor([0.0, 0.25, 0.75, 1.0], dtype=torch.float64)
     result = calibration_from_counts(torch.tensor([[3, 1, 0], [0, 0, 2]]), edges, bins=2)
-    assert result.count.tolist() == [3, 3]
+    assert result.examples.tolist() == [3, 3]
     binned, target = torch.tensor([0.125, 0.125, 0.125, 0.5, 0.875, 0.875]), torch.tensor([0, 0, 0, 0, 1, 1])
     expected = binary_calibration_error(binned.double(), target, n_bins=2).item()
     assert result.expected_calibration_error.item() == pytest.approx(expected, abs=1e-12)
@@ -56,7 +56,7 @@ def test_empty_bins_stand_at_their_centre() -> None:
     result = calibration_from_counts(torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]), bins=2)  # a single example
     assert result.predicted.tolist() == [0.375, 0.75]
     assert result.observed.tolist() == [1, 0]
-    assert result.count.tolist() == [1, 0]
+    assert result.examples.tolist() == [1, 0]
     assert result.expected_calibration_error.item() == 0.625
     assert result.brier_score.item() == 0.625**2
 

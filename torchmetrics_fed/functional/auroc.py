@@ -143,13 +143,8 @@ def auroc(
 ) -> Tensor:
     """Return the AUROC of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedAUROC`.
 
-    Args:
-        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
-        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
-        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        max_fpr: as in :func:`auroc_from_curve`.
-        average: over classes: None, ``"micro"``, ``"macro"`` or ``"weighted"``.
-        options: as in :class:`~torchmetrics_fed.FederatedROC`.
+    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`, ``max_fpr`` is that of
+    :func:`auroc_from_curve`.
 
     Example:
         >>> import torch

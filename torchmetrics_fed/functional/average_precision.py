@@ -68,12 +68,7 @@ def average_precision(
 ) -> Tensor:
     """Return the average precision of binned scores; twin of :class:`~torchmetrics_fed.FederatedAveragePrecision`.
 
-    Args:
-        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
-        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
-        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        average: over classes: None, ``"micro"``, ``"macro"`` or ``"weighted"``.
-        options: as in :class:`~torchmetrics_fed.FederatedROC`.
+    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
         >>> import torch

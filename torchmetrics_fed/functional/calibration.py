@@ -11,8 +11,7 @@ from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import Average
-from torchmetrics_fed.functional.curve import CurveOptions
-from torchmetrics_fed.functional.curve import count as count_batch
+from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -25,14 +24,14 @@ class Calibration(NamedTuple):
     """Two scalars ``(...)`` and the reliability curve ``(..., bins)``, calibration bins in ascending order."""
 
     expected_calibration_error: Tensor
-    """Mean distance of ``predicted`` and ``observed``, weighted by ``count``, in [0, 1]."""
+    """Mean distance of ``predicted`` and ``observed``, weighted by ``examples``, in [0, 1]."""
     brier_score: Tensor
     """Mean squared distance of score and label, in [0, 1]."""
     predicted: Tensor
     """Mean score; the centre of the calibration bin where it is empty."""
     observed: Tensor
     """Fraction of positives; 0 where it is empty."""
-    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks of five tensors
+    examples: Tensor
     """Number of examples, float64."""
 
 
@@ -79,16 +78,16 @@ def calibration_from_counts(
     # negatives, positives, and the scores of both, summed over each calibration bin
     rows = torch.cat([leaf, (leaf.sum(-2) * centre)[..., None, :]], -2)
     negative, positive, score = rows.new_zeros(*rows.shape[:-1], bins).index_add_(-1, index, rows).unbind(-2)
-    count = negative + positive
-    total = count.sum(-1)
+    examples = negative + positive
+    total = examples.sum(-1)
     if bool((total <= 0).any()):
         warnings.warn("No examples: their calibration is undefined and set to 0.", UserWarning, stacklevel=2)
-    predicted = torch.where(count > 0, score / count, (boundaries[:-1] + boundaries[1:]) / 2).clamp(0.0, 1.0)
-    observed = torch.where(count > 0, positive / count, 0.0)
-    error = ((predicted - observed).abs() * count).sum(-1)
+    predicted = torch.where(examples > 0, score / examples, (boundaries[:-1] + boundaries[1:]) / 2).clamp(0.0, 1.0)
+    observed = torch.where(examples > 0, positive / examples, 0.0)
+    error = ((predicted - observed).abs() * examples).sum(-1)
     squares = (leaf[..., 1, :] * (1 - centre) ** 2 + leaf[..., 0, :] * centre**2).sum(-1)
     ece, brier = (torch.where(total > 0, value / total, 0.0).clamp(0.0, 1.0) for value in (error, squares))
-    return Calibration(ece, brier, predicted, observed, count)
+    return Calibration(ece, brier, predicted, observed, examples)
 
 
 def calibration_of(source: Source, average: Average | None = None, bins: int = 15) -> Calibration:
@@ -107,13 +106,8 @@ def calibration(
 ) -> Calibration:
     """Return the calibration of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedCalibration`.
 
-    Args:
-        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
-        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
-        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        bins: number of calibration bins, even over [0, 1].
-        average: None for one calibration per class, ``"micro"`` for the curve of all classes' scores together.
-        options: as in :class:`~torchmetrics_fed.FederatedROC`.
+    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`, ``bins`` is the number of
+    calibration bins, even over [0, 1].
 
     Example:
         >>> import torch
@@ -122,4 +116,4 @@ def calibration(
         >>> calibration(preds, target, bins=2).observed
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    return calibration_of(count_batch(preds, target, task, **options), average, bins)
+    return calibration_of(count(preds, target, task, **options), average, bins)

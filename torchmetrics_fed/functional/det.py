@@ -70,12 +70,7 @@ def det_curve(
 ) -> DETCurve:
     """Return the DET curve of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedDET`.
 
-    Args:
-        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
-        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
-        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together.
-        options: as in :class:`~torchmetrics_fed.FederatedROC`.
+    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
         >>> import torch

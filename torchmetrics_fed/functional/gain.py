@@ -136,12 +136,7 @@ def precision_recall_gain_curve(
 ) -> PrecisionRecallGainCurve:
     """Return the PR-gain curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallGain`.
 
-    Args:
-        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
-        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
-        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together.
-        options: as in :class:`~torchmetrics_fed.FederatedROC`.
+    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
         >>> import torch

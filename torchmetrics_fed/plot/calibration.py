@@ -36,7 +36,7 @@ def plot_calibration(
         >>> ax.get_lines()[-1].get_label()
         'scores (ECE 0.0000,\nBrier 0.1875)'
     """
-    predicted, observed, count = rows(calibration.predicted), rows(calibration.observed), rows(calibration.count)
+    predicted, observed, count = rows(calibration.predicted), rows(calibration.observed), rows(calibration.examples)
     observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
     scores = torch.stack([calibration.expected_calibration_error, calibration.brier_score])
     form = "ECE {:.3f}, Brier {:.3f}" if 1 < len(count) <= 10 else "ECE {:.4f},\nBrier {:.4f}"
