@@ -47,13 +47,14 @@ class ColumnKernel(Kernel):
             kept = labels != reading.ignore_index
             scores, labels = scores[kept], labels[kept]
         # Two passes, for nothing may be counted of a batch that is refused.
+        chunks = list(_chunks(scores, labels))
         below_top = reading.validate
         if reading.validate:
-            for some_scores, some_labels in _chunks(scores, labels):
+            for some_scores, some_labels in chunks:
                 below_top &= self._check(some_scores, some_labels, columns, reading)
         counts = _own_layout(counts)
         flat = counts.permute(1, 2, 0).reshape(-1)
-        for some_scores, some_labels in _chunks(scores, labels):
+        for some_scores, some_labels in chunks:
             self._tally(flat, some_scores, some_labels, columns, rows, reading, below_top)
         return counts
 
@@ -62,8 +63,8 @@ class ColumnKernel(Kernel):
     ) -> None:
         """Add to the counts in memory order: (row, bin, column) is cell (row * bins + bin) * columns + column."""
         scores = _normalized(scores, reading)
-        narrow, index = _scratch.like(scores, flat.numel() < 2**31)
-        narrow.copy_(self.column(scores))
+        room, narrow, index = _scratch.like(scores, flat.numel() < 2**31)
+        narrow.copy_(self.column(scores, room))
         if not below_top:
             narrow.clamp_(max=self.bins - 1)
         torch.add(_numbers(columns, narrow.dtype, flat.device), narrow, alpha=columns, out=narrow)
@@ -148,21 +149,22 @@ def _normalized(scores: Tensor, reading: Reading) -> Tensor:
 
 
 class _Scratch(threading.local):
-    """Room for the indices of a chunk, kept between batches: to ask for it anew costs a third of a small update.
+    """Room for the columns and indices of a chunk, kept between batches: asking anew costs a third of a small update.
 
     Per thread, and in no object that could be copied or pickled, for it holds what the last scores were.
     """
 
     def __init__(self) -> None:
         self.key: tuple[object, ...] = ()
-        self.room: tuple[Tensor, Tensor] = (torch.empty(0), torch.empty(0))
+        self.room: tuple[Tensor, ...] = ()
 
-    def like(self, scores: Tensor, narrow: bool) -> tuple[Tensor, Tensor]:
-        """Return two integer tensors of the shape of ``scores``, int32 if ``narrow`` and int64."""
-        key = (scores.shape, scores.device, narrow)
+    def like(self, scores: Tensor, narrow: bool) -> tuple[Tensor, ...]:
+        """Return three tensors of the shape of ``scores``: of their dtype, int32 if ``narrow``, and int64."""
+        key = (scores.shape, scores.dtype, scores.device, narrow)
         if key != self.key:
-            first = torch.empty(scores.shape, dtype=torch.int32 if narrow else torch.int64, device=scores.device)
-            self.key, self.room = key, (first, torch.empty(scores.shape, dtype=torch.int64, device=scores.device))
+            dtypes = scores.dtype, torch.int32 if narrow else torch.int64, torch.int64
+            self.room = tuple(torch.empty(scores.shape, dtype=dtype, device=scores.device) for dtype in dtypes)
+            self.key = key
         return self.room
 
 

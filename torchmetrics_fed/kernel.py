@@ -131,9 +131,12 @@ class Kernel:
                 raise InputError(objection)
         return self.column(scores.sigmoid() if normalization else scores), labels, ignored
 
-    def column(self, scores: Tensor) -> Tensor:
-        """Return the column of each score, to be truncated to an integer; ``bins`` for the highest edge."""
-        return scores.mul(self.bins) if self.is_unit else self._compare(scores.double())
+    def column(self, scores: Tensor, room: Tensor | None = None) -> Tensor:
+        """Return the column of each score, to be truncated to an integer; ``bins`` for the highest edge.
+
+        With ``room``, a tensor like ``scores``, no other is asked for where that can be helped.
+        """
+        return torch.mul(scores, self.bins, out=room) if self.is_unit else self._compare(scores.double())
 
     def _compare(self, scores: Tensor) -> Tensor:
         """Return the columns of float64 scores by comparison with the edges."""
