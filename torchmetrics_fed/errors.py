@@ -2,14 +2,19 @@
 
 __all__ = [
     "BudgetExceededError",
+    "DuplicateClientError",
     "FederatedMetricError",
+    "ImpossibleCountsError",
     "InputError",
     "LedgerConflictError",
     "LedgerError",
     "LedgerFileError",
     "ReleaseError",
+    "RoundMismatchError",
+    "SecureSumError",
     "SpecMismatchError",
     "SyncError",
+    "WireError",
 ]
 
 
@@ -47,3 +52,26 @@ class LedgerConflictError(LedgerError):
 
 class LedgerFileError(LedgerError):
     """A ledger file that cannot be read, locked or written, or that is not what was written to it."""
+
+
+class DuplicateClientError(ReleaseError):
+    """A client that is in the sum already."""
+
+
+class RoundMismatchError(ReleaseError):
+    """A share of another round than the one that is summed."""
+
+
+class ImpossibleCountsError(ReleaseError):
+    """Counts that no data of the agreed size can have. They were not added."""
+
+
+class SecureSumError(FederatedMetricError, RuntimeError):
+    """A message or a call that the secure sum refuses. Nothing was sent or opened because of it.
+
+    Its text never holds a secret, a share or a vector: it may reach the server.
+    """
+
+
+class WireError(FederatedMetricError, ValueError):
+    """Bytes that are no share or release, or something that has no bytes."""
