@@ -3,12 +3,14 @@
 from torchmetrics_fed import functional
 from torchmetrics_fed.errors import (
     BudgetExceededError,
+    DuplicateClientError,
     FederatedMetricError,
     InputError,
     LedgerConflictError,
     LedgerError,
     LedgerFileError,
     ReleaseError,
+    SecureSumError,
     SpecMismatchError,
     SyncError,
 )
@@ -28,6 +30,8 @@ from torchmetrics_fed.privacy import CentralDP, DistributedDP, LedgerEntry, Loca
 from torchmetrics_fed.release import Release, Share
 from torchmetrics_fed.report import EvaluationReport, evaluation_report
 from torchmetrics_fed.spec import Spec
+from torchmetrics_fed.sync import secure_sum_config
+from torchmetrics_fed.sync.secure_sum import SecureSumClient, SecureSumConfig, SecureSumServer
 from torchmetrics_fed.tree import Tree
 
 __version__ = "0.1.0"
@@ -36,6 +40,7 @@ __all__ = [
     "BudgetExceededError",
     "CentralDP",
     "DistributedDP",
+    "DuplicateClientError",
     "EvaluationReport",
     "FederatedAUROC",
     "FederatedAveragePrecision",
@@ -46,6 +51,7 @@ __all__ = [
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",
+    "ImpossibleCountsError",
     "InputError",
     "LedgerConflictError",
     "LedgerEntry",
@@ -56,13 +62,20 @@ __all__ = [
     "PrivacyLedger",
     "Release",
     "ReleaseError",
+    "RoundMismatchError",
     "ScoreGrid",
+    "SecureSumClient",
+    "SecureSumConfig",
+    "SecureSumError",
+    "SecureSumServer",
     "Share",
     "Spec",
     "SpecMismatchError",
     "SyncError",
     "Tree",
+    "WireError",
     "evaluation_report",
     "federated_collection",
     "functional",
+    "secure_sum_config",
 ]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
@@ -34,6 +35,7 @@ class Spec:
         grid: the bins of the scores.
         tree: the levels that a share holds; if not given the bins themselves, or under privacy a balanced tree.
         privacy: who adds which noise; None for exact counts.
+        secure: whether exact counts, too, may only travel through a sum that hides each client's (the paper's SA).
         multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
             class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
 
@@ -49,6 +51,7 @@ class Spec:
     tree: Tree
     privacy: Privacy | None
     multi_class: MultiClass
+    secure: bool
     noise: Noise | None = field(compare=False, repr=False)
     """The noise of one share, for the sensitivity of what this spec counts."""
 
@@ -60,6 +63,7 @@ class Spec:
         tree: Tree | None = None,
         privacy: Privacy | None = None,
         multi_class: MultiClass = "ovr",
+        secure: bool = False,
     ) -> None:
         _check_task(task, classes, multi_class)
         if tree is None:
@@ -70,14 +74,14 @@ class Spec:
                 f"{tree.branching} has {tree.leaves}."
             )
         settings: dict[str, object] = {"task": task, "classes": classes, "grid": grid, "tree": tree}
-        settings |= {"privacy": privacy, "multi_class": multi_class}
+        settings |= {"privacy": privacy, "multi_class": multi_class, "secure": secure}
         for name, value in settings.items():
             object.__setattr__(self, name, value)
         noise = privacy and privacy.noise(task, classes, len(tree.branching), math.prod(self.shape))
         object.__setattr__(self, "noise", noise)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.task, self.classes, self.grid, self.tree, self.privacy, self.multi_class)
+        return type(self), (self.task, self.classes, self.grid, self.tree, self.privacy, self.multi_class, self.secure)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -93,6 +97,11 @@ class Spec:
     def edges(self) -> Tensor:
         """Edges of the tree's leaves, ascending, float64."""
         return self.grid.edges[:: self.grid.bins // self.tree.leaves]
+
+    @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through a sum that hides them."""
+        return self.secure or (self.privacy is not None and self.privacy.hides_shares)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -119,14 +128,15 @@ class Spec:
             "task": self.task,
             "classes": self.classes,
             "multi_class": self.multi_class,
+            "secure": self.secure,
             "bins": grid.bins,
-            "score_range": [end.hex() for end in grid.score_range],
-            "score_edges": grid.score_edges and [edge.hex() for edge in grid.score_edges],
+            "score_range": [float(end).hex() for end in grid.score_range],
+            "score_edges": grid.score_edges and [float(edge).hex() for edge in grid.score_edges],
             "tree": list(self.tree.branching),
             "privacy": self.privacy and self.privacy.fields,
         }
 
-    @property
+    @cached_property
     def digests(self) -> dict[str, bytes]:
         """SHA-256 of each field, so that a party can name what differs without seeing the other's spec."""
         return {name: hashlib.sha256(_canonical(value)).digest() for name, value in self.fields.items()}

@@ -20,11 +20,13 @@ LAYERS = [
     {"functional", "sync"},
     {"reconstruct"},
     {"release"},
+    {"wire", "plausibility"},
+    {"roster"},
     {"spec"},
     {"privacy"},
     {"tree", "grid"},
     {"columns"},
-    {"kernel"},
+    {"kernel", "rice"},
     {"errors"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -47,6 +47,7 @@ class FederatedCurve(ReleasedMetric):
         privacy: None for exact counts, or :class:`~torchmetrics_fed.DistributedDP`,
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
             then, is made once per data, and is booked in ``ledger``.
+        secure: with ``privacy=None``, whether counts may only travel through a sum that hides each client's.
         tree: under privacy, the levels of a share: branching from the top down, or ``"paper"`` for every level of the
             binary tree over all bins. Branching by 16 over all bins if not given.
         least_squares: under privacy, whether noisy levels are made consistent; off for comparison only.
@@ -79,6 +80,7 @@ class FederatedCurve(ReleasedMetric):
         method: Method = "aligned",
         interpolation: Interpolation = "pchip",
         privacy: Privacy | None = None,
+        secure: bool = False,
         tree: Sequence[int] | Literal["paper"] | None = None,
         least_squares: bool = True,
         non_negative: bool = True,
@@ -93,7 +95,7 @@ class FederatedCurve(ReleasedMetric):
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
         classes = classes_of(task, num_classes, num_labels)
-        spec = Spec(task, classes, grid, _chosen_tree(tree, grid.bins, privacy), privacy, multi_class)
+        spec = Spec(task, classes, grid, _chosen_tree(tree, grid.bins, privacy), privacy, multi_class, secure)
         super().__init__(
             spec,
             (ignore_index, normalization),
@@ -126,6 +128,7 @@ class FederatedCurve(ReleasedMetric):
         grid = release.spec.grid
         options.setdefault("quantiles", max(grid.bins // 4, 2))
         bins = {"score_range": grid.score_range} if grid.score_edges is None else {"score_edges": grid.score_edges}
+        options["secure"] = release.spec.secure
         if release.spec.privacy is not None:
             options |= {"privacy": release.spec.privacy, "tree": release.spec.tree.branching}
         if release.spec.task != "binary":

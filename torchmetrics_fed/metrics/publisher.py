@@ -13,7 +13,7 @@ from torchmetrics_fed.metrics.scope import Round
 from torchmetrics_fed.privacy import CentralDP, Privacy, PrivacyLedger
 from torchmetrics_fed.release import Release, Share
 from torchmetrics_fed.spec import Spec
-from torchmetrics_fed.sync import Agreement, Ranks
+from torchmetrics_fed.sync import Agreement, Ranks, hidden_sum
 
 __all__ = ["Publisher"]
 
@@ -64,13 +64,20 @@ class Publisher:
             release = Release(self.spec, self._drawn_once())
         else:
             cells = self.spec.noisy_cells(self.counts).to(self.counts.device)
-            total = cells if self.ranks is None else self.ranks.sum(cells)
+            total = cells if self.ranks is None else hidden_sum(self.ranks, self.spec, cells, attempt)
             release = Release(self.spec, total.cpu(), shares=parties)
         self.round.keep(release, self.counts)
         return release
 
-    def share(self, round_: str, cohort: tuple[str, ...] | None) -> Share:
-        """Return this client's share, drawn once, its ranks' counts summed first."""
+    def share(self, round_: str, cohort: tuple[str, ...] | None, client: str = "", redraw: bool = False) -> Share:
+        """Return this client's share, drawn once, its ranks' counts summed first.
+
+        Args:
+            round_: the server's name for the round.
+            cohort: who takes part, if known.
+            client: this client's name, if told.
+            redraw: whether another round or cohort gets a fresh draw, booked again, rather than an error.
+        """
         if isinstance(self._privacy, CentralDP):
             raise ReleaseError(
                 "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one trusted party adds to "
@@ -79,17 +86,18 @@ class Publisher:
         attempt = self._agree()
         made = self.round.made
         if isinstance(made, Share):
-            if (made.round, self.round.cohort) != (round_, cohort):
+            if (made.round, made.client, self.round.cohort) == (round_, client, cohort):
+                return made
+            if not redraw:
                 raise ReleaseError(
                     f"Expected the round and cohort that this client's share was drawn for, {made.round!r}, but got "
                     f"{round_!r} or another cohort: the same noise in two sums isolates whoever is in one of them. "
                     "Call `reset` and count the data again for a fresh draw, which is booked again."
                 )
-            return made
         if isinstance(made, Release):
             raise ReleaseError("Expected one release of this data but it was computed already. Call `reset` first.")
         self._spend(attempt)
-        share = Share(self.spec, self._drawn_once(), round_)
+        share = Share(self.spec, self._drawn_once(), round_, client)
         self.round.keep(share, self.counts, cohort)
         return share
 

@@ -1,10 +1,13 @@
 """ReleasedMetric: counts that leave this process as one release per round, and in no other way."""
 
+import secrets
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
@@ -17,7 +20,7 @@ from torchmetrics_fed.metrics.scope import ReleaseScope, Round
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Share
 from torchmetrics_fed.spec import Spec
-from torchmetrics_fed.sync import Ranks
+from torchmetrics_fed.sync import Ranks, hidden_sum
 
 __all__ = ["ReleasedMetric"]
 
@@ -48,7 +51,7 @@ class ReleasedMetric(CountsMetric):
         self._round: Round | None = None
         self._given: Release | None = None
 
-    def release(self, round: str = "", cohort: Sequence[str] | None = None) -> Share:
+    def release(self, round: str = "", cohort: Sequence[str] | None = None, client: str = "") -> Share:
         """Return this client's share. Ranks of one client (its ``process_group``) are summed first.
 
         Under privacy the share is drawn and booked once: asked again, for the same round and cohort, it is the very
@@ -57,13 +60,33 @@ class ReleasedMetric(CountsMetric):
         Args:
             round: the round that the server has opened, if it has; only shares of one round add up.
             cohort: the clients that take part, if known.
+            client: this client's name, if the server shall notice a client that it sums twice.
         """
         if self._given is not None:
             raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
         if self.spec.privacy is not None:
-            return self._publisher(self._ranks()).share(round, None if cohort is None else tuple(sorted(cohort)))
+            return self._publisher(self._ranks()).share(
+                round, None if cohort is None else tuple(sorted(cohort)), client
+            )
         with self._summed():
-            return Share(self.spec, self.counts.cpu().clone(memory_format=torch.contiguous_format), round)
+            return Share(self.spec, self.counts.cpu().clone(memory_format=torch.contiguous_format), round, client)
+
+    def vector(self, round: str) -> NDArray[np.int64]:
+        """Return this client's share as the vector of a secure sum, for :meth:`SecureSumClient.mask`.
+
+        Noise is drawn and the ledger charged when this is called. Called again for the same round it is the same
+        vector; for another round, as after an aborted sum, it is a fresh draw and a new charge.
+
+        Args:
+            round: the name of the sum, which is never used again.
+        """
+        if self._given is not None:
+            raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
+        if self.spec.privacy is None:
+            cells = self.release(round).cells
+        else:
+            cells = self._publisher(self._ranks()).share(round, None, redraw=True).cells
+        return np.asarray(cells.reshape(-1).numpy())
 
     def total(self) -> Release:
         """Return the release of all ranks, which every answer is read from; under privacy it is made once.
@@ -122,8 +145,8 @@ class ReleasedMetric(CountsMetric):
         elif ranks is None:
             return
         else:
-            ranks.agree(self.spec, self.counts.device)
-            total = ranks.sum(self.counts)
+            agreed = ranks.agree(self.spec, self.counts.device, proposal=secrets.randbits(62))
+            total = hidden_sum(ranks, self.spec, self.counts, f"{agreed.proposal:016x}")
         self._cache = self._copy_state_dict()
         self.counts = total
         self._is_synced = True

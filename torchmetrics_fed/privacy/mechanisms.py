@@ -94,6 +94,11 @@ class Privacy(ABC):
         return 1
 
     @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through a sum that hides them."""
+        return False
+
+    @property
     @abstractmethod
     def holds_towards(self) -> str:
         """Who learns no more than epsilon allows."""
@@ -121,12 +126,14 @@ class DistributedDP(Privacy):
     """Every client adds a share of the noise; the sum of ``min_clients - max_colluding`` of them is enough.
 
     Everyone knows his own noise and can take it off the sum, so the shares are cut for fewer clients than take part at
-    least. A single share carries hardly any noise: whoever sums the shares must be trusted not to look at them.
+    least. A single share carries hardly any noise, so shares travel through the secure sum, which shows nobody a single
+    one.
 
     Args:
         epsilon: the privacy loss of one release.
         min_clients: a sum of fewer shares is not opened.
         max_colluding: how many clients may put together what they know of their own noise.
+        trusted_aggregator: True if whoever sums may see single shares; they are then sent as they are.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
@@ -136,9 +143,14 @@ class DistributedDP(Privacy):
 
     min_clients: int
     max_colluding: int = 1
+    trusted_aggregator: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.mechanism == "gamma" and not self.trusted_aggregator:
+            raise InputError(
+                'Expected `trusted_aggregator=True` with mechanism="gamma": float noise cannot be masked modulo 2^64.'
+            )
         for name, value, least in (("min_clients", self.min_clients, 1), ("max_colluding", self.max_colluding, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
@@ -161,7 +173,13 @@ class DistributedDP(Privacy):
     @property
     def holds_towards(self) -> str:
         """Who learns no more than epsilon allows."""
-        return f"all who see the release, {self.max_colluding} colluding clients included, but not who sums the shares"
+        whom = f"all who see the release, {self.max_colluding} colluding clients included"
+        return f"{whom}, but not the trusted aggregator" if self.trusted_aggregator else f"{whom}, and who sums"
+
+    @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through a sum that hides them."""
+        return not self.trusted_aggregator
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,18 +86,38 @@ class Ranks:
         """Whether this is the first rank of the group, who draws where one draw serves all."""
         return dist.get_rank(self.group) == 0
 
+    def exchange(self, payload: bytes) -> list[bytes]:
+        """Return every rank's payload, all of one length, in the order of the ranks."""
+        own = torch.tensor(list(payload), dtype=torch.uint8)
+        if self.gather is not None:
+            parts = list(self.gather(own, group=self.group))
+        else:
+            self._check_member()
+            parts = [torch.empty_like(own) for _ in range(self.size)]
+            with _told():
+                dist.all_gather(parts, own, group=self.group)
+        return [bytes(part.cpu().tolist()) for part in parts]
+
+    @property
+    def rank(self) -> int:
+        """This rank's place in the group."""
+        self._check_member()
+        return dist.get_rank(self.group)
+
     def sum_to_first(self, counts: Tensor) -> Tensor:
         """Return the sum of all ranks' ``counts`` on the first rank; what other ranks get is of no use."""
         self._check_member()
         total = counts.clone(memory_format=torch.contiguous_format)
-        dist.reduce(total, self._global_first(), group=self.group)
+        with _told():
+            dist.reduce(total, self._global_first(), group=self.group)
         return total
 
     def from_first(self, tensor: Tensor) -> Tensor:
         """Return the first rank's tensor on every rank."""
         self._check_member()
         received = tensor.clone(memory_format=torch.contiguous_format)
-        dist.broadcast(received, self._global_first(), group=self.group)
+        with _told():
+            dist.broadcast(received, self._global_first(), group=self.group)
         return received
 
     def _global_first(self) -> int:
@@ -112,7 +133,8 @@ class Ranks:
             return gathered.amax(0) if operation == dist.ReduceOp.MAX else gathered.sum(0)
         self._check_member()
         total = tensor.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, operation, group=self.group)
+        with _told():
+            dist.all_reduce(total, operation, group=self.group)
         return total
 
     def _check_member(self) -> None:
@@ -127,3 +149,15 @@ class Ranks:
                 "Expected this rank to belong to the metric's `process_group` but it does not. Compute only on the "
                 "group's ranks."
             )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say of a broken collective what it means here."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise SyncError(
+            "Expected every rank to take part in the sum but one is gone or did not answer before the group's timeout; "
+            "nothing was released. Start the group anew, and call `reset` before counting the data again."
+        ) from error
