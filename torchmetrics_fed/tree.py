@@ -52,7 +52,7 @@ class Tree:
         """Return the default of a private release: branching of at most 16, over all the bins.
 
         Few levels leave each a large part of epsilon, several keep sums over many leaves cheap. Fewer leaves would do
-        better on most data, and forty times worse on scores that crowd in a corner of the range. Where the bins are
+        better on most data, and far worse on scores that crowd in a corner of the range. Where the bins are
         not a power of two (custom edges) they are the leaves of a single level.
 
         Example:
