@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +44,21 @@ class _Cells:
                 f"{tuple(self.cells.shape)}."
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: as much as bytes may."""
+        self._check_may_travel()
+        return dict(self.__dict__)
+
+    def _check_may_travel(self) -> None:
+        """Raise for what only a secure sum may carry: a single share, or a sum that its noise does not cover."""
+        needed = max(self.spec.privacy.shares_needed if self.spec.privacy else 1, 2)
+        if self.spec.hides_shares and getattr(self, "shares", 1) < needed:
+            raise ReleaseError(
+                "Expected this to travel through the secure sum, for by itself it hides next to nothing. Send "
+                "`metric.vector(round)` with a SecureSumClient, or say `trusted_aggregator=True` (with privacy=None "
+                "leave out `secure=True`) if whoever sums may see it."
+            )
+
     @property
     def nbytes(self) -> int:
         """Size of the cells in bytes."""
@@ -75,12 +91,7 @@ class Share(_Cells):
     """Who sent it, if told. A client that is told is summed once."""
 
     def __bytes__(self) -> bytes:
-        if self.spec.hides_shares:
-            raise ReleaseError(
-                "Expected this share to travel through the secure sum, for by itself it hides next to nothing. Send "
-                "`metric.vector(round)` with a SecureSumClient, or say `trusted_aggregator=True` (with privacy=None "
-                "leave out `secure=True`) if whoever sums may see it."
-            )
+        self._check_may_travel()
         return Message("share", self.cells, self.round, self.client).encode(self.spec)
 
     @classmethod
@@ -142,6 +153,7 @@ class Release(_Cells):
         return cls(spec, torch.from_numpy(np.array(vector, dtype=np.int64)).reshape(spec.shape), round, shares)
 
     def __bytes__(self) -> bytes:
+        self._check_may_travel()
         return Message("release", self.cells, self.round, "", self.shares, self.clients).encode(self.spec)
 
     @classmethod

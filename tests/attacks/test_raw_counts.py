@@ -118,6 +118,19 @@ def test_what_was_released_pickles_without_its_counts(tmp_path: Any) -> None:
     assert len(metric.ledger) == 2
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_metric_that_holds_its_share_does_not_pickle(trusted: bool, tmp_path: Any) -> None:
+    """A share of distributed noise is next to raw: most of its cells carry no noise at all."""
+    privacy = DistributedDP(1.0, min_clients=10, trusted_aggregator=trusted)
+    metric = FederatedROC(quantiles=4, privacy=privacy, ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
+    metric.release("round-1")
+    with pytest.raises(ReleaseError, match="single share"):
+        pickle.dumps(metric)
+    metric.reset()
+    assert len(pickle.loads(pickle.dumps(metric)).ledger) == 1
+
+
 def test_a_ledger_in_memory_does_not_travel_with_what_it_knows() -> None:
     metric = marked()
     metric.compute()

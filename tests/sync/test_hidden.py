@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -101,10 +102,15 @@ def test_a_retry_is_a_fresh_draw_and_a_new_charge(scored: tuple[Tensor, Tensor])
 def test_shares_of_distributed_noise_do_not_travel_alone(scored: tuple[Tensor, Tensor]) -> None:
     private = metrics(scored, privacy=DistributedDP(1.0, min_clients=3))[0]
     for metric in (private, metrics(scored, secure=True)[0]):
-        with pytest.raises(ReleaseError, match="secure sum"):
-            bytes(metric.release("round-1"))
+        share = metric.release("round-1")
+        for attempt in (bytes, pickle.dumps):
+            for alone in (share, Release.sum([share])):  # a sum of one is no sum
+                with pytest.raises(ReleaseError, match="secure sum"):
+                    attempt(alone)
     trusted = metrics(scored, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True))[0]
     assert bytes(trusted.release("round-1"))
+    shares = [m.release("round-1") for m in metrics(scored, privacy=DistributedDP(1.0, min_clients=3))]
+    assert bytes(Release.sum(shares))  # what may be opened may travel
 
 
 def test_the_repr_says_towards_whom_epsilon_holds() -> None:

@@ -194,6 +194,11 @@ class ReleasedMetric(CountsMetric):
                 "Expected no raw counts in a pickle but this private metric holds some that are not released. Release "
                 "or reset it first, or send its `release()`."
             )
+        if round_ is not None and isinstance(round_.made, Share) and self.spec.privacy.shares_needed > 1:
+            raise ReleaseError(
+                "Expected no single share in a pickle, for it carries hardly any noise, but this private metric holds "
+                "its own. Reset it first; send the share by itself."
+            )
         empty = torch.zeros_like(self.counts)
         return state | {"counts": empty, "_cache": None, "_round": round_ and round_.without_counts(empty)}
 
