@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release
+from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Plan, Release, Tree
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
 
 PAPER: dict[str, Any] = {"method": "quantile", "non_negative": False}
@@ -48,13 +48,13 @@ def cells(shared: Path, data: list[str]) -> Iterator[Cell]:
 
 
 def area_errors(
-    scores: Path, epsilon: float, runs: int, quantiles: int = 1024, tree: Any = None, **options: Any
+    scores: Path, epsilon: float, runs: int, quantiles: int = 1024, plan: Any = None, **options: Any
 ) -> NDArray[np.float64]:
     """ROC and PR Area Error of each run, ``(runs, 2)``."""
     data = np.load(scores)
     target, score = data["y_true"], data["y_score"]
     exact = roc_curve(target, score), precision_recall_curve(target, score)
-    metric = FederatedROC(quantiles=quantiles, privacy=CentralDP(epsilon), tree=tree)
+    metric = FederatedROC(quantiles=quantiles, privacy=CentralDP(epsilon), plan=plan)
     metric.update(torch.from_numpy(score), torch.from_numpy(target))
     errors = []
     for _ in range(runs):
@@ -83,11 +83,11 @@ def main(shared: Path, runs: int, data: list[str]) -> None:
         ratio = " / ".join(f"{value:.2f}" for value in ratios[-1])
         print(f"| {cell.scores} | {cell.epsilon} | {cell.quantiles} | {' | '.join(figures)} | {ratio} |", flush=True)
     print(f"\npaper's plan, geometric mean of the ratios: {geometric_mean(ratios)}")
-    for name, tree in (("default plan", None), ("(16, 16)", (16, 16))):
+    for name, plan in (("one message", "one_message"), ("(16, 16)", Plan(Tree((16, 16))))):
         best = []
         for scores, epsilon in sorted({(cell.scores, cell.epsilon) for cell in rows}):
             paper = np.min([c.paper for c in rows if (c.scores, c.epsilon) == (scores, epsilon)], axis=0)
-            best.append(area_errors(folder / f"{scores}.npz", epsilon, runs, tree=tree).mean(0) / paper)
+            best.append(area_errors(folder / f"{scores}.npz", epsilon, runs, plan=plan).mean(0) / paper)
         worst = " / ".join(f"{value:.2f}" for value in np.max(best, axis=0))
         print(f"{name}, ratio to the paper's best Q, geometric mean: {geometric_mean(best)}, worst {worst}")
 

@@ -39,5 +39,5 @@ def test_what_cannot_be_counted_is_refused() -> None:
         Spec("multiclass", 1, ScoreGrid())
     with pytest.raises(InputError, match="multi_class"):
         Spec("multilabel", 4, ScoreGrid(), multi_class="ovo")
-    with pytest.raises(InputError, match="divides"):
+    with pytest.raises(InputError, match="whole bins"):
         Spec("binary", 1, ScoreGrid(), Tree((3,)), CentralDP(1.0))

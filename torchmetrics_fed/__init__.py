@@ -27,6 +27,7 @@ from torchmetrics_fed.metrics import (
     federated_collection,
 )
 from torchmetrics_fed.privacy import CentralDP, DistributedDP, LedgerEntry, LocalDP, Privacy, PrivacyLedger
+from torchmetrics_fed.reconstruct import Plan
 from torchmetrics_fed.release import Release, Share
 from torchmetrics_fed.report import EvaluationReport, evaluation_report
 from torchmetrics_fed.spec import Spec
@@ -58,6 +59,7 @@ __all__ = [
     "LedgerError",
     "LedgerFileError",
     "LocalDP",
+    "Plan",
     "Privacy",
     "PrivacyLedger",
     "Release",

@@ -130,6 +130,8 @@ class Release(_Cells):
     clients: bytes = b""
     """Digests of the clients that were told, so that sums of sums count nobody twice. They tell whoever guesses a
     client's name whether it took part: publish ``dataclasses.replace(release, clients=b"")``."""
+    pilot: Release | None = None
+    """The release of the first message, where this one's plan was made from it; it is not part of the bytes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,9 +141,18 @@ class Release(_Cells):
             raise InputError(
                 f"Expected argument `clients` to be sorted digests of up to {self.shares} clients but got others."
             )
+        if self.pilot is not None:
+            self.spec.check(self.pilot.spec.planned(self.spec.tree, self.spec.portion))
+            if self.pilot.spec.portion + self.spec.portion > 1:
+                raise InputError(
+                    f"Expected messages that share one epsilon but they spend {self.pilot.spec.portion} and "
+                    f"{self.spec.portion} of it. Give as `pilot` the release that this one's plan was made from."
+                )
 
     @classmethod
-    def from_vector(cls, spec: Spec, vector: NDArray[np.int64], shares: int, round: str = "") -> Release:
+    def from_vector(
+        cls, spec: Spec, vector: NDArray[np.int64], shares: int, round: str = "", pilot: Release | None = None
+    ) -> Release:
         """Return the release that a secure sum of ``shares`` vectors of this spec has opened.
 
         Args:
@@ -149,8 +160,10 @@ class Release(_Cells):
             vector: the sum, as :meth:`SecureSumServer.sum` gives it.
             shares: how many clients are in it.
             round: the name of the sum.
+            pilot: the release of the first message, if this is the second.
         """
-        return cls(spec, torch.from_numpy(np.array(vector, dtype=np.int64)).reshape(spec.shape), round, shares)
+        cells = torch.from_numpy(np.array(vector, dtype=np.int64)).reshape(spec.shape)
+        return cls(spec, cells, round, shares, pilot=pilot)
 
     def __bytes__(self) -> bytes:
         self._check_may_travel()
@@ -171,7 +184,12 @@ class Release(_Cells):
 
     @classmethod
     def sum(
-        cls, shares: Iterable[Share | Release], *, max_examples: int | None = None, round: str | None = None
+        cls,
+        shares: Iterable[Share | Release],
+        *,
+        max_examples: int | None = None,
+        round: str | None = None,
+        pilot: Release | None = None,
     ) -> Release:
         """Add shares, or releases of part of the clients, one by one; every spec must be the first one's.
 
@@ -185,6 +203,7 @@ class Release(_Cells):
                 :func:`torchmetrics_fed.plausibility.check_counts`. Sums of n shares may have n times as many,
                 so whoever sums a part has to check it, too.
             round: the round that is open; if not given that of the first share.
+            pilot: the release of the first message, if these are shares of the second.
 
         Raises:
             SpecMismatchError: two specs; each differing field is named.
@@ -204,7 +223,7 @@ class Release(_Cells):
             total.add(share)
         if total is None or total.cells is None:
             raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
-        return cls(total.spec, total.cells, total.roster.round, total.shares, bytes(total.roster))
+        return cls(total.spec, total.cells, total.roster.round, total.shares, bytes(total.roster), pilot)
 
     @property
     def levels(self) -> list[Tensor]:

@@ -36,6 +36,7 @@ class Spec:
         tree: the levels that a share holds; if not given the bins themselves, or under privacy a balanced tree.
         privacy: who adds which noise; None for exact counts.
         secure: whether exact counts, too, may only travel through a sum that hides each client's (the paper's SA).
+        portion: the part of the privacy's epsilon (and delta) that this spends, for one of several messages.
         multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
             class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
 
@@ -52,6 +53,7 @@ class Spec:
     privacy: Privacy | None
     multi_class: MultiClass
     secure: bool
+    portion: float
     noise: Noise | None = field(compare=False, repr=False)
     """The noise of one share, for the sensitivity of what this spec counts."""
 
@@ -64,24 +66,32 @@ class Spec:
         privacy: Privacy | None = None,
         multi_class: MultiClass = "ovr",
         secure: bool = False,
+        portion: float = 1.0,
     ) -> None:
         _check_task(task, classes, multi_class)
         if tree is None:
             tree = Tree.flat(grid.bins) if privacy is None else Tree.balanced(grid.bins)
-        if grid.bins % tree.leaves:
+        if not tree.fits(grid.bins):
             raise InputError(
-                f"Expected argument `tree` to have a number of leaves that divides the {grid.bins} bins but "
-                f"{tree.branching} has {tree.leaves}."
+                f"Expected argument `tree` to have leaves of whole bins, of which there are {grid.bins}, but "
+                f"{tree.branching} has {tree.leaves} leaves" + (f" up to {tree.edges[-1]}." if tree.edges else ".")
             )
+        if not 0 < portion <= 1 or (portion < 1 and privacy is None):
+            raise InputError(f"Expected argument `portion` to be a part of epsilon, up to 1, but got {portion!r}.")
         settings: dict[str, object] = {"task": task, "classes": classes, "grid": grid, "tree": tree}
-        settings |= {"privacy": privacy, "multi_class": multi_class, "secure": secure}
+        settings |= {"privacy": privacy, "multi_class": multi_class, "secure": secure, "portion": portion}
         for name, value in settings.items():
             object.__setattr__(self, name, value)
-        noise = privacy and privacy.noise(task, classes, len(tree.branching), math.prod(self.shape))
+        noise = privacy and privacy.noise(task, classes, len(tree.branching), math.prod(self.shape), portion)
         object.__setattr__(self, "noise", noise)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.task, self.classes, self.grid, self.tree, self.privacy, self.multi_class, self.secure)
+        first = self.task, self.classes, self.grid, self.tree, self.privacy
+        return type(self), (*first, self.multi_class, self.secure, self.portion)
+
+    def planned(self, tree: Tree, portion: float = 1.0) -> Spec:
+        """Return the spec of another message about the same counts: on this tree, for this portion of epsilon."""
+        return Spec(self.task, self.classes, self.grid, tree, self.privacy, self.multi_class, self.secure, portion)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -96,7 +106,12 @@ class Spec:
     @property
     def edges(self) -> Tensor:
         """Edges of the tree's leaves, ascending, float64."""
-        return self.grid.edges[:: self.grid.bins // self.tree.leaves]
+        return self.grid.edges[self.tree.places(self.grid.bins)]
+
+    @property
+    def epsilon(self) -> float:
+        """What a release of this spec costs; 0 without privacy."""
+        return self.privacy.epsilon * self.portion if self.privacy else 0.0
 
     @property
     def hides_shares(self) -> bool:
@@ -110,8 +125,7 @@ class Spec:
 
     def cells(self, counts: Tensor) -> Tensor:
         """Return every level of the tree of ``counts``, ``(classes, rows, bins)``, side by side: without noise."""
-        leaf = counts.unflatten(-1, (self.tree.leaves, -1)).sum(-1)
-        return torch.cat(self.tree.levels(leaf), -1)
+        return torch.cat(self.tree.levels(self.tree.leaf(counts)), -1)
 
     def noisy_cells(self, counts: Tensor) -> Tensor:
         """Return the cells of ``counts`` with one fresh draw of a share's noise. Only for what has been booked."""
@@ -132,7 +146,7 @@ class Spec:
             "bins": grid.bins,
             "score_range": [float(end).hex() for end in grid.score_range],
             "score_edges": grid.score_edges and [float(edge).hex() for edge in grid.score_edges],
-            "tree": list(self.tree.branching),
+            "tree": self.tree.fields if self.portion == 1 else [self.tree.fields, float(self.portion).hex()],
             "privacy": self.privacy and self.privacy.fields,
         }
 

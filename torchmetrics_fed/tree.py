@@ -1,12 +1,14 @@
-"""Tree: the branching over the leaves of a release, and the way from leaves to levels."""
+"""Tree: the leaves of a release on the grid, the branching over them, and the way from leaves to levels."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
@@ -16,10 +18,12 @@ __all__ = ["Tree"]
 
 @dataclass(frozen=True)
 class Tree:
-    """A hierarchy over evenly spaced leaves: level i has ``branching[0] * ... * branching[i]`` nodes. No root.
+    """A hierarchy over leaves: level i has ``branching[0] * ... * branching[i]`` nodes. No root.
 
     Args:
         branching: children of each node, from the top level down.
+        edges: the edges of the leaves as places among the grid's edges, ascending from 0 to the number of bins;
+            evenly spaced over any grid if not given.
 
     Example:
         >>> import torch
@@ -29,10 +33,19 @@ class Tree:
     """
 
     branching: tuple[int, ...]
+    edges: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.branching or any(b < 2 for b in self.branching):
             raise InputError(f"Expected argument `branching` to be ints of at least 2 but got {self.branching}.")
+        if self.edges is None:
+            return
+        ascending = all(left < right for left, right in pairwise(self.edges))
+        if len(self.edges) != self.leaves + 1 or self.edges[0] != 0 or not ascending:
+            raise InputError(
+                f"Expected argument `edges` to be {self.leaves + 1} ascending places on the grid from 0 up, for "
+                f"{self.leaves} leaves, but got {len(self.edges)}{'' if ascending else ' that do not ascend'}."
+            )
 
     @classmethod
     def flat(cls, leaves: int) -> Tree:
@@ -80,6 +93,30 @@ class Tree:
     def cells(self) -> int:
         """Number of nodes of all levels: what one histogram of a share holds."""
         return sum(self.sizes)
+
+    @property
+    def fields(self) -> Any:
+        """Everything two parties must agree on, in plain JSON values."""
+        branching = list(self.branching)
+        return branching if self.edges is None else {"branching": branching, "edges": list(self.edges)}
+
+    def fits(self, bins: int) -> bool:
+        """Whether the leaves are made of whole bins of a grid with so many."""
+        return bins % self.leaves == 0 if self.edges is None else self.edges[-1] == bins
+
+    def places(self, bins: int) -> Tensor:
+        """Return the edges of the leaves as places among the edges of a grid, int64."""
+        if self.edges is None:
+            return torch.arange(0, bins + 1, bins // self.leaves)
+        return torch.tensor(self.edges)
+
+    def leaf(self, counts: Tensor) -> Tensor:
+        """Return the counts on the leaves, ``(..., leaves)``, of counts on the bins, ``(..., bins)``."""
+        if self.edges is None:
+            even: Tensor = counts.unflatten(-1, (self.leaves, -1)).sum(-1)
+            return even
+        below = torch.nn.functional.pad(counts.cumsum(-1), (1, 0))
+        return torch.diff(below[..., torch.tensor(self.edges, device=counts.device)], dim=-1)
 
     def levels(self, leaf: Tensor) -> list[Tensor]:
         """Return every level's counts from the leaf counts ``(..., leaves)``, top level first."""

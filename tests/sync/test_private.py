@@ -18,11 +18,13 @@ from torchmetrics_fed import (
     FederatedAUROC,
     FederatedROC,
     LocalDP,
+    Plan,
     Privacy,
     PrivacyLedger,
     ReleaseError,
     Spec,
     SpecMismatchError,
+    Tree,
     federated_collection,
 )
 from torchmetrics_fed.functional import ROCCurve, area_error_roc, roc
@@ -165,7 +167,7 @@ def test_ranks_with_another_epsilon_are_told(ranks: RankPool) -> None:
 
 
 def one_client(rank: int) -> tuple[Tensor, int, int]:
-    metric = counted(rank, DistributedDP(1.0, min_clients=5), quantiles=16, tree=(8,))
+    metric = counted(rank, DistributedDP(1.0, min_clients=5), quantiles=16, plan=Plan(Tree((8,))))
     with Draws() as draws:
         share = metric.release("round-1")
         assert metric.release("round-1") is share

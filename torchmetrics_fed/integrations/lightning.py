@@ -38,6 +38,8 @@ class FederatedEvaluation(lightning.Callback):
         prefix: of the logged names: ``val_auroc``, ``val_average_precision``, ``val_expected_calibration_error``,
             ``val_brier_score``, ``val_area_under_gain``, with the class's number behind where there are several.
         figures: whether to hand pictures of the curves to the logger (on rank zero, if the logger takes them).
+        federated: for a client of a federated trainer, whose curve is made elsewhere: nothing is computed here, and
+            the metric keeps the last validation epoch's data until its share is sent.
 
     Example:
         >>> from torchmetrics_fed.integrations.lightning import FederatedEvaluation
@@ -45,15 +47,19 @@ class FederatedEvaluation(lightning.Callback):
         'val_'
     """
 
-    def __init__(self, attribute: str, prefix: str = "val_", figures: bool = True) -> None:
+    def __init__(self, attribute: str, prefix: str = "val_", figures: bool = True, federated: bool = False) -> None:
         self.attribute = attribute
         self.prefix = prefix
         self.figures = figures
+        self.federated = federated
         self.curves: dict[str, Any] = {}
         """The curves of the last validation epoch, by metric name."""
 
     def on_validation_epoch_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Refuse data that counts anybody more often than declared, before any of it is counted."""
+        if self.federated:
+            for _, metric in self._metrics(pl_module):
+                metric.reset()
         if any(metric.spec.privacy is not None for _, metric in self._metrics(pl_module)):
             for loader in _as_list(trainer.val_dataloaders):
                 _refuse_duplicates(getattr(loader, "sampler", None))
@@ -61,6 +67,8 @@ class FederatedEvaluation(lightning.Callback):
     def on_validation_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Release, log and reset; in the sanity check only reset."""
         metrics = list(self._metrics(pl_module))
+        if self.federated and not trainer.sanity_checking:
+            return
         if not trainer.sanity_checking:
             self.curves = {name: metric.compute() for name, metric in metrics}
             for name, curve in self.curves.items():

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torchmetrics_fed.kernel import Normalization, Task
 from torchmetrics_fed.metrics.released import ReleasedMetric
 from torchmetrics_fed.metrics.scope import ReleaseScope
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
-from torchmetrics_fed.reconstruct import Interpolation, Method, Reconstruction
+from torchmetrics_fed.reconstruct import LEAST_BINS, Interpolation, Method, Plan, PlanName, Reconstruction
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.spec import MultiClass, Spec
 from torchmetrics_fed.tree import Tree
@@ -48,8 +48,12 @@ class FederatedCurve(ReleasedMetric):
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
             then, is made once per data, and is booked in ``ledger``.
         secure: with ``privacy=None``, whether counts may only travel through a sum that hides each client's.
-        tree: under privacy, the levels of a share: branching from the top down, or ``"paper"`` for every level of the
-            binary tree over all bins. Branching by 16 over all bins if not given.
+        plan: under privacy, which leaves a release is about. ``"one_message"``: a tree over all bins, branching by
+            16. ``"two_round"``: a small part of epsilon places the leaves, inside one ``compute``; a client's
+            ``release`` is the first message, and ``release(plan=...)`` the second. ``"carry_over"``: the release before
+            the last ``reset`` places them (two rounds if there is none). ``"paper"``: every level of the binary tree. A
+            :class:`~torchmetrics_fed.Plan`: that. If not given, what measures best and is safe: two rounds in
+            ``compute`` for binary tasks, one message else.
         least_squares: under privacy, whether noisy levels are made consistent; off for comparison only.
         non_negative: under privacy, whether negative cells are projected away; off for comparison only.
         ledger: where releases are booked; one in memory, without budget, if not given.
@@ -81,7 +85,7 @@ class FederatedCurve(ReleasedMetric):
         interpolation: Interpolation = "pchip",
         privacy: Privacy | None = None,
         secure: bool = False,
-        tree: Sequence[int] | Literal["paper"] | None = None,
+        plan: PlanName | Plan | None = None,
         least_squares: bool = True,
         non_negative: bool = True,
         ledger: PrivacyLedger | None = None,
@@ -95,9 +99,11 @@ class FederatedCurve(ReleasedMetric):
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
         classes = classes_of(task, num_classes, num_labels)
-        spec = Spec(task, classes, grid, _chosen_tree(tree, grid.bins, privacy), privacy, multi_class, secure)
+        tree, portion = _first_message(plan, grid.bins, privacy)
+        spec = Spec(task, classes, grid, tree, privacy, multi_class, secure, portion)
         super().__init__(
             spec,
+            plan,
             (ignore_index, normalization),
             PrivacyLedger() if ledger is None else ledger,
             data,
@@ -130,7 +136,7 @@ class FederatedCurve(ReleasedMetric):
         bins = {"score_range": grid.score_range} if grid.score_edges is None else {"score_edges": grid.score_edges}
         options["secure"] = release.spec.secure
         if release.spec.privacy is not None:
-            options |= {"privacy": release.spec.privacy, "tree": release.spec.tree.branching}
+            options |= {"privacy": release.spec.privacy, "plan": Plan(release.spec.tree, release.spec.portion)}
         if release.spec.task != "binary":
             name = "num_classes" if release.spec.task == "multiclass" else "num_labels"
             options |= {name: release.spec.classes, "multi_class": release.spec.multi_class}
@@ -188,13 +194,26 @@ class FederatedCurve(ReleasedMetric):
         return answer
 
 
-def _chosen_tree(tree: Sequence[int] | Literal["paper"] | None, bins: int, privacy: Privacy | None) -> Tree | None:
+def _first_message(plan: PlanName | Plan | None, bins: int, privacy: Privacy | None) -> tuple[Tree | None, float]:
+    """The tree and the portion of epsilon of what a client's ``release`` sends."""
     if privacy is not None and not isinstance(privacy, Privacy):
         raise InputError(
             f"Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got {privacy!r}."
         )
-    if tree is None:
-        return None
+    if plan is None:
+        return None, 1.0
     if privacy is None:
-        raise InputError("Expected no argument `tree` without `privacy`: exact counts are sent as they are.")
-    return Tree.binary(bins) if tree == "paper" else Tree(tuple(int(branching) for branching in tree))
+        raise InputError("Expected no argument `plan` without `privacy`: exact counts are sent as they are.")
+    if isinstance(plan, Plan):
+        return plan.tree, plan.portion
+    if plan not in get_args(PlanName):
+        raise InputError(f"Expected argument `plan` to be a Plan or one of {get_args(PlanName)} but got {plan!r}.")
+    if plan in ("two_round", "carry_over") and bins < LEAST_BINS:
+        raise InputError(
+            f'Expected at least {LEAST_BINS} bins to place leaves on with plan="{plan}" but there are {bins}. Leave '
+            "`plan` out: so few bins can all be sent."
+        )
+    if plan == "two_round":
+        pilot = Plan.pilot(bins)
+        return pilot.tree, pilot.portion
+    return Tree.binary(bins) if plan == "paper" else None, 1.0

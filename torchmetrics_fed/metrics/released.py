@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +18,11 @@ from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.metrics.publisher import Publisher
 from torchmetrics_fed.metrics.scope import ReleaseScope, Round
 from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.reconstruct import LEAST_BINS, Plan, PlanName
 from torchmetrics_fed.release import Release, Share
 from torchmetrics_fed.spec import Spec
 from torchmetrics_fed.sync import Ranks, hidden_sum
+from torchmetrics_fed.tree import Tree
 
 __all__ = ["ReleasedMetric"]
 
@@ -29,7 +31,8 @@ class ReleasedMetric(CountsMetric):
     """The life of private counts: added to, released once, reset. Exact counts may be summed as often as one likes.
 
     Args:
-        spec: what is counted and what of it is sent.
+        spec: what is counted and what of it ``release`` sends.
+        plan: how ``compute`` makes its release.
         local: what else tells counts apart in this process, for instance ``ignore_index``.
         ledger: where releases are booked.
         data: the name of the data in the ledger.
@@ -41,17 +44,27 @@ class ReleasedMetric(CountsMetric):
     """Whether ``compute`` returns a number that can be logged."""
 
     def __init__(
-        self, spec: Spec, local: object, ledger: PrivacyLedger, data: str, scope: ReleaseScope, **kwargs: Any
+        self,
+        spec: Spec,
+        plan: PlanName | Plan | None,
+        local: object,
+        ledger: PrivacyLedger,
+        data: str,
+        scope: ReleaseScope,
+        **kwargs: Any,
     ) -> None:
         super().__init__(spec.grid.empty(spec.classes, spec.rows), (spec.fingerprint, local), **kwargs)
         self.spec = spec
+        self.plan = plan
         self.ledger = ledger
         self.data = data
         self._scope = scope
         self._round: Round | None = None
         self._given: Release | None = None
 
-    def release(self, round: str = "", cohort: Sequence[str] | None = None, client: str = "") -> Share:
+    def release(
+        self, round: str = "", cohort: Sequence[str] | None = None, client: str = "", plan: Plan | None = None
+    ) -> Share:
         """Return this client's share. Ranks of one client (its ``process_group``) are summed first.
 
         Under privacy the share is drawn and booked once: asked again, for the same round and cohort, it is the very
@@ -61,17 +74,19 @@ class ReleasedMetric(CountsMetric):
             round: the round that the server has opened, if it has; only shares of one round add up.
             cohort: the clients that take part, if known.
             client: this client's name, if the server shall notice a client that it sums twice.
+            plan: what the server asks for, if not this metric's own: the second message of two, or leaves planned from
+                an earlier release. All messages of one round together spend epsilon at most.
         """
         if self._given is not None:
             raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
         if self.spec.privacy is not None:
-            return self._publisher(self._ranks()).share(
-                round, None if cohort is None else tuple(sorted(cohort)), client
-            )
+            cohort = None if cohort is None else tuple(sorted(cohort))
+            return self._publisher(self._ranks(), self._planned(plan)).share(round, cohort, client)
+        self._planned(plan)
         with self._summed():
             return Share(self.spec, self.counts.cpu().clone(memory_format=torch.contiguous_format), round, client)
 
-    def vector(self, round: str) -> NDArray[np.int64]:
+    def vector(self, round: str, plan: Plan | None = None) -> NDArray[np.int64]:
         """Return this client's share as the vector of a secure sum, for :meth:`SecureSumClient.mask`.
 
         Noise is drawn and the ledger charged when this is called. Called again for the same round it is the same
@@ -79,13 +94,14 @@ class ReleasedMetric(CountsMetric):
 
         Args:
             round: the name of the sum, which is never used again.
+            plan: as in :meth:`release`.
         """
         if self._given is not None:
             raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
         if self.spec.privacy is None:
             cells = self.release(round).cells
         else:
-            cells = self._publisher(self._ranks()).share(round, None, redraw=True).cells
+            cells = self._publisher(self._ranks(), self._planned(plan)).share(round, None, redraw=True).cells
         return np.asarray(cells.reshape(-1).numpy())
 
     def total(self) -> Release:
@@ -141,7 +157,7 @@ class ReleasedMetric(CountsMetric):
         ranks = self._ranks(dist_sync_fn, process_group, distributed_available)
         total = self.counts
         if self.spec.privacy is not None:
-            self._publisher(ranks).release()
+            self._publisher(ranks, *self._own_plan()).release()
         elif ranks is None:
             return
         else:
@@ -234,9 +250,28 @@ class ReleasedMetric(CountsMetric):
         """The round that this metric's data belongs to. In a compute group only the leader is updated and joins."""
         return self._round or self._scope.open
 
-    def _publisher(self, ranks: Ranks | None) -> Publisher:
+    def _publisher(
+        self, ranks: Ranks | None, spec: Spec, plan: Literal["two_round"] | Release | None = None
+    ) -> Publisher:
         round_ = self._round = self._current_round() or self._scope.join()
-        return Publisher(self.spec, self.counts, round_, self.ledger, self.data, ranks)
+        return Publisher(spec, self.counts, round_, self.ledger, self.data, ranks, plan)
+
+    def _planned(self, plan: Plan | None) -> Spec:
+        """The spec of a message that the server asks for."""
+        if plan is None:
+            return self.spec
+        if self.spec.privacy is None:
+            raise ReleaseError("Expected no plan without `privacy`, for exact counts are sent as they are.")
+        return self.spec.planned(plan.tree, plan.portion)
+
+    def _own_plan(self) -> tuple[Spec, Literal["two_round"] | Release | None]:
+        """How `compute` makes a release: the spec of a single message, or how leaves are placed."""
+        if self.plan == "carry_over" and self._scope.previous is not None:
+            return self.spec, self._scope.previous
+        unsaid = self.plan is None and self.spec.task == "binary" and self.spec.grid.bins >= LEAST_BINS
+        if self.plan in ("two_round", "carry_over") or unsaid:
+            return self.spec.planned(Tree.balanced(self.spec.grid.bins)), "two_round"
+        return self.spec, None
 
     def _source(self) -> Release:
         """The release that answers are read from: the one given, the one made, or the exact counts as they are now."""

@@ -26,6 +26,8 @@ class Round:
 
     name: str = field(default_factory=lambda: secrets.token_hex(8))
     made: Release | Share | None = None
+    earlier: tuple[Share, ...] = ()
+    """Shares of earlier messages of the same release, each with its portion of epsilon."""
     cohort: tuple[str, ...] | None = None
     _salt: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     _digest: bytes = field(default=b"", repr=False)
@@ -33,6 +35,16 @@ class Round:
     def keep(self, made: Release | Share, counts: Tensor, cohort: tuple[str, ...] | None = None) -> None:
         """Remember what was made of ``counts``."""
         self.made, self.cohort, self._digest = made, cohort, self._seal(counts)
+
+    def more(self, share: Share) -> None:
+        """Remember one more message of the release whose first share is kept."""
+        assert isinstance(self.made, Share)
+        self.earlier, self.made = (*self.earlier, self.made), share
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The shares of all messages so far."""
+        return (*self.earlier, self.made) if isinstance(self.made, Share) else ()
 
     def fits(self, counts: Tensor) -> bool:
         """Whether ``counts`` are those that were released."""
@@ -48,7 +60,7 @@ class Round:
 
     def without_counts(self, empty: Tensor) -> Round:
         """Return this round for a metric that has left its counts behind."""
-        twin = Round(self.name, self.made, self.cohort, self._salt)
+        twin = Round(self.name, self.made, self.earlier, self.cohort, self._salt)
         twin._digest = twin._seal(empty)
         return twin
 
@@ -63,8 +75,10 @@ class ReleaseScope:
     release there will be, but not what comes after its reset.
     """
 
-    def __init__(self, open: Round | None = None) -> None:
+    def __init__(self, open: Round | None = None, previous: Release | None = None) -> None:
         self.open = open
+        self.previous = previous
+        """The release of the round before, which the next one may be planned from."""
 
     def join(self) -> Round:
         """Return the open round, or begin one."""
@@ -74,12 +88,17 @@ class ReleaseScope:
 
     def close(self, round_: Round | None) -> None:
         """End ``round_`` if it is the open one: what is counted next is other data."""
+        if round_ is not None and isinstance(round_.made, Release):
+            self.previous = round_.made
         if round_ is None or round_ is self.open:
             self.open = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ReleaseScope:
-        twin: ReleaseScope = memo.setdefault(id(self), ReleaseScope(self.open))
+        twin: ReleaseScope = memo.setdefault(id(self), ReleaseScope(self.open, self.previous))
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReleaseScope, ()  # metrics carry their round themselves, and leave their counts behind
+        return ReleaseScope, (
+            None,
+            self.previous,
+        )  # metrics carry their round themselves, and leave their counts behind

@@ -109,12 +109,16 @@ class Privacy(ABC):
         losses = {name: float(getattr(self, name)).hex() for name in ("epsilon", "delta")}
         return {"kind": type(self).__name__, **asdict(self), **losses}
 
-    def noise(self, task: Task, classes: int, levels: int, cells: int) -> Noise:
-        """Return the noise of one share for ``levels`` levels over ``classes`` classes, ``cells`` cells in all."""
+    def noise(self, task: Task, classes: int, levels: int, cells: int, portion: float = 1.0) -> Noise:
+        """Return the noise of one share for ``levels`` levels over ``classes`` classes, ``cells`` cells in all.
+
+        ``portion`` is the part of epsilon and delta that it may spend, where a release takes several messages.
+        """
         sensitivity = Sensitivity.of(
             task, classes, levels, neighbours=self.neighbours, examples_per_person=self.examples_per_person
         )
-        return _noise(self.mechanism, Fraction(self.epsilon), self.delta, sensitivity, self.shares, cells)
+        epsilon = Fraction(self.epsilon) * Fraction(portion)
+        return _noise(self.mechanism, epsilon, self.delta * portion, sensitivity, self.shares, cells)
 
     def __str__(self) -> str:
         loss = f"epsilon={self.epsilon:g}" + (f", delta={self.delta:g}" if self.delta else "")

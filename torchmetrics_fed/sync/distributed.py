@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class Ranks:
     group: Any = None
     gather: Gather | None = None
 
-    def agree(self, spec: Spec, device: torch.device, status: int = 0, proposal: int = 0) -> Agreement:
+    def agree(self, spec: Spec, device: torch.device, status: int = 0, proposal: int = 0, plan: str = "") -> Agreement:
         """Compare specs and statuses; raise on every rank alike, naming the fields, unless all have this spec.
 
         Args:
@@ -53,8 +54,9 @@ class Ranks:
             device: where the backend wants its tensors.
             status: a small number in which the ranks may differ.
             proposal: a number below 2**62, of which all ranks get the largest.
+            plan: how the release is made, for ranks that are about to make one.
         """
-        digests = spec.digests
+        digests = spec.digests | {"plan": hashlib.sha256(plan.encode()).digest()}
         numbers = [int.from_bytes(digest[:8], "big") >> 1 for digest in digests.values()]
         room = [0] * (_HEADER_SLOTS - len(numbers) - 3)
         header = torch.tensor([*numbers, *room, 0, status, proposal], dtype=torch.int64, device=device)
@@ -64,8 +66,8 @@ class Ranks:
         if any(unequal):
             raise SpecMismatchError(
                 f"Expected every rank to have the same spec but they differ in {', '.join(names) or 'the version'}; "
-                f"this rank has { {name: spec.fields[name] for name in names} }. Build the metric with the same "
-                "arguments on every rank."
+                f"this rank has { {name: spec.fields.get(name, plan) for name in names} }. Build the metric with the "
+                "same arguments on every rank."
             )
         statuses = int(-highest[1, -2]), int(highest[0, -2])
         return Agreement(statuses, int(highest[0, -1]))
@@ -114,6 +116,8 @@ class Ranks:
 
     def from_first(self, tensor: Tensor) -> Tensor:
         """Return the first rank's tensor on every rank."""
+        if self.gather is not None:
+            return self.gather(tensor, group=self.group)[0]
         self._check_member()
         received = tensor.clone(memory_format=torch.contiguous_format)
         with _told():

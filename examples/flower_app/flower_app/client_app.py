@@ -1,0 +1,58 @@
+"""A hospital: trains, and answers an evaluation with its share of the curve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
+
+from flower_app import task
+from flower_app.task import loaded, metric, patients
+from torchmetrics_fed import FederatedAUROC, PrivacyLedger
+from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
+
+app = ClientApp()
+
+
+def tools(context: Context) -> ModuleType:
+    """What this hospital trains and evaluates with."""
+    if context.run_config["trainer"] == "torch":
+        return task
+    from flower_app import lightning_task
+
+    return lightning_task
+
+
+def guard(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """The mod, made for this run's configuration. The local AUROC leaves only to show how wrong its mean is."""
+    return evaluation_mod(metric(context.run_config), publish=["auroc"])(message, context, call_next)
+
+
+@app.train()
+def training(message: Message, context: Context) -> Message:
+    """Train the global model for one epoch on this hospital's patients."""
+    hospital = int(context.node_config["partition-id"])
+    model = loaded(message.content["arrays"])
+    tools(context).train(model, hospital)
+    examples = MetricRecord({"num-examples": len(patients(hospital, "train")[1])})
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": examples}), reply_to=message)
+
+
+@app.evaluate(mods=[guard])
+def evaluation(message: Message, context: Context) -> Message:
+    """Count the scores of this hospital's patients, and send what the federation's metric lets go."""
+    hospital = int(context.node_config["partition-id"])
+    if hospital == context.run_config["failing"]:
+        raise RuntimeError("This hospital's scanner is broken today.")
+    roc = metric(context.run_config)
+    roc.ledger = PrivacyLedger(path=str(Path(str(context.run_config["out"])) / f"ledger-{hospital}.jsonl"))
+    model = loaded(message.content["arrays"])
+    tools(context).evaluate(model, hospital, roc)
+    x, sick = patients(hospital)
+    local = FederatedAUROC()
+    local.update(model(x), sick)
+    metrics = MetricRecord({"num-examples": len(sick), "auroc": float(local.compute())})
+    return Message(RecordDict({"metrics": metrics, RECORD: state_record(roc, message)}), reply_to=message)

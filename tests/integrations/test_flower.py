@@ -1,0 +1,672 @@
+"""Flower's own strategies and apps over a grid in this process: what the federation releases is what pooling gives."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
+
+from tests.integrations.flower_grid import Client, Cut, LocalGrid, ask
+from torchmetrics_fed import (
+    DistributedDP,
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedCurve,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    PrivacyLedger,
+    Release,
+    ReleaseError,
+    federated_collection,
+    secure_sum_config,
+)
+from torchmetrics_fed.integrations.flower import (
+    RECORD,
+    FederatedEvaluationMixin,
+    aggregate_fn,
+    evaluation_mod,
+    state_record,
+)
+from torchmetrics_fed.integrations.flower.records import Asked
+from torchmetrics_fed.sync.secure_sum import new_signing_keys
+
+NODES = [2**63 + 7 * index for index in range(1, 6)]
+Make = Callable[..., FederatedCurve]
+
+
+class Curves(FederatedEvaluationMixin, FedAvg):
+    """What a user writes."""
+
+
+def roc(**options: Any) -> FederatedROC:
+    return FederatedROC(quantiles=64, **options)
+
+
+def data(nodes: Sequence[int] = NODES, examples: int = 300) -> dict[int, tuple[Tensor, Tensor]]:
+    """Scores and labels per node, no two nodes calibrated alike."""
+    generator = torch.Generator().manual_seed(3)
+    found = {}
+    for index, node in enumerate(nodes):
+        target = (torch.rand(examples + 10 * index, generator=generator) < 0.3).long()
+        logits = torch.randn(len(target), generator=generator) + 1.5 * target + index - 2
+        found[node] = logits.sigmoid(), target
+    return found
+
+
+def pooled(make: Make, found: dict[int, tuple[Tensor, Tensor]]) -> FederatedCurve:
+    """The metric of all the data in one place."""
+    metric = make()
+    for preds, target in found.values():
+        metric.update(preds, target)
+    return metric
+
+
+def clients(make: Make, folder: Path | None = None, **options: Any) -> dict[int, Client]:
+    return {
+        node: Client(make, *drawn, folder=folder and folder / str(node), **options) for node, drawn in data().items()
+    }
+
+
+def grid_of(parties: dict[int, Client]) -> LocalGrid:
+    return LocalGrid({node: client.app for node, client in parties.items()})
+
+
+def start(strategy: FedAvg, grid: LocalGrid, rounds: int = 1) -> Result:
+    arrays = ArrayRecord({"weight": Array(torch.ones(3).numpy())})
+    return strategy.start(grid, arrays, num_rounds=rounds, timeout=1.0)
+
+
+def strategy_of(metric: FederatedCurve, kind: type[FedAvg] = Curves, **options: Any) -> Any:
+    return kind(metric=metric, min_available_nodes=len(NODES), **options)  # type: ignore[call-arg]
+
+
+def auroc(release: Release) -> float:
+    return float(FederatedAUROC.from_release(release).compute())
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What Flower's logger warns of."""
+    logger = logging.getLogger("flwr")
+    logger.addHandler(caplog.handler)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        yield caplog
+    logger.removeHandler(caplog.handler)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder in memory where there is one: every note is synced to disk, which would take half of the time."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+def warnings(log: pytest.LogCaptureFixture) -> str:
+    ours = [r.getMessage() for r in log.records if r.levelno >= logging.WARNING]
+    return "\n".join(dict.fromkeys(text for text in ours if "torchmetrics-fed" in text))
+
+
+# --- plain: one line on the client, one argument on the server
+
+
+def test_the_release_is_the_pooled_counts_to_the_bit(log: pytest.LogCaptureFixture) -> None:
+    curves = aggregate_fn(roc())
+    result = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc)))
+    (release,) = curves.releases
+    everyone = pooled(roc, data())
+    assert torch.equal(release.leaf, everyone.counts)
+    assert release.shares == len(NODES)
+    logged = result.evaluate_metrics_clientapp[1]
+    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.total()).compute())
+    area = FederatedAveragePrecision.from_release(everyone.total()).compute()
+    assert logged["federated-average-precision"] == float(area)
+    assert not warnings(log)
+
+
+def test_it_is_not_the_average_of_the_clients() -> None:
+    found = data()
+    average = sum(float(FederatedAUROC.from_release(pooled(roc, {0: one}).total()).compute()) for one in found.values())
+    assert average / len(found) - auroc(pooled(roc, found).total()) > 0.05
+
+
+def test_other_metrics_are_aggregated_as_flower_does() -> None:
+    results = []
+    for options in ({}, {"evaluate_metrics_aggr_fn": aggregate_fn(roc())}):
+        random.seed(0)  # Flower samples nodes with it, and floats depend on the order
+        results.append(start(FedAvg(**options), grid_of(clients(roc))).evaluate_metrics_clientapp[1])  # type: ignore[arg-type]
+    assert results[0]["loss"] == results[1]["loss"]
+    own = aggregate_fn(roc(), inner=lambda records, key: MetricRecord({"seen": len(records)}))
+    logged = start(FedAvg(evaluate_metrics_aggr_fn=own), grid_of(clients(roc))).evaluate_metrics_clientapp[1]
+    assert set(logged) == {"seen", "federated-auroc", "federated-average-precision"}
+
+
+def test_every_round_has_its_release() -> None:
+    curves = aggregate_fn(roc())
+    start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc)), rounds=3)
+    assert len({release.round for release in curves.releases}) == 3
+
+
+def without_share(content: RecordDict) -> None:
+    del content[RECORD]
+
+
+def with_garbage(content: RecordDict) -> None:
+    content[RECORD] = ConfigRecord({"share": b"garbage"})
+
+
+def with_text(content: RecordDict) -> None:
+    content[RECORD] = ConfigRecord({"share": "text"})
+
+
+@pytest.mark.parametrize("spoil", [without_share, with_garbage, with_text])
+def test_what_cannot_be_read_is_left_out_and_the_round_goes_on(
+    spoil: Callable[[RecordDict], None], log: pytest.LogCaptureFixture
+) -> None:
+    parties = clients(roc)
+    parties[NODES[1]].spoil = spoil
+    curves = aggregate_fn(roc())
+    result = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(parties))
+    rest = {node: drawn for node, drawn in data().items() if node != NODES[1]}
+    assert torch.equal(curves.releases[0].leaf, pooled(roc, rest).counts)
+    assert {"loss", "federated-auroc"} <= set(result.evaluate_metrics_clientapp[1])
+    assert "left out" in warnings(log)
+
+
+def test_another_spec_is_left_out(log: pytest.LogCaptureFixture) -> None:
+    parties = clients(roc)
+    parties[NODES[1]].metric = lambda: FederatedROC(quantiles=32)
+    curves = aggregate_fn(roc())
+    start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(parties))
+    assert curves.releases[0].shares == 4
+    assert "left out a share" in warnings(log)
+
+
+def test_a_share_that_comes_twice_counts_once(log: pytest.LogCaptureFixture) -> None:
+    sent: list[ConfigRecord] = []
+
+    def repeat(content: RecordDict) -> None:
+        if len(sent) == 1:
+            content[RECORD] = sent[0]
+        sent.append(content.config_records[RECORD])
+
+    curves = aggregate_fn(roc())
+    start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc, spoil=repeat)))
+    assert curves.releases[0].shares == 4
+    assert "again. Keep one of the two" in warnings(log)
+
+
+def test_a_client_that_fails_is_left_out() -> None:
+    parties = clients(roc)
+
+    def fail(content: RecordDict) -> None:
+        raise ValueError("no data here")
+
+    parties[NODES[2]].spoil = fail
+    curves, grid = aggregate_fn(roc()), grid_of(parties)
+    start(FedAvg(evaluate_metrics_aggr_fn=curves), grid)
+    assert curves.releases[0].shares == 4
+    assert "no data here" in grid.refusals(MessageType.EVALUATE)[0]
+
+
+def test_no_share_at_all_is_no_curve_and_no_error(log: pytest.LogCaptureFixture) -> None:
+    curves = aggregate_fn(roc())
+    result = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc, spoil=without_share)))
+    assert not curves.releases
+    assert set(result.evaluate_metrics_clientapp[1]) == {"loss"}
+    assert "no curve of this round" in warnings(log)
+
+
+@pytest.mark.parametrize("there", [4, 5])
+def test_fewer_than_min_clients_give_no_scalars(there: int, log: pytest.LogCaptureFixture) -> None:
+    def make() -> FederatedROC:
+        return roc(privacy=DistributedDP(epsilon=1.0, min_clients=5, trusted_aggregator=True))
+
+    curves, grid = aggregate_fn(make()), grid_of(clients(make))
+    grid.cuts = {Cut(node, MessageType.EVALUATE) for node in NODES[there:]}
+    logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid).evaluate_metrics_clientapp[1]
+    assert len(curves.releases) == (there == 5)
+    assert ("federated-auroc" in logged) == (there == 5)
+    assert "loss" in logged
+    assert ("min_clients=5" in warnings(log)) == (there < 5)
+    assert "epsilon does not cover" in warnings(log)  # every client has told how many examples it has
+
+
+def test_the_mod_guards_plain_federations_too(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    def make() -> FederatedROC:
+        return roc(privacy=LocalDP(epsilon=1.0))
+
+    grid, curves = grid_of(clients(make, tmp_path)), aggregate_fn(make())
+    logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid).evaluate_metrics_clientapp[1]
+    sent = [reply.content.metric_records["metrics"] for reply in grid.replies(MessageType.EVALUATE)]
+    assert [dict(record) for record in sent] == [{"num-examples": 1}] * 5
+    assert set(logged) == {"federated-auroc", "federated-average-precision"}
+    assert "kept back loss" in warnings(log)
+    assert "epsilon does not cover" not in warnings(log)
+
+
+def test_any_metric_of_a_collection_gives_the_share_of_all() -> None:
+    collection = federated_collection(metrics=("roc", "average_precision"), quantiles=64)
+    collection.update(*data()[NODES[0]])
+    for metric in collection.values():
+        assert isinstance(metric, FederatedCurve)
+        sent = RecordDict({RECORD: state_record(metric), "metrics": MetricRecord({"num-examples": 1})})
+        curves = aggregate_fn(roc())
+        curves([sent], "num-examples")
+        assert torch.equal(curves.releases[0].leaf, pooled(roc, {0: data()[NODES[0]]}).counts)
+    with pytest.raises(InputError, match="Of a collection give one of its metrics"):
+        state_record(collection)
+
+
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
+def test_multiclass_equals_pooled(multi_class: str) -> None:
+    def make() -> FederatedAUROC:
+        return FederatedAUROC("multiclass", num_classes=3, multi_class=multi_class, quantiles=64)  # type: ignore[arg-type]
+
+    generator = torch.Generator().manual_seed(5)
+    parties, everyone = {}, make()
+    for node in NODES:
+        target = torch.randint(0, 3, (200,), generator=generator)
+        preds = (torch.randn(200, 3, generator=generator) + torch.eye(3)[target]).softmax(-1)
+        parties[node] = Client(make, preds, target)
+        everyone.update(preds, target)
+    curves = aggregate_fn(make())
+    logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(parties)).evaluate_metrics_clientapp[1]
+    assert torch.equal(curves.releases[0].leaf, everyone.counts)
+    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.total()).compute())
+
+
+# --- shares that may only travel through the secure sum
+
+
+@pytest.mark.parametrize("make", [lambda: roc(secure=True), lambda: roc(privacy=DistributedDP(1.0, 5))])
+def test_without_the_mod_nothing_leaves_that_must_be_hidden(make: Callable[[], FederatedROC]) -> None:
+    metric = pooled(make, data())
+    with pytest.raises(ReleaseError, match="Expected the secure sum for this metric's shares"):
+        state_record(metric)
+    assert not len(metric.ledger)
+    grid, curves = grid_of(clients(make)), aggregate_fn(make())
+    start(FedAvg(evaluate_metrics_aggr_fn=curves), grid)
+    assert len(grid.refusals(MessageType.EVALUATE)) == 5
+    assert not curves.releases
+
+
+def secure() -> FederatedROC:
+    return roc(secure=True)
+
+
+def test_the_secure_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    strategy = strategy_of(secure())
+    result = start(strategy, grid_of(clients(secure, tmp_path)), rounds=2)
+    everyone = pooled(secure, data())
+    for server_round in (1, 2):
+        release = strategy.releases[server_round]
+        assert torch.equal(release.leaf, everyone.counts)
+        assert release.shares == 5
+        assert result.evaluate_metrics_clientapp[server_round]["federated-auroc"] == auroc(release)
+        assert "loss" in result.evaluate_metrics_clientapp[server_round]
+    assert not warnings(log)
+
+
+STAGES = ["advertise", "share_keys", "evaluate", "unmask"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_survivors_of_any_drop_are_summed_to_the_bit(
+    stage: str, when: Literal["before", "after"], tmp_path: Path
+) -> None:
+    grid, strategy = grid_of(clients(secure, tmp_path)), strategy_of(secure())
+    grid.cuts = {Cut(NODES[3], stage, when)}
+    start(strategy, grid)
+    there = {node: drawn for node, drawn in data().items() if node != NODES[3] or stage == "unmask"}
+    assert torch.equal(strategy.releases[1].leaf, pooled(secure, there).counts)
+    assert strategy.releases[1].shares == len(there)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_below_min_clients_nothing_is_opened_and_training_goes_on(
+    stage: str, tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    parties = clients(secure, tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(secure())
+    grid.cuts = {Cut(node, stage) for node in NODES[:3]}
+    result = start(strategy, grid)
+    assert not strategy.releases
+    assert 1 in result.train_metrics_clientapp
+    assert "federated-auroc" not in result.evaluate_metrics_clientapp.get(1, {})
+    assert "no curve of round 1" in warnings(log)
+    if stage in ("advertise", "share_keys"):
+        assert sum(client.evaluations for client in parties.values()) == 0
+    grid.cuts = set()
+    start(strategy, grid)
+    assert strategy.releases[1].shares == 5
+
+
+def test_a_node_without_the_mod_drops_out(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    parties = clients(secure, tmp_path)
+    parties[NODES[0]].folder = None
+    grid, strategy = grid_of(parties), strategy_of(secure())
+    start(strategy, grid)
+    assert strategy.releases[1].shares == 4
+    assert "dropped out of the sum" in warnings(log)
+
+
+def test_an_evaluation_that_forgets_the_record_drops_out(tmp_path: Path) -> None:
+    parties = clients(secure, tmp_path)
+    parties[NODES[0]].spoil = without_share
+    grid, strategy = grid_of(parties), strategy_of(secure())
+    start(strategy, grid)
+    assert strategy.releases[1].shares == 4
+
+
+# --- differential privacy
+
+
+def private(**options: Any) -> Callable[..., FederatedROC]:
+    return lambda **more: roc(privacy=DistributedDP(epsilon=2.0, min_clients=4), **options, **more)
+
+
+def booked(make: Make, folder: Path, **options: Any) -> dict[int, Client]:
+    """Clients whose ledgers are files of their own."""
+    parties = clients(make, folder, **options)
+    for node, client in parties.items():
+        client.folder = folder / f"notes {node}"
+        path = folder / f"ledger {node}"
+        client.metric = lambda path=path: make(ledger=PrivacyLedger(path=path))  # type: ignore[misc]
+    return parties
+
+
+def ledgers(folder: Path) -> list[PrivacyLedger]:
+    return [PrivacyLedger(path=folder / f"ledger {node}") for node in NODES]
+
+
+def test_distributed_noise_is_summed_exactly_and_booked_once_per_client(tmp_path: Path) -> None:
+    parties = booked(private(), tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(private()())
+    grid.cuts = {Cut(NODES[4], "evaluate", "after")}
+    start(strategy, grid)
+    release = strategy.releases[1]
+    drawn = [parties[node].drawn[0] for node in NODES[:4]]
+    assert torch.equal(release.cells.flatten(), torch.stack(drawn).sum(0))
+    assert release.shares == 4
+    assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(1, 2.0)] * 5
+    rest = {node: found for node, found in data().items() if node != NODES[4]}
+    exact = release.spec.tree.split(release.cells)[-1] - pooled(roc, rest).counts
+    assert exact.any()
+
+
+def test_no_share_is_on_the_wire(tmp_path: Path) -> None:
+    parties = booked(private(), tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(private()())
+    start(strategy, grid)
+    masked = {reply.metadata.src_node_id: reply.content.config_records for reply in grid.replies("evaluate")}
+    for node, client in parties.items():
+        (vector,) = client.drawn
+        raw = pooled(roc, {0: (client.preds, client.target)}).counts
+        for secret in (vector, vector.reshape(2, -1)[0], raw, raw[0, 0], raw[0, 1]):
+            assert not any(secret.numpy().tobytes() in passed.data for passed in grid.passed)
+        sent = masked[node][RECORD]["masked"]
+        assert isinstance(sent, bytes)
+        seen = torch.frombuffer(bytearray(sent[-8 * vector.numel() :]), dtype=torch.int64)
+        assert float((seen == vector).double().mean()) < 0.01
+
+
+def test_plain_shares_are_on_the_wire() -> None:
+    """The power of the test above: it finds what is there."""
+    grid = grid_of(clients(roc))
+    start(FedAvg(evaluate_metrics_aggr_fn=aggregate_fn(roc())), grid)
+    for reply in grid.replies(MessageType.EVALUATE):
+        share = reply.content.config_records[RECORD]["share"]
+        assert isinstance(share, bytes)
+        assert any(share in passed.data for passed in grid.passed)
+
+
+@pytest.mark.parametrize("publish", [(), ("loss",)])
+def test_other_metrics_leave_only_if_published(publish: tuple[str, ...], tmp_path: Path) -> None:
+    grid, strategy = grid_of(booked(private(), tmp_path, publish=publish)), strategy_of(private()())
+    result = start(strategy, grid)
+    assert ("loss" in result.evaluate_metrics_clientapp[1]) == bool(publish)
+    for reply in grid.replies("evaluate"):
+        assert reply.content.metric_records["metrics"]["num-examples"] == 1
+        assert set(reply.content.metric_records["metrics"]) == {"num-examples", *publish}
+
+
+def test_two_rounds_spend_one_epsilon_and_end_in_one_release(tmp_path: Path) -> None:
+    make = private(plan="two_round")
+    parties = booked(make, tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(make())
+    result = start(strategy, grid)
+    release = strategy.releases[1]
+    assert release.pilot is not None
+    assert release.pilot.spec.portion + release.spec.portion == 1
+    assert release.spec.tree.edges is not None
+    for place, made in enumerate((release.pilot, release)):
+        drawn = torch.stack([client.drawn[place] for client in parties.values()])
+        assert torch.equal(made.cells.flatten(), drawn.sum(0))
+    assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(2, 2.0)] * 5
+    exact = auroc(pooled(roc, data()).total())
+    assert result.evaluate_metrics_clientapp[1]["federated-auroc"] == pytest.approx(exact, abs=0.1)
+
+
+def test_two_rounds_whose_second_fails_release_nothing(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    make = private(plan="two_round")
+    parties = booked(make, tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(make())
+
+    def leave(content: RecordDict) -> None:
+        if sum(client.evaluations for client in parties.values()) > 5:
+            raise ValueError("gone")
+
+    for client in parties.values():
+        client.spoil = leave
+    start(strategy, grid)
+    assert sum(client.evaluations for client in parties.values()) == 10
+    assert not strategy.releases
+    assert "no curve of round 1" in warnings(log)
+    assert all(ledger.spent().epsilon <= 2.0 for ledger in ledgers(tmp_path))
+
+
+def test_two_rounds_work_with_a_trusted_aggregator(tmp_path: Path) -> None:
+    def make(**options: Any) -> FederatedROC:
+        privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=True)
+        return roc(privacy=privacy, plan="two_round", **options)
+
+    strategy = strategy_of(make())
+    start(strategy, grid_of(booked(make, tmp_path)))
+    assert strategy.releases[1].pilot is not None
+    assert strategy.releases[1].shares == 5
+    assert [ledger.spent().epsilon for ledger in ledgers(tmp_path)] == [2.0] * 5
+
+
+def test_leaves_are_carried_over_to_the_next_round(tmp_path: Path) -> None:
+    make = private(plan="carry_over")
+    strategy = strategy_of(make())
+    start(strategy, grid_of(booked(make, tmp_path)), rounds=2)
+    assert strategy.releases[1].spec.tree.edges is None
+    assert strategy.releases[2].spec.tree.edges is not None
+    assert strategy.releases[2].spec.portion == 1
+    assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(2, 4.0)] * 5
+
+
+def test_a_spent_budget_keeps_a_client_out(tmp_path: Path) -> None:
+    parties = booked(private(), tmp_path)
+    path = tmp_path / f"ledger {NODES[0]}"
+    parties[NODES[0]].metric = lambda: private()(ledger=PrivacyLedger(budget=1.0, path=path))
+    grid, strategy = grid_of(parties), strategy_of(private()())
+    start(strategy, grid)
+    assert strategy.releases[1].shares == 4
+    assert "1.0 is left" in grid.refusals("evaluate")[0]
+
+
+# --- other strategies and ways to evaluate
+
+
+def test_evaluation_only(tmp_path: Path) -> None:
+    grid, strategy = grid_of(clients(secure, tmp_path)), strategy_of(secure(), fraction_train=0.0)
+    result = start(strategy, grid)
+    assert not result.train_metrics_clientapp
+    assert not grid.replies(MessageType.TRAIN)
+    assert torch.equal(strategy.releases[1].leaf, pooled(secure, data()).counts)
+
+
+def test_without_evaluation_there_is_no_sum(tmp_path: Path) -> None:
+    grid, strategy = grid_of(clients(secure, tmp_path)), strategy_of(secure(), fraction_evaluate=0.0)
+    start(strategy, grid)
+    assert {passed.stage for passed in grid.passed} == {MessageType.TRAIN}
+    assert not strategy.releases
+
+
+def test_any_strategy_can_be_mixed_in(tmp_path: Path) -> None:
+    class Momentum(FederatedEvaluationMixin, FedAvgM):
+        pass
+
+    strategy = strategy_of(secure(), Momentum)
+    start(strategy, grid_of(clients(secure, tmp_path)))
+    assert torch.equal(strategy.releases[1].leaf, pooled(secure, data()).counts)
+
+
+def test_the_mixin_sums_plain_counts_too(tmp_path: Path) -> None:
+    for folder in (None, tmp_path):  # plain counts need no mod
+        strategy = strategy_of(roc())
+        start(strategy, grid_of(clients(roc, folder)))
+        assert torch.equal(strategy.releases[1].leaf, pooled(roc, data()).counts)
+
+
+# --- signed sums
+
+
+def signed(folder: Path) -> tuple[dict[int, Client], dict[str, bytes]]:
+    keys = {node: new_signing_keys() for node in NODES}
+    verification = {str(node): pair.verification for node, pair in keys.items()}
+    parties = clients(secure, folder, verification_keys=verification)
+    for node, client in parties.items():
+        client.signing_key = keys[node].signing
+    return parties, verification
+
+
+def test_a_signed_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path) -> None:
+    parties, verification = signed(tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(secure(), verification_keys=verification)
+    grid.cuts = {Cut(NODES[0], "evaluate")}
+    start(strategy, grid)
+    rest = {node: found for node, found in data().items() if node != NODES[0]}
+    assert torch.equal(strategy.releases[1].leaf, pooled(secure, rest).counts)
+    assert len(grid.replies("sign")) == 4
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_wrong_key_is_refused(own: bool, tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    parties, verification = signed(tmp_path)
+    stranger, node = new_signing_keys(), NODES[0]
+    parties[node].signing_key = stranger.signing
+    if own:  # it believes in its key, and so only others can refuse it
+        parties[node].verification_keys = verification | {str(node): stranger.verification}
+    grid, strategy = grid_of(parties), strategy_of(secure(), verification_keys=verification)
+    start(strategy, grid)
+    assert strategy.releases[1].shares == 4
+    assert f"node {node} has dropped out of the sum" in warnings(log)
+
+
+def test_clients_do_not_believe_the_servers_keys(tmp_path: Path) -> None:
+    parties, verification = signed(tmp_path)
+    stranger, node = new_signing_keys(), NODES[0]
+    forged = verification | {str(node): stranger.verification}
+    parties[node].signing_key, parties[node].verification_keys = stranger.signing, forged
+    grid, strategy = grid_of(parties), strategy_of(secure(), verification_keys=forged)
+    start(strategy, grid)
+    assert not strategy.releases
+    assert sum("Expected keys signed by client" in reason for reason in grid.refusals("share_keys")) == 4
+
+
+# --- servers that ask for something else than what was agreed
+
+
+def test_another_spec_is_refused(tmp_path: Path) -> None:
+    parties = booked(private(), tmp_path)
+    for other in (secure(), roc(privacy=DistributedDP(2.0, 3)), roc(privacy=DistributedDP(20.0, 4))):
+        grid, strategy = grid_of(parties), strategy_of(other)
+        start(strategy, grid)
+        assert len(grid.refusals("advertise")) == 5
+        assert "Build the metric with the same arguments" in grid.refusals("advertise")[0]
+        assert not strategy.releases
+    assert sum(client.evaluations for client in parties.values()) == 0
+    assert not any(len(ledger) for ledger in ledgers(tmp_path))
+
+
+def test_fewer_clients_than_agreed_are_refused(tmp_path: Path) -> None:
+    grid, spec = grid_of(booked(private(), tmp_path)), private()().spec
+    honest = secure_sum_config(spec, "r")
+    for asked_for, refused in (
+        (honest, False),
+        (replace(honest, min_clients=3), True),
+        (replace(honest, min_clients=5), False),
+        (replace(honest, max_colluding=0), True),
+        (replace(honest, cells=honest.cells - 1), True),
+        (replace(honest, round_id="another"), True),
+        (replace(honest, spec_fingerprint=secure().spec.fingerprint), True),
+        (replace(honest, signed=True), True),
+    ):
+        grid.passed.clear()
+        node = NODES[1] if asked_for.min_clients == 5 else NODES[0]
+        reply = ask(grid, node, Asked("advertise", "r", start=asked_for.to_bytes()))
+        assert reply.has_error() == refused, asked_for
+    grid.passed.clear()
+    ask(grid, NODES[0], Asked("advertise", "r2", start=b""))
+    assert grid.refusals("advertise")
+
+
+def test_an_unsigned_sum_is_refused_where_signed_ones_were_agreed(tmp_path: Path) -> None:
+    parties, _ = signed(tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(secure())
+    start(strategy, grid)
+    assert not strategy.releases
+    assert all("Expected a signed sum" in reason for reason in grid.refusals("advertise"))
+    assert len(grid.refusals("advertise")) == 5
+
+
+def test_a_signed_sum_is_refused_without_keys(tmp_path: Path) -> None:
+    _, verification = signed(tmp_path)
+    grid, strategy = grid_of(clients(secure, tmp_path)), strategy_of(secure(), verification_keys=verification)
+    start(strategy, grid)
+    assert len(grid.refusals("advertise")) == 5
+
+
+@pytest.mark.parametrize(
+    "record",
+    [ConfigRecord(), ConfigRecord({"stage": "unmask"}), Asked("dance", "r").record(), Asked("unmask", "r").record()],
+)
+def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path: Path) -> None:
+    grid = grid_of(clients(secure, tmp_path))
+    (reply,) = grid.send_and_receive([Message(RecordDict({RECORD: record}), NODES[0], MessageType.EVALUATE)])
+    assert reply.has_error()
+    assert "torchmetrics_fed.errors" in str(reply.error.reason)
+
+
+def test_a_server_cannot_ask_for_a_plain_share(tmp_path: Path) -> None:
+    grid = grid_of(clients(secure, tmp_path))
+    reply = ask(grid, NODES[0], Asked("evaluate", "r"))
+    assert reply.has_error()
+    (bare,) = grid.send_and_receive([Message(RecordDict(), NODES[0], MessageType.EVALUATE)])
+    assert "Expected the secure sum" in str(bare.error.reason)
+
+
+def test_only_our_metrics_are_taken() -> None:
+    for call in (state_record, aggregate_fn, evaluation_mod):
+        with pytest.raises(InputError, match="to be a federated metric"):
+            call(object())  # type: ignore[arg-type]
