@@ -155,7 +155,7 @@ def test_too_few_clients_open_nothing(clients: int) -> None:
     with pytest.raises(ReleaseError, match=f"at least 10 clients but got {clients}"):
         simulate(empty(clients), metric)
     assert len(metric.ledger) == 0
-    with pytest.raises(ReleaseError, match="at least 1 clients"):
+    with pytest.raises(ReleaseError, match="at least 1 client but got 0"):
         simulate(empty(0), FederatedROC())
 
 

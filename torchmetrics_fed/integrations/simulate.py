@@ -90,7 +90,7 @@ def simulate(
             the clients agree on is taken from it; it is not changed but for its ledger.
         compare: whether to give the averaged local and the pooled AUROC, too. They are exact whatever the privacy: for
             data that may be seen.
-        progress: whether to count clients on stderr; if not given, where that is a terminal.
+        progress: whether to count clients on stderr; if not given, where that is a terminal, which a notebook is not.
         round: the round's name in the release.
 
     Example:
@@ -126,8 +126,8 @@ def simulate(
     needed = spec.privacy.shares_needed if spec.privacy else 1
     if count < needed:
         raise ReleaseError(
-            f"Expected at least {needed} clients but got {count}; nothing was drawn, booked or opened. Simulate more "
-            "clients, or ask for fewer with `min_clients`."
+            f"Expected at least {needed} client{'s' * (needed > 1)} but got {count}; nothing was drawn or booked. "
+            "Simulate more clients, or ask for fewer with `min_clients`."
         )
     cells = spec.cells(total).to(spec.dtype)
     if spec.privacy is not None:
