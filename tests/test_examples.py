@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,16 +13,46 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+def run(name: str, picture: Path) -> str:
+    """What an example says; it leaves a picture and names it."""
+    command = [sys.executable, str(EXAMPLES / name), "--out", str(picture)]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=180)
+    assert str(picture) in ran.stdout
+    assert picture.stat().st_size > 20_000
+    return ran.stdout
+
+
+def number(said: str, name: str) -> float:
+    found = re.search(f"^{name} +([0-9.]+)", said, flags=re.MULTILINE)
+    assert found, said
+    return float(found[1])
+
+
 @pytest.mark.slow
 def test_demo_shows_that_the_federated_curve_is_the_pooled_one(tmp_path: Path) -> None:
-    picture = tmp_path / "demo.png"
-    command = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(picture)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-    mean, federated, pooled = (
-        float(re.search(f"{name} +([0-9.]+)", said)[1])  # type: ignore[index]
-        for name in ("mean of local AUROCs", "federated AUROC", "pooled exact AUROC")
-    )
-    assert federated == pytest.approx(pooled, abs=2e-4)
-    assert abs(mean - pooled) > 0.1
-    assert str(picture) in said
-    assert picture.stat().st_size > 20_000
+    said = run("demo.py", tmp_path / "demo.png")
+    pooled = number(said, "pooled exact AUROC")
+    assert number(said, "federated AUROC") == pytest.approx(pooled, abs=2e-4)
+    assert abs(number(said, "mean of local AUROCs") - pooled) > 0.1
+
+
+@pytest.mark.slow
+def test_simulated_clients_have_the_pooled_curve(tmp_path: Path) -> None:
+    said = run("simulate_clients.py", tmp_path / "simulated.png")
+    pooled = number(said, "pooled AUROC")
+    assert "identical True" in said  # to the bit
+    assert number(said, "federated AUROC") == pooled
+    assert abs(number(said, "mean of local AUROCs") - pooled) > 0.03
+    assert number(said, "federated, epsilon 0.3") == pytest.approx(pooled, abs=0.03)  # eight standard deviations
+    assert "1 release" in said
+
+
+@pytest.mark.slow
+def test_ranks_of_a_trainer_have_the_pooled_curve(tmp_path: Path) -> None:
+    said = run("lightning_ddp.py", tmp_path / "ddp.png")
+    pooled = number(said, "pooled AUROC")
+    assert "identical True" in said  # to the bit
+    assert "on 2 ranks" in said
+    assert number(said, "federated AUROC") == pooled
+    assert abs(number(said, "mean of the ranks' AUROCs") - pooled) > 0.03

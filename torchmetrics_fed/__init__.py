@@ -5,14 +5,17 @@ from torchmetrics_fed.errors import (
     BudgetExceededError,
     DuplicateClientError,
     FederatedMetricError,
+    ImpossibleCountsError,
     InputError,
     LedgerConflictError,
     LedgerError,
     LedgerFileError,
     ReleaseError,
+    RoundMismatchError,
     SecureSumError,
     SpecMismatchError,
     SyncError,
+    WireError,
 )
 from torchmetrics_fed.grid import ScoreGrid
 from torchmetrics_fed.metrics import (

@@ -51,13 +51,7 @@ class _Cells:
 
     def _check_may_travel(self) -> None:
         """Raise for what only a secure sum may carry: a single share, or a sum that its noise does not cover."""
-        needed = max(self.spec.privacy.shares_needed if self.spec.privacy else 1, 2)
-        if self.spec.hides_shares and getattr(self, "shares", 1) < needed:
-            raise ReleaseError(
-                "Expected this to travel through the secure sum, for by itself it hides next to nothing. Send "
-                "`metric.vector(round)` with a SecureSumClient, or say `trusted_aggregator=True` (with privacy=None "
-                "leave out `secure=True`) if whoever sums may see it."
-            )
+        self.spec.check_may_travel(getattr(self, "shares", 1))
 
     @property
     def nbytes(self) -> int:

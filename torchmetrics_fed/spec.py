@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from torchmetrics_fed.errors import InputError, SpecMismatchError
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.grid import ScoreGrid
 from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.privacy.mechanisms import Noise, Privacy
@@ -117,6 +117,16 @@ class Spec:
     def hides_shares(self) -> bool:
         """Whether shares may only travel through a sum that hides them."""
         return self.secure or (self.privacy is not None and self.privacy.hides_shares)
+
+    def check_may_travel(self, shares: int = 1) -> None:
+        """Raise for what only a secure sum may carry: a single share, or a sum that its noise does not cover."""
+        needed = max(self.privacy.shares_needed if self.privacy else 1, 2)
+        if self.hides_shares and shares < needed:
+            raise ReleaseError(
+                "Expected this to travel through the secure sum, for by itself it hides next to nothing. Send "
+                "`metric.vector(round)` with a SecureSumClient, or say `trusted_aggregator=True` (with privacy=None "
+                "leave out `secure=True`) if whoever sums may see it."
+            )
 
     @property
     def dtype(self) -> torch.dtype:

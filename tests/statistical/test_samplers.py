@@ -166,8 +166,9 @@ def test_the_parts_of_a_share(epsilon: Fraction) -> None:
     check(lambda n: logarithmic(n, epsilon), logarithmic_law(right), wrong=[logarithmic_law(off)])
 
 
-def test_neighbouring_cells_are_independent() -> None:
-    hit = samplers.polya((500_000, 2), 0.1, 10) != 0
+@pytest.mark.parametrize("clients", [10, 100])  # a number of terms for each cell, and a cell for each term
+def test_neighbouring_cells_are_independent(clients: int) -> None:
+    hit = samplers.polya((500_000, 2), 0.1, clients) != 0
     table = np.bincount(hit @ np.array([2, 1]), minlength=4).reshape(2, 2)
     assert stats.chi2_contingency(table).pvalue > ALPHA
 

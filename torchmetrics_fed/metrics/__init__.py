@@ -4,7 +4,7 @@ from torchmetrics_fed.metrics.auroc import FederatedAUROC
 from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
-from torchmetrics_fed.metrics.collection import federated_collection
+from torchmetrics_fed.metrics.collection import federated_collection, representative
 from torchmetrics_fed.metrics.det import FederatedDET
 from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
 from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
@@ -20,4 +20,5 @@ __all__ = [
     "FederatedPrecisionRecallGain",
     "FederatedROC",
     "federated_collection",
+    "representative",
 ]

@@ -20,7 +20,7 @@ from torchmetrics_fed.metrics.roc import FederatedROC
 from torchmetrics_fed.metrics.scope import ReleaseScope
 from torchmetrics_fed.privacy import PrivacyLedger
 
-__all__ = ["federated_collection"]
+__all__ = ["federated_collection", "representative"]
 
 _METRICS: dict[str, type[FederatedCurve]] = {
     "roc": FederatedROC,
@@ -31,6 +31,9 @@ _METRICS: dict[str, type[FederatedCurve]] = {
     "precision_recall_gain": FederatedPrecisionRecallGain,
     "calibration": FederatedCalibration,
 }
+
+# What has to be the same, beside the spec, where one metric counts and books for others.
+_COUNTED_ALIKE = ("ledger", "data", "ignore_index", "normalization")
 
 
 def federated_collection(
@@ -71,3 +74,30 @@ def federated_collection(
     return MetricCollection(
         {name: kind(task, **shared, **options) for name, kind in classes.items()}, prefix=prefix, postfix=postfix
     )
+
+
+def representative(metric: FederatedCurve | MetricCollection) -> FederatedCurve:
+    """Return the metric itself, or the one that counts and releases for a collection whose metrics all count the same.
+
+    Example:
+        >>> from torchmetrics_fed import federated_collection
+        >>> from torchmetrics_fed.metrics import representative
+        >>> representative(federated_collection(metrics=["auroc", "roc"])).spec.task
+        'binary'
+    """
+    members: list[Any] = list(metric.values(copy_state=False)) if isinstance(metric, MetricCollection) else [metric]
+    others = {type(member).__name__ for member in members if not isinstance(member, FederatedCurve)}
+    if others or not members:
+        raise InputError(
+            f"Expected a federated metric, or a collection of them alone, but got {', '.join(others) or 'none'}. Keep "
+            "other metrics in a collection of their own."
+        )
+    first: FederatedCurve = members[0]
+    for member in members[1:]:
+        first.spec.check(member.spec)
+        if any(getattr(member, name) != getattr(first, name) for name in _COUNTED_ALIKE):
+            raise InputError(
+                f"Expected metrics that share one release but they differ in one of {_COUNTED_ALIKE}. Build them with "
+                "`federated_collection`."
+            )
+    return first

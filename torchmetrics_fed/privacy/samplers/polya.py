@@ -17,7 +17,10 @@ from torchmetrics_fed.privacy.samplers.poisson import poisson
 from torchmetrics_fed.privacy.samplers.rejection import accepted
 from torchmetrics_fed.privacy.samplers.table import Table
 
-__all__ = ["logarithmic", "octave_table", "polya"]
+__all__ = ["logarithmic", "octave_table", "polya", "terms_per_cell"]
+
+SPARSE = Fraction(1, 4)
+"""Up to so many terms a cell on average, it is cheaper to ask which cells have any than how many each has."""
 
 
 @lru_cache(maxsize=64)
@@ -50,6 +53,12 @@ def logarithmic(count: int, epsilon: Fraction) -> NDArray[np.int64]:
     return accepted(count, trial)
 
 
+@lru_cache(maxsize=64)
+def terms_per_cell(epsilon: Fraction, clients: int) -> Fraction:
+    """The mean number of logarithmic terms in a cell of a share; cached, for the logarithm is half of a sparse draw."""
+    return Fraction(2 * logarithmic_mass(epsilon), clients * UNIT)
+
+
 def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:
     """One client's share: NB(r, 1 - q) - NB(r, 1 - q), q = exp(-epsilon), r = 1 / clients.
 
@@ -58,7 +67,9 @@ def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:
     `two_sided_geometric`.
 
     NB(r, 1 - q) is also a Poisson(-r ln(1 - q)) number of `logarithmic` terms; the difference of
-    two has twice as many, with random signs. Most cells of a small share have none: fast.
+    two has twice as many, with random signs. Most cells of a small share have none. Then the number
+    of terms of all c cells is drawn, Poisson of c times the mean, and a uniform cell for each: a
+    Poisson number of things put into cells at random is an independent Poisson number in each.
 
     >>> polya((2, 4096), epsilon=1, clients=10).shape
     (2, 4096)
@@ -68,10 +79,19 @@ def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:
     sides = checked_shape(shape)
     if parties == 1:
         return two_sided_geometric(sides, rate)
-    terms = poisson(math.prod(sides), Fraction(2 * logarithmic_mass(rate), parties * UNIT))
+    count, mean = math.prod(sides), terms_per_cell(rate, parties)
+    if mean <= SPARSE:
+        cells = uniform_below(count, int(poisson(1, count * mean)[0]))
+        noise = np.zeros(count, dtype=np.int64)
+        np.add.at(noise, cells, _signed(logarithmic(cells.size, rate)))
+        return noise.reshape(sides)
+    terms = poisson(count, mean)
     stops = np.cumsum(terms)
-    sizes = logarithmic(int(terms.sum()), rate)
-    signed = np.where(bernoulli(Fraction(1, 2), sizes.size), sizes, -sizes)
-    running = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(signed)])
-    noise: NDArray[np.int64] = running[stops] - running[stops - terms]
-    return noise.reshape(sides)
+    values = _signed(logarithmic(int(terms.sum()), rate))
+    running = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(values)])
+    return np.asarray(running[stops] - running[stops - terms]).reshape(sides)
+
+
+def _signed(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sizes, each with a random sign."""
+    return np.where(bernoulli(Fraction(1, 2), sizes.size), sizes, -sizes)
