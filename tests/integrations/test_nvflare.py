@@ -9,6 +9,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from torchmetrics_fed import (
@@ -22,6 +23,7 @@ from torchmetrics_fed import (
     Privacy,
     PrivacyLedger,
     ReleaseError,
+    Share,
     federated_collection,
 )
 
@@ -33,6 +35,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
+from nvflare.app_opt.lightning.api import FLCallback
 from nvflare.fuel.utils import fobs
 
 from torchmetrics_fed.integrations.nvflare import (
@@ -266,9 +269,47 @@ def test_a_trainer_that_was_not_patched_is_told() -> None:
     class Module(lightning.LightningModule):
         roc = counted(1)
 
-    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu", barebones=False)
-    trainer.state.fn = lightning.pytorch.trainer.states.TrainerFn.VALIDATING
+    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.state.fn = TrainerFn.VALIDATING
     with pytest.raises(InputError, match=r"flare\.patch"):
         FlareEvaluation("roc").on_validation_epoch_end(trainer, Module())
     with pytest.raises(InputError, match=r"Module\.other"):
         FlareEvaluation("other").on_validation_epoch_end(trainer, Module())
+
+
+@pytest.mark.parametrize("privacy", [None, TRUSTED], ids=["exact", "private"])
+def test_lightning_sends_the_share_of_the_received_model_only(
+    privacy: Privacy | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Module(lightning.LightningModule):
+        __fl_meta__: dict[str, Any]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.roc = FederatedROC(privacy=privacy)
+            self.__fl_meta__ = {"mine": 1}
+
+    monkeypatch.setattr("nvflare.client.get_job_id", lambda: JOB)
+    monkeypatch.setattr("nvflare.client.get_site_name", lambda: "site-1")
+    received = FLCallback.__new__(FLCallback)  # its constructor wants a running job
+    received.current_round = 3
+    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.callbacks.append(received)  # type: ignore[attr-defined]
+    module, callback = Module(), FlareEvaluation("roc")
+
+    module.roc.update(*scores(1))
+    trainer.state.fn = TrainerFn.FITTING
+    callback.on_validation_epoch_end(trainer, module)
+    assert module.__fl_meta__ == {"mine": 1}
+    assert (len(module.roc.ledger), int(module.roc.counts.sum())) == (0, 0)
+
+    module.roc.update(*scores(1))
+    trainer.state.fn = TrainerFn.VALIDATING
+    callback.on_validation_epoch_end(trainer, module)
+    share = Share.from_bytes(module.__fl_meta__[META_KEY], module.roc.spec)
+    assert (share.round, share.client) == (round_name(JOB, 3), "site-1")
+    assert int(module.roc.counts.sum()) == 0
+    # the patched trainer adds the steps, which tell the number of examples, unless they are there
+    assert module.__fl_meta__.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND) == (None if privacy is None else 1)
+    callback.on_fit_end(trainer, module)
+    assert META_KEY not in module.__fl_meta__

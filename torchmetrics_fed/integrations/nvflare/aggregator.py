@@ -36,7 +36,7 @@ _SCALARS: dict[str, type[FederatedCurve]] = {
 }
 
 
-class FederatedMetricAggregator(ModelAggregator):  # type: ignore[misc, unused-ignore]
+class FederatedMetricAggregator(ModelAggregator):
     """Averages models as NVFlare's FedAvg does, and sums the shares that came with them to one release per round.
 
     The model that clients evaluate is the one they received, so that all scores of a round are of one model. Its
