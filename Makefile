@@ -5,16 +5,21 @@ BIN := $(VENV)/bin
 # Threads of a two-core machine; the suite starts processes of its own.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test audit check format bench clean
+.PHONY: demo test audit integration check format bench clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/check
-	$(PYTEST) -m "not audit"
+	$(PYTEST) -m "not audit and not integration"
 
 audit: $(VENV)/check
 	$(PYTEST) -m audit tests
+
+# Flower's simulation and deployment, and NVFlare's simulator, on the loopback interface.
+integration: $(VENV)/check $(VENV)/integration
+	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare.py \
+		tests/integrations/test_nvflare_job.py torchmetrics_fed/integrations tests/test_documents.py
 
 check: $(VENV)/check
 	$(BIN)/ruff check .
@@ -33,7 +38,7 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 
 # One stamp per extra, so that the demo need not wait for the test tools.
-$(VENV)/demo $(VENV)/check: $(VENV)/%: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/demo $(VENV)/check $(VENV)/integration: $(VENV)/%: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
 	touch $@
 

@@ -15,7 +15,10 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def test_code_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```$", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    exec(compile("\n".join(blocks), path.name, "exec"), {"__name__": "document"})
+    code = "\n".join(blocks)
+    for module in re.findall(r"^# needs: (\w+)$", code, flags=re.MULTILINE):
+        pytest.importorskip(module)
+    exec(compile(code, path.name, "exec"), {"__name__": "document"})
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -276,7 +276,7 @@ def test_any_metric_of_a_collection_gives_the_share_of_all() -> None:
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
 def test_multiclass_equals_pooled(multi_class: str) -> None:
     def make() -> FederatedAUROC:
-        return FederatedAUROC("multiclass", num_classes=3, multi_class=multi_class, quantiles=64)  # type: ignore[arg-type]
+        return FederatedAUROC("multiclass", num_classes=3, multi_class=multi_class, quantiles=64)
 
     generator = torch.Generator().manual_seed(5)
     parties, everyone = {}, make()

@@ -20,6 +20,7 @@ from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedCurve, representative
 from torchmetrics_fed.privacy import CentralDP
+from torchmetrics_fed.reconstruct import Plan
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.spec import Spec
 
@@ -80,8 +81,9 @@ def simulate(
     are summed in memory, so that none has to be hidden.
 
     In a federation every client books its share in a ledger of its own. A person is at one client, so the release costs
-    epsilon once: it is booked once, in the ledger of ``metric``, after the clients are counted and before noise is
-    drawn. Where there are fewer than ``min_clients``, or one of them raises, nothing is drawn, booked or opened.
+    epsilon once: it is booked once (two messages with a portion each), in the ledger of ``metric``, after the clients
+    are counted and before noise is drawn. Where there are fewer than ``min_clients``, or one of them raises, nothing is
+    drawn, booked or opened.
 
     Args:
         clients: each ``(preds, target)``, or an iterable of such batches, for instance a DataLoader. Their tensors may
@@ -129,11 +131,20 @@ def simulate(
             f"Expected at least {needed} client{'s' * (needed > 1)} but got {count}; nothing was drawn or booked. "
             "Simulate more clients, or ask for fewer with `min_clients`."
         )
-    cells = spec.cells(total).to(spec.dtype)
-    if spec.privacy is not None:
-        _book(template)
-        cells += _noise(spec, counter(range(1 if isinstance(spec.privacy, CentralDP) else count), "drew noise for"))
-    return Simulation(Release(spec, cells, round, count), count, None if areas is None else areas.compared(total))
+    draws = 1 if isinstance(spec.privacy, CentralDP) else count
+
+    def released(spec: Spec, pilot: Release | None = None) -> Release:
+        cells = spec.cells(total).to(spec.dtype)
+        if spec.privacy is not None:
+            _book(template, spec)
+            cells += _noise(spec, counter(range(draws), "drew noise for"))
+        return Release(spec, cells, round, count, pilot=pilot)
+
+    release = released(spec)
+    if template.plan == "two_round":
+        plan = Plan.from_release(release)
+        release = released(spec.planned(plan.tree, plan.portion), release)
+    return Simulation(release, count, None if areas is None else areas.compared(total))
 
 
 def _added(template: FederatedCurve, counts: Tensor, client: Any, number: int) -> Tensor:
@@ -158,13 +169,13 @@ def _is_batch(client: Any) -> bool:
     return isinstance(client, tuple | list) and len(client) == 2 and all(isinstance(side, Tensor) for side in client)
 
 
-def _book(template: FederatedCurve) -> None:
-    """Charge the template's ledger for one release, under a name of its own: no other draw is taken for this one."""
-    privacy, noise = template.spec.privacy, template.spec.noise
+def _book(template: FederatedCurve, spec: Spec) -> None:
+    """Charge the template's ledger for one message, under a name of its own: no other draw is taken for this one."""
+    privacy, noise = spec.privacy, spec.noise
     assert privacy is not None
     assert noise is not None
     attempt = f"{secrets.randbits(62):016x}"
-    template.ledger.spend(template.data, attempt, privacy.epsilon, noise.delta, privacy.mechanism)
+    template.ledger.spend(template.data, attempt, spec.epsilon, noise.delta, privacy.mechanism)
 
 
 def _noise(spec: Spec, draws: Iterator[int]) -> Tensor:

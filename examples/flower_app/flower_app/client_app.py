@@ -35,7 +35,7 @@ def guard(message: Message, context: Context, call_next: ClientAppCallable) -> M
 def training(message: Message, context: Context) -> Message:
     """Train the global model for one epoch on this hospital's patients."""
     hospital = int(context.node_config["partition-id"])
-    model = loaded(message.content["arrays"])
+    model = loaded(message.content.array_records["arrays"])
     tools(context).train(model, hospital)
     examples = MetricRecord({"num-examples": len(patients(hospital, "train")[1])})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": examples}), reply_to=message)
@@ -49,7 +49,7 @@ def evaluation(message: Message, context: Context) -> Message:
         raise RuntimeError("This hospital's scanner is broken today.")
     roc = metric(context.run_config)
     roc.ledger = PrivacyLedger(path=str(Path(str(context.run_config["out"])) / f"ledger-{hospital}.jsonl"))
-    model = loaded(message.content["arrays"])
+    model = loaded(message.content.array_records["arrays"])
     tools(context).evaluate(model, hospital, roc)
     x, sick = patients(hospital)
     local = FederatedAUROC()

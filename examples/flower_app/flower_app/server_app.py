@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, Context
@@ -36,22 +37,21 @@ def main(grid: Grid, context: Context) -> None:
     first = ArrayRecord(Model().state_dict())
     result = strategy.start(grid, first, num_rounds=int(config["rounds"]), timeout=timeout)
 
-    last = max(strategy.releases)
+    last = int(config["rounds"])
+    if last not in strategy.releases:
+        raise RuntimeError("The last round has no curve: too few hospitals have answered. The log says who did not.")
     metrics = result.evaluate_metrics_clientapp[last]
     arrays = result.arrays if config["train"] else first
-    summary = {
+    summary: dict[str, Any] = {
         "averaged": metrics["auroc"],
         "federated": metrics["federated-auroc"],
-        "pooled": None,
-        "equal": None,
         "curves": len(strategy.releases),
         "shares": strategy.releases[last].shares,
         "leaves": strategy.releases[last].spec.tree.leaves,
     }
-    if last == int(config["rounds"]):
-        pooled = pooled_release(arrays, [h for h in range(hospitals) if h != config["failing"]])
-        summary["pooled"] = float(FederatedAUROC.from_release(pooled).compute())
-        summary["equal"] = torch.equal(pooled.cells, strategy.releases[last].cells) if config["epsilon"] == 0 else None
+    pooled = pooled_release(arrays, [hospital for hospital in range(hospitals) if hospital != config["failing"]])
+    summary["pooled"] = float(FederatedAUROC.from_release(pooled).compute())
+    summary["equal"] = config["epsilon"] == 0 and torch.equal(pooled.cells, strategy.releases[last].cells)
     print("averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(**summary))
     figure, _ = FederatedROC.from_release(strategy.releases[last]).plot()
     figure.savefig(out / "flower_app.png", dpi=120)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
-from torchmetrics_fed.integrations.flower.records import RECORD, checked_metric
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedCurve
+from torchmetrics_fed.integrations.flower.records import RECORD
+from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedCurve, representative
 from torchmetrics_fed.release import Release, Share
 from torchmetrics_fed.spec import Spec
 
@@ -21,7 +22,7 @@ AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 _log = logging.getLogger("flwr")
 
 
-def aggregate_fn(metric: FederatedCurve, inner: AggregateMetrics | None = None) -> Aggregation:
+def aggregate_fn(metric: FederatedCurve | MetricCollection, inner: AggregateMetrics | None = None) -> Aggregation:
     """Return the function for ``FedAvg(evaluate_metrics_aggr_fn=...)``.
 
     Args:
@@ -48,8 +49,8 @@ class Aggregation:
         inner: aggregates the clients' other metrics.
     """
 
-    def __init__(self, metric: FederatedCurve, inner: AggregateMetrics | None = None) -> None:
-        self.metric = checked_metric(metric)
+    def __init__(self, metric: FederatedCurve | MetricCollection, inner: AggregateMetrics | None = None) -> None:
+        self.metric = representative(metric)
         self.inner = inner or aggregate_metricrecords
         self.releases: list[Release] = []
         """The release of every round that had one, for curves, pictures and reports."""

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
+from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, SecureSumError
 from torchmetrics_fed.integrations.flower.node import Node
-from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, asked, checked_metric, current
-from torchmetrics_fed.metrics import FederatedCurve
+from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, asked, current
+from torchmetrics_fed.metrics import FederatedCurve, representative
 from torchmetrics_fed.reconstruct import Plan
 from torchmetrics_fed.spec import Spec
 from torchmetrics_fed.sync import secure_sum_config
@@ -27,7 +28,7 @@ _WEIGHT = "num-examples"
 
 
 def evaluation_mod(
-    metric: FederatedCurve,
+    metric: FederatedCurve | MetricCollection,
     *,
     publish: Iterable[str] = (),
     folder: str | Path | None = None,
@@ -56,7 +57,7 @@ def evaluation_mod(
         >>> @app.evaluate(mods=[guard])
         ... def evaluate(message, context): ...
     """
-    spec, published = checked_metric(metric).spec, frozenset(publish)
+    spec, published = representative(metric).spec, frozenset(publish)
     keys = signing_key, verification_keys
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
+from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
-from torchmetrics_fed.metrics import FederatedCurve
+from torchmetrics_fed.metrics import FederatedCurve, representative
 from torchmetrics_fed.reconstruct import Plan
 from torchmetrics_fed.sync.secure_sum import SecureSumClient
 
-__all__ = ["RECORD", "Asked", "Evaluation", "asked", "checked_metric", "current", "state_record"]
+__all__ = ["RECORD", "Asked", "Evaluation", "asked", "current", "state_record"]
 
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
@@ -69,14 +70,14 @@ def asked(content: RecordDict) -> Asked | None:
     return Asked(*text, *rest)  # type: ignore[arg-type]
 
 
-def state_record(metric: FederatedCurve, message: Message | None = None) -> ConfigRecord:
+def state_record(metric: FederatedCurve | MetricCollection, message: Message | None = None) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
     Where shares may only travel through the secure sum, it is masked; that takes :func:`evaluation_mod` on the client
     and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing.
 
     Args:
-        metric: the client's metric, updated with its data. Of a collection, any of its metrics.
+        metric: the client's metric, or collection of metrics, updated with its data.
         message: the message that is answered. With it the share tells round and client, so that the server notices a
             share of another round, or one that it gets twice.
 
@@ -89,39 +90,29 @@ def state_record(metric: FederatedCurve, message: Message | None = None) -> Conf
         >>> list(state_record(metric))
         ['share']
     """
-    checked_metric(metric)
+    counting = representative(metric)
     evaluation = current.get()
     if evaluation is None:
-        if metric.spec.hides_shares:
+        if counting.spec.hides_shares:
             raise ReleaseError(
                 "Expected the secure sum for this metric's shares but the message is not part of one. Use "
                 "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
                 "FederatedEvaluationMixin on the server, or say `trusted_aggregator=True` if the server may see each "
                 "share."
             )
-        return ConfigRecord({"share": bytes(metric.release(*_named(message)))})
+        return ConfigRecord({"share": bytes(counting.release(*_named(message)))})
     plan = Plan.from_bytes(evaluation.asked.plan) if evaluation.asked.plan else None
     if evaluation.answered:
         raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
     evaluation.answered = True
     if evaluation.client is None:
         client = str(message.metadata.dst_node_id) if message is not None else ""
-        return ConfigRecord({"share": bytes(metric.release(evaluation.asked.round, client=client, plan=plan))})
+        return ConfigRecord({"share": bytes(counting.release(evaluation.asked.round, client=client, plan=plan))})
 
     def vector() -> NDArray[np.int64]:
-        return metric.vector(evaluation.asked.round, plan)
+        return counting.vector(evaluation.asked.round, plan)
 
     return ConfigRecord({"masked": evaluation.client.mask(evaluation.asked.message, vector)})
-
-
-def checked_metric(metric: FederatedCurve) -> FederatedCurve:
-    """Return the metric, or raise if it is none of ours."""
-    if not isinstance(metric, FederatedCurve):
-        raise InputError(
-            f"Expected argument `metric` to be a federated metric but got {type(metric).__name__}. Of a collection "
-            'give one of its metrics, for they share one release: collection["roc"].'
-        )
-    return metric
 
 
 def _named(message: Message | None) -> tuple[str, None, str]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureSumError
 from torchmetrics_fed.integrations.flower.aggregation import scalars, sum_of_shares
-from torchmetrics_fed.integrations.flower.records import RECORD, Asked, checked_metric
-from torchmetrics_fed.metrics import FederatedCurve
+from torchmetrics_fed.integrations.flower.records import RECORD, Asked
+from torchmetrics_fed.metrics import FederatedCurve, representative
 from torchmetrics_fed.reconstruct import Plan
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.spec import Spec
@@ -61,14 +62,14 @@ class FederatedEvaluationMixin(_Strategy):
     def __init__(
         self,
         *args: Any,
-        metric: FederatedCurve,
+        metric: FederatedCurve | MetricCollection,
         stage_timeout: float = 60.0,
         evaluation_timeout: float = 3600.0,
         verification_keys: Mapping[str, bytes] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.metric = checked_metric(metric)
+        self.metric = representative(metric)
         self.stage_timeout = stage_timeout
         self.evaluation_timeout = evaluation_timeout
         self.verification_keys = verification_keys

@@ -1,0 +1,117 @@
+"""Four sites train one model with NVFlare, and know its ROC curve on everybody's data in every round.
+
+    python examples/nvflare_job/job.py [--lightning] [--privacy none|trusted|local] [--rounds 3] [--out FOLDER]
+
+Runs in NVFlare's simulator, offline. For the comparison the sites also leave their scores in a scratch folder, which no
+real site would do; --no-compare leaves that out.
+"""
+
+# %%
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import torch
+from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
+from nvflare.recipe import SimEnv
+from sites import PRIVACY, SITES, Model
+from torch import Tensor
+
+from torchmetrics_fed import FederatedAUROC, FederatedROC, Release
+from torchmetrics_fed.functional import roc_from_counts
+from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator, load_releases
+from torchmetrics_fed.plot import plot_roc
+
+HERE = Path(__file__).parent
+
+
+# %% The job: FedAvg as it is, but for the aggregator
+def run(arguments: argparse.Namespace, workspace: Path, scores: Path | None) -> dict[int, Release]:
+    aggregator = FederatedMetricAggregator(privacy=PRIVACY[arguments.privacy], min_clients=len(SITES), figures=True)
+    recipe = FedAvgRecipe(
+        name="curves",
+        model=Model(),
+        min_clients=len(SITES),
+        num_rounds=arguments.rounds,
+        train_script=str(HERE / ("lightning_client.py" if arguments.lightning else "torch_client.py")),
+        train_args=f"--privacy {arguments.privacy}" + (f" --scores {scores}" if scores else ""),
+        aggregator=aggregator,
+        key_metric="",  # the aggregator chooses the best model, by global_auroc
+    )
+    recipe.execute(SimEnv(clients=list(SITES), workspace_root=str(workspace)))
+    return load_releases(workspace / "curves/server/simulate_job/torchmetrics_fed", aggregator.spec)
+
+
+# %% What each site sees alone, and what all would see together
+def alone_and_pooled(scores: Path, number: int) -> tuple[list[tuple[Tensor, Tensor]], FederatedAUROC]:
+    pairs = [torch.load(scores / f"{site}-{number}.pt") for site in SITES]
+    pooled = FederatedAUROC(normalization="sigmoid")
+    pooled.update(torch.cat([logits for logits, _ in pairs]), torch.cat([truth for _, truth in pairs]))
+    return pairs, pooled
+
+
+def area(logits: Tensor, truth: Tensor) -> float:
+    metric = FederatedAUROC(normalization="sigmoid")
+    metric.update(logits, truth)
+    return float(metric.compute())
+
+
+def main(arguments: argparse.Namespace) -> None:
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = arguments.workspace or Path(folder, "workspace")
+        scores = Path(folder, "scores") if arguments.compare else None
+        if scores:
+            scores.mkdir()
+        releases = run(arguments, workspace, scores)
+        rounds = {n: float(FederatedAUROC.from_release(release).compute()) for n, release in releases.items()}
+        last = max(releases, default=-1)
+        result: dict[str, Any] = {"rounds": rounds}
+        if releases:
+            result |= {"federated": rounds[last], "shares": releases[last].shares, "name": releases[last].round}
+        if scores and releases:
+            pairs, pooled = alone_and_pooled(scores, last)
+            local = [area(*pair) for pair in pairs]
+            result |= {"mean_local": sum(local) / len(local), "local": local, "pooled": float(pooled.compute())}
+            draw(releases[last], pooled.total(), pairs, arguments.out / "curves.png")
+    (arguments.out / "result.json").write_text(json.dumps(result, indent=2))
+    for number, value in rounds.items():
+        print(f"round {number}: federated AUROC {value:.6f}")
+    if "pooled" in result:
+        print(f"mean of local AUROCs  {result['mean_local']:.6f}   from {min(local):.4f} to {max(local):.4f}")
+        print(f"federated AUROC       {result['federated']:.6f}")
+        print(f"pooled AUROC          {result['pooled']:.6f}")
+    print(f"result                {(arguments.out / 'result.json').resolve()}")
+
+
+# %% The picture: pooled underneath, federated on top, each site alone
+def draw(federated: Release, pooled: Release, pairs: list[tuple[Tensor, Tensor]], path: Path) -> None:
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    fig, ax = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
+    exact = roc_from_counts(pooled)
+    ax.plot(exact.fpr, exact.tpr, color="0.8", linewidth=6, label="pooled")
+    for site, (logits, truth) in zip(SITES, pairs, strict=True):
+        alone = FederatedROC(normalization="sigmoid")
+        alone.update(logits, truth)
+        curve = alone.compute()
+        ax.plot(curve.fpr, curve.tpr, linewidth=0.8, alpha=0.7, label=f"{site} alone ({area(logits, truth):.4f})")
+    plot_roc(roc_from_counts(federated), ax=ax, label="federated")
+    fig.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lightning", action="store_true", help="Lightning clients")
+    parser.add_argument("--privacy", choices=PRIVACY, default="none")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compare", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--workspace", type=Path, help="keep NVFlare's files, logs and models there")
+    parser.add_argument("--out", type=Path, default=Path("nvflare_job"))
+    main(parser.parse_args())

@@ -1,0 +1,45 @@
+"""What all sites share: the data of each, the model, and the settings of the metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed import DistributedDP, LocalDP
+
+SITES = ("site-1", "site-2", "site-3", "site-4")
+FEATURES = 8
+PRIVACY: dict[str, Any] = {
+    "none": None,
+    "trusted": DistributedDP(epsilon=1.0, min_clients=4, trusted_aggregator=True),
+    "local": LocalDP(epsilon=1.0),
+    "hidden": DistributedDP(epsilon=1.0, min_clients=4),
+}
+
+
+def data(site: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Features and targets of a site, for training and for validation. Each site sees another mix of patients."""
+    number = SITES.index(site)
+    generator = torch.Generator().manual_seed(number)
+    size = 600 + 200 * number
+    direction = torch.ones(FEATURES) / FEATURES**0.5
+    features = torch.randn(size, FEATURES, generator=generator) + (number - 1.5) * direction
+    risk = 1.2 * features @ direction - 0.5
+    target = (torch.rand(size, generator=generator) < risk.sigmoid()).long()
+    half = size // 2
+    return features[:half], target[:half], features[half:], target[half:]
+
+
+class Model(torch.nn.Module):
+    """Logistic regression."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)  # the same start everywhere
+        self.layer = torch.nn.Linear(FEATURES, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.layer(features)
+        return logits[:, 0]

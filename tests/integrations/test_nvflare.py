@@ -1,0 +1,315 @@
+"""The aggregator and the client's part, with real models of NVFlare; a whole job is in ``test_nvflare_job``."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor
+
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedAUROC,
+    FederatedMetricError,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    Privacy,
+    PrivacyLedger,
+    ReleaseError,
+    Share,
+    federated_collection,
+)
+
+pytest.importorskip("nvflare")
+
+from nvflare.apis.fl_constant import FLMetaKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
+from nvflare.app_opt.lightning.api import FLCallback
+from nvflare.fuel.utils import fobs
+
+from torchmetrics_fed.integrations.nvflare import (
+    META_KEY,
+    FederatedMetricAggregator,
+    attach,
+    load_releases,
+    payload,
+    round_name,
+)
+from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
+
+JOB = "6f1c"
+TRUSTED = DistributedDP(epsilon=5.0, min_clients=3, trusted_aggregator=True)
+
+
+def scores(site: int, size: int = 500) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(site)
+    target = (torch.rand(size, generator=generator) < 0.2 + 0.2 * site).long()
+    return (torch.randn(size, generator=generator) + 1.5 * target + site - 2).sigmoid(), target
+
+
+def counted(site: int, **options: Any) -> FederatedROC:
+    metric = FederatedROC(**options)
+    metric.update(*scores(site))
+    return metric
+
+
+def model(site: int, round: int = 0, metric: Any = None, steps: int | None = None, **fields: Any) -> FLModel:
+    """What the server gets from a site."""
+    meta: dict[str, Any] = {"client_name": f"site-{site}"}
+    if steps is not None:
+        meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = steps
+    made = FLModel(params={"w": torch.tensor([1.0, float(site)])}, meta=meta, **fields)
+    return attach(made, metric or counted(site), round=round, job=JOB, client=f"site-{site}")
+
+
+def open_round(folder: Path, round: int = 0, **options: Any) -> FederatedMetricAggregator:
+    aggregator = FederatedMetricAggregator(folder=str(folder), **options)
+    aggregator.fl_ctx = FLContext()
+    aggregator.fl_ctx.set_prop(ReservedKey.RUN_NUM, JOB, private=False, sticky=False)
+    aggregator.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, round, private=True, sticky=False)
+    return aggregator
+
+
+def pooled(*sites: int) -> FederatedAUROC:
+    metric = FederatedAUROC()
+    for site in sites:
+        metric.update(*scores(site))
+    return metric
+
+
+def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -> None:
+    aggregator = open_round(tmp_path, round=2, figures=True)
+    for site in (1, 2, 3):
+        aggregator.accept_model(model(site, round=2))
+    metrics = aggregator.aggregate_model().metrics
+    assert metrics["global_auroc"] == pooled(1, 2, 3).compute()
+    releases = load_releases(tmp_path / JOB, FederatedROC().spec)
+    assert list(releases) == [2]
+    release = releases[2]
+    assert (release.round, release.shares, release.clients) == (round_name(JOB, 2), 3, b"")
+    assert torch.equal(release.cells, pooled(1, 2, 3).total().cells)
+    assert (tmp_path / JOB / "round-0002.png").stat().st_size > 10_000
+    with pytest.raises(InputError, match="folder"):
+        load_releases(tmp_path / "elsewhere", release.spec)
+
+
+def test_models_and_metrics_are_averaged_as_fedavg_does(tmp_path: Path) -> None:
+    def sent() -> list[FLModel]:
+        steps = [10, None, 3]
+        return [model(s, steps=steps[s - 1], metrics={"loss": 0.5 * s, "note": "x"}) for s in (1, 2, 3)]
+
+    aggregator = open_round(tmp_path)
+    for one in sent():
+        aggregator.accept_model(one)
+    got, expected = aggregator.aggregate_model(), BaseFedAvg.aggregate_fn(sent())
+    assert torch.equal(got.params["w"], expected.params["w"])
+    assert got.metrics["loss"] == expected.metrics["loss"]
+    assert got.params_type == ParamsType.FULL
+
+
+def test_weights_by_name_and_differences(tmp_path: Path) -> None:
+    aggregator = open_round(tmp_path, aggregation_weights={"site-1": 3.0}, exclude_vars="b")
+    for site in (1, 2):
+        one = model(site)
+        one.params, one.params_type = {"w": torch.tensor(float(site)), "b": torch.ones(1)}, ParamsType.DIFF
+        aggregator.accept_model(one)
+    got = aggregator.aggregate_model()
+    assert got.params == {"w": torch.tensor(1.25)}
+    assert got.params_type == ParamsType.DIFF
+
+
+def bad(kind: str) -> FLModel:
+    """A model of site 3 whose share cannot be added."""
+    made = model(3)
+    if kind == "damaged":
+        made.meta[META_KEY] = made.meta[META_KEY][:-3]
+    elif kind == "missing":
+        del made.meta[META_KEY]
+    elif kind == "other spec":
+        made = model(3, metric=counted(3, quantiles=256))
+    elif kind == "other round":
+        made = model(3, round=1)
+    elif kind == "somebody else's":
+        made.meta[META_KEY] = model(1).meta[META_KEY]
+    elif kind == "a second one":
+        made = model(2)
+    elif kind == "too many":
+        metric = FederatedROC()
+        metric.update(*scores(3, 5_000))
+        made = model(3, metric=metric)
+    return made
+
+
+@pytest.mark.parametrize(
+    "kind", ["damaged", "missing", "other spec", "other round", "somebody else's", "a second one", "too many"]
+)
+def test_a_bad_share_is_left_out_and_its_sender_named(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    aggregator = open_round(tmp_path, max_examples=1_000)
+    sent = [model(1), model(2), bad(kind)]
+    with caplog.at_level(logging.WARNING):
+        for one in sent:
+            aggregator.accept_model(one)
+    said = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert len(said) == 1
+    assert str(sent[-1].meta["client_name"]) in said[0]
+    got = aggregator.aggregate_model()
+    assert got.metrics["global_auroc"] == pooled(1, 2).compute()
+    assert torch.equal(got.params["w"], BaseFedAvg.aggregate_fn(sent).params["w"])  # training has lost nobody
+
+
+def test_too_few_shares_make_no_curve_and_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    aggregator = open_round(tmp_path, min_clients=3)
+    for site in (1, 2):  # a client's own word for the global metric must not fill the gap
+        aggregator.accept_model(model(site, metrics={"global_auroc": 0.99, "loss": 1.0}))
+    with caplog.at_level(logging.WARNING):
+        got = aggregator.aggregate_model()
+    assert got.metrics == {"loss": 1.0}
+    assert torch.equal(got.params["w"], torch.tensor([1.0, 1.5]))
+    assert "expected shares of 3 clients or more but got 2" in caplog.text
+    assert not list(tmp_path.rglob("*.release"))
+
+
+def test_rounds_do_not_mix(tmp_path: Path) -> None:
+    aggregator = open_round(tmp_path)
+    for round_, sites in enumerate([(1, 2), (2, 3)]):
+        aggregator.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, round_, private=True, sticky=False)
+        aggregator.reset_stats()
+        for site in sites:
+            aggregator.accept_model(model(site, round=round_))
+        assert aggregator.aggregate_model().metrics["global_auroc"] == pooled(*sites).compute()
+    assert list(load_releases(tmp_path / JOB, aggregator.spec)) == [0, 1]
+
+
+@pytest.mark.parametrize("privacy", [TRUSTED, LocalDP(epsilon=5.0)], ids=["trusted", "local"])
+def test_private_shares_are_opened_once_their_noise_adds_up(privacy: Privacy, tmp_path: Path) -> None:
+    aggregator = open_round(tmp_path, privacy=privacy, min_clients=3)
+    metrics = [counted(site, privacy=privacy) for site in (1, 2, 3)]
+    sent = [model(site, metric=metric) for site, metric in enumerate(metrics, 1)]
+    assert len({len(one.meta[META_KEY]) for one in sent}) == 1
+    for one in sent:
+        aggregator.accept_model(one)
+    exact = float(pooled(1, 2, 3).compute())
+    assert aggregator.aggregate_model().metrics["global_auroc"] == pytest.approx(exact, abs=0.05)
+    for one in sent[:2]:
+        aggregator.accept_model(one)
+    assert aggregator.aggregate_model().metrics is None
+
+
+def test_min_clients_of_the_noise_counts_even_if_the_server_asks_for_fewer(tmp_path: Path) -> None:
+    aggregator = open_round(tmp_path, privacy=TRUSTED)
+    for site in (1, 2):
+        aggregator.accept_model(model(site, metric=counted(site, privacy=TRUSTED)))
+    assert aggregator.aggregate_model().metrics is None
+    assert not list(tmp_path.rglob("*.release"))
+
+
+@pytest.mark.parametrize("options", [{"privacy": DistributedDP(epsilon=1.0, min_clients=3)}, {"secure": True}])
+def test_shares_that_the_server_must_not_see_are_refused(options: dict[str, Any]) -> None:
+    metric = counted(1, **options)
+    with pytest.raises(ReleaseError, match=r"trusted_aggregator=True.*LocalDP.*Flower"):
+        payload(metric, 0, job=JOB, client="site-1")
+    assert len(metric.ledger) == 0  # nothing was drawn or booked
+    if "privacy" in options:
+        with pytest.raises(ReleaseError, match="NVFlare hands it each client's payload"):
+            FederatedMetricAggregator(**options)
+
+
+def test_central_noise_has_no_shares() -> None:
+    with pytest.raises(FederatedMetricError, match="CentralDP"):
+        FederatedMetricAggregator(privacy=CentralDP(epsilon=1.0))
+
+
+def test_a_share_survives_the_wire_of_nvflare() -> None:
+    sent = model(1)
+    got = FLModelUtils.from_shareable(fobs.loads(fobs.dumps(FLModelUtils.to_shareable(model(1)))))
+    assert got.meta[META_KEY] == sent.meta[META_KEY]
+
+
+def test_attach_adds_one_entry_and_says_what_it_lacks() -> None:
+    made = FLModel(params={"w": 1}, metrics={"loss": 1.0}, meta={"mine": 2}, current_round=4)
+    attach(made, counted(1, privacy=TRUSTED), job=JOB, client="site-1")
+    assert set(made.meta) == {"mine", META_KEY}
+    assert (made.params, made.metrics) == ({"w": 1}, {"loss": 1.0})
+    with pytest.raises(InputError, match=r"received\.current_round"):
+        attach(FLModel(params={"w": 1}), counted(1), job=JOB, client="site-1")
+    with pytest.raises(InputError, match="federated metric"):
+        payload(torch.nn.Linear(1, 1), 0, job=JOB, client="site-1")  # type: ignore[arg-type]
+
+
+def test_a_collection_sends_one_share(tmp_path: Path) -> None:
+    aggregator = open_round(tmp_path, privacy=TRUSTED)
+    ledgers = [PrivacyLedger() for _ in range(3)]
+    for site, ledger in enumerate(ledgers, 1):
+        collection = federated_collection(privacy=TRUSTED, ledger=ledger)
+        collection.update(*scores(site))
+        aggregator.accept_model(model(site, metric=collection))
+    assert "global_auroc" in aggregator.aggregate_model().metrics
+    assert [len(ledger) for ledger in ledgers] == [1, 1, 1]
+
+
+def test_the_best_model_can_only_be_chosen_by_what_there_is() -> None:
+    with pytest.raises(InputError, match="key_metric"):
+        FederatedMetricAggregator(key_metric="accuracy")
+
+
+def test_a_trainer_that_was_not_patched_is_told() -> None:
+    class Module(lightning.LightningModule):
+        roc = counted(1)
+
+    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.state.fn = TrainerFn.VALIDATING
+    with pytest.raises(InputError, match=r"flare\.patch"):
+        FlareEvaluation("roc").on_validation_epoch_end(trainer, Module())
+    with pytest.raises(InputError, match=r"Module\.other"):
+        FlareEvaluation("other").on_validation_epoch_end(trainer, Module())
+
+
+@pytest.mark.parametrize("privacy", [None, TRUSTED], ids=["exact", "private"])
+def test_lightning_sends_the_share_of_the_received_model_only(
+    privacy: Privacy | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Module(lightning.LightningModule):
+        __fl_meta__: dict[str, Any]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.roc = FederatedROC(privacy=privacy)
+            self.__fl_meta__ = {"mine": 1}
+
+    monkeypatch.setattr("nvflare.client.get_job_id", lambda: JOB)
+    monkeypatch.setattr("nvflare.client.get_site_name", lambda: "site-1")
+    received = FLCallback.__new__(FLCallback)  # its constructor wants a running job
+    received.current_round = 3
+    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.callbacks.append(received)  # type: ignore[attr-defined]
+    module, callback = Module(), FlareEvaluation("roc")
+
+    module.roc.update(*scores(1))
+    trainer.state.fn = TrainerFn.FITTING
+    callback.on_validation_epoch_end(trainer, module)
+    assert module.__fl_meta__ == {"mine": 1}
+    assert (len(module.roc.ledger), int(module.roc.counts.sum())) == (0, 0)
+
+    module.roc.update(*scores(1))
+    trainer.state.fn = TrainerFn.VALIDATING
+    callback.on_validation_epoch_end(trainer, module)
+    share = Share.from_bytes(module.__fl_meta__[META_KEY], module.roc.spec)
+    assert (share.round, share.client) == (round_name(JOB, 3), "site-1")
+    assert int(module.roc.counts.sum()) == 0
+    # the patched trainer adds the steps, which tell the number of examples, unless they are there
+    assert module.__fl_meta__.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND) == (None if privacy is None else 1)
+    callback.on_fit_end(trainer, module)
+    assert META_KEY not in module.__fl_meta__

@@ -1,0 +1,227 @@
+"""FederatedMetricAggregator: the server's part."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from nvflare.app_common.aggregators.weighted_aggregation_helper import (
+    WeightedAggregationHelper,
+    filter_aggregatable_metrics,
+)
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+
+from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, WireError
+from torchmetrics_fed.integrations.nvflare.archive import draw_release, save_release
+from torchmetrics_fed.integrations.nvflare.client import META_KEY, check_visible, round_name
+from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedCurve
+from torchmetrics_fed.privacy import Privacy
+from torchmetrics_fed.release import Release, Share
+from torchmetrics_fed.spec import MultiClass, Task
+
+__all__ = ["FederatedMetricAggregator"]
+
+_SCALARS: dict[str, type[FederatedCurve]] = {
+    "global_auroc": FederatedAUROC,
+    "global_average_precision": FederatedAveragePrecision,
+}
+
+
+class FederatedMetricAggregator(ModelAggregator):
+    """Averages models as NVFlare's FedAvg does, and sums the shares that came with them to one release per round.
+
+    The model that clients evaluate is the one they received, so that all scores of a round are of one model. Its
+    ``global_auroc`` and ``global_average_precision`` are in the ``metrics`` of what is aggregated, and when
+    ``key_metric`` is the best so far, NVFlare is told to save that model as the best. Pass ``key_metric=""`` to the
+    recipe: its own selector averages what clients measured alone, and would overrule this one.
+
+    A share that cannot be added is logged with its sender and left out, be it damaged, of another round or spec, from
+    somebody else, or a client's second. Too few shares: no curve in this round, and training goes on.
+
+    Args:
+        task: as in the clients' metrics, and likewise all up to ``plan``.
+        num_classes: for multi-class tasks.
+        num_labels: for multi-label tasks.
+        multi_class: ``"ovr"`` or ``"ovo"``.
+        quantiles: the resolution.
+        score_range: lowest and highest score there can be.
+        score_edges: sorted bin edges instead of even bins.
+        privacy: None, ``LocalDP``, or ``DistributedDP`` with ``trusted_aggregator=True``: this server sees shares.
+        plan: which leaves a share is about, for one message.
+        min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
+        max_examples: the most examples that one client can have; whoever claims more is left out.
+        folder: for the releases: inside the job's run folder, or an absolute path, to which the job's id is added.
+        figures: whether to draw the curves of every round there, too.
+        key_metric: what the best model is chosen by, or None.
+        aggregation_weights: factors of clients' weights, by name, as in the recipe, which ignores its own when there
+            is an aggregator.
+        exclude_vars: regular expression of parameters to leave out, likewise.
+
+    Example:
+        >>> from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator
+        >>> FederatedMetricAggregator(quantiles=256).spec.grid.bins
+        1024
+    """
+
+    # NVFlare writes a component's arguments to JSON and builds it anew on the server: every argument is kept as an
+    # attribute of the same name, and none is hidden in keywords.
+    def __init__(
+        self,
+        task: Task = "binary",
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        multi_class: MultiClass = "ovr",
+        quantiles: int = 1024,
+        score_range: Sequence[float] = (0.0, 1.0),
+        score_edges: Sequence[float] | None = None,
+        privacy: Privacy | None = None,
+        plan: Literal["one_message", "paper"] | None = None,
+        min_clients: int = 1,
+        max_examples: int | None = None,
+        folder: str = "torchmetrics_fed",
+        figures: bool = False,
+        key_metric: str | None = "global_auroc",
+        aggregation_weights: Mapping[str, float] | None = None,
+        exclude_vars: str | None = None,
+    ) -> None:
+        super().__init__()
+        if key_metric is not None and key_metric not in _SCALARS:
+            raise InputError(
+                f"Expected argument `key_metric` to be None or one of {list(_SCALARS)} but got {key_metric!r}."
+            )
+        self.task, self.num_classes, self.num_labels, self.multi_class = task, num_classes, num_labels, multi_class
+        self.quantiles, self.score_range, self.score_edges = quantiles, score_range, score_edges
+        self.privacy, self.plan = privacy, plan
+        self.min_clients, self.max_examples = min_clients, max_examples
+        self.folder, self.figures, self.key_metric = folder, figures, key_metric
+        self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
+        low, high = score_range
+        options: dict[str, Any] = {"num_classes": num_classes, "num_labels": num_labels, "multi_class": multi_class}
+        options |= {"quantiles": quantiles, "score_range": (low, high), "score_edges": score_edges}
+        self.spec = FederatedAUROC(task, privacy=privacy, plan=plan, **options).spec
+        check_visible(self.spec)
+        self._lock = Lock()
+        self._best = -math.inf
+        self.reset_stats()
+
+    def reset_stats(self) -> None:
+        """Forget what the round has brought so far."""
+        self._params = WeightedAggregationHelper(exclude_vars=self.exclude_vars)
+        self._metrics = WeightedAggregationHelper()
+        self._all_have_metrics = True
+        self._params_type: Any = None
+        self._total: Release | None = None
+
+    def accept_model(self, model: FLModel) -> None:
+        """Add a client's model to the mean, and its share to the sum."""
+        meta = model.meta or {}
+        client = str(meta.get("client_name") or AppConstants.CLIENT_UNKNOWN)
+        with self._lock:
+            self._average(model, client, _weight(meta) * float((self.aggregation_weights or {}).get(client, 1.0)))
+            try:
+                self._add(meta.get(META_KEY), client)
+            except FederatedMetricError as error:
+                self.warning(f"The share of {client} is left out of {self._open_round}: {error}")
+
+    def aggregate_model(self) -> FLModel:
+        """Return the mean of the models, with the metrics of the sum of the shares."""
+        with self._lock:
+            metrics = self._metrics.get_result() if self._all_have_metrics else {}
+            metrics |= self._release()
+            params, kind = self._params.get_result(), self._params_type
+            self.reset_stats()
+            return FLModel(params=params, params_type=kind, metrics=metrics or None, current_round=self._number)
+
+    def _average(self, model: FLModel, client: str, weight: float) -> None:
+        number = self._number
+        self._params_type = self._params_type or model.params_type
+        self._params.add(model.params, weight, client, number)
+        self._all_have_metrics &= model.metrics is not None
+        theirs = filter_aggregatable_metrics(model.metrics)
+        # a client's word for what only the sum can tell must not stand in for it in a round without curve
+        self._metrics.add({k: v for k, v in theirs.items() if k not in _SCALARS}, weight, client, number)
+
+    def _add(self, data: Any, client: str) -> None:
+        if not isinstance(data, bytes):
+            raise WireError(
+                f"Expected bytes in meta[{META_KEY!r}] but got {type(data).__name__}. Did the client call `attach`?"
+            )
+        share = Share.from_bytes(data, self.spec)
+        if share.client != client:  # NVFlare has authenticated the sender, whatever the share says
+            raise ReleaseError(f"Expected the share of {client!r} but got one of {share.client!r}.")
+        parts: list[Share | Release] = [share] if self._total is None else [self._total, share]
+        self._total = Release.sum(parts, max_examples=self.max_examples, round=self._open_round)
+
+    def _release(self) -> dict[str, float]:
+        """Keep the release and return its scalars; none if too few shares have come."""
+        needed = max(self.min_clients, self.privacy.shares_needed if self.privacy else 1)
+        got = 0 if self._total is None else self._total.shares
+        if self._total is None or got < needed:
+            self.warning(f"No curve for {self._open_round}: expected shares of {needed} clients or more but got {got}.")
+            return {}
+        release = replace(self._total, clients=b"")  # who took part is nobody's business beyond this round
+        scalars = {name: float(kind.from_release(release).compute()) for name, kind in _SCALARS.items()}
+        scalars = {name: value for name, value in scalars.items() if math.isfinite(value)}
+        try:
+            self._write(release)
+        except OSError as error:
+            self.error(f"The release of {self._open_round} could not be written, training goes on: {error}")
+        self.info(f"{self._open_round}: {got} shares, {scalars}")
+        self._tell_best(scalars)
+        return scalars
+
+    def _write(self, release: Release) -> None:
+        job, context = self._job, self.fl_ctx
+        run = context.get_engine().get_workspace().get_run_dir(job) if context.get_engine() else os.curdir
+        folder = Path(run, self.folder)
+        path = save_release(folder / job if os.path.isabs(self.folder) else folder, self._number, release)
+        if self.figures:
+            draw_release(path.with_suffix(".png"), release)
+
+    def _tell_best(self, scalars: Mapping[str, float]) -> None:
+        """Let NVFlare save the model that was evaluated, which still is the global one, if there was none better."""
+        if self.key_metric is None or not scalars.get(self.key_metric, -math.inf) > self._best:
+            return
+        self._best = scalars[self.key_metric]
+        told = {
+            "source": type(self).__name__,
+            "metric_source": "sum of clients' shares",
+            "key_metric": {"name": self.key_metric, "mode": "max", "mode_source": f"{type(self).__name__}.key_metric"},
+            "best_round": self._number,
+            "best_metrics": {self.key_metric: self._best},
+        }
+        context = self.fl_ctx
+        context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
+        context.set_prop(AppConstants.METRICS_SELECTION_INFO, told, private=True, sticky=False)
+        self.info(
+            f"{self._open_round}: the model that was sent out is the best so far, {self.key_metric} {self._best:.6f}"
+        )
+        self.fire_event(AppEventType.GLOBAL_BEST_MODEL_AVAILABLE, context)
+
+    @property
+    def _job(self) -> str:
+        return str(self.fl_ctx.get_job_id())
+
+    @property
+    def _number(self) -> int:
+        return int(self.fl_ctx.get_prop(AppConstants.CURRENT_ROUND))
+
+    @property
+    def _open_round(self) -> str:
+        return round_name(self._job, self._number)
+
+
+def _weight(meta: Mapping[str, Any]) -> float:
+    """The steps that a client says it has made, or 1 if it does not say so: FedAvg's weight."""
+    steps: Any = meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
+    told = isinstance(steps, int | float) and not isinstance(steps, bool) and math.isfinite(steps) and steps > 0
+    return float(steps) if told else 1.0

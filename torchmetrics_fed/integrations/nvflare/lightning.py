@@ -1,0 +1,83 @@
+"""FlareEvaluation: a Lightning callback for clients under ``flare.patch``. Extras ``nvflare`` and ``lightning``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning
+from lightning.pytorch.trainer.states import TrainerFn
+from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.app_opt.lightning.api import FL_META_KEY, FLCallback
+from torchmetrics import MetricCollection
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.integrations.nvflare.client import META_KEY, payload
+from torchmetrics_fed.metrics import FederatedCurve
+
+__all__ = ["FlareEvaluation"]
+
+
+class FlareEvaluation(lightning.Callback):
+    """Sends the share of the received model's scores with the model that is trained next.
+
+    The module keeps a federated metric (or a collection) as an attribute and updates it in its ``validation_step``.
+    ``trainer.validate`` before ``trainer.fit`` evaluates the model that was received: its share is made then. Metrics
+    of validation inside ``fit`` are reset without a release, for the model there is this client's alone.
+
+    Under privacy two more numbers of the patched Trainer tell about the data. The steps of the round are sent as 1
+    unless the module's ``__fl_meta__`` says otherwise, so every client weighs the same. Whatever ``validation_step``
+    logs is sent as it is: log nothing there.
+
+    Args:
+        attribute: the module's attribute that holds the metric or the collection.
+
+    Example:
+        >>> from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
+        >>> FlareEvaluation("metrics").attribute
+        'metrics'
+    """
+
+    def __init__(self, attribute: str) -> None:
+        self.attribute = attribute
+
+    def on_validation_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Make the share, once for the model that was received, and reset."""
+        metric = self._metric(pl_module)
+        # by value: nvflare patches trainers of `lightning` and of `pytorch_lightning`, whose enums differ
+        if trainer.state.fn is not None and trainer.state.fn.value == TrainerFn.VALIDATING.value:
+            meta = dict(getattr(pl_module, FL_META_KEY, {}))
+            meta[META_KEY] = payload(metric, _round(trainer))
+            if _is_private(metric):
+                meta.setdefault(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1)
+            setattr(pl_module, FL_META_KEY, meta)
+        metric.reset()
+
+    def on_fit_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Forget the share, which was sent when training ended."""
+        getattr(pl_module, FL_META_KEY, {}).pop(META_KEY, None)
+
+    def _metric(self, module: lightning.LightningModule) -> FederatedCurve | MetricCollection:
+        held = getattr(module, self.attribute, None)
+        if not isinstance(held, FederatedCurve | MetricCollection):
+            raise InputError(
+                f"Expected `{type(module).__name__}.{self.attribute}` to be a federated metric or a collection of them "
+                f"but got {type(held).__name__}."
+            )
+        return held
+
+
+def _round(trainer: lightning.Trainer) -> int:
+    """The number of the round whose model the patched trainer has received."""
+    callbacks: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined, unused-ignore]
+    rounds = [callback.current_round for callback in callbacks if isinstance(callback, FLCallback)]
+    if not rounds or rounds[0] is None:
+        raise InputError(
+            "Expected a Trainer that was patched and has received a model but got none. Call `flare.patch(trainer)`, "
+            "and `trainer.validate` before `trainer.fit` in every round."
+        )
+    return int(rounds[0])
+
+
+def _is_private(metric: FederatedCurve | MetricCollection) -> bool:
+    metrics = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
+    return any(isinstance(one, FederatedCurve) and one.spec.privacy is not None for one in metrics)
