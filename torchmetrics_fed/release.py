@@ -234,6 +234,12 @@ class Release(_Cells):
         return self.spec.tree.split(self.cells)
 
     @property
+    def noise_variance(self) -> float:
+        """Variance of the noise that is really in each cell: more than asked for where more clients added some."""
+        privacy, noise = self.spec.privacy, self.spec.noise
+        return 0.0 if privacy is None or noise is None else noise.variance * max(self.shares / privacy.shares, 1)
+
+    @property
     def leaf(self) -> Tensor:
         """Counts on the leaves: ``(classes, 2, leaves)``, row 0 negatives, row 1 positives."""
         return self.levels[-1]

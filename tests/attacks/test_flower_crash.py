@@ -150,6 +150,16 @@ def test_who_has_sent_a_masked_share_sends_no_other(federation: Federation) -> N
     assert len(federation.clients[VICTIM].drawn) == 1
 
 
+@pytest.mark.xfail(reason="it evaluates, is refused, and forgets the round", strict=True)
+def test_a_repeated_message_neither_evaluates_nor_drops_the_node(federation: Federation) -> None:
+    federation.exchange_keys().evaluate()
+    assert federation.ask("evaluate", VICTIM, federation.boxes[str(VICTIM)]).has_error()
+    assert federation.clients[VICTIM].evaluations == 1
+    assert federation.stage is Stage.MASKED
+    federation.go("unmask", dict.fromkeys(NODES, federation.server.request()))
+    assert len(federation.server.sum()[1]) == len(NODES)
+
+
 def test_a_node_without_notes_does_mask_another(federation: Federation) -> None:
     """The naive counterpart: whoever forgets answers twice under one mask, and their difference has none."""
     federation.exchange_keys()

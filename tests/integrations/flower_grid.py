@@ -140,6 +140,7 @@ class Client:
     folder: Path | None = None
     """Where notes are kept. The app has the mod if there is one."""
     publish: tuple[str, ...] = ()
+    action: str = "default"
     signing_key: bytes | None = None
     verification_keys: Mapping[str, bytes] | None = None
     outer: list[Mod] = field(default_factory=list)
@@ -159,7 +160,7 @@ class Client:
             arrays = message.content.array_records["arrays"]
             return Message(RecordDict({"arrays": arrays, "metrics": self.metrics()}), reply_to=message)
 
-        @app.evaluate(mods=self.mods())
+        @app.evaluate(self.action, mods=self.mods())
         def evaluate(message: Message, context: Context) -> Message:
             self.evaluations += 1
             metric = self.metric()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +14,12 @@ from typing import Any, Literal
 import pytest
 import torch
 from torch import Tensor
+from torchmetrics import MetricCollection
 
 pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
 from tests.integrations.flower_grid import Client, Cut, LocalGrid, ask
@@ -29,6 +31,7 @@ from torchmetrics_fed import (
     FederatedROC,
     InputError,
     LocalDP,
+    Plan,
     PrivacyLedger,
     Release,
     ReleaseError,
@@ -211,6 +214,24 @@ def test_a_share_that_comes_twice_counts_once(log: pytest.LogCaptureFixture) -> 
     assert "again. Keep one of the two" in warnings(log)
 
 
+@pytest.mark.xfail(reason="the first share names the round, whoever sent it", strict=True)
+@pytest.mark.parametrize("mixed_in", [False, True])
+def test_a_share_of_another_round_keeps_nobody_else_out(mixed_in: bool) -> None:
+    old = ConfigRecord({"share": bytes(pooled(roc, data()).release("an older round", client="somebody"))})
+    parties = clients(roc)
+
+    def replay(content: RecordDict) -> None:
+        if sum(client.evaluations for client in parties.values()) == 1:  # the first reply of all
+            content[RECORD] = old
+
+    for client in parties.values():
+        client.spoil = replay
+    curves = aggregate_fn(roc())
+    strategy: Any = strategy_of(roc()) if mixed_in else FedAvg(evaluate_metrics_aggr_fn=curves)
+    start(strategy, grid_of(parties))
+    assert (strategy.releases[1] if mixed_in else curves.releases[0]).shares == 4
+
+
 def test_a_client_that_fails_is_left_out() -> None:
     parties = clients(roc)
 
@@ -260,17 +281,15 @@ def test_the_mod_guards_plain_federations_too(tmp_path: Path, log: pytest.LogCap
     assert "epsilon does not cover" not in warnings(log)
 
 
-def test_any_metric_of_a_collection_gives_the_share_of_all() -> None:
+def test_a_collection_and_any_of_its_metrics_give_the_share_of_all() -> None:
     collection = federated_collection(metrics=("roc", "average_precision"), quantiles=64)
     collection.update(*data()[NODES[0]])
-    for metric in collection.values():
-        assert isinstance(metric, FederatedCurve)
+    for metric in (collection, *collection.values()):
+        assert isinstance(metric, FederatedCurve | MetricCollection)
         sent = RecordDict({RECORD: state_record(metric), "metrics": MetricRecord({"num-examples": 1})})
-        curves = aggregate_fn(roc())
+        curves = aggregate_fn(metric)
         curves([sent], "num-examples")
         assert torch.equal(curves.releases[0].leaf, pooled(roc, {0: data()[NODES[0]]}).counts)
-    with pytest.raises(InputError, match="Of a collection give one of its metrics"):
-        state_record(collection)
 
 
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
@@ -494,6 +513,25 @@ def test_two_rounds_work_with_a_trusted_aggregator(tmp_path: Path) -> None:
     assert [ledger.spent().epsilon for ledger in ledgers(tmp_path)] == [2.0] * 5
 
 
+@pytest.mark.xfail(reason="the first message, a pilot, is taken for the release", strict=True)
+def test_two_rounds_without_the_mixin_are_refused() -> None:
+    with pytest.raises(InputError, match="two_round"):
+        aggregate_fn(roc(privacy=LocalDP(epsilon=1.0), plan="two_round"))
+
+
+@pytest.mark.xfail(reason="any portion is taken", strict=True)
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_server_cannot_make_two_messages_spend_more_than_epsilon(trusted: bool, tmp_path: Path) -> None:
+    def make(**options: Any) -> FederatedROC:
+        privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=trusted)
+        return roc(privacy=privacy, plan="two_round", **options)
+
+    grid, plan = grid_of(booked(make, tmp_path)), Plan(private()().spec.tree, 1.0)
+    begin = secure_sum_config(make().spec.planned(plan.tree, plan.portion), "r").to_bytes()
+    stage = "evaluate" if trusted else "advertise"
+    assert ask(grid, NODES[0], Asked(stage, "r", start=begin, plan=bytes(plan))).has_error()
+
+
 def test_leaves_are_carried_over_to_the_next_round(tmp_path: Path) -> None:
     make = private(plan="carry_over")
     strategy = strategy_of(make())
@@ -539,6 +577,31 @@ def test_any_strategy_can_be_mixed_in(tmp_path: Path) -> None:
     strategy = strategy_of(secure(), Momentum)
     start(strategy, grid_of(clients(secure, tmp_path)))
     assert torch.equal(strategy.releases[1].leaf, pooled(secure, data()).counts)
+
+
+@pytest.mark.xfail(reason="keys are always exchanged with the default action", strict=True)
+def test_evaluations_may_have_an_action_of_their_own(tmp_path: Path) -> None:
+    class Action(FedAvg):
+        def configure_evaluate(
+            self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        ) -> Iterable[Message]:
+            messages = list(super().configure_evaluate(server_round, arrays, config, grid))
+            for message in messages:
+                message.metadata.message_type = "evaluate.curves"
+            return messages
+
+    class ActionCurves(FederatedEvaluationMixin, Action):
+        pass
+
+    strategy = strategy_of(secure(), ActionCurves)
+    start(strategy, grid_of(clients(secure, tmp_path, action="curves")))
+    assert strategy.releases[1].shares == 5
+
+
+@pytest.mark.xfail(reason="it fails in the first round, after training", strict=True)
+def test_a_sum_that_cannot_be_is_refused_before_anything_starts() -> None:
+    with pytest.raises(InputError, match="min_clients"):
+        strategy_of(roc(privacy=DistributedDP(epsilon=1.0, min_clients=2)))
 
 
 def test_the_mixin_sums_plain_counts_too(tmp_path: Path) -> None:
@@ -668,5 +731,5 @@ def test_a_server_cannot_ask_for_a_plain_share(tmp_path: Path) -> None:
 
 def test_only_our_metrics_are_taken() -> None:
     for call in (state_record, aggregate_fn, evaluation_mod):
-        with pytest.raises(InputError, match="to be a federated metric"):
+        with pytest.raises(InputError, match="Expected a federated metric"):
             call(object())  # type: ignore[arg-type]

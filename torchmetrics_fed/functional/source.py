@@ -66,11 +66,12 @@ def read(
     reconstruction = reconstruction or Reconstruction()
     if isinstance(source, Release):
         levels = reconstruction.levels(source)
+        edges = source.spec.edges if levels[-1].shape[-1] == source.spec.tree.leaves else source.spec.grid.edges
         if source.spec.task == "binary":
             levels = [level[0] for level in levels]
         elif source.spec.multi_class == "ovo":
             levels = [_against_the_rest(level) for level in levels]
-        return Source(levels, source.spec.edges, reconstruction)
+        return Source(levels, edges, reconstruction)
     if edges is None:
         edges = torch.linspace(0, 1, source.shape[-1] + 1, dtype=torch.float64)
     return Source([source], edges, reconstruction)

@@ -8,38 +8,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.pilot import Pilot
+from torchmetrics_fed.reconstruct.warp import snapped, warped_grid
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.tree import Tree
 
-__all__ = ["LEAST_BINS", "Plan", "PlanName", "snapped", "warped"]
+__all__ = ["LEAST_BINS", "Plan", "PlanName"]
+
+PlanName = Literal["one_message", "paper", "two_round", "carry_over"]
 
 LEAST_BINS = 256
 """Bins below which there is nothing to place: all of them can be leaves."""
 
-PlanName = Literal["one_message", "paper", "two_round", "carry_over"]
-
-# The part of epsilon that finds out where the scores are. A sum of powers of two, so that both parts add up exactly.
-PILOT_PORTION = 5 / 32
-PILOT_BRANCHING = (8, 8)
-# Even mass mixed into what the pilot saw, so that no stretch of the range is left without edges.
-_FLOOR = 0.1
-# Branching by the examples of the smaller class times epsilon: what a leaf holds must stand out from its noise.
-_BRANCHINGS: tuple[tuple[float, tuple[int, ...]], ...] = (
-    (400, (8,)),
-    (1_500, (12,)),
-    (4_000, (24,)),
-    (12_000, (8, 8)),
-    (30_000, (10, 10)),
-    (100_000, (12, 12)),
-    (500_000, (16, 16)),
-    (float("inf"), (10, 10, 10)),
-)
+# The part of epsilon that finds out where the scores are, and its leaves. A multiple of 1/64, so that both parts add up
+# to 1 exactly. Less loses in ROC where the classes are small, more loses everywhere.
+_PILOT_PORTION, _PILOT_LEAVES = 5 / 64, 32
+# Leaves per square root of (examples of the smaller class x epsilon), and the fewest; with the smooth model, without.
+_LEAVES, _FEWEST = 0.35, 8
+_LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
+# More leaves than these are two levels: sums over many leaves get cheaper, and so much data needs no model.
+_MOST_FLAT = 40
 
 
 @dataclass(frozen=True)
@@ -65,9 +55,9 @@ class Plan:
 
     @classmethod
     def pilot(cls, bins: int) -> Plan:
-        """Return the first message of two: few leaves, crowded towards both ends as scores are."""
-        places = snapped(np.linspace(0, 1, int(np.prod(PILOT_BRANCHING)) + 1), bins)
-        return cls(Tree(PILOT_BRANCHING, places), PILOT_PORTION)
+        """Return the first message of two: few leaves, narrow towards both ends of the range, where scores crowd."""
+        places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), bins)
+        return cls(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_PORTION)
 
     @classmethod
     def from_release(cls, release: Release) -> Plan:
@@ -80,25 +70,18 @@ class Plan:
             release: what was released before. It must be private, for equal-mass edges of exact counts are quantiles
                 of raw data.
         """
-        if release.spec.privacy is None:
+        spec = release.spec
+        if spec.privacy is None:
             raise InputError(
                 "Expected a private release to plan from but got exact counts: edges of equal mass tell the quantiles "
                 "of the raw data. Release it with `privacy`, or use a plan that needs no data."
             )
-        portion = 1 - release.spec.portion if release.spec.portion < 1 and release.pilot is None else 1.0
-        bins = release.spec.grid.bins
-        leaf = non_negative(least_squares(release.levels))[-1].reshape(-1, release.spec.tree.leaves)
-        total = leaf.sum(-1)
-        epsilon = release.spec.privacy.epsilon * portion
-        fed = float(total.min()) * epsilon
-        branching = next(tree for limit, tree in _BRANCHINGS if fed < limit)
-        if math.prod(branching) > bins // 2:
-            branching = max((tree for _, tree in _BRANCHINGS if math.prod(tree) <= bins // 2), key=math.prod)
-        at = warped(release.spec.tree.places(bins).double() / bins).numpy()
-        mass = (leaf / total.clamp(min=1.0)[:, None]).mean(0).numpy() + _FLOOR / leaf.shape[-1]
-        below = np.append(0.0, mass.cumsum())
-        even = np.linspace(0, below[-1], int(np.prod(branching)) + 1)
-        return cls(Tree(branching, snapped(np.interp(even, below, at), bins)), portion)
+        portion = 1 - spec.portion if release.pilot is None and spec.portion < 1 else 1.0
+        pilot, bins = Pilot.of(release), spec.grid.bins
+        branching = _branching(float(pilot.sizes.min()) * _epsilon(release) * portion, all(pilot.smooth), bins)
+        even = np.linspace(0, 1, math.prod(branching) + 1)
+        places = snapped(np.interp(even, pilot.mass, warped_grid(bins)), bins)
+        return cls(Tree(branching, tuple(places.tolist())), portion)
 
     def __bytes__(self) -> bytes:
         """The message that tells clients of the plan. It holds nothing that the release before did not."""
@@ -117,18 +100,18 @@ class Plan:
             raise InputError(f"Expected the bytes of a plan but got others: {error}. Send `bytes(plan)`.") from None
 
 
-def warped(place: Tensor) -> Tensor:
-    r"""Return :math:`u = s^{1/3} / (s^{1/3} + (1-s)^{1/3})`, which stretches both ends of [0, 1]."""
-    low, high = place ** (1 / 3), (1 - place) ** (1 / 3)
-    return low / (low + high)
+def _branching(fed: float, smooth: bool, bins: int) -> tuple[int, ...]:
+    """Return the tree over as many leaves as (examples x epsilon) can feed."""
+    leaves = max(int(_LEAVES * math.sqrt(fed)), _FEWEST)
+    if not smooth or leaves > _MOST_FLAT:
+        leaves = max(int(_LEAVES_ROUGH * math.sqrt(fed)), _FEWEST_ROUGH)
+    if leaves <= _MOST_FLAT:
+        return (leaves,)
+    side = min(round(math.sqrt(leaves)), math.isqrt(bins))
+    return side, side
 
 
-def snapped(at: NDArray[np.float64], bins: int) -> tuple[int, ...]:
-    """Return the places on the grid nearest to warped positions, moved apart so that every leaf has a bin."""
-    grid = warped(torch.arange(bins + 1, dtype=torch.float64) / bins).numpy()
-    middle = (grid[1:] + grid[:-1]) / 2
-    place, index = np.searchsorted(middle, at), np.arange(len(at))
-    place[0], place[-1] = 0, bins
-    place = np.maximum.accumulate(place - index)
-    place = np.minimum.accumulate(np.minimum(place, bins - index[-1])[::-1])[::-1] + index
-    return tuple(place.tolist())
+def _epsilon(release: Release) -> float:
+    """Return the epsilon of a whole release whose cells would have as much noise as this one's really have."""
+    level = 2 * math.asinh(math.sqrt(0.5 / release.noise_variance))
+    return level * len(release.spec.tree.branching) / release.spec.portion

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.estimate import bin_counts
 from torchmetrics_fed.reconstruct.quantile import tree_quantiles
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.tree import Tree
@@ -75,6 +76,8 @@ class Reconstruction:
         levels = release.levels
         if release.spec.privacy is None:
             return levels
+        if release.spec.tree.edges is not None and self.least_squares and self.non_negative:
+            return [bin_counts(release)]
         if self.least_squares:
             levels = least_squares(levels)
         return non_negative(levels) if self.non_negative else levels

@@ -1,0 +1,162 @@
+"""Area Error of every plan against the paper's estimator at its best Q, in one run, at the same epsilon.
+
+    python -m benchmarks.plans --shared FOLDER --runs 100 --large-runs 20
+
+The score files are those of FOLDER/data/scores; with --hard inputs are made here, too. Noise is independent from run to
+run and from cell to cell. Errors are means; behind a ratio stands its standard error. Results also as CSV with --csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from benchmarks.hard_scores import HARD, Scores
+from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release
+from torchmetrics_fed.functional import area_error_pr, area_error_roc
+
+EPSILONS = (0.1, 0.3, 1.0)
+QUANTILES = (16, 64, 256, 1024)
+PAPER: dict[str, Any] = {"method": "quantile", "non_negative": False}
+"""The paper's reconstruction: its post-processing is least squares alone."""
+OURS = ("one_message", "two_round", "carry_over")
+LARGE = 100_000
+
+Errors = NDArray[np.float64]
+
+
+class Curves:
+    """One score file: its exact curves, and errors of private ones."""
+
+    def __init__(self, scores: Scores) -> None:
+        self.target, self.score = scores
+        self._exact = roc_curve(*scores, drop_intermediate=True), precision_recall_curve(*scores)
+
+    def errors(self, epsilon: float, plan: Any, runs: int, quantiles: int = 1024, **options: Any) -> Errors:
+        """ROC and PR Area Error of each run, ``(runs, 2)``."""
+        metric = FederatedROC(quantiles=quantiles, privacy=CentralDP(epsilon), plan=plan)
+        result = []
+        for _ in range(runs + (plan == "carry_over")):
+            metric.reset()
+            metric.update(torch.from_numpy(self.score), torch.from_numpy(self.target))
+            result.append(self._errors(metric.total(), quantiles, options))
+        return np.array(result[-runs:])  # the first of a carried-over plan has nothing to carry
+
+    def _errors(self, release: Release, quantiles: int, options: dict[str, Any]) -> tuple[float, float]:
+        roc = FederatedROC.from_release(release, quantiles=quantiles, **options).compute()
+        pr = FederatedPrecisionRecallCurve.from_release(release, quantiles=quantiles, **options).compute()
+        return area_error_roc(roc, self._exact[0]), area_error_pr(pr, self._exact[1])
+
+
+class Cell(NamedTuple):
+    """One file at one epsilon."""
+
+    scores: str
+    epsilon: float
+    paper: Errors
+    """Of the paper's best Q, ``(2,)``."""
+    paper_error: Errors
+    ratios: dict[str, Errors]
+    """By plan, ``(2,)``."""
+    errors: dict[str, Errors]
+    """Standard errors of the ratios."""
+
+
+def cells(files: dict[str, Scores], runs: int, large_runs: int, plans: tuple[str, ...]) -> Iterator[Cell]:
+    """Measure file by file."""
+    for name, scores in files.items():
+        curves, several = Curves(scores), large_runs if len(scores[0]) > LARGE else runs
+        for epsilon in EPSILONS:
+            paper = [curves.errors(epsilon, "paper", several, q, **PAPER) for q in QUANTILES]
+            means, deviations = (np.array([f(e) for e in paper]) for f in (_mean, _standard_error))
+            best = means.argmin(0)
+            at, off = means[best, [0, 1]], deviations[best, [0, 1]]
+            ratios, errors = {}, {}
+            for plan in plans:
+                ours = curves.errors(epsilon, plan, several)
+                ratios[plan] = _mean(ours) / at
+                errors[plan] = ratios[plan] * np.hypot(_standard_error(ours) / _mean(ours), off / at)
+            yield Cell(name, epsilon, at, off, ratios, errors)
+
+
+def _mean(errors: Errors) -> Errors:
+    return np.asarray(errors.mean(0))
+
+
+def _standard_error(errors: Errors) -> Errors:
+    return np.asarray(errors.std(0, ddof=1) / np.sqrt(len(errors)))
+
+
+def table(title: str, measured: Iterator[Cell], plans: tuple[str, ...]) -> list[Cell]:
+    """Print one table and its summary."""
+    print(
+        f"\n## {title}\n\n| scores | epsilon | paper, best Q | {' | '.join(plans)} |\n|---|---|---{'|---' * len(plans)}|"
+    )
+    done = []
+    for cell in measured:
+        done.append(cell)
+        paper = " / ".join(f"{value:.5f}" for value in cell.paper)
+        ours = [
+            " / ".join(f"{r:.2f} ± {e:.2f}" for r, e in zip(cell.ratios[plan], cell.errors[plan], strict=True))
+            for plan in plans
+        ]
+        print(f"| {cell.scores} | {cell.epsilon} | {paper} | {' | '.join(ours)} |", flush=True)
+    for plan in plans:
+        ratios = np.array([cell.ratios[plan] for cell in done])
+        mean = " / ".join(f"{value:.3f}" for value in np.exp(np.log(ratios).mean(0)))
+        worst = " / ".join(f"{value:.2f}" for value in ratios.max(0))
+        print(f"\n{plan}: geometric mean {mean}, worst {worst}")
+    return done
+
+
+def files(shared: Path, names: list[str]) -> dict[str, Scores]:
+    """Return the score files whose name begins with one of ``names``."""
+    paths = sorted((shared / "data" / "scores").glob("*.npz"))
+    loaded = {path.stem: np.load(path) for path in paths if any(path.stem.startswith(name) for name in names)}
+    return {name: (data["y_true"].astype(np.int64), data["y_score"]) for name, data in loaded.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--large-runs", type=int, default=20)
+    parser.add_argument("--data", nargs="*", default=["adult", "bank", "synthcover"])
+    parser.add_argument("--plans", nargs="+", default=list(OURS))
+    parser.add_argument("--hard", nargs="*", help="names of hard inputs; all if none is given")
+    parser.add_argument("--csv", type=Path)
+    arguments = parser.parse_args()
+    plans, runs = tuple(arguments.plans), (arguments.runs, arguments.large_runs)
+    done = []
+    if arguments.shared is not None and arguments.data:
+        done += table("Score files", cells(files(Path(arguments.shared), arguments.data), *runs, plans), plans)
+    elif arguments.data:
+        print("No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.", file=sys.stderr)
+    if arguments.hard is not None:
+        chosen = {name: HARD[name](np.random.default_rng(7)) for name in arguments.hard or HARD}
+        done += table("Hard inputs", cells(chosen, *runs, plans), plans)
+    if arguments.csv is not None:
+        with open(arguments.csv, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["scores", "epsilon", "plan", "curve", "paper", "paper_se", "ratio", "ratio_se"])
+            for cell in done:
+                for plan in plans:
+                    for i, curve in enumerate(("roc", "pr")):
+                        figures = cell.paper[i], cell.paper_error[i], cell.ratios[plan][i], cell.errors[plan][i]
+                        writer.writerow(
+                            [cell.scores, cell.epsilon, plan, curve, *(f"{value:.6g}" for value in figures)]
+                        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Counts on every bin of the grid, from a release whose leaves were planned."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.interpolate import PchipInterpolator
+from torch import Tensor
+
+from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.density import Noisy, fit
+from torchmetrics_fed.reconstruct.pilot import MOST_MISFIT, Pilot, messages
+from torchmetrics_fed.reconstruct.warp import Floats, Places, warped_grid
+from torchmetrics_fed.release import Release
+
+__all__ = ["bin_counts"]
+
+# Cells of a leaf in the smooth model.
+_PARTS = 3
+# The model's coordinate is the logit of the mass, whose ends are rounded off by this.
+_LOGIT = 0.025
+_SLOPE = 6.0
+
+
+def bin_counts(release: Release) -> Tensor:
+    """Return estimated counts on all bins, ``(classes, rows, bins)``, non-negative.
+
+    Where the leaves are one level and the smooth model fits what both messages say, the model shapes the counts inside
+    of leaves, and of what a leaf holds beyond the model as much is added as sampling explains. Elsewhere (ties, spikes,
+    so much data that it needs no model) the leaves, made consistent and non-negative, are interpolated.
+
+    Args:
+        release: one whose tree has edges of its own; what the first message said is taken from its ``pilot``.
+    """
+    bins = release.spec.grid.bins
+    leaf = non_negative(least_squares(release.levels))[-1].numpy()
+    places = release.spec.tree.places(bins).numpy()
+    counts = [_interpolated(rows, places, bins) for rows in leaf]
+    if len(release.spec.tree.branching) == 1 and release.spec.rows == 2 and release.pilot is not None:
+        pilot = Pilot.of(release.pilot)
+        firsts, seconds = messages(release.pilot), messages(release)
+        for number, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+            modelled = _modelled(first, second, pilot, number) if all(pilot.smooth) else None
+            counts[number] = counts[number] if modelled is None else modelled
+    return torch.from_numpy(np.stack(counts))
+
+
+def _modelled(first: Noisy, second: Noisy, pilot: Pilot, number: int) -> Floats | None:
+    """Return one class's counts by the smooth model of both messages; None where it does not fit."""
+    u, places, mass = warped_grid(pilot.bins), second.edges, pilot.mass
+    parts = mass[places[:-1]] + np.diff(mass[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
+    cells = np.unique(np.r_[first.edges, places, np.searchsorted(mass, parts.ravel())])
+    mass = mass[cells]
+    x = np.log((mass + _LOGIT) / (1 + _LOGIT - mass))
+    seen = np.diff(PchipInterpolator(u[first.edges], _below(pilot.shares[number]), axis=1)(u[cells]), axis=1)
+    start = np.clip(np.log(np.maximum(seen, 1e-9) / np.diff(mass)), -8, 4)
+    model = fit([second, first], cells, (x - x[0]) / (x[-1] - x[0]), mass, _SLOPE, start)
+    if not model.misfit < MOST_MISFIT:
+        return None
+    # of what a leaf holds beyond the model, the part that sampling (variance = expected count) explains beside noise
+    beyond = (second.counts - model.bins) / (model.bins + second.variance)
+    factor = np.repeat(np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1)
+    below = PchipInterpolator(u[cells], _below(model.cells * factor), axis=1)(u)
+    return np.maximum(np.diff(below, axis=1), 0)
+
+
+def _interpolated(leaf: Floats, places: Places, bins: int) -> Floats:
+    """Return counts on the bins: monotone cubics in the warped score, lines in the end leaves, where cubics mislead."""
+    u, at, below = warped_grid(bins), np.arange(bins + 1), _below(leaf)
+    line = np.stack([np.interp(u, u[places], row) for row in below])
+    curve = PchipInterpolator(u[places], below, axis=1)(u)
+    ends = (at < places[1]) | (at > places[-2])
+    return np.maximum(np.diff(np.where(ends, line, curve), axis=1), 0)
+
+
+def _below(cells: Floats) -> Floats:
+    """Return the counts below each edge, with a leading 0."""
+    return np.concatenate([np.zeros((len(cells), 1)), cells.cumsum(1)], 1)
