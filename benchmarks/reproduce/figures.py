@@ -51,7 +51,7 @@ def _panel(ax: Any, figure: Figure, data: str, means: Mapping[Cell, Means], quan
         if not points:
             continue
         mean, se = zip(*points.values(), strict=True)
-        style = "o--" if line.epsilon == float("inf") and not line.ratio else "o-"
+        style = "x:" if line.reading == "l2" else "o--" if line.epsilon == float("inf") and not line.ratio else "o-"
         ax.errorbar(list(points), mean, yerr=np.nan_to_num(se), fmt=style, label=line.label, markersize=4, capsize=2)
         lines += 1
     ax.set(xscale="log", yscale="log", title=_TITLES.get(data, data), ylabel="Area Error")

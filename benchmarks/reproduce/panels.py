@@ -89,7 +89,7 @@ _LINES = {
 _TITLES: tuple[tuple[Experiment, tuple[Curve, ...], str], ...] = (
     ("interpolation", ("roc", "pr"), "Interpolation methods"),
     ("epsilon", ("roc", "pr"), r"Effect of $\epsilon$"),
-    ("strategy", ("pr",), "Strategies for the PR curve"),
+    ("strategy", ("pr",), "Strategies for precision"),
     ("range", ("roc", "pr"), "Range queries and quantiles"),
     ("imbalance", ("pr",), "Class imbalance"),
 )

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from benchmarks.reproduce.anchors import METHODS, Match, geometric_mean
 from benchmarks.reproduce.cells import NO_NOISE, Cell, noisy
+from benchmarks.reproduce.claims import claims
 from benchmarks.reproduce.errors import KINDS
 from benchmarks.reproduce.features import STAND_IN
 from benchmarks.reproduce.results import Means
@@ -29,7 +30,7 @@ def summary(means: Mapping[Cell, Means], found: list[Match]) -> str:
             f"`{STAND_IN}` is synthetic, of Cover's size and ratio: Cover was not to be had where this was run."
         )
     parts = ["\n".join(lines), _agreement(found), *(_beside(found, row) for row in (0, 1))]
-    parts += [_measures(means), _bound(means), _trend(means)]
+    parts += [_claims(means), _measures(means), _bound(means), _trend(means)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -73,8 +74,14 @@ def _line(match: Match) -> tuple[str, str, float]:
 
 def _figure(match: Match, row: int) -> str:
     ours, se, paper = 1e4 * match.ours[row], 1e4 * match.se[row], 1e4 * match.paper[row]
-    error = "" if se != se else f" ± {se:.2g}"
+    error = "" if se != se else f" ± {se:.2g}" if se < 10 else f" ± {se:.0f}"
     return f"{ours:.3g}{error} ({paper:.3g})"
+
+
+def _claims(means: Mapping[Cell, Means]) -> str:
+    rows = [(c.name, c.curve, f"{c.better} of {c.cells}", f"{c.ratio:.2f}") for c in claims(means)]
+    head = ("comparison", "curve", "cells in which the first is better", "ratio, geometric mean")
+    return _table("One estimate's Area Error over another's", head, rows)
 
 
 def _measures(means: Mapping[Cell, Means]) -> str:
@@ -100,6 +107,7 @@ def _bound(means: Mapping[Cell, Means]) -> str:
         known = [(difference, area) for difference, area in pairs if area == area]
         held = sum(difference <= area * (1 + 1e-6) for difference, area in known)  # equal where one curve is below
         parts.append(f"{name} in {held} of {len(known)} cells")
+    parts[-1] += " (it reads the estimate as steps, Area Error as lines)"
     return "The mean difference of the areas is at most the mean Area Error: " + ", ".join(parts) + "."
 
 
