@@ -20,9 +20,13 @@ _SHORT = {"XGBClassifier": "XGBoost", "LogisticRegression": "logistic"}
 
 def summary(means: Mapping[Cell, Means], found: list[Match]) -> str:
     """Return all tables."""
-    noted = sorted({(cell.setting, found.runs) for cell, found in means.items() if not cell.ratio})
+    noted = sorted({(cell.data, cell.setting, found.runs) for cell, found in means.items() if not cell.ratio})
+    told = (
+        f"{data} " + ", ".join(f"{setting} {runs}" for _, setting, runs in group)
+        for data, group in groupby(noted, lambda note: note[0])
+    )
     fits = sorted({(cell.data, found.runs) for cell, found in means.items() if cell.ratio})
-    lines = ["Runs per cell: " + ", ".join(f"{setting} {runs}" for setting, runs in noted) + "."]
+    lines = ["Runs per cell: " + "; ".join(told) + "."]
     if fits:
         lines.append("Subsamples with a fit of their own: " + ", ".join(f"{data} {runs}" for data, runs in fits) + ".")
     if any(cell.data == STAND_IN for cell in means):
