@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Threads of a two-core machine; the suite starts processes of its own.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test audit integration check format bench clean
+.PHONY: demo test audit integration check format bench reproduce clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -33,12 +33,17 @@ format: $(VENV)/check
 bench: $(VENV)/check
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/update.py
 
+# DATA=FOLDER names the data sets' folder; without it they are fetched. Interrupted, it continues.
+OUT ?= build/reproduction
+reproduce: $(VENV)/reproduce
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(if $(DATA),--data $(DATA)) --out $(OUT)
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 
 # One stamp per extra, so that the demo need not wait for the test tools.
-$(VENV)/demo $(VENV)/check $(VENV)/integration: $(VENV)/%: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/demo $(VENV)/check $(VENV)/integration $(VENV)/reproduce: $(VENV)/%: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
 	touch $@
 

@@ -99,9 +99,8 @@ def _standard_error(errors: Errors) -> Errors:
 
 def table(title: str, measured: Iterator[Cell], plans: tuple[str, ...]) -> list[Cell]:
     """Print one table and its summary."""
-    print(
-        f"\n## {title}\n\n| scores | epsilon | paper, best Q | {' | '.join(plans)} |\n|---|---|---{'|---' * len(plans)}|"
-    )
+    print(f"\n## {title}\n\n| scores | epsilon | paper, best Q | {' | '.join(plans)} |")
+    print(f"|---|---|---{'|---' * len(plans)}|")
     done = []
     for cell in measured:
         done.append(cell)

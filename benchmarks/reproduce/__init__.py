@@ -1,0 +1,1 @@
+"""The experiments of Xu and Cormode's paper, run by this package: ``python -m benchmarks.reproduce --help``."""

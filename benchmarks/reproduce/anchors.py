@@ -1,0 +1,71 @@
+"""Area Errors that the paper's own code gives on the same scores, and how far ours are from them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.reproduce.cells import Cell, Reading, Setting
+from benchmarks.reproduce.results import Means
+
+__all__ = ["METHODS", "Match", "geometric_mean", "matches", "write_matches"]
+
+METHODS: dict[str, tuple[Setting, Reading, str]] = {
+    "paper-no-noise": ("SA", "pchip", "SA, no noise"),
+    "paper-independent-noise": ("DDP", "pchip", "DDP, its noise made independent"),
+    "paper-as-published": ("DDP", "pchip", "DDP, its noise as published"),
+    "range-query-l2": ("range", "l2", "range queries, l2"),
+}
+"""The name of a method in the file, our cells for it, and its name in tables."""
+
+
+class Match(NamedTuple):
+    """One published figure beside ours, ROC then PR."""
+
+    method: str
+    cell: Cell
+    paper: tuple[float, float]
+    ours: tuple[float, float]
+    se: tuple[float, float]
+
+    @property
+    def ratio(self) -> NDArray[np.float64]:
+        """Ours over the paper's, ROC and PR."""
+        return np.divide(self.ours, self.paper)
+
+
+def matches(path: Path, means: Mapping[Cell, Means]) -> list[Match]:
+    """Return every figure in the file that we have a cell for."""
+    found = []
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            setting, reading, _ = METHODS[row["method"]]
+            data, _, classifier = row["scores"].partition("_")
+            cell = Cell(data, classifier, "", setting, float(row["epsilon"]), int(row["quantiles"]), reading)
+            if cell in means:
+                (roc, roc_se), (pr, pr_se) = (means[cell].of(f"area_error_{curve}") for curve in ("roc", "pr"))
+                paper = float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"])
+                found.append(Match(row["method"], cell, paper, (roc, pr), (roc_se, pr_se)))
+    return found
+
+
+def geometric_mean(found: Iterable[Match]) -> tuple[float, float]:
+    """Return the geometric mean of the ratios, of ROC and of PR."""
+    roc, pr = np.exp(np.log([match.ratio for match in found]).mean(0))
+    return float(roc), float(pr)
+
+
+def write_matches(path: Path, found: Iterable[Match]) -> None:
+    """Write one row per published figure."""
+    columns = ("paper_roc", "paper_pr", "ours_roc", "ours_pr", "se_roc", "se_pr", "ratio_roc", "ratio_pr")
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["method", *Cell._fields, *columns])
+        for match in found:
+            figures = (*match.paper, *match.ours, *match.se, *match.ratio)
+            writer.writerow([match.method, *match.cell, *(f"{value:.6g}" for value in figures)])
