@@ -150,7 +150,6 @@ def test_who_has_sent_a_masked_share_sends_no_other(federation: Federation) -> N
     assert len(federation.clients[VICTIM].drawn) == 1
 
 
-@pytest.mark.xfail(reason="it evaluates, is refused, and forgets the round", strict=True)
 def test_a_repeated_message_neither_evaluates_nor_drops_the_node(federation: Federation) -> None:
     federation.exchange_keys().evaluate()
     assert federation.ask("evaluate", VICTIM, federation.boxes[str(VICTIM)]).has_error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -10,27 +11,42 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
-from benchmarks.private_area_error import PAPER, area_errors, cells
+from benchmarks.hard_scores import HARD
+from benchmarks.plans import PAPER, Curves, files
 from torchmetrics_fed import DistributedDP, FederatedROC, Release
 from torchmetrics_fed.functional import area_error_roc
 
 RUNS = 50
+Published = dict[tuple[str, float, int], NDArray[np.float64]]
+
+
+def published(folder: Path, data: list[str]) -> Published:
+    """The paper's figures with independent noise, ROC and PR, by scores, epsilon and Q."""
+    with open(folder / "anchors" / "paper_area_error.csv") as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] == "paper-independent-noise"]
+    return {
+        (row["scores"], float(row["epsilon"]), int(row["quantiles"])): np.array(
+            [float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"])]
+        )
+        for row in rows
+        if row["scores"].split("_")[0] in data
+    }
 
 
 def mean_ratio(folder: Path, data: list[str], runs: int, epsilons: tuple[float, ...]) -> NDArray[np.float64]:
     """Geometric mean over cells of our Area Error over the published one: ROC, PR."""
-    ratios = []
-    for cell in cells(folder, data):
-        if cell.epsilon in epsilons:
-            path = folder / "data" / "scores" / f"{cell.scores}.npz"
-            errors = area_errors(path, cell.epsilon, runs, cell.quantiles, "paper", **PAPER)
-            ratios.append(errors.mean(0) / cell.paper)
+    curves = {name: Curves(scores) for name, scores in files(folder, data).items()}
+    ratios = [
+        curves[scores].errors(epsilon, "paper", runs, quantiles, **PAPER).mean(0) / paper
+        for (scores, epsilon, quantiles), paper in published(folder, data).items()
+        if epsilon in epsilons
+    ]
     return np.asarray(np.exp(np.log(ratios).mean(0)))
 
 
 @pytest.mark.audit
 def test_the_papers_figures_come_out(shared_folder: Path) -> None:
-    assert mean_ratio(shared_folder, ["adult", "bank"], RUNS, (0.1, 0.3, 1.0)) == pytest.approx(1, abs=0.1)
+    assert mean_ratio(shared_folder, ["adult", "bank"], 20, (0.1, 0.3, 1.0)) == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.slow
@@ -39,16 +55,26 @@ def test_some_of_the_papers_figures_come_out(shared_folder: Path) -> None:
 
 
 @pytest.mark.audit
-def test_the_default_plan_is_no_worse_than_the_papers_best(shared_folder: Path) -> None:
+@pytest.mark.parametrize(("plan", "most"), [(None, 0.48), ("carry_over", 0.5), ("one_message", 1.05)])
+def test_every_plan_is_as_close_as_it_claims_beside_the_papers_best(
+    plan: str | None, most: float, shared_folder: Path
+) -> None:
     best: dict[tuple[str, float], NDArray[np.float64]] = {}
-    for cell in cells(shared_folder, ["adult", "bank"]):
-        key = cell.scores, cell.epsilon
-        best[key] = np.minimum(best.get(key, np.full(2, np.inf)), cell.paper)
-    ratios = [
-        area_errors(shared_folder / "data" / "scores" / f"{scores}.npz", epsilon, RUNS).mean(0) / paper
-        for (scores, epsilon), paper in best.items()
-    ]
-    assert (np.exp(np.log(ratios).mean(0)) < 1.05).all()
+    for (scores, epsilon, _), paper in published(shared_folder, ["adult", "bank"]).items():
+        best[scores, epsilon] = np.minimum(best.get((scores, epsilon), np.full(2, np.inf)), paper)
+    curves = {name: Curves(scores) for name, scores in files(shared_folder, ["adult", "bank"]).items()}
+    ratios = [curves[scores].errors(epsilon, plan, RUNS).mean(0) / paper for (scores, epsilon), paper in best.items()]
+    assert (np.exp(np.log(ratios).mean(0)) < most).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HARD)
+def test_hard_scores_are_no_reason_to_fall_behind_the_paper(name: str) -> None:
+    """Half as bad again, in twelve runs: the measured bound, with many more, is in the documentation."""
+    curves = Curves(HARD[name](np.random.default_rng(7)))
+    ours = curves.errors(1.0, None, 12).mean(0)
+    paper = np.min([curves.errors(1.0, "paper", 12, q, **PAPER).mean(0) for q in (16, 64, 256, 1024)], axis=0)
+    assert (ours < 1.5 * paper + 1e-3).all()
 
 
 def client_errors(clients: int, runs: int, epsilon: float = 0.5) -> NDArray[np.float64]:

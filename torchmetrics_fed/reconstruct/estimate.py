@@ -36,29 +36,48 @@ def bin_counts(release: Release) -> Tensor:
     leaf = non_negative(least_squares(release.levels))[-1].numpy()
     places = release.spec.tree.places(bins).numpy()
     counts = [_interpolated(rows, places, bins) for rows in leaf]
-    if len(release.spec.tree.branching) == 1 and release.spec.rows == 2 and release.pilot is not None:
-        pilot = Pilot.of(release.pilot)
-        firsts, seconds = messages(release.pilot), messages(release)
-        for number, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-            modelled = _modelled(first, second, pilot, number) if all(pilot.smooth) else None
-            counts[number] = counts[number] if modelled is None else modelled
+    pilot = None if release.pilot is None else Pilot.of(release.pilot)
+    if len(release.spec.tree.branching) > 1 or release.spec.rows > 2 or (pilot and not all(pilot.smooth)):
+        return torch.from_numpy(np.stack(counts))
+    firsts = [] if release.pilot is None else messages(release.pilot)
+    mass = _even_mass(places, bins) if pilot is None else pilot.mass
+    for number, second in enumerate(messages(release)):
+        shares = np.ones((2, 1)) if pilot is None else pilot.shares[number]
+        modelled = _modelled([second, *firsts[number : number + 1]], mass, shares)
+        counts[number] = counts[number] if modelled is None else modelled
     return torch.from_numpy(np.stack(counts))
 
 
-def _modelled(first: Noisy, second: Noisy, pilot: Pilot, number: int) -> Floats | None:
-    """Return one class's counts by the smooth model of both messages; None where it does not fit."""
-    u, places, mass = warped_grid(pilot.bins), second.edges, pilot.mass
+def _even_mass(places: Places, bins: int) -> Floats:
+    """Return the mass that leaves carried over from an earlier release stand for: as much in each."""
+    u = warped_grid(bins)
+    mass: Floats = PchipInterpolator(u[places], np.linspace(0, 1, len(places)))(u)
+    return mass
+
+
+def _modelled(known: list[Noisy], mass: Floats, shares: Floats) -> Floats | None:
+    """Return one class's counts by the smooth model of its messages; None where it does not fit.
+
+    Args:
+        known: this release's message, and that of its pilot if there was one.
+        mass: the mass below every edge of the grid.
+        shares: how the pilot saw both classes spread over its leaves; one leaf if there was none.
+    """
+    leaves, places, bins = known[0], known[0].edges, len(mass) - 1
+    u, seen_at = warped_grid(bins), known[1].edges if len(known) > 1 else np.array([0, bins])
     parts = mass[places[:-1]] + np.diff(mass[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
-    cells = np.unique(np.r_[first.edges, places, np.searchsorted(mass, parts.ravel())])
-    mass = mass[cells]
-    x = np.log((mass + _LOGIT) / (1 + _LOGIT - mass))
-    seen = np.diff(PchipInterpolator(u[first.edges], _below(pilot.shares[number]), axis=1)(u[cells]), axis=1)
-    start = np.clip(np.log(np.maximum(seen, 1e-9) / np.diff(mass)), -8, 4)
-    model = fit([second, first], cells, (x - x[0]) / (x[-1] - x[0]), mass, _SLOPE, start)
+    cells = np.unique(np.r_[seen_at, places, np.searchsorted(mass, parts.ravel())])
+    at = mass[cells]
+    x = np.log((at + _LOGIT) / (1 + _LOGIT - at))
+    start = np.zeros((2, len(cells) - 1))
+    if len(known) > 1:
+        seen = np.diff(PchipInterpolator(u[seen_at], _below(shares), axis=1)(u[cells]), axis=1)
+        start = np.clip(np.log(np.maximum(seen, 1e-9) / np.diff(at)), -8, 4)
+    model = fit(known, cells, (x - x[0]) / (x[-1] - x[0]), at, _SLOPE, start)
     if not model.misfit < MOST_MISFIT:
         return None
     # of what a leaf holds beyond the model, the part that sampling (variance = expected count) explains beside noise
-    beyond = (second.counts - model.bins) / (model.bins + second.variance)
+    beyond = (leaves.counts - model.bins) / (model.bins + leaves.variance)
     factor = np.repeat(np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1)
     below = PchipInterpolator(u[cells], _below(model.cells * factor), axis=1)(u)
     return np.maximum(np.diff(below, axis=1), 0)

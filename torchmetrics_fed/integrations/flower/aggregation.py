@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
+from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError
 from torchmetrics_fed.integrations.flower.records import RECORD
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedCurve, representative
 from torchmetrics_fed.release import Release, Share
@@ -51,6 +52,11 @@ class Aggregation:
 
     def __init__(self, metric: FederatedCurve | MetricCollection, inner: AggregateMetrics | None = None) -> None:
         self.metric = representative(metric)
+        if self.metric.spec.portion < 1:
+            raise InputError(
+                'Expected a plan of one message but got plan="two_round", whose first message alone is a pilot. Use a '
+                "strategy with FederatedEvaluationMixin, or leave `plan` out."
+            )
         self.inner = inner or aggregate_metricrecords
         self.releases: list[Release] = []
         """The release of every round that had one, for curves, pictures and reports."""
@@ -69,21 +75,28 @@ class Aggregation:
 
 
 def sum_of_shares(spec: Spec, records: list[RecordDict], pilot: Release | None = None) -> Release:
-    """Return the release of all shares that can be read; one that cannot is left out, and logged.
+    """Return the release of all shares that can be read, of the round that most of them name; others are logged.
 
     Args:
         spec: what they must be shares of.
         records: the contents of the replies.
         pilot: the release of the first message, if these are shares of the second.
     """
-    total: Release | None = None
+    shares = []
     for record in records:
         sent = record.config_records.get(RECORD, ConfigRecord()).get("share")
         try:
-            share = Share.from_bytes(sent if isinstance(sent, bytes) else b"", spec)
-            total = Release.sum([share] if total is None else [total, share])
+            shares.append(Share.from_bytes(sent if isinstance(sent, bytes) else b"", spec))
         except FederatedMetricError as error:
             _log.warning("torchmetrics-fed: left out %s. %s", "a share" if sent else "a reply without a share", error)
+    named = Counter(share.round for share in shares).most_common(1)
+    total: Release | None = None
+    for share in shares:
+        parts: list[Share | Release] = [share] if total is None else [total, share]
+        try:
+            total = Release.sum(parts, round=named[0][0])
+        except FederatedMetricError as error:
+            _log.warning("torchmetrics-fed: left out a share. %s", error)
     if total is None:
         raise ReleaseError("Expected at least one share but got none.")
     return Release.sum([total], pilot=pilot)

@@ -26,6 +26,7 @@ class Node:
 
     def __init__(self, folder: Path, round: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)  # it may have been there before
         self._folder = folder
         self._path = folder / hashlib.sha256(round.encode()).hexdigest()[:32]
         self._round = round
@@ -43,11 +44,16 @@ class Node:
             os.close(fd)
 
     def begin(self) -> None:
-        """Raise if the node has taken part in this round before: a name that comes again is a replay."""
+        """Raise if the node has taken part in this round before: a name that comes again is a replay.
+
+        Notes of earlier rounds are emptied: they are of no more use, and those of a round that broke off hold secrets.
+        """
         if self._path.exists():
             raise SecureSumError(
                 f"Expected a round that this node has not begun but it knows {self._round!r}. A retry is a new round."
             )
+        for notes in self._folder.glob("[0-9a-f]*"):
+            os.truncate(notes, 0)
 
     def state(self) -> bytes:
         """Return what was kept last."""

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torchmetrics import MetricCollection
 
@@ -70,6 +70,8 @@ class FederatedEvaluationMixin(_Strategy):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.metric = representative(metric)
+        if self.metric.spec.hides_shares:
+            secure_sum_config(self.metric.spec, "a round")  # raises now rather than after the first training
         self.stage_timeout = stage_timeout
         self.evaluation_timeout = evaluation_timeout
         self.verification_keys = verification_keys
@@ -169,8 +171,9 @@ class _Sum:
 
     def _ask(self, stage: str, messages: Mapping[int, bytes]) -> None:
         """Go through one stage of the secure sum with all who are still there."""
+        kind = self._messages[0].metadata.message_type  # the action, too: our mod is around that function
         sent = [
-            Message(RecordDict({RECORD: self._asked(stage, message).record()}), node, MessageType.EVALUATE)
+            Message(RecordDict({RECORD: self._asked(stage, message).record()}), node, kind)
             for node, message in messages.items()
         ]
         self._receive(self.exchange(sent, self._strategy.stage_timeout), "answer")
