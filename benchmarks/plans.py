@@ -12,6 +12,7 @@ import argparse
 import csv
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from benchmarks.hard_scores import HARD, Scores
-from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release
+from torchmetrics_fed import CentralDP, FederatedROC, Release
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
+from torchmetrics_fed.functional.precision_recall import precision_recall_from_tails
+from torchmetrics_fed.functional.roc import roc_from_tails
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct import Reconstruction
 
 EPSILONS = (0.1, 0.3, 1.0)
 QUANTILES = (16, 64, 256, 1024)
@@ -53,8 +58,10 @@ class Curves:
         return np.array(result[-runs:])  # the first of a carried-over plan has nothing to carry
 
     def _errors(self, release: Release, quantiles: int, options: dict[str, Any]) -> tuple[float, float]:
-        roc = FederatedROC.from_release(release, quantiles=quantiles, **options).compute()
-        pr = FederatedPrecisionRecallCurve.from_release(release, quantiles=quantiles, **options).compute()
+        tails = read(release, reconstruction=Reconstruction(quantiles=quantiles, **options)).tails
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # noise may leave a class empty
+            roc, pr = roc_from_tails(tails), precision_recall_from_tails(tails)
         return area_error_roc(roc, self._exact[0]), area_error_pr(pr, self._exact[1])
 
 

@@ -79,10 +79,12 @@ def released(rank: int, privacy: Privacy, folder: str) -> tuple[ROCCurve, ROCCur
 
 @pytest.mark.parametrize(
     ("privacy", "draws"),
-    [(THREE, [1, 1, 1]), (LocalDP(1.0), [1, 1, 1]), (CentralDP(1.0), [1, 0, 0])],
+    [(THREE, [2, 2, 2]), (LocalDP(1.0), [2, 2, 2]), (CentralDP(1.0), [2, 0, 0])],
     ids=["distributed", "local", "central"],
 )
-def test_identical_curves_and_one_draw(ranks: RankPool, tmp_path: Path, privacy: Privacy, draws: list[int]) -> None:
+def test_identical_curves_and_one_draw_a_message(
+    ranks: RankPool, tmp_path: Path, privacy: Privacy, draws: list[int]
+) -> None:
     results = ranks.run(released, privacy, str(tmp_path))
     preds, target = (torch.cat(parts) for parts in zip(*map(data, range(3)), strict=True))
     exact = roc(preds, target)
@@ -203,9 +205,9 @@ def collected(rank: int) -> tuple[Any, int]:
     return curves, draws.count
 
 
-def test_a_collection_is_one_draw_per_rank(ranks: RankPool) -> None:
+def test_a_collection_is_one_draw_a_message_per_rank(ranks: RankPool) -> None:
     for curves, draws in ranks.run(collected):
-        assert draws == 1
+        assert draws == 2
         assert torch.equal(curves["precision_recall_curve"].recall.flip(0), curves["roc"].tpr)
 
 
@@ -226,7 +228,7 @@ def six(rank: int, folder: str) -> tuple[Any, int, int]:
 
 def test_six_metrics_are_one_release(ranks: RankPool, tmp_path: Path) -> None:
     for answers, draws, entries in ranks.run(six, str(tmp_path)):
-        assert (draws, entries) == (1, 1)
+        assert (draws, entries) == (2, 1)
         assert sorted(answers) == sorted(SIX)
         curve = answers["roc"]
         assert torch.equal(answers["auroc"], torch.trapezoid(curve.tpr, curve.fpr))
@@ -250,3 +252,34 @@ def test_many_classes_across_ranks(ranks: RankPool) -> None:
         assert torch.equal(areas, results[0][0])
         assert torch.equal(areas, again)
         assert bool(((areas - 0.5).abs() < 0.1).all())
+
+
+def carried(rank: int) -> list[Tensor]:
+    metric = FederatedROC(privacy=THREE, plan="carry_over")
+    edges = []
+    for _ in range(2):
+        metric.update(*data(rank))
+        metric.compute()
+        edges.append(metric.total().spec.edges)
+        metric.reset()
+    return edges
+
+
+def test_ranks_plan_the_next_release_from_the_last_one_alike(ranks: RankPool) -> None:
+    results = ranks.run(carried)
+    for edges in results:
+        assert all(torch.equal(mine, first) for mine, first in zip(edges, results[0], strict=True))
+    assert len(results[0][1]) < 4097
+
+
+def unlike(rank: int) -> tuple[str, int]:
+    metric = counted(rank, THREE, plan="one_message" if rank == 1 else None)
+    with Draws() as draws, pytest.raises(SpecMismatchError) as caught:
+        metric.compute()
+    return str(caught.value), draws.count
+
+
+def test_ranks_with_different_plans_are_told_before_anything_is_drawn(ranks: RankPool) -> None:
+    for message, draws in ranks.run(unlike):
+        assert "plan" in message
+        assert draws == 0

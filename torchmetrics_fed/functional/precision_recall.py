@@ -23,6 +23,7 @@ __all__ = [
     "precision_recall_curve",
     "precision_recall_from_counts",
     "precision_recall_from_quantiles",
+    "precision_recall_from_tails",
     "precision_recall_of",
 ]
 
@@ -106,7 +107,7 @@ def precision_recall_of(
     if strategy == "combine":
         both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in source.levels]
         source = source._replace(levels=both)
-    curve = _from_tails(source.tails, strategy)
+    curve = precision_recall_from_tails(source.tails, strategy)
     if average != "macro":
         return curve
     precision, recall = macro_curve(curve.precision, curve.recall)
@@ -130,7 +131,9 @@ def precision_recall_from_quantiles(
         0.25
     """
     total = torch.tensor([n_negative, n_positive], dtype=torch.float64)
-    return _from_tails(tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation), "separate")
+    return precision_recall_from_tails(
+        tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation), "separate"
+    )
 
 
 def check_strategy(strategy: Strategy) -> None:
@@ -139,7 +142,7 @@ def check_strategy(strategy: Strategy) -> None:
         raise InputError(f"Expected argument `strategy` to be one of {get_args(Strategy)} but got {strategy!r}.")
 
 
-def _from_tails(tails: Tails, strategy: Strategy) -> PrecisionRecallCurve:
+def precision_recall_from_tails(tails: Tails, strategy: Strategy = "separate") -> PrecisionRecallCurve:
     """Rows of the tails: negatives, positives and, for ``"combine"``, all examples."""
     warn_if_empty(tails.total)
     recall = tails.tail[..., 1, :]

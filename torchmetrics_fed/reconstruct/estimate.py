@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import torch
 from scipy.interpolate import PchipInterpolator
@@ -32,20 +35,29 @@ def bin_counts(release: Release) -> Tensor:
     Args:
         release: one whose tree has edges of its own; what the first message said is taken from its ``pilot``.
     """
+    if release not in _known:
+        _known[release] = torch.from_numpy(np.stack(list(_estimated(release))))
+    return _known[release]
+
+
+_known: WeakKeyDictionary[Release, Tensor] = WeakKeyDictionary()  # every metric of a collection asks
+
+
+def _estimated(release: Release) -> Iterator[Floats]:
+    """Yield the counts of each class, ``(rows, bins)``."""
     bins = release.spec.grid.bins
-    leaf = non_negative(least_squares(release.levels))[-1].numpy()
     places = release.spec.tree.places(bins).numpy()
-    counts = [_interpolated(rows, places, bins) for rows in leaf]
     pilot = None if release.pilot is None else Pilot.of(release.pilot)
-    if len(release.spec.tree.branching) > 1 or release.spec.rows > 2 or (pilot and not all(pilot.smooth)):
-        return torch.from_numpy(np.stack(counts))
-    firsts = [] if release.pilot is None else messages(release.pilot)
-    mass = _even_mass(places, bins) if pilot is None else pilot.mass
-    for number, second in enumerate(messages(release)):
-        shares = np.ones((2, 1)) if pilot is None else pilot.shares[number]
-        modelled = _modelled([second, *firsts[number : number + 1]], mass, shares)
-        counts[number] = counts[number] if modelled is None else modelled
-    return torch.from_numpy(np.stack(counts))
+    modelled: list[Floats | None] = [None] * release.spec.classes
+    if len(release.spec.tree.branching) == 1 and release.spec.rows == 2 and (pilot is None or all(pilot.smooth)):
+        firsts = [] if release.pilot is None else messages(release.pilot)
+        mass = _even_mass(places, bins) if pilot is None else pilot.mass
+        for number, second in enumerate(messages(release)):
+            shares = np.ones((2, 1)) if pilot is None else pilot.shares[number]
+            modelled[number] = _modelled([second, *firsts[number : number + 1]], mass, shares)
+    leaf = non_negative(least_squares(release.levels))[-1].numpy()
+    for rows, model in zip(leaf, modelled, strict=True):
+        yield _interpolated(rows, places, bins) if model is None else model
 
 
 def _even_mass(places: Places, bins: int) -> Floats:
