@@ -16,6 +16,7 @@ from torchmetrics_fed import (
     FederatedAUROC,
     FederatedROC,
     InputError,
+    LocalDP,
     PrivacyLedger,
     ReleaseError,
     federated_collection,
@@ -110,6 +111,16 @@ def test_with_the_callback_entries_are_epochs(tmp_path: Path) -> None:
     assert 0 <= trainer.callback_metrics["val_auroc"] <= 1
     assert sorted(evaluation.curves) == ["precision_recall_curve", "roc"]
     assert sorted(logger.figures) == sorted(["val_roc", "val_precision_recall_curve"] * EPOCHS)
+
+
+def test_a_federated_client_keeps_the_last_epoch_and_releases_nothing_itself(tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    metric = FederatedROC(privacy=LocalDP(1.0), ledger=ledger)
+    trained(Model(metric), tmp_path, FederatedEvaluation("metrics", federated=True))
+    assert len(ledger) == 0
+    assert metric.counts.sum() == len(data())  # one epoch's, neither the sanity check's nor the sum of all
+    metric.release("round")
+    assert len(ledger) == 1
 
 
 @pytest.mark.parametrize("habit", ["update", "forward"])
