@@ -24,6 +24,9 @@ MultiClass = Literal["ovr", "ovo"]
 
 SPEC_VERSION = 1
 
+LEAST_PORTION = 2.0**-10
+"""What is less tells nothing, and would take noise that no integer holds."""
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -76,8 +79,10 @@ class Spec:
                 f"Expected argument `tree` to have leaves of whole bins, of which there are {grid.bins}, but "
                 f"{tree.branching} has {tree.leaves} leaves" + (f" up to {tree.edges[-1]}." if tree.edges else ".")
             )
-        if not 0 < portion <= 1 or (portion < 1 and privacy is None):
-            raise InputError(f"Expected argument `portion` to be a part of epsilon, up to 1, but got {portion!r}.")
+        if not LEAST_PORTION <= portion <= 1 or (portion < 1 and privacy is None):
+            raise InputError(
+                f"Expected argument `portion` to be a part of epsilon, {LEAST_PORTION} to 1, but got {portion!r}."
+            )
         settings: dict[str, object] = {"task": task, "classes": classes, "grid": grid, "tree": tree}
         settings |= {"privacy": privacy, "multi_class": multi_class, "secure": secure, "portion": portion}
         for name, value in settings.items():

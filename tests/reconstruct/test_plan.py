@@ -200,3 +200,22 @@ def test_any_integers_give_finite_counts(cells: list[int], more: list[int], epsi
         assert bool(counts.isfinite().all())
         assert bool((counts >= 0).all())
         Plan.from_release(release)
+
+
+@pytest.mark.parametrize("portion", [0.0, -1.0, 1e-6, 1.5, math.nan])
+def test_a_server_cannot_ask_for_a_portion_that_is_none(portion: float) -> None:
+    metric = updated(100, privacy=LocalDP(1.0))
+    with pytest.raises(InputError, match="portion"):
+        metric.release("round", plan=Plan.from_bytes(bytes(Plan(Tree((16,)), portion))))
+    assert len(metric.ledger) == 0
+
+
+def test_a_redraw_for_another_round_starts_over() -> None:
+    metric = updated(100, privacy=DistributedDP(1.0, min_clients=3), plan="two_round")
+    for name in ("first", "second"):
+        pilot = metric.vector(name)
+        plan = Plan(Tree((16,)), 1 - metric.spec.portion)
+        second = metric.vector(name, plan)
+        assert len(pilot) == 64
+        assert len(second) == 32
+    assert metric.ledger.spent().epsilon == 2.0

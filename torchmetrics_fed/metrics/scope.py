@@ -34,7 +34,7 @@ class Round:
 
     def keep(self, made: Release | Share, counts: Tensor, cohort: tuple[str, ...] | None = None) -> None:
         """Remember what was made of ``counts``."""
-        self.made, self.cohort, self._digest = made, cohort, self._seal(counts)
+        self.made, self.earlier, self.cohort, self._digest = made, (), cohort, self._seal(counts)
 
     def more(self, share: Share) -> None:
         """Remember one more message of the release whose first share is kept."""
