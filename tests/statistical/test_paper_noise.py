@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.private_area_error import PAPER, area_errors, cells
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
-from benchmarks.private_area_error import PAPER, area_errors, cells
 from torchmetrics_fed import DistributedDP, FederatedROC, Release
 from torchmetrics_fed.functional import area_error_roc
 
