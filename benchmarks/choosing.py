@@ -57,24 +57,22 @@ def draw(by_epsilon: list[Point], by_bytes: list[Point], sampling: float, out: P
         left.plot([p.epsilon for p in points], [p.roc for p in points], label=plan, **look)
         points = [p for p in by_bytes if p.plan == plan]
         right.plot([p.bytes for p in points], [p.roc for p in points], **look)
-    for ax in (left, right):
+    for ax, limits in ((left, (8e-5, 3e-2)), (right, (5e-4, 6e-3))):
         ax.axhline(sampling, color="0.4", linestyle=(0, (4, 3)), linewidth=0.9, label="sampling error of the test set")
-        ax.set(xscale="log", yscale="log", ylim=(8e-5, 3e-2))
+        ax.set(xscale="log", yscale="log", ylim=limits)
     for p in by_bytes:
-        if p.plan == "one_message":
+        if p.plan == "paper":
             right.annotate(
-                f"Q = {p.quantiles}",
-                (p.bytes, p.roc),
-                (0, -11),
-                textcoords="offset points",
-                fontsize=7,
-                ha="center",
-                color=PALETTE[PLANS.index("one_message")],
+                f"Q = {p.quantiles}", (p.bytes, p.roc), (-4, 4), textcoords="offset points", fontsize=7, ha="right"
             )
     dress(left, "epsilon", "ROC Area Error", rates=False)
     dress(right, "bytes that a client sends, epsilon = 1", "ROC Area Error", rates=False)
     left.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+    right.set_yticks([5e-4, 1e-3, 2e-3, 5e-3], ["0.0005", "0.001", "0.002", "0.005"])
+    right.set_xticks([3e3, 1e4, 3e4, 1e5, 3e5], ["3 kB", "10 kB", "30 kB", "100 kB", "300 kB"])
+    left.set_yticks([1e-4, 1e-3, 1e-2], ["0.0001", "0.001", "0.01"])
     left.minorticks_off()
+    right.minorticks_off()
     handles = left.get_legend_handles_labels()
     left.legend(*handles, loc="upper right", fontsize=7.5, frameon=False)
     right.get_legend().remove()

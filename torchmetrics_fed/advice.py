@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,11 +81,14 @@ class Advice:
         )
 
     def _table(self) -> Iterator[str]:
+        errors = [*(plan.error for plan in self.plans), self.sampling]
+        roc = _column([(error.roc, error.roc_standard_error) for error in errors])
+        pr = _column([(error.precision_recall, error.precision_recall_standard_error) for error in errors])
         rows = [["plan", "ROC Area Error", "PR Area Error", "levels", "cells", "bytes up"]]
-        for plan in self.plans:
+        for plan, *told in zip(self.plans, roc, pr, strict=False):
             levels = ", then ".join(_levels(message) for message in plan.error.messages)
-            rows.append([plan.name, *_told(plan.error), levels, f"{plan.cells:,}", f"{plan.bytes:,}"])
-        rows.append(["(the test set)", *_told(self.sampling), "", "", ""])
+            rows.append([plan.name, *told, levels, f"{plan.cells:,}", f"{plan.bytes:,}"])
+        rows.append(["(the test set)", roc[-1], pr[-1], "", "", ""])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             left = [f"{cell:<{width}}" for cell, width in zip(row[:4], widths, strict=False)]
@@ -104,7 +107,11 @@ class Advice:
     def _recommendation(self) -> Iterator[str]:
         plan = self.recommended
         best = plan.score == min(other.score for other in self.plans)
-        why = "the smallest error" if best else f"an error within {_AS_GOOD - 1:.0%} of the smallest, and asks less"
+        why = (
+            "the smallest error"
+            if best
+            else f"an error within {_AS_GOOD - 1:.0%} of the smallest and takes less for granted"
+        )
         yield from _wrapped(f"Recommended: {plan.name}, for it has {why}. It takes {_ASKS[plan.name]}.")
         yield f"  FederatedROC(quantiles={self.quantiles}, plan={plan.name!r},"
         yield f"               privacy={_spelled(self.privacy)})"
@@ -124,7 +131,9 @@ class Advice:
         else:
             told += "more examples, or a larger epsilon, would show."
         yield from _wrapped(told)
-        yield from _wrapped("Scores with ties or spikes, or far from calibrated, have other errors: measure yours.")
+        yield from _wrapped(
+            "Scores with ties, in a corner of the range or saturated at its ends can have ten times these errors."
+        )
 
     def _privacy(self) -> Iterator[str]:
         privacy, (*_, message) = self.privacy, self.recommended.error.messages
@@ -211,18 +220,15 @@ def _levels(message: Plan) -> str:
     return " x ".join(map(str, branching))
 
 
-def _told(error: ExpectedError) -> list[str]:
-    return [_plain(*pair) for pair in zip(error[:2], error[2:4], strict=True)]
-
-
-def _plain(mean: float, spread: float) -> str:
-    """Return a mean and its standard error, of which one digit matters, without exponents."""
-    digits = min(max(-math.floor(math.log10(max(spread, 1e-8))), 2), 8)
-    return f"{mean:.{digits}f} ± {spread:.{digits}f}"
+def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:
+    """Return means and standard errors, with as many digits as the best known one deserves, and no exponents."""
+    least = max(min(spread for _, spread in pairs), 1e-8)
+    digits = max(-math.floor(math.log10(least)), 2)
+    return [f"{mean:.{digits}f} ± {spread:.{digits}f}" for mean, spread in pairs]
 
 
 def _spelled(privacy: Privacy) -> str:
-    named = {"min_clients": None, "max_colluding": 1, "trusted_aggregator": False}
+    named: dict[str, object] = {"min_clients": None, "max_colluding": 1, "trusted_aggregator": False}
     named |= {"mechanism": "polya", "delta": 0.0, "neighbours": "add_remove", "examples_per_person": 1}
     given = {name: getattr(privacy, name) for name in named if hasattr(privacy, name)}
     told = [
