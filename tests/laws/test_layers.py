@@ -14,9 +14,9 @@ PACKAGE = Path(torchmetrics_fed.__file__).parent
 # from the roof down; a module may import its own layer's folder and everything below
 LAYERS = [
     {"__init__", "__main__"},
-    {"integrations", "report"},
+    {"integrations", "report", "advice"},
     {"metrics"},
-    {"plot"},
+    {"plot", "traffic"},
     {"functional", "sync"},
     {"reconstruct"},
     {"release"},

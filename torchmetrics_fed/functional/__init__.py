@@ -15,6 +15,13 @@ from torchmetrics_fed.functional.average_precision import (
     average_precision_from_counts,
     average_precision_from_curve,
 )
+from torchmetrics_fed.functional.bounds import (
+    AreaErrorBound,
+    area_error_bound_pr,
+    area_error_bound_private,
+    area_error_bound_roc,
+    area_error_bound_summed,
+)
 from torchmetrics_fed.functional.calibration import (
     Calibration,
     calibration,
@@ -35,6 +42,11 @@ from torchmetrics_fed.functional.det import (
 )
 from torchmetrics_fed.functional.distance import (
     kolmogorov_smirnov,
+)
+from torchmetrics_fed.functional.expected import (
+    ExpectedError,
+    expected_area_error,
+    expected_sampling_error,
 )
 from torchmetrics_fed.functional.gain import (
     PrecisionRecallGainCurve,
@@ -58,6 +70,9 @@ from torchmetrics_fed.functional.precision_recall import (
     precision_recall_from_counts,
     precision_recall_from_quantiles,
 )
+from torchmetrics_fed.functional.reference import (
+    ReferenceScores,
+)
 from torchmetrics_fed.functional.roc import (
     ROCCurve,
     roc,
@@ -70,16 +85,23 @@ from torchmetrics_fed.functional.source import (
 )
 
 __all__ = [
+    "AreaErrorBound",
     "Calibration",
     "Confusion",
     "DETCurve",
+    "ExpectedError",
     "OperatingPoint",
     "PrecisionRecallCurve",
     "PrecisionRecallGainCurve",
     "Quantiles",
     "ROCCurve",
+    "ReferenceScores",
     "Source",
     "Strategy",
+    "area_error_bound_pr",
+    "area_error_bound_private",
+    "area_error_bound_roc",
+    "area_error_bound_summed",
     "area_error_pr",
     "area_error_roc",
     "area_under_gain",
@@ -96,6 +118,8 @@ __all__ = [
     "det_curve",
     "det_from_counts",
     "exact_quantiles",
+    "expected_area_error",
+    "expected_sampling_error",
     "kolmogorov_smirnov",
     "mann_whitney_u",
     "precision_at_recall",
