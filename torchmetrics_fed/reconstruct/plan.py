@@ -78,7 +78,7 @@ class Plan:
             )
         portion = 1 - spec.portion if release.pilot is None and spec.portion < 1 else 1.0
         pilot, bins = Pilot.of(release), spec.grid.bins
-        branching = _branching(float(pilot.sizes.min()) * _epsilon(release) * portion, all(pilot.smooth), bins)
+        branching = _branching(float(pilot.sizes.min()), _epsilon(release) * portion, all(pilot.smooth), bins)
         even = np.linspace(0, 1, math.prod(branching) + 1)
         places = snapped(np.interp(even, pilot.mass, warped_grid(bins)), bins)
         return cls(Tree(branching, tuple(places.tolist())), portion)
@@ -100,11 +100,13 @@ class Plan:
             raise InputError(f"Expected the bytes of a plan but got others: {error}. Send `bytes(plan)`.") from None
 
 
-def _branching(fed: float, smooth: bool, bins: int) -> tuple[int, ...]:
-    """Return the tree over as many leaves as (examples x epsilon) can feed."""
-    leaves = max(int(_LEAVES * math.sqrt(fed)), _FEWEST)
+def _branching(examples: float, epsilon: float, smooth: bool, bins: int) -> tuple[int, ...]:
+    """Return the tree over as many leaves as examples of the smaller class can feed at this epsilon."""
+    # above 1 a leaf's noise is less than an example: what is lost is what the leaves do not tell apart
+    root = math.sqrt(examples * epsilon) * max(epsilon, 1.0) ** 1.5
+    leaves = max(int(_LEAVES * root), _FEWEST)
     if not smooth or leaves > _MOST_FLAT:
-        leaves = max(int(_LEAVES_ROUGH * math.sqrt(fed)), _FEWEST_ROUGH)
+        leaves = max(int(_LEAVES_ROUGH * root), _FEWEST_ROUGH)
     if leaves <= _MOST_FLAT:
         return (leaves,)
     side = min(round(math.sqrt(leaves)), math.isqrt(bins))
