@@ -15,6 +15,14 @@ from torchmetrics_fed.functional.average_precision import (
     average_precision_from_counts,
     average_precision_from_curve,
 )
+from torchmetrics_fed.functional.band import (
+    Band,
+    Interval,
+    auroc_interval,
+    average_precision_interval,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.functional.calibration import (
     Calibration,
     calibration,
@@ -70,9 +78,11 @@ from torchmetrics_fed.functional.source import (
 )
 
 __all__ = [
+    "Band",
     "Calibration",
     "Confusion",
     "DETCurve",
+    "Interval",
     "OperatingPoint",
     "PrecisionRecallCurve",
     "PrecisionRecallGainCurve",
@@ -86,9 +96,11 @@ __all__ = [
     "auroc",
     "auroc_from_counts",
     "auroc_from_curve",
+    "auroc_interval",
     "average_precision",
     "average_precision_from_counts",
     "average_precision_from_curve",
+    "average_precision_interval",
     "best_f1",
     "calibration",
     "calibration_from_counts",
@@ -99,6 +111,7 @@ __all__ = [
     "kolmogorov_smirnov",
     "mann_whitney_u",
     "precision_at_recall",
+    "precision_recall_band",
     "precision_recall_curve",
     "precision_recall_from_counts",
     "precision_recall_from_quantiles",
@@ -107,6 +120,7 @@ __all__ = [
     "read",
     "recall_at_precision",
     "roc",
+    "roc_band",
     "roc_from_counts",
     "roc_from_quantiles",
     "sensitivity_at_specificity",
