@@ -87,7 +87,7 @@ def test_a_class_lost_in_the_noise_is_said_to_be_unknown() -> None:
 
 
 def test_what_cannot_be_banded_is_refused() -> None:
-    with pytest.raises(InputError, match="confidence.*0.99"):
+    with pytest.raises(InputError, match=r"confidence.*0\.99"):
         FederatedROC(confidence=1.0)
     with pytest.raises(InputError, match="average=None"):
         FederatedAUROC("multiclass", num_classes=3, confidence=0.95)

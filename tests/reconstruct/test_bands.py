@@ -38,7 +38,7 @@ def test_steps_hold_any_rising_curve_through_the_points() -> None:
         chosen = np.sort(np.r_[0, generator.choice(np.arange(1, 31), 5, replace=False), 31])[::-1]
         off = 0.1 * generator.random((2, 2, 7)) * (np.abs(chosen - 15.5) < 15)
         bounds = [Bounds(v[chosen] - a, v[chosen] + b) for v, (a, b) in zip((x, y), off, strict=True)]
-        steps = staircase(*bounds)
+        steps = staircase(bounds[0], bounds[1])
         left = np.clip(np.searchsorted(steps.x, x) - 1, 0, None)
         right = np.searchsorted(steps.x, x, side="right").clip(max=len(steps.x) - 1)
         assert (np.minimum(steps.low[left], steps.low[right]) <= y + 1e-12).all()
