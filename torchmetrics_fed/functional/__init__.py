@@ -15,6 +15,14 @@ from torchmetrics_fed.functional.average_precision import (
     average_precision_from_counts,
     average_precision_from_curve,
 )
+from torchmetrics_fed.functional.band import (
+    Band,
+    Interval,
+    auroc_interval,
+    average_precision_interval,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.functional.bounds import (
     AreaErrorBound,
     area_error_bound_pr,
@@ -86,10 +94,12 @@ from torchmetrics_fed.functional.source import (
 
 __all__ = [
     "AreaErrorBound",
+    "Band",
     "Calibration",
     "Confusion",
     "DETCurve",
     "ExpectedError",
+    "Interval",
     "OperatingPoint",
     "PrecisionRecallCurve",
     "PrecisionRecallGainCurve",
@@ -108,9 +118,11 @@ __all__ = [
     "auroc",
     "auroc_from_counts",
     "auroc_from_curve",
+    "auroc_interval",
     "average_precision",
     "average_precision_from_counts",
     "average_precision_from_curve",
+    "average_precision_interval",
     "best_f1",
     "calibration",
     "calibration_from_counts",
@@ -123,6 +135,7 @@ __all__ = [
     "kolmogorov_smirnov",
     "mann_whitney_u",
     "precision_at_recall",
+    "precision_recall_band",
     "precision_recall_curve",
     "precision_recall_from_counts",
     "precision_recall_from_quantiles",
@@ -131,6 +144,7 @@ __all__ = [
     "read",
     "recall_at_precision",
     "roc",
+    "roc_band",
     "roc_from_counts",
     "roc_from_quantiles",
     "sensitivity_at_specificity",

@@ -4,23 +4,27 @@ from typing import Any
 
 from torch import Tensor
 
+from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.auroc import auroc_of, checked_max_fpr
 from torchmetrics_fed.functional.average import Average
+from torchmetrics_fed.functional.band import Interval, auroc_interval, roc_band
 from torchmetrics_fed.functional.roc import roc_of
 from torchmetrics_fed.kernel import Task
-from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.banded import BandedCurve
 from torchmetrics_fed.plot import plot_roc
 
 __all__ = ["FederatedAUROC"]
 
 
-class FederatedAUROC(FederatedCurve):
+class FederatedAUROC(BandedCurve):
     """Area under the ROC curve of data that nobody may pool; ties within a bin count half.
 
     Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
 
     Args:
         max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance) to 1.
+        confidence: probability with which :meth:`interval` holds the exact area; for the whole area only.
+        population: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as scikit-learn has it.
 
@@ -42,6 +46,11 @@ class FederatedAUROC(FederatedCurve):
     def __init__(self, task: Task = "binary", *, max_fpr: float | None = None, **kwargs: Any) -> None:
         super().__init__(task, **kwargs)
         self.max_fpr = checked_max_fpr(max_fpr)
+        if self.max_fpr is not None and self.confidence is not None:
+            raise InputError(
+                f"Expected no `max_fpr` with `confidence` but got {max_fpr!r}: intervals are made of the whole area. "
+                "The band of FederatedROC bounds the curve up to any false positive rate."
+            )
 
     def compute(self) -> Tensor:
         """Return the area of all ranks' counts."""
@@ -49,6 +58,20 @@ class FederatedAUROC(FederatedCurve):
         if self.spec.multi_class == "ovo":
             pairs = self.reconstruction.levels(self._source())
         return self._out(auroc_of(self._read(), self.average, self.max_fpr, pairs))
+
+    def interval(self) -> Interval:
+        """Return the interval of the area, with the ``confidence`` that this metric was built with.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed import CentralDP, FederatedAUROC
+            >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0), confidence=0.95)
+            >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+            >>> low, high = metric.interval()
+            >>> bool(low < 0.5 < high)
+            True
+        """
+        return self._answer(auroc_interval(self.total(), self._asked_confidence(), self.population))
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown.
@@ -60,4 +83,8 @@ class FederatedAUROC(FederatedCurve):
             area = None
         with self._summed():
             curve = roc_of(self._read(), "micro" if self.average == "micro" else None)
-        return plot_roc(curve, area, ax)
+        if self.confidence is None or val is not None:
+            return plot_roc(curve, area, ax)
+        return plot_roc(
+            curve, area, ax, band=roc_band(self.total(), self.confidence, self.population), interval=self.interval()
+        )

@@ -6,17 +6,22 @@ from torch import Tensor
 
 from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.average_precision import average_precision_of
+from torchmetrics_fed.functional.band import Interval, average_precision_interval, precision_recall_band
 from torchmetrics_fed.functional.precision_recall import precision_recall_of
-from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.banded import BandedCurve
 from torchmetrics_fed.plot import plot_precision_recall
 
 __all__ = ["FederatedAveragePrecision"]
 
 
-class FederatedAveragePrecision(FederatedCurve):
+class FederatedAveragePrecision(BandedCurve):
     """Average precision of data that nobody may pool: the area under the PR curve read as a step.
 
-    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`.
+    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
+
+    Args:
+        confidence: probability with which :meth:`interval` holds the exact average precision.
+        population: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     Example:
         >>> import torch
@@ -37,6 +42,10 @@ class FederatedAveragePrecision(FederatedCurve):
         """Return the average precision of all ranks' counts."""
         return self._out(average_precision_of(self._read(), self.average))
 
+    def interval(self) -> Interval:
+        """Return the interval of the average precision, as :meth:`FederatedAUROC.interval` does."""
+        return self._answer(average_precision_interval(self.total(), self._asked_confidence(), self.population))
+
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown.
 
@@ -47,4 +56,7 @@ class FederatedAveragePrecision(FederatedCurve):
             area = None
         with self._summed():
             curve = precision_recall_of(self._read(), average="micro" if self.average == "micro" else None)
-        return plot_precision_recall(curve, area, ax)
+        if self.confidence is None or val is not None:
+            return plot_precision_recall(curve, area, ax)
+        band = precision_recall_band(self.total(), self.confidence, self.population)
+        return plot_precision_recall(curve, area, ax, band=band, interval=self.interval())

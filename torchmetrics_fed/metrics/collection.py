@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.metrics.auroc import FederatedAUROC
 from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
+from torchmetrics_fed.metrics.banded import BandedCurve
 from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
 from torchmetrics_fed.metrics.det import FederatedDET
@@ -54,7 +55,7 @@ def federated_collection(
         ledger: where the release is booked; one in memory if not given.
         prefix: of the metrics' names.
         postfix: of the metrics' names.
-        options: the arguments of all the metrics, for instance ``privacy``.
+        options: the arguments of all the metrics, for instance ``privacy``; ``confidence`` goes to those with bands.
 
     Example:
         >>> import torch
@@ -71,9 +72,13 @@ def federated_collection(
         raise InputError(f"Expected argument `metrics` to name some of {list(_METRICS)} but got {list(metrics)}.")
     classes = metrics if isinstance(metrics, Mapping) else {name: _METRICS[name] for name in metrics}
     shared: dict[str, Any] = {"ledger": PrivacyLedger() if ledger is None else ledger, "scope": ReleaseScope()}
-    return MetricCollection(
-        {name: kind(task, **shared, **options) for name, kind in classes.items()}, prefix=prefix, postfix=postfix
-    )
+    # only some metrics have bands; the others go without
+    bands = {name: options.pop(name) for name in ("confidence", "population") if name in options}
+    built: dict[str, Metric | MetricCollection] = {
+        name: kind(task, **shared, **options, **(bands if issubclass(kind, BandedCurve) else {}))
+        for name, kind in classes.items()
+    }
+    return MetricCollection(built, prefix=prefix, postfix=postfix)
 
 
 def representative(metric: FederatedCurve | MetricCollection) -> FederatedCurve:

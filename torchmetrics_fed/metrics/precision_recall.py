@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torchmetrics_fed.functional.band import Band, precision_recall_band
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
@@ -11,13 +12,13 @@ from torchmetrics_fed.functional.precision_recall import (
     precision_recall_of,
 )
 from torchmetrics_fed.kernel import Task
-from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.banded import BandedCurve
 from torchmetrics_fed.plot import plot_precision_recall
 
 __all__ = ["FederatedPrecisionRecallCurve"]
 
 
-class FederatedPrecisionRecallCurve(FederatedCurve):
+class FederatedPrecisionRecallCurve(BandedCurve):
     """Precision-recall curve of data that nobody may pool.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision, recall,
@@ -28,6 +29,8 @@ class FederatedPrecisionRecallCurve(FederatedCurve):
     Args:
         strategy: with ``method="quantile"``, whether precision's denominator comes from both classes' quantiles
             (``"separate"``) or from those of all examples (``"combine"``).
+        confidence: as in :class:`~torchmetrics_fed.FederatedROC`.
+        population: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     Example:
         >>> import torch
@@ -49,6 +52,11 @@ class FederatedPrecisionRecallCurve(FederatedCurve):
         """Return the precision-recall curve of all ranks' counts."""
         return self._answer(precision_recall_of(self._read(), self.strategy, self.average))
 
+    def band(self) -> Band:
+        """Return the band of precision over recall, as :meth:`FederatedROC.band` does."""
+        return self._answer(precision_recall_band(self.total(), self._asked_confidence(), self.population))
+
     def plot(self, curve: PrecisionRecallCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:
-        """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""
-        return plot_precision_recall(self.compute() if curve is None else curve, score, ax)
+        """Draw ``curve``, or the one :meth:`compute` returns with its band, and return ``(fig, ax)``."""
+        band = None if self.confidence is None or curve is not None else self.band()
+        return plot_precision_recall(self.compute() if curve is None else curve, score, ax, band=band)

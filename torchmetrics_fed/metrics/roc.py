@@ -4,20 +4,25 @@ from typing import Any
 
 from torch import Tensor
 
+from torchmetrics_fed.functional.band import Band, roc_band
 from torchmetrics_fed.functional.roc import ROCCurve, roc_of
-from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.banded import BandedCurve
 from torchmetrics_fed.plot import plot_roc
 
 __all__ = ["FederatedROC"]
 
 
-class FederatedROC(FederatedCurve):
+class FederatedROC(BandedCurve):
     """ROC curve of data that nobody may pool.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)`` in torchmetrics'
     order: thresholds decrease, from (0, 0) to (1, 1). A score equal to a threshold counts as above it.
 
-    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`.
+    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
+
+    Args:
+        confidence: probability with which :meth:`band` holds the whole exact curve; ``plot`` then shades it.
+        population: whether the band is for the population that the examples were drawn from.
 
     Example:
         >>> import torch
@@ -37,6 +42,21 @@ class FederatedROC(FederatedCurve):
         """Return the ROC curve of all ranks' counts."""
         return self._answer(roc_of(self._read(), self.average))
 
+    def band(self) -> Band:
+        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed import CentralDP, FederatedROC
+            >>> metric = FederatedROC(privacy=CentralDP(epsilon=1.0), confidence=0.95)
+            >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+            >>> fpr, low, high = metric.band()
+            >>> bool((low <= high).all())
+            True
+        """
+        return self._answer(roc_band(self.total(), self._asked_confidence(), self.population))
+
     def plot(self, curve: ROCCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:
-        """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""
-        return plot_roc(self.compute() if curve is None else curve, score, ax)
+        """Draw ``curve``, or the one :meth:`compute` returns with its band, and return ``(fig, ax)``."""
+        band = None if self.confidence is None or curve is not None else self.band()
+        return plot_roc(self.compute() if curve is None else curve, score, ax, band=band)

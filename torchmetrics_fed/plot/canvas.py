@@ -9,8 +9,21 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.band import Band, Interval
 
-__all__ = ["PALETTE", "draw_chance", "draw_curves", "dress", "entries", "figure", "open_axes", "room", "rows"]
+__all__ = [
+    "PALETTE",
+    "draw_bands",
+    "draw_chance",
+    "draw_curves",
+    "dress",
+    "entries",
+    "figure",
+    "open_axes",
+    "room",
+    "rows",
+    "with_interval",
+]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, told apart by colour-blind readers; without their yellow, which is pale on paper."""
@@ -77,6 +90,22 @@ def entries(curves: int, label: str, labels: Sequence[str] | None, score: Tensor
     if values.shape[-1] < curves:
         return [*names, overall]
     return [f"{name} ({form.format(*value)})" for name, value in zip(names, values.T.tolist(), strict=True)]
+
+
+def with_interval(score: Tensor | float, interval: Interval | None, form: str) -> tuple[Tensor | float, str]:
+    """Return what :func:`entries` shows: the score, and the interval behind it."""
+    if interval is None:
+        return score, form
+    values = [torch.as_tensor(value, dtype=torch.float64).detach().cpu() for value in (score, *interval)]
+    return torch.stack(values), form + " [{:.4f}, {:.4f}]"
+
+
+def draw_bands(ax: Any, colours: Sequence[str], band: Band | None) -> None:
+    """Shade the band behind each curve, in its colour."""
+    if band is None:
+        return
+    for colour, x, low, high in zip(colours, *map(rows, band), strict=True):
+        ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, gid="band", zorder=1.2)
 
 
 def draw_chance(ax: Any, x: Sequence[float], y: Sequence[float], label: str) -> None:

@@ -8,8 +8,18 @@ from typing import Any
 from torch import Tensor
 
 from torchmetrics_fed.functional.average_precision import average_precision_from_curve
+from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve
-from torchmetrics_fed.plot.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
+from torchmetrics_fed.plot.canvas import (
+    draw_bands,
+    draw_chance,
+    draw_curves,
+    dress,
+    entries,
+    open_axes,
+    rows,
+    with_interval,
+)
 
 __all__ = ["plot_precision_recall"]
 
@@ -20,6 +30,8 @@ def plot_precision_recall(
     ax: Any = None,
     label: str = "PR",
     labels: Sequence[str] | None = None,
+    band: Band | None = None,
+    interval: Interval | None = None,
 ) -> Any:
     """Draw a PR curve as the step that its average precision is the area of, and return ``(fig, ax)``.
 
@@ -31,6 +43,8 @@ def plot_precision_recall(
         ax: axes to draw on; new ones if not given.
         label: legend entry of a curve without class axis.
         labels: those of the classes.
+        band: shaded behind the curve, if given.
+        interval: of the average precision, shown behind it, if given.
 
     Example:
         >>> import torch
@@ -41,12 +55,11 @@ def plot_precision_recall(
         ['chance (0.5)', 'PR (AP 0.6875)']
     """
     precision, recall = rows(curve.precision), rows(curve.recall)
-    names = entries(
-        len(recall), label, labels, average_precision_from_curve(curve) if score is None else score, "AP {:.4f}"
-    )
+    shown, form = with_interval(average_precision_from_curve(curve) if score is None else score, interval, "AP {:.4f}")
+    names = entries(len(recall), label, labels, shown, form)
     fig, ax = open_axes(ax, names)
     share = float(precision[:, 0].mean())
     draw_chance(ax, [0, 1], [share, share], f"{'chance' if len(recall) == 1 else 'mean chance'} ({share:.2g})")
-    draw_curves(ax, recall, precision, names, drawstyle="steps-post")
+    draw_bands(ax, draw_curves(ax, recall, precision, names, drawstyle="steps-post"), band)
     dress(ax, "Recall", "Precision")
     return fig, ax

@@ -8,8 +8,18 @@ from typing import Any
 from torch import Tensor
 
 from torchmetrics_fed.functional.auroc import auroc_from_curve
+from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.roc import ROCCurve
-from torchmetrics_fed.plot.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
+from torchmetrics_fed.plot.canvas import (
+    draw_bands,
+    draw_chance,
+    draw_curves,
+    dress,
+    entries,
+    open_axes,
+    rows,
+    with_interval,
+)
 
 __all__ = ["plot_roc"]
 
@@ -20,6 +30,8 @@ def plot_roc(
     ax: Any = None,
     label: str = "ROC",
     labels: Sequence[str] | None = None,
+    band: Band | None = None,
+    interval: Interval | None = None,
 ) -> Any:
     """Draw a ROC curve with the chance line, and return ``(fig, ax)``.
 
@@ -29,6 +41,8 @@ def plot_roc(
         ax: axes to draw on; new ones if not given.
         label: legend entry of a curve without class axis.
         labels: those of the classes.
+        band: shaded behind the curve, if given.
+        interval: of the AUROC, shown behind it, if given.
 
     Example:
         >>> import torch
@@ -39,9 +53,10 @@ def plot_roc(
         'ROC (AUROC 0.7500)'
     """
     fpr, tpr = rows(curve.fpr), rows(curve.tpr)
-    names = entries(len(fpr), label, labels, auroc_from_curve(curve) if score is None else score, "AUROC {:.4f}")
+    shown, form = with_interval(auroc_from_curve(curve) if score is None else score, interval, "AUROC {:.4f}")
+    names = entries(len(fpr), label, labels, shown, form)
     fig, ax = open_axes(ax, names)
     draw_chance(ax, [0, 1], [0, 1], "chance")
-    draw_curves(ax, fpr, tpr, names)
+    draw_bands(ax, draw_curves(ax, fpr, tpr, names), band)
     dress(ax, "False positive rate", "True positive rate")
     return fig, ax

@@ -1,0 +1,193 @@
+"""How often confidence bands hold the exact curve, and how wide they are on average.
+
+    python -m benchmarks.bands --shared FOLDER --runs 200
+
+The score files are those of FOLDER/data/scores, with two messages at each epsilon; without FOLDER they are left out.
+Other cells are made here: other plans, clients with noise of their own, more clients than noise was cut for, hard
+scores, and curves of a population, whose examples are drawn anew in each run. A curve is held if all of it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+
+from benchmarks.hard_scores import HARD, Scores
+from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Plan, Privacy, Release
+from torchmetrics_fed.functional.band import (
+    auroc_interval,
+    average_precision_interval,
+    precision_recall_band,
+    roc_band,
+)
+from torchmetrics_fed.reconstruct import PlanName
+
+EPSILONS = (0.1, 0.3, 1.0)
+HARD_CELLS = ("1% positives", "20 positives", "kNN, 6 values", "forest, 50 values", "saturated network", "separated")
+
+Floats = NDArray[np.float64]
+
+
+class Truth(NamedTuple):
+    """What bands should hold: points of both curves, and their areas."""
+
+    roc: tuple[torch.Tensor, torch.Tensor]
+    pr: tuple[torch.Tensor, torch.Tensor]
+    auroc: float
+    average_precision: float
+
+    @classmethod
+    def exact(cls, scores: Scores) -> Truth:
+        """Return the curves of the scores themselves, every corner of the PR curve's steps included."""
+        fpr, tpr, _ = roc_curve(*scores, drop_intermediate=False)
+        precision, recall, _ = precision_recall_curve(*scores)
+        steps = np.r_[recall, recall[1:]], np.r_[precision, precision[:-1]]
+        areas = roc_auc_score(*scores), average_precision_score(*scores)
+        return cls(_tensors(fpr, tpr), _tensors(*steps), *map(float, areas))
+
+    @classmethod
+    def population(cls, share: float, distance: float, deviation: float) -> Truth:
+        """Return the curves of normal scores, so far apart, with this share of positives."""
+        at = np.linspace(-12 * deviation, 12 * deviation, 20_001)[::-1]
+        fpr, tpr = norm.sf(at / deviation), norm.sf((at - distance) / deviation)
+        precision = share * tpr / (share * tpr + (1 - share) * fpr)
+        areas = np.trapezoid(tpr, fpr), np.trapezoid(precision, tpr)
+        return cls(_tensors(fpr, tpr), _tensors(tpr, precision), *map(float, areas))
+
+
+def always(scores: Scores) -> Callable[[], Scores]:
+    """Return what draws the same scores each time."""
+    return lambda: scores
+
+
+class Cell(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    draw: Callable[[], Scores]
+    truth: Truth
+    release: Callable[[Scores], Release]
+    population: bool = False
+
+
+def held(cell: Cell, confidence: float = 0.95) -> list[float]:
+    """Whether ROC band, PR band, AUROC and AP interval of one release hold the truth, then their mean widths."""
+    release, (roc, pr, auroc, average_precision) = cell.release(cell.draw()), cell.truth
+    bands = [make(release, confidence, cell.population) for make in (roc_band, precision_recall_band)]
+    areas = [make(release, confidence, cell.population) for make in (auroc_interval, average_precision_interval)]
+    inside = [bool(band.contains(*points).all()) for band, points in zip(bands, (roc, pr), strict=True)]
+    inside += [bool(low <= at <= high) for (low, high), at in zip(areas, (auroc, average_precision), strict=True)]
+    widths = [float(torch.trapezoid(band.high - band.low, band.x)) for band in bands]
+    return [*inside, *widths, *(float(high - low) for low, high in areas)]
+
+
+def once(privacy: Privacy | None, plan: PlanName | None = None) -> Callable[[Scores], Release]:
+    """Return what makes a release of scores in one process."""
+
+    def release(scores: Scores) -> Release:
+        metric = FederatedROC(privacy=privacy, plan=plan)
+        metric.update(torch.from_numpy(scores[1]), torch.from_numpy(scores[0]))
+        return metric.total()
+
+    return release
+
+
+def federated(privacy: Privacy, clients: int, messages: int) -> Callable[[Scores], Release]:
+    """Return what makes a release of scores dealt to clients, in one or two messages."""
+
+    def release(scores: Scores) -> Release:
+        plan: PlanName = "two_round" if messages == 2 else "one_message"
+        metrics = [FederatedROC(privacy=privacy, plan=plan) for _ in range(clients)]
+        for number, metric in enumerate(metrics):
+            mine = slice(number, None, clients)
+            metric.update(torch.from_numpy(scores[1][mine].copy()), torch.from_numpy(scores[0][mine].copy()))
+        first = Release.sum(metric.release() for metric in metrics)
+        if messages == 1:
+            return first
+        second = Plan.from_release(first)
+        return Release.sum((metric.release(plan=second) for metric in metrics), pilot=first)
+
+    return release
+
+
+def cells(shared: Path | None) -> Iterator[Cell]:
+    """All cells, file by file."""
+    for path in sorted((shared / "data" / "scores").glob("[ab]*.npz")) if shared else []:
+        data = np.load(path)
+        scores = data["y_true"].astype(np.int64), data["y_score"]
+        truth = Truth.exact(scores)
+        for epsilon in EPSILONS:
+            yield Cell(f"{path.stem}, epsilon {epsilon}", always(scores), truth, once(CentralDP(epsilon), "two_round"))
+    fair = normal(20_000, 0.3, 2.0, 1.5)
+    yield from synthetic("normal", fair)
+    for name in HARD_CELLS:
+        hard = HARD[name](np.random.default_rng(7))
+        for epsilon in (0.3, 1.0):
+            two = once(CentralDP(epsilon), "two_round")
+            yield Cell(f"{name}, epsilon {epsilon}", always(hard), Truth.exact(hard), two)
+    truth = Truth.population(0.3, 2.0, 1.5)
+    for name, release in {"exact counts": once(None), "epsilon 1": once(CentralDP(1.0), "two_round")}.items():
+        yield Cell(f"population, {name}", lambda: normal(5_000, 0.3, 2.0, 1.5), truth, release, True)
+
+
+def synthetic(name: str, scores: Scores) -> Iterator[Cell]:
+    """The same scores in every setting."""
+    truth = Truth.exact(scores)
+    settings = {
+        "exact counts": once(None),
+        "one message, epsilon 0.3": once(CentralDP(0.3), "one_message"),
+        "one message, epsilon 1": once(CentralDP(1.0), "one_message"),
+        "the paper's tree, epsilon 1": once(CentralDP(1.0), "paper"),
+        "two messages, epsilon 0.3": once(CentralDP(0.3), "two_round"),
+        "5 clients with LocalDP, two messages, epsilon 1": federated(LocalDP(1.0), 5, 2),
+        "5 clients with LocalDP, one message, epsilon 1": federated(LocalDP(1.0), 5, 1),
+        "12 clients, noise cut for 4, two messages, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, 2),
+        "12 clients, noise cut for 4, one message, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, 1),
+        "Skellam, two messages, epsilon 1": once(CentralDP(1.0, mechanism="skellam", delta=1e-6), "two_round"),
+    }
+    for setting, release in settings.items():
+        yield Cell(f"{name}, {setting}", always(scores), truth, release)
+
+
+def normal(examples: int, share: float, distance: float, deviation: float) -> Scores:
+    """Return sigmoids of normal logits, drawn anew."""
+    generator = np.random.default_rng()
+    target = (generator.random(examples) < share).astype(np.int64)
+    return target, 1 / (1 + np.exp(1.0 - deviation * generator.standard_normal(examples) - distance * target))
+
+
+def _tensors(x: Floats, y: Floats) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(x.astype(np.float64)), torch.from_numpy(y.astype(np.float64))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--confidence", type=float, default=0.95)
+    parser.add_argument("--only", default="", help="cells whose name has this in it")
+    arguments = parser.parse_args()
+    if arguments.shared is None:
+        print("No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.", file=sys.stderr)
+    print(f"Coverage at {arguments.confidence} and mean width, {arguments.runs} runs.\n")
+    print("| scores | ROC | PR | AUROC | AP |\n|---|---|---|---|---|")
+    for cell in cells(arguments.shared and Path(arguments.shared)):
+        if arguments.only not in cell.name:
+            continue
+        figures = np.mean([held(cell, arguments.confidence) for _ in range(arguments.runs)], 0)
+        columns = [f"{rate:.3f} ({width:.4f})" for rate, width in zip(figures[:4], figures[4:], strict=True)]
+        print(f"| {cell.name} | {' | '.join(columns)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

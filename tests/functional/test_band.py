@@ -1,0 +1,137 @@
+"""Bands hold the exact curve: always without noise, and as often as they say with it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+from torch import Tensor
+
+from benchmarks.bands import Cell, Truth, always, federated, held, normal, once
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+    InputError,
+    federated_collection,
+)
+from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
+from torchmetrics_fed.reconstruct import PlanName
+from torchmetrics_fed.reconstruct import bands as bands_module
+from torchmetrics_fed.reconstruct.bands import order_statistic
+
+
+def test_without_noise_everything_is_held(scored: tuple[Tensor, Tensor]) -> None:
+    preds, target = scored
+    scores = target.numpy(), preds.numpy()
+    assert held(Cell("", always(scores), Truth.exact(scores), once(None)))[:4] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("plan", ["one_message", "two_round"])
+def test_the_band_is_the_same_again_and_costs_nothing(scored: tuple[Tensor, Tensor], plan: PlanName) -> None:
+    metric = FederatedROC(privacy=CentralDP(1.0), plan=plan, confidence=0.9)
+    metric.update(*scored)
+    first, second = metric.band(), metric.band()
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert repr(metric.ledger).endswith(", 1 release)")
+    fpr, tpr, _ = metric.compute()  # a curve is still three tensors
+    assert len(fpr) == len(tpr)
+
+
+def test_more_confidence_less_epsilon_and_sampling_are_wider(scored: tuple[Tensor, Tensor]) -> None:
+    def release(epsilon: float) -> FederatedROC:
+        metric = FederatedROC(privacy=CentralDP(epsilon), plan="one_message")
+        metric.update(*scored)
+        return metric
+
+    one, tenth = release(1.0).total(), release(0.1).total()
+    for make in (roc_band, precision_recall_band):
+        usual, sure, noisy, sampled = (make(one), make(one, 0.99), make(tenth), make(one, population=True))
+        width = [float(torch.trapezoid(band.high - band.low, band.x)) for band in (usual, sure, noisy, sampled)]
+        assert width[0] < min(width[1:])
+    for interval in (auroc_interval, average_precision_interval):
+        low, high = interval(one)
+        assert all(high - low < other.high - other.low for other in (interval(one, population=True), interval(tenth)))
+
+
+def test_sampling_error_is_delongs(scored: tuple[Tensor, Tensor]) -> None:
+    preds, target = scored
+    metric = FederatedAUROC(confidence=0.95, population=True)
+    metric.update(preds, target)
+    low, high = metric.interval()
+    positive, negative = preds[target == 1][:, None], preds[target == 0][None]
+    wins = (positive > negative).double()
+    deviation = math.sqrt(wins.mean(1).var() / len(wins) + wins.mean(0).var() / wins.shape[1])
+    assert float(high - low) == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+
+
+def test_each_class_has_its_band() -> None:
+    metric = FederatedPrecisionRecallCurve("multiclass", num_classes=3, privacy=CentralDP(3.0), confidence=0.95)
+    target = torch.randint(0, 3, (3_000,))
+    metric.update((torch.randn(3_000, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1), target)
+    assert metric.band().low.shape[0] == 3
+    assert average_precision_interval(metric.total()).low.shape == (3,)
+
+
+def test_a_class_lost_in_the_noise_is_said_to_be_unknown() -> None:
+    metric = FederatedAveragePrecision(privacy=CentralDP(0.01), plan="one_message", confidence=0.95)
+    metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
+    low, high = metric.interval()
+    assert (float(low), float(high)) == (0.0, 1.0)
+
+
+def test_what_cannot_be_banded_is_refused() -> None:
+    with pytest.raises(InputError, match=r"confidence.*0\.99"):
+        FederatedROC(confidence=1.0)
+    with pytest.raises(InputError, match="average=None"):
+        FederatedAUROC("multiclass", num_classes=3, confidence=0.95)
+    with pytest.raises(InputError, match="max_fpr"):
+        FederatedAUROC(max_fpr=0.5, confidence=0.95)
+    with pytest.raises(InputError, match="built with `confidence`"):
+        FederatedROC().band()
+    ovo = FederatedROC("multiclass", num_classes=3, multi_class="ovo")
+    ovo.update(torch.rand(9, 3).softmax(1), torch.arange(9) % 3)
+    with pytest.raises(InputError, match="ovr"):
+        roc_band(ovo.total())
+    with pytest.raises(InputError, match="binning"):
+        auroc_interval(FederatedROC().total(), binning=2.0)
+
+
+def test_plots_shade_the_band(scored: tuple[Tensor, Tensor]) -> None:
+    mpl = pytest.importorskip("matplotlib")
+    mpl.use("Agg")
+    metrics = federated_collection(
+        metrics=["roc", "auroc", "precision_recall_curve", "average_precision", "det"], confidence=0.95
+    )
+    metrics.update(*scored)
+    for name in ("roc", "auroc", "precision_recall_curve", "average_precision"):
+        fig, ax = metrics[name].plot()
+        assert [patch.get_gid() for patch in ax.collections] == ["band"]
+        mpl.pyplot.close(fig)
+
+
+def refuted(runs: int, covered: float, claimed: float = 0.95) -> bool:
+    """Whether so few covered runs are next to impossible, alpha 1e-6, if the claim is true."""
+    return bool(binom.cdf(covered * runs, runs, claimed) < 1e-6)
+
+
+@pytest.mark.audit
+def test_coverage_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message, two, and more clients than noise was cut for. With half the c the curves must be missed."""
+    scores = normal(8_000, 0.3, 2.0, 1.5)
+    truth, runs = Truth.exact(scores), 100
+    two = once(CentralDP(0.5), "two_round")
+    releases = [two, once(CentralDP(1.0), "one_message"), federated(DistributedDP(0.5, 3), 6, 2)]
+    for release in releases:
+        cell = Cell("", always(scores), truth, release)
+        assert not any(refuted(runs, rate) for rate in np.mean([held(cell) for _ in range(runs)], 0)[:4])
+    monkeypatch.setattr(bands_module, "order_statistic", lambda values, level: order_statistic(values, level) / 2)
+    rates = np.mean([held(Cell("", always(scores), truth, two)) for _ in range(3 * runs)], 0)
+    assert refuted(3 * runs, rates[0])
+    assert refuted(3 * runs, rates[1])

@@ -1,0 +1,214 @@
+"""Confidence bands of curves and intervals of areas, from the same release and at no further cost of privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.reconstruct.areas import Area, area_interval, average_precision_area, roc_area
+from torchmetrics_fed.reconstruct.bands import UncertainTails, staircase
+from torchmetrics_fed.reconstruct.warp import Floats
+from torchmetrics_fed.release import Release
+
+__all__ = [
+    "Band",
+    "Interval",
+    "auroc_interval",
+    "average_precision_interval",
+    "check_confidence",
+    "precision_recall_band",
+    "roc_band",
+]
+
+# Recalls at which the lower bound of precision, a hyperbola between steps, is evaluated; lines between lie below it.
+_RECALLS = np.linspace(0, 1, 129)
+
+
+class Band(NamedTuple):
+    """What a curve is at least and at most, for all x at once.
+
+    Lines through the points are the bounds; where a bound jumps, an x stands twice.
+    """
+
+    x: Tensor
+    """False positive rate or recall, ``(..., points)``, ascending from 0 to 1."""
+    low: Tensor
+    high: Tensor
+
+    def contains(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return whether points lie in the band (of a single class), one bool for each; its border belongs to it.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed.functional import Band
+            >>> band = Band(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.8]), torch.tensor([0.5, 1.0]))
+            >>> band.contains(torch.tensor([0.5, 0.5]), torch.tensor([0.3, 0.6]))
+            tensor([False,  True])
+        """
+        at, point, slack = self.x.double().contiguous(), x.double().contiguous(), 1e-9
+        inside = torch.ones_like(point, dtype=torch.bool)
+        for bound, sign in ((self.low.double(), 1), (self.high.double(), -1)):
+            # where a bound jumps, both of its limits are border
+            limits = [_line(at, sign * bound, point + off, off > 0) for off in (-slack / 1_000, slack / 1_000)]
+            inside &= sign * y.double() >= torch.minimum(*limits) - slack
+        return inside
+
+
+class Interval(NamedTuple):
+    """What a number is at least and at most."""
+
+    low: Tensor
+    high: Tensor
+
+
+def _line(at: Tensor, bound: Tensor, point: Tensor, right: bool) -> Tensor:
+    """The bound at each point, its limit from the right or from the left."""
+    index = torch.searchsorted(at, point, right=right).clamp(1, len(at) - 1)
+    run = at[index] - at[index - 1]
+    part = torch.where(run > 0, (point - at[index - 1]) / run, (point > at[index]).double()).clamp(0.0, 1.0)
+    return torch.lerp(bound[index - 1], bound[index], part)
+
+
+def roc_band(release: Release, confidence: float = 0.95, population: bool = False) -> Band:
+    """Return a band that holds the whole ROC curve with this probability, whatever the scores.
+
+    It holds the exact curve of all clients' scores, that nobody pooled: it allows for the privacy noise and for what
+    happens between the release's edges, and is that second part alone where there is no noise.
+
+    Args:
+        release: any, binary or with a class axis: a band for each class then, each with this confidence.
+        confidence: probability that the band holds the whole curve.
+        population: whether the curve of the population that the examples were drawn from is meant.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.functional import roc_band
+        >>> metric = FederatedROC(score_edges=[0, 0.5, 1])
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> band = roc_band(metric.total())
+        >>> bool(band.contains(torch.tensor([0.5]), torch.tensor([1.0])))
+        True
+    """
+
+    def one(tails: UncertainTails) -> list[Floats]:
+        fpr, tpr = tails.ratios(((0, 0), (1, 1)), confidence)
+        return list(staircase(fpr, tpr))
+
+    return Band(*_each(release, confidence, population, one))
+
+
+def precision_recall_band(release: Release, confidence: float = 0.95, population: bool = False) -> Band:
+    """Return a band that holds the whole PR curve, read as the step that average precision is the area of.
+
+    Arguments are those of :func:`roc_band`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import CentralDP, FederatedROC
+        >>> from torchmetrics_fed.functional import precision_recall_band
+        >>> metric = FederatedROC(privacy=CentralDP(epsilon=1.0))
+        >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+        >>> band = precision_recall_band(metric.total(), confidence=0.9)
+        >>> bool((band.low <= band.high).all())
+        True
+    """
+
+    def one(tails: UncertainTails) -> list[Floats]:
+        recall, false = tails.ratios(((1, 1), (0, 1)), confidence)
+        steps, reached = staircase(recall, false, _RECALLS), staircase(recall, recall, _RECALLS)
+        x = steps.x
+        low = np.divide(x, x + steps.high, out=np.ones_like(x), where=x + steps.high > 0)
+        high = np.divide(reached.high, reached.high + steps.low, out=np.ones_like(x), where=reached.high > 0)
+        return [x, np.where(x > 0, low, 0.0), np.maximum(high, low)]
+
+    return Band(*_each(release, confidence, population, one))
+
+
+def auroc_interval(
+    release: Release, confidence: float = 0.95, population: bool = False, binning: float | None = None
+) -> Interval:
+    """Return an interval for the area under the ROC curve.
+
+    Args:
+        release: as in :func:`roc_band`.
+        confidence: probability that the interval holds the area.
+        population: whether the area of the population is meant.
+        binning: which part of what the order of scores within leaves can do is allowed for. 1 holds for any scores,
+            and is the default without noise. Under privacy it is 0.1, enough for scores that run through leaves
+            smoothly or are all tied; leaves that hold far more than others count in full in any case.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedAUROC
+        >>> from torchmetrics_fed.functional import auroc_interval
+        >>> metric = FederatedAUROC()
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> auroc_interval(metric.total())
+        Interval(low=tensor(0.7500, dtype=torch.float64), high=tensor(0.7500, dtype=torch.float64))
+    """
+    return _interval(release, confidence, population, binning, roc_area, 0.1)
+
+
+def average_precision_interval(
+    release: Release, confidence: float = 0.95, population: bool = False, binning: float | None = None
+) -> Interval:
+    """Return an interval for the average precision; arguments are those of :func:`auroc_interval`.
+
+    Under privacy ``binning`` is 0.25 if not given: ties within leaves lower the average precision, not the AUROC.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import CentralDP, FederatedAUROC
+        >>> from torchmetrics_fed.functional import average_precision_interval
+        >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0))
+        >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+        >>> interval = average_precision_interval(metric.total())
+        >>> bool(interval.low < 0.5 < interval.high)
+        True
+    """
+    return _interval(release, confidence, population, binning, average_precision_area, 0.25)
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise unless ``confidence`` is a probability that simulated noise can tell."""
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence <= 0.99:
+        raise InputError(
+            f"Expected argument `confidence` to be a number above 0, up to 0.99, but got {confidence!r}. 0.95 is usual."
+        )
+
+
+def _interval(
+    release: Release, confidence: float, population: bool, binning: float | None, area: Area, usual: float
+) -> Interval:
+    _check(release, confidence)
+    if binning is None:
+        binning = 1.0 if release.spec.privacy is None else usual
+    if not 0 <= binning <= 1:
+        raise InputError(f"Expected argument `binning` to be from 0 to 1 but got {binning!r}. 1 holds for any scores.")
+    ends = torch.from_numpy(area_interval(release, confidence, population, binning, area))
+    return Interval(*(ends[0] if release.spec.task == "binary" else ends.T))
+
+
+def _each(
+    release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], list[Floats]]
+) -> list[Tensor]:
+    """The arrays of each class, stacked; without class axis for binary tasks."""
+    _check(release, confidence)
+    arrays = [one(tails) for tails in UncertainTails.of(release, population)]
+    stacked = [torch.from_numpy(np.stack(array)) for array in zip(*arrays, strict=True)]
+    return [array[0] for array in stacked] if release.spec.task == "binary" else stacked
+
+
+def _check(release: Release, confidence: float) -> None:
+    check_confidence(confidence)
+    if release.spec.multi_class == "ovo":
+        raise InputError(
+            'Expected a release with negatives and positives of each class but this one has multi_class="ovo". Bands '
+            'are made for multi_class="ovr".'
+        )
