@@ -76,9 +76,8 @@ class Kernel:
         if (
             self.is_unit
             and reading.normalization is None
-            and reading.ignore_index is None
             and (counts.is_cpu and preds.is_cpu and target.is_cpu and not preds.is_neg())
-            and self._plain.add(counts, scores, target, reading.validate)
+            and self._plain.add(counts, scores, target, reading.ignore_index, reading.validate)
         ):
             return counts
         labels = plain_int(target)

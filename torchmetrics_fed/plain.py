@@ -34,58 +34,53 @@ class PlainKernel:
     def __init__(self, bins: int) -> None:
         self.bins = bins
 
-    def add(self, counts: Tensor, scores: Tensor, labels: Tensor, validate: bool) -> bool:
+    def add(self, counts: Tensor, scores: Tensor, labels: Tensor, ignore_index: int | None, validate: bool) -> bool:
         """Add a flat batch to ``counts`` in place and return True, or add nothing and return False if it is not plain.
 
         Args:
             counts: int64, ``(1, 2, bins)``, contiguous.
             scores: of any floating dtype, detached.
             labels: bool or of any integer dtype.
+            ignore_index: label of the examples to leave out, whatever their score.
             validate: whether to look at the values; off, every batch is taken for plain.
         """
         if len(scores) > max(FEW, self.bins):
-            return self._add_histogram(counts, scores, labels, validate)
-        column, label = _array(scores), labels.numpy()
-        if validate and not _are_plain(column, label):
+            return self._add_histogram(counts, scores, labels, ignore_index, validate)
+        score, label = _kept(_array(scores), labels.numpy(), ignore_index)
+        if validate and not _are_plain(score, label):
             return False
-        index = (column * self.bins).astype(np.int64)
+        index = (score * self.bins).astype(np.int64)
         np.minimum(index, self.bins - 1, out=index)
         index += np.multiply(label, self.bins, dtype=np.int64)
         np.add.at(counts.view(-1).numpy(), index, 1)
         return True
 
-    def _add_histogram(self, counts: Tensor, scores: Tensor, labels: Tensor, validate: bool) -> bool:
+    def _add_histogram(
+        self, counts: Tensor, scores: Tensor, labels: Tensor, ignore_index: int | None, validate: bool
+    ) -> bool:
         """Write codes narrow enough for one histogram of both classes, and add it when every piece has passed."""
         width = self.bins + 1  # a score of 1 falls in the extra column, which saves a pass
         group = min(CHUNK if torch.get_num_threads() > 1 else GROUP, len(scores))
         codes = torch.empty(group, dtype=torch.int16 if 2 * width <= 32_767 else torch.int32)
-        row = np.empty(min(PIECE, group), codes.numpy().dtype)
         total = np.zeros(2 * width, np.int64)
+        rows = np.empty(min(PIECE, group), codes.numpy().dtype)
         for some_scores, some_labels in zip(scores.split(group), labels.split(group), strict=True):
-            code = codes[: len(some_scores)]
-            if not self._encode(some_scores, some_labels.numpy(), code.numpy(), row, validate):
-                return False
-            total += torch.bincount(code, minlength=2 * width).numpy()
+            filled = 0
+            for scores_piece, labels_piece in zip(some_scores.split(PIECE), some_labels.split(PIECE), strict=True):
+                score, label = _kept(_array(scores_piece), labels_piece.numpy(), ignore_index)
+                if validate and not _are_plain(score, label):
+                    return False
+                code, row = codes.numpy()[filled : filled + len(score)], rows[: len(score)]
+                np.multiply(score, score.dtype.type(self.bins), out=code, casting="unsafe")
+                row[:] = label
+                row *= width
+                code += row
+                filled += len(score)
+            total += torch.bincount(codes[:filled], minlength=2 * width).numpy()
         both = total.reshape(2, width)
         both[:, -2] += both[:, -1]
         sums = counts.numpy()
         sums[0] += both[:, :-1]
-        return True
-
-    def _encode(
-        self, scores: Tensor, labels: NDArray[Any], codes: NDArray[Any], row: NDArray[Any], validate: bool
-    ) -> bool:
-        """Write ``label * (bins + 1) + bin`` into ``codes`` piece by piece; return False if one is not plain."""
-        for start in range(0, len(scores), PIECE):
-            piece = slice(start, start + PIECE)
-            score, label, code = _array(scores[piece]), labels[piece], codes[piece]
-            if validate and not _are_plain(score, label):
-                return False
-            np.multiply(score, score.dtype.type(self.bins), out=code, casting="unsafe")
-            row = row[: len(code)]
-            row[:] = label
-            row *= self.bins + 1
-            code += row
         return True
 
 
@@ -95,14 +90,22 @@ def _array(scores: Tensor) -> NDArray[Any]:
     return scores.numpy() if wide else scores.float().numpy()
 
 
+def _kept(scores: NDArray[Any], labels: NDArray[Any], ignore_index: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What is not ignored. Indices take a quarter of the time of a mask."""
+    if ignore_index is None:
+        return scores, labels
+    kept = np.flatnonzero(labels != ignore_index)
+    return scores.take(kept), labels.take(kept)
+
+
 def _are_plain(scores: NDArray[Any], labels: NDArray[Any]) -> bool:
     """Whether all scores are in [0, 1] and all labels 0 or 1, by their largest bits.
 
     Read as unsigned integers, non-negative floats keep their order, and negative ones and NaN come after infinity, so
     one maximum shows that all is well. -0.0 does not pass.
     """
-    size, label_size = scores.itemsize, labels.itemsize
+    score_bits, label_bits = scores.view(_UNSIGNED[scores.itemsize]), labels.view(_UNSIGNED[labels.itemsize])
     return bool(
-        np.maximum.reduce(scores.view(_UNSIGNED[size])) <= _BITS_OF_ONE[size]
-        and np.maximum.reduce(labels.view(_UNSIGNED[label_size])) <= 1
+        np.maximum.reduce(score_bits, initial=0) <= _BITS_OF_ONE[scores.itemsize]
+        and np.maximum.reduce(label_bits, initial=0) <= 1
     )
