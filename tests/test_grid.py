@@ -142,6 +142,7 @@ def test_shapes_strides_gradients_and_inference_tensors_do_not_matter(scored: tu
         (wide[:, 0], target),
         (scores.clone().requires_grad_(), target),
         (inferred, target),
+        (torch.complex(scores, -scores).conj().imag, target),  # negated lazily, which numpy cannot see
     ]:
         assert torch.equal(grid.add(grid.empty(), variant, labels), expected)
 

@@ -1,6 +1,6 @@
 """PlainKernel: scores in [0, 1] and labels 0 and 1 in this machine's memory, which is nearly every batch, into counts.
 
-numpy does here what torch does elsewhere: a call costs a third, which is most of what a small batch costs, and never
+numpy does here what torch does elsewhere: a call costs half, which is most of what a small batch costs, and never
 enters torch's OpenMP pool, so that large ones can be cut to fit the cache. What is not plain by its bits is left to the
 kernel that looks closer.
 """
