@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import InputError, ScoreGrid, kernel
+from torchmetrics_fed import InputError, ScoreGrid, kernel, plain
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -39,10 +39,17 @@ def histograms(grid: ScoreGrid, scores: Tensor, target: Tensor) -> Tensor:
     return torch.from_numpy(np.stack(rows))[None]
 
 
-@pytest.fixture(params=["direct", "chunked"])
+@pytest.fixture(params=["plain", "plain in pieces", "direct", "chunked"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run on the scattering path, which also serves other devices, and on the chunked one."""
-    monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "direct" else 1_000)
+    """Run on both paths of plain batches, and on both of others, of which the scattering one serves other devices."""
+    if request.param == "plain":
+        monkeypatch.setattr(plain, "FEW", 10**9)
+    elif request.param == "plain in pieces":
+        for name, size in (("FEW", 0), ("PIECE", 700), ("GROUP", 1_500), ("CHUNK", 1_500)):
+            monkeypatch.setattr(plain, name, size)
+    else:
+        monkeypatch.setattr(plain.PlainKernel, "add", lambda *_: False)
+        monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "direct" else 1_000)
 
 
 @pytest.mark.usefixtures("path")
@@ -135,6 +142,7 @@ def test_shapes_strides_gradients_and_inference_tensors_do_not_matter(scored: tu
         (wide[:, 0], target),
         (scores.clone().requires_grad_(), target),
         (inferred, target),
+        (torch.complex(scores, -scores).conj().imag, target),  # negated lazily, which numpy cannot see
     ]:
         assert torch.equal(grid.add(grid.empty(), variant, labels), expected)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.kernel import (
-    CHUNK,
     Kernel,
     Reading,
     checked_kind,
@@ -24,6 +23,7 @@ from torchmetrics_fed.kernel import (
     surely_below_one,
     told_span,
 )
+from torchmetrics_fed.plain import CHUNK
 
 __all__ = ["ColumnKernel"]
 

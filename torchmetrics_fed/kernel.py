@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.plain import CHUNK, PlainKernel
 
 __all__ = [
-    "CHUNK",
     "Kernel",
     "Normalization",
     "Reading",
@@ -30,13 +30,6 @@ __all__ = [
 
 Task = Literal["binary", "multiclass", "multilabel"]
 Normalization = Literal["sigmoid", "softmax"]
-
-# Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold; up to
-# here scattering into the state is also cheaper than a histogram of its own.
-CHUNK = 32_768
-# From here on a check by bits pays for its extra calls.
-_MANY = 1_000
-
 
 _ONE_BITS = 0x3F800000  # of 1.0 in float32
 
@@ -63,6 +56,7 @@ class Kernel:
     def __init__(self, bins: int, score_range: tuple[float, float], edges: Tensor, even: bool) -> None:
         self.bins, self.score_range, self.edges, self.even = bins, score_range, edges, even
         self.is_unit = even and score_range == (0.0, 1.0)
+        self._plain = PlainKernel(bins)
 
     def add(self, counts: Tensor, preds: Tensor, target: Tensor, reading: Reading) -> Tensor:
         """Add a batch to ``counts``, in place unless that is an inference tensor, and return it."""
@@ -78,8 +72,16 @@ class Kernel:
             counts = counts.clone()
         if preds.ndim != 1:
             preds, target = preds.reshape(-1), target.reshape(-1)
-        scores, labels = preds.detach(), plain_int(target)
-        if counts.device.type == "cpu" and len(scores) > CHUNK:
+        scores = preds.detach()
+        if (
+            self.is_unit
+            and reading.normalization is None
+            and (counts.is_cpu and preds.is_cpu and target.is_cpu and not preds.is_neg())
+            and self._plain.add(counts, scores, target, reading.ignore_index, reading.validate)
+        ):
+            return counts
+        labels = plain_int(target)
+        if counts.is_cpu and len(scores) > CHUNK:
             return self._add_chunked(counts, scores, labels, reading)
         return self._add_direct(counts, scores, labels, reading)
 
@@ -151,8 +153,6 @@ class Kernel:
 
     def objection(self, scores: Tensor, normalization: Normalization | None) -> str | None:
         """Return what is wrong with the scores, if anything."""
-        if len(scores) > _MANY and self.is_unit and not normalization and _surely_in_unit_range(scores):
-            return None
         least, most = span_of(scores)
         if normalization:
             fine = -math.inf < least and most < math.inf
@@ -186,17 +186,6 @@ def plain_int(target: Tensor) -> Tensor:
     return target.to(torch.int64) if target.dtype in (torch.uint16, torch.uint32, torch.uint64) else target
 
 
-def _surely_in_unit_range(scores: Tensor) -> bool:
-    """Whether float32 scores are in [0, 1] by their bits, which order like the numbers; half the time of comparing.
-
-    What is not sure (-0.0, other dtypes, strides) is left to the comparison.
-    """
-    if scores.dtype != torch.float32 or not scores.is_contiguous():
-        return False
-    least, most = span_of(scores.view(torch.int32))
-    return least >= 0 and most <= _ONE_BITS
-
-
 def surely_below_one(scores: Tensor) -> bool:
     """Whether float32 scores are in [0, 1) by their bits; False where that is not sure."""
     if scores.dtype != torch.float32 or not scores.is_contiguous():
@@ -205,17 +194,7 @@ def surely_below_one(scores: Tensor) -> bool:
     return least >= 0 and most < _ONE_BITS
 
 
-def _surely_0_or_1(labels: Tensor) -> bool:
-    """Whether int64 labels are 0 or 1 by their halves: each is 0 or 1, and no upper one is, or the sum would show."""
-    if labels.dtype != torch.int64 or not labels.is_contiguous():
-        return False
-    least, most = span_of(labels.view(torch.int32))
-    return least >= 0 and most <= 1 and int(labels.sum()) < 2**32
-
-
 def _check_labels(labels: Tensor, ignore_index: int | None) -> None:
-    if len(labels) > _MANY and _surely_0_or_1(labels):
-        return
     least, most = span_of(labels)
     if not (least >= 0 and most <= 1):
         also = "" if ignore_index is None else f" or ignore_index={ignore_index}"

@@ -10,11 +10,11 @@ BEGIN = "<!-- begin: written by benchmarks.reproduce -->"
 END = "<!-- end: written by benchmarks.reproduce -->"
 
 
-def paste(path: Path, text: str) -> None:
-    """Replace what stands between the markers in ``path``."""
-    page = path.read_text()
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"Expected the markers {BEGIN} and {END} in {path} but they are not there.")
-    path.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}")
+def paste(path: Path, text: str, writer: str = "benchmarks.reproduce") -> None:
+    """Replace what stands between the markers of ``writer``, a module, in ``path``."""
+    begin, end = (marker.replace("benchmarks.reproduce", writer) for marker in (BEGIN, END))
+    before, found, rest = path.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"Expected the markers {begin} and {end} in {path} but they are not there.")
+    path.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")

@@ -27,6 +27,7 @@ LAYERS = [
     {"tree", "grid"},
     {"columns"},
     {"kernel", "rice"},
+    {"plain"},
     {"errors"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,84 @@
+"""This package beside its peers, as ratios, with the read limit beside them.
+
+    python -m benchmarks.bench [--quick] [--only SECTION ...] [--json FILE] [--chart FILE] [--page FILE] [--check]
+
+One process but for memory and contention, one thread, CPU time, all peers in turn, median of 15. `--quick` measures
+what the goals are about, median of 5; `--check` fails if a goal is missed by more than a generous margin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from benchmarks.bench.binary import beside_one_read, beside_peers, small
+from benchmarks.bench.chart import draw
+from benchmarks.bench.contention import contention
+from benchmarks.bench.figure import Figure, markdown
+from benchmarks.bench.gate import failures, goals_table
+from benchmarks.bench.memory import peak_memory
+from benchmarks.bench.multiclass import many_classes
+from benchmarks.bench.peers import missing
+from benchmarks.bench.private import once_a_round
+from benchmarks.reproduce.page import paste
+
+SECTIONS = {
+    "peers": beside_peers,
+    "read": beside_one_read,
+    "small": small,
+    "classes": many_classes,
+    "round": once_a_round,
+    "memory": peak_memory,
+    "contention": contention,
+}
+PACKAGES = ("torch", "torchmetrics", "torcheval", "scikit-learn", "numpy", "declearn")
+
+
+def parsed() -> argparse.Namespace:
+    """Return the arguments of the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="only what the goals are about, median of 5")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--chart", type=Path, help="file for the chart")
+    parser.add_argument("--page", type=Path, help="document to paste the tables into")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 if a goal is missed by far")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, and write what was asked for."""
+    arguments = parsed()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of classes without examples
+    for name, package in missing().items():
+        print(f"{name}: skipped, for {package} is not installed")
+    figures: list[Figure] = []
+    for section in arguments.only:
+        found = list(SECTIONS[section](5 if arguments.quick else 15, arguments.quick))
+        figures += found
+        print(markdown(found), end="\n\n", flush=True)
+    print(goals_table(figures))
+    if arguments.json:
+        versions = {name: version(name) for name in PACKAGES if name not in missing().values()}
+        machine = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+        record = {"versions": versions, "machine": machine, "figures": [figure._asdict() for figure in figures]}
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    if arguments.chart:
+        draw(figures, arguments.chart)
+    if arguments.page:
+        paste(arguments.page, f"{goals_table(figures)}\n\n{markdown(figures)}", "benchmarks.bench")
+    missed = list(failures(figures))
+    print("\n".join(missed), file=sys.stderr)
+    return 1 if arguments.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

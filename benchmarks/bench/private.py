@@ -1,0 +1,60 @@
+"""What happens once a round: compute, a release with noise, its way over the wire, the secure sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from benchmarks.bench.figure import Figure
+from benchmarks.bench.timing import Candidate, interleaved
+from benchmarks.secure_sum import cost
+from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Release, ScoreGrid, Share, Spec, Tree
+
+__all__ = ["CLIENTS", "ROUND_SECTION", "noise_case", "once_a_round"]
+
+ROUND_SECTION = "Once a round, 4096 bins"
+CLIENTS = (1, 2, 10, 1_000)
+
+
+def noise_case(clients: int) -> str:
+    """The row of a share's noise in the paper's plan at Q = 1024: 2 x 8190 cells over 12 levels at epsilon 0.1."""
+    return f"noise of a share for {clients:,} client{'s' * (clients > 1)}, 16,380 cells"
+
+
+def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
+    """Time everything that is not an update."""
+    preds, target = torch.rand(100_000), torch.randint(0, 2, (100_000,))
+    exact = FederatedROC()
+    candidates: dict[str, Candidate] = {"compute, exact": exact.compute}
+    exact.update(preds, target)
+    for plan in ("two_round", "one_message", "paper"):
+        private = FederatedROC(privacy=CentralDP(epsilon=1.0), plan=plan)
+        private.update(preds, target)
+        private.compute()  # makes the release
+        candidates[f"compute, private, plan {plan}"] = private.compute
+    for clients in CLIENTS:
+        spec = Spec("binary", 1, ScoreGrid(), Tree.binary(4096), DistributedDP(0.1, clients, max_colluding=0))
+        candidates[noise_case(clients)] = lambda spec=spec: spec.noisy_cells(exact.counts)  # type: ignore[misc]
+    few = preds[:1_000], target[:1_000]
+    candidates["an update of 1e3, and release with noise, plan two_round"] = lambda: _released(*few)
+    share = exact.release()
+    sent, several = bytes(share), [Share(share.spec, share.cells, "r") for _ in range(10)]
+    candidates["share to bytes"] = lambda: bytes(share)
+    candidates["share from bytes"] = lambda: Share.from_bytes(sent, share.spec)
+    candidates["sum of 10 shares"] = lambda: Release.sum(several)
+    times = interleaved(candidates, rounds)
+    for name in candidates:
+        yield Figure(ROUND_SECTION, name, "ms", times.seconds(name) * 1e3)
+    for clients in (8,) if quick else (8, 64):
+        costs = [cost(clients, 0) for _ in range(3 if quick else 5)]
+        middle = sorted(costs, key=lambda each: each.client_ms)[len(costs) // 2]
+        yield Figure(ROUND_SECTION, f"secure sum of {clients} clients, each client", "ms", middle.client_ms)
+        yield Figure(ROUND_SECTION, f"secure sum of {clients} clients, server", "ms", middle.server_ms)
+
+
+def _released(preds: Tensor, target: Tensor) -> None:
+    metric = FederatedROC(privacy=CentralDP(epsilon=1.0))
+    metric.update(preds, target)
+    metric.compute()
