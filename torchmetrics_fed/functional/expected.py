@@ -22,6 +22,7 @@ from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.grid import ScoreGrid
 from torchmetrics_fed.privacy.mechanisms import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import LEAST_BINS, Plan, PlanName, Reconstruction
+from torchmetrics_fed.reconstruct.noise_vectors import summed_noise
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.spec import Spec
 from torchmetrics_fed.tree import Tree
@@ -203,27 +204,16 @@ class _Federation:
     def _sum(self, counts: Tensor, plan: Plan) -> Release:
         spec = self.spec.planned(plan.tree, plan.portion)
         shares = 1 if isinstance(spec.privacy, CentralDP) else self.clients
-        cells = spec.cells(counts) + torch.from_numpy(self._noise(spec, shares))
+        cells = spec.cells(counts) + self._noise(spec, shares)
         return Release(spec, cells, shares=shares)
 
-    def _noise(self, spec: Spec, shares: int) -> NDArray[np.int64] | NDArray[np.float64]:
-        """Return the sum of the noise of ``shares`` shares: laws that divide are multiplied by dividing by less."""
+    def _noise(self, spec: Spec, shares: int) -> Tensor:
+        """Return the sum of the noise of ``shares`` shares."""
         privacy, noise = spec.privacy, spec.noise
         assert privacy is not None
         assert noise is not None
-        times = shares / privacy.shares
-        sides = (2, *spec.shape)
-        if privacy.mechanism == "polya":  # variance 2a / (1 - a)^2 with a = exp(-level)
-            level = 2 * math.asinh(math.sqrt(0.5 / noise.variance))
-            one, other = self.generator.negative_binomial(times, -math.expm1(-level), sides)
-        elif privacy.mechanism == "skellam":
-            one, other = self.generator.poisson(times * noise.variance / 2, sides)
-        elif privacy.mechanism == "gamma":
-            one, other = self.generator.gamma(times, math.sqrt(noise.variance / 2), sides)
-        else:  # rounding adds 1/12 to the variance
-            normal = self.generator.normal(0.0, math.sqrt(max(times * noise.variance - 1 / 12, 0.0)), spec.shape)
-            return np.rint(normal).astype(np.int64)
-        return np.asarray(one - other)
+        drawn = summed_noise(self.generator, privacy.mechanism, noise.variance, shares / privacy.shares, spec.shape)
+        return torch.from_numpy(drawn).to(spec.dtype)
 
 
 def _check_ints(**given: tuple[int, int]) -> None:

@@ -15,7 +15,7 @@ from torchmetrics_fed.reconstruct.warp import Floats
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.tree import Tree
 
-__all__ = ["Vectors", "above", "noise_tails", "sampling_tails"]
+__all__ = ["Vectors", "above", "noise_tails", "sampling_tails", "summed_noise"]
 
 Singles = NDArray[np.float32]
 """Half the room of float64: a large tree's vectors take 33 MB."""
@@ -72,7 +72,7 @@ def _noise_tails(branching: tuple[int, ...], mechanism: Mechanism, variance: flo
     vectors = _count(tree.cells)
     result = np.empty((2, vectors, tree.leaves + 1), dtype=np.float32)
     for row in result:
-        cells = _draw(generator, mechanism, variance, shares, (vectors, tree.cells))
+        cells = summed_noise(generator, mechanism, variance, shares, (vectors, tree.cells))
         row[:] = above(least_squares(tree.split(torch.from_numpy(cells)))[-1].numpy())
     result.setflags(write=False)
     flat = result.reshape(-1, tree.leaves + 1)
@@ -82,12 +82,23 @@ def _noise_tails(branching: tuple[int, ...], mechanism: Mechanism, variance: flo
     return Vectors(result, moments.astype(np.float64) / len(flat))
 
 
-def _draw(
+def summed_noise(
     generator: np.random.Generator, mechanism: Mechanism, variance: float, shares: float, shape: tuple[int, ...]
 ) -> Floats:
-    """Cells with the law that sums of shares have: each kind of noise is the difference of two alike, or normal."""
+    """Return cells with the law that sums of shares have, to measure what noise does; it protects nobody.
+
+    Each kind of noise but the discrete Gaussian is the difference of two alike, and divides: a sum of n shares cut for
+    k has n / k times the parameter.
+
+    Args:
+        generator: where it comes from.
+        mechanism: the law.
+        variance: of the noise that the shares were cut for.
+        shares: how many were summed, in units of those they were cut for.
+        shape: of the cells.
+    """
     if mechanism == "discrete_gaussian":
-        return generator.normal(0.0, np.sqrt(variance * shares), shape)
+        return np.rint(generator.normal(0.0, np.sqrt(max(variance * shares - 1 / 12, 0.0)), shape))  # 1/12 of rounding
 
     def half() -> Floats:
         if mechanism == "skellam":
