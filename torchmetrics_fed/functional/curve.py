@@ -38,7 +38,14 @@ class CurveOptions(TypedDict, total=False):
 
 
 class Quantiles(NamedTuple):
-    """Scores at the same fractions of each class."""
+    """Scores at the same fractions of each class.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import exact_quantiles
+        >>> exact_quantiles(torch.tensor([0.2, 0.4, 0.6, 0.8]), torch.tensor([0, 0, 1, 1]), 2).positive
+        tensor([0.6000, 0.8000], dtype=torch.float64)
+    """
 
     negative: Tensor
     positive: Tensor
