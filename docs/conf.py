@@ -28,5 +28,3 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
-
-suppress_warnings = ["toc.empty_glob"]

@@ -34,14 +34,21 @@ def first_line(path: Path) -> str:
 
 def drawn() -> str:
     """The whole page."""
-    parts = ["# The house", "", "Every file in one line: the first of its docstring. Made by `python docs/house.py`.", ""]
+    parts = [
+        "# The house",
+        "",
+        "Every file in one line: the first of its docstring. Made by `python docs/house.py`.",
+        "",
+    ]
     for folder, meaning in FOLDERS.items():
         parts += [f"## {folder}", "", f"{meaning[0].upper()}{meaning[1:]}.", "", "| file | what it is |", "|---|---|"]
         for path in sorted((ROOT / folder).rglob("*.py"), key=lambda path: (path.parent, path.name)):
             told = first_line(path)
             if told and not path.name.startswith("."):
                 name = path.relative_to(ROOT / folder).as_posix()
-                parts.append(f"| `{name.replace('__init__.py', '')}` | {told} |" if "/" in name else f"| `{name}` | {told} |")
+                parts.append(
+                    f"| `{name.replace('__init__.py', '')}` | {told} |" if "/" in name else f"| `{name}` | {told} |"
+                )
         parts.append("")
     return "\n".join([*parts, "## Everything else", "", OTHERS])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 BOX, GAP, LEFT = 104, 44, 16
 INK, RULE, SAFE, RAW = "#1f2937", "#64748b", "#dcefe3", "#fde8d7"
 
-CLIENT = [("scores,", "labels", RAW), ("counts", "int64, on the grid", RAW), ("levels", "of the plan's tree", RAW)]
+CLIENT = [("scores", "and labels", RAW), ("counts", "on the grid", RAW), ("levels", "of the tree", RAW)]
 STEPS = ["grid", "plan", "noise"]
 
 
@@ -35,7 +35,7 @@ def client(y: float, name: str) -> list[str]:
         x = LEFT + place * step
         parts += [box(x, y, title, below, fill), arrow(x + BOX + 3, y + 26, x + step - 5, y + 26)]
         parts.append(text(x + BOX + GAP / 2, y + 19, STEPS[place], 11))
-    parts.append(box(LEFT + 3 * step, y, "share", "bytes, or masked", SAFE))
+    parts.append(box(LEFT + 3 * step, y, "share", "what is sent", SAFE))
     return parts
 
 
@@ -47,15 +47,19 @@ def drawing() -> str:
     share_end, release = LEFT + 3 * step + BOX, LEFT + 4 * step + 44
     for y in rows:
         parts.append(arrow(share_end + 10, y + 26, release - 6, 186 + (y - 160) / 8))
-    parts.append(text(share_end + 62, 150, "sum", 12))
+    parts.append(text(share_end + 50, 178, "sum", 12))
     parts.append(box(release, 160, "release", "one for all", SAFE))
     answer = release + BOX + 40
-    for y, title, below in ((70, "curves", "ROC, PR, DET, gain"), (160, "numbers", "AUROC, AP, F1"), (250, "report", "")):
+    for y, title, below in (
+        (70, "curves", "ROC, PR, DET, gain"),
+        (160, "numbers", "AUROC, AP, F1"),
+        (250, "report", ""),
+    ):
         parts += [box(answer, y, title, below or "tables, pictures", SAFE, 128)]
         parts.append(arrow(release + BOX + 4, 186 + (y - 160) / 8, answer - 6, y + 26))
-    parts.append(text(answer + 64, 330, "read from the release alone:", 11))
-    parts.append(text(answer + 64, 346, "no more noise, no more cost", 11))
-    width, height = answer + 128 + 16, 362
+    parts.append(text(answer + 52, 330, "read from the release alone:", 11))
+    parts.append(text(answer + 52, 346, "no more noise, no more cost", 11))
+    width, height = answer + 128 + 20, 362
     head = '<marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">'
     head += f'<path d="M0,0 L9,4 L0,8 z" fill="{RULE}"/></marker>'
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'

@@ -39,7 +39,8 @@ class AuditResult:
     """What an audit found. ``epsilon_lower`` is at most the true epsilon, but for ``1 - confidence`` of all audits.
 
     Example:
-        >>> AuditResult(1.2, claimed=1.0, delta=0.0, trials=1000, confidence=0.99, threshold=0.5, more_likely="").refuted
+        >>> found = AuditResult(1.2, 1.0, delta=0.0, trials=1000, confidence=0.99, threshold=0.5, more_likely="one")
+        >>> found.refuted
         True
     """
 
