@@ -46,6 +46,18 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(there), link
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_commands_and_files_that_are_named_exist(path: Path) -> None:
+    text = path.read_text()
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert set(re.findall(r"(?:^    |`)make ([a-z]+)", text, flags=re.MULTILINE)) <= set(targets)
+    for file in re.findall(r"[` ]((?:benchmarks|examples|tests|docs|\.ci)/[\w./]+)", text):
+        assert (ROOT / file.rstrip(".")).exists(), file
+    for module in re.findall(r"python -m ((?:benchmarks|torchmetrics_fed)[\w.]*)", text):
+        places = [ROOT / f"{module.replace('.', '/')}{end}" for end in (".py", "/__main__.py")]
+        assert any(place.exists() for place in places), module
+
+
 def test_links_and_anchors_are_read_as_meant(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# What adds, what spends\n\n```\n# not a heading\n```\n\n## One score's way\n")

@@ -21,7 +21,7 @@ __all__ = ["CurveOptions", "Quantiles", "choose_grid", "classes_of", "count", "e
 
 
 class CurveOptions(TypedDict, total=False):
-    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedROC` says what each means."""
+    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedCurve` says what each means."""
 
     num_classes: int | None
     num_labels: int | None
