@@ -1,6 +1,7 @@
 """The site: `make docs`."""
 
 from importlib.util import find_spec
+from typing import Any
 
 from torchmetrics_fed import __version__
 
@@ -28,3 +29,12 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
+
+
+def setup(app: Any) -> None:
+    """Leave out fields of named tuples that say no more than their number."""
+
+    def is_numbered(app: Any, kind: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+        return True if (getattr(member, "__doc__", None) or "").startswith("Alias for field number") else None
+
+    app.connect("autodoc-skip-member", is_numbered)
