@@ -34,7 +34,7 @@ format: $(VENV)/check
 docs: $(VENV)/docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 
-# Wheel and sdist in dist/, and the wheel tried in fresh environments with the newest and the oldest versions.
+# Wheel and sdist in dist/, and the wheel tried in fresh environments with the newest and the oldest versions (of torch one only).
 wheel: $(VENV)/wheel
 	.ci/wheel $(BIN)/python
 
