@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Threads of a two-core machine; the suite starts processes of its own.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test audit integration check format bench bench-check reproduce clean
+.PHONY: demo test audit integration check format docs wheel bench bench-check reproduce clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -29,6 +29,14 @@ check: $(VENV)/check
 format: $(VENV)/check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The site, in build/docs/index.html. It runs the notebook, needs no network, and warnings are errors.
+docs: $(VENV)/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+
+# Wheel and sdist in dist/, and the wheel tried in fresh environments with the newest and the oldest versions (of torch one only).
+wheel: $(VENV)/wheel
+	.ci/wheel $(BIN)/python
 
 # The peers live in an environment of their own; one that cannot be installed is skipped, and the bench says so.
 BENCH := .venv-bench
@@ -60,7 +68,7 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 
 # One stamp per extra, so that the demo need not wait for the test tools.
-$(VENV)/demo $(VENV)/check $(VENV)/integration $(VENV)/reproduce: $(VENV)/%: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/demo $(VENV)/check $(VENV)/integration $(VENV)/docs $(VENV)/wheel $(VENV)/reproduce: $(VENV)/%: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
 	touch $@
 

@@ -29,7 +29,15 @@ __all__ = ["EvaluationReport", "evaluation_report"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluationReport:
-    """What :func:`evaluation_report` found. Values have the class axis of the counts; ``str`` makes a table of them."""
+    """What :func:`evaluation_report` found. Values have the class axis of the counts; ``str`` makes a table of them.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import evaluation_report
+        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
+        >>> report.auroc, report.positives
+        (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
+    """
 
     task: str
     """The task of the release; of leaf counts ``"binary"``, or ``"classes"`` where there is a class axis."""

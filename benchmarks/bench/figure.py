@@ -22,7 +22,7 @@ def markdown(figures: Iterable[Figure]) -> str:
     sections: dict[str, list[Figure]] = {}
     for figure in figures:
         sections.setdefault(figure.section, []).append(figure)
-    return "\n\n".join(f"### {section}\n\n{_table(rows)}" for section, rows in sections.items())
+    return "\n\n".join(f"## {section}\n\n{_table(rows)}" for section, rows in sections.items())
 
 
 def _table(figures: list[Figure]) -> str:

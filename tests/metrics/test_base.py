@@ -342,6 +342,7 @@ def test_collections_group_what_counts_alike_and_nothing_else(scored: tuple[Tens
     assert collection["pr"].counts.sum() == 5_000
 
 
+@pytest.mark.filterwarnings("ignore:The default value for `maximize`:FutureWarning")  # torchmetrics 1.6
 def test_trackers_keep_one_value_per_step(scored: tuple[Tensor, Tensor]) -> None:
     tracker: Any = MetricTracker(FederatedROC(quantiles=16), maximize=True)
     for flip in (False, True):

@@ -22,7 +22,14 @@ __all__ = [
 
 
 class AreaErrorBound(NamedTuple):
-    """Bounds of the Area Error of both curves; at most 1, which no error exceeds."""
+    """Bounds of the Area Error of both curves; at most 1, which no error exceeds.
+
+    Example:
+        >>> from torchmetrics_fed.functional import area_error_bound_summed
+        >>> bound = area_error_bound_summed(1024, ratio=0.3)
+        >>> bound.roc < bound.precision_recall < 1
+        True
+    """
 
     roc: float
     precision_recall: float

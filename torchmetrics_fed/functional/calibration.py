@@ -21,7 +21,14 @@ __all__ = ["Calibration", "calibration", "calibration_from_counts", "calibration
 
 
 class Calibration(NamedTuple):
-    """Two scalars ``(...)`` and the reliability curve ``(..., bins)``, calibration bins in ascending order."""
+    """Two scalars ``(...)`` and the reliability curve ``(..., bins)``, calibration bins in ascending order.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import calibration_from_counts
+        >>> calibration_from_counts(torch.tensor([[3, 1], [1, 3]])).brier_score
+        tensor(0.1875, dtype=torch.float64)
+    """
 
     expected_calibration_error: Tensor
     """Mean distance of ``predicted`` and ``observed``, weighted by ``examples``, in [0, 1]."""

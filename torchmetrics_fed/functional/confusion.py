@@ -17,7 +17,15 @@ __all__ = ["Confusion", "confusion_at"]
 
 
 class Confusion(NamedTuple):
-    """Counts and the edge at which they were taken."""
+    """Counts and the edge at which they were taken.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import confusion_at
+        >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.5).matrix
+        tensor([[3, 1],
+                [1, 3]])
+    """
 
     matrix: Tensor
     """``(..., 2, 2)``: [[tn, fp], [fn, tp]] as in scikit-learn, of the counts' dtype."""

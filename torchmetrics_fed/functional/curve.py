@@ -21,7 +21,7 @@ __all__ = ["CurveOptions", "Quantiles", "choose_grid", "classes_of", "count", "e
 
 
 class CurveOptions(TypedDict, total=False):
-    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedROC` says what each means."""
+    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedCurve` says what each means."""
 
     num_classes: int | None
     num_labels: int | None
@@ -38,7 +38,14 @@ class CurveOptions(TypedDict, total=False):
 
 
 class Quantiles(NamedTuple):
-    """Scores at the same fractions of each class."""
+    """Scores at the same fractions of each class.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import exact_quantiles
+        >>> exact_quantiles(torch.tensor([0.2, 0.4, 0.6, 0.8]), torch.tensor([0, 0, 1, 1]), 2).positive
+        tensor([0.6000, 0.8000], dtype=torch.float64)
+    """
 
     negative: Tensor
     positive: Tensor

@@ -18,7 +18,14 @@ __all__ = ["DETCurve", "det_curve", "det_from_counts", "det_from_tails", "det_of
 
 
 class DETCurve(NamedTuple):
-    """A DET curve in scikit-learn's order: thresholds increase, fpr falls from 1 to 0, fnr rises from 0 to 1."""
+    """A DET curve in scikit-learn's order: thresholds increase, fpr falls from 1 to 0, fnr rises from 0 to 1.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import det_from_counts
+        >>> det_from_counts(torch.tensor([[3, 1], [1, 3]])).fnr
+        tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
+    """
 
     fpr: Tensor
     fnr: Tensor

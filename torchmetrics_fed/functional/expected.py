@@ -34,7 +34,14 @@ _EXACT_BINS = 1 << 16
 
 
 class ExpectedError(NamedTuple):
-    """A mean Area Error of both curves, and how well the runs know it."""
+    """A mean Area Error of both curves, and how well the runs know it.
+
+    Example:
+        >>> from torchmetrics_fed.functional import expected_area_error
+        >>> error = expected_area_error("two_round", 1.0, n_pos=1_000, n_neg=1_000, runs=4)
+        >>> [message.portion for message in error.messages]
+        [0.078125, 0.921875]
+    """
 
     roc: float
     precision_recall: float

@@ -36,6 +36,12 @@ class PrecisionRecallGainCurve(NamedTuple):
     It ends where recall is pi, at recall gain 0: thresholds above that crossing all stand at it. Precision gain is cut
     off at 0, below which calling everything positive is better. The first three have the same length, for the PR
     curve's last point, of no threshold, is not on this curve.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import precision_recall_gain_from_counts
+        >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).area
+        tensor(0.5556, dtype=torch.float64)
     """
 
     precision_gain: Tensor

@@ -33,7 +33,14 @@ _SLACK = 1e-12
 
 
 class OperatingPoint(NamedTuple):
-    """The best value ``(...)`` and the threshold ``(...)`` that attains it."""
+    """The best value ``(...)`` and the threshold ``(...)`` that attains it.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import youden
+        >>> youden(torch.tensor([[3, 1], [1, 3]])).threshold
+        tensor(0.5000, dtype=torch.float64)
+    """
 
     value: Tensor
     threshold: Tensor

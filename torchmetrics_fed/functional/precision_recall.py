@@ -31,7 +31,14 @@ Strategy = Literal["separate", "combine"]
 
 
 class PrecisionRecallCurve(NamedTuple):
-    """A PR curve in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold."""
+    """A PR curve in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import precision_recall_from_counts
+        >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).recall
+        tensor([1.0000, 0.7500, 0.0000], dtype=torch.float64)
+    """
 
     precision: Tensor
     recall: Tensor

@@ -19,7 +19,14 @@ __all__ = ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles", "roc_from
 
 
 class ROCCurve(NamedTuple):
-    """A ROC curve in torchmetrics' order: thresholds decrease, from (0, 0) to (1, 1)."""
+    """A ROC curve in torchmetrics' order: thresholds decrease, from (0, 0) to (1, 1).
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import roc_from_counts
+        >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).tpr
+        tensor([0.0000, 0.7500, 1.0000], dtype=torch.float64)
+    """
 
     fpr: Tensor
     tpr: Tensor

@@ -20,7 +20,14 @@ def _against_the_rest(level: Tensor) -> Tensor:
 
 
 class Source(NamedTuple):
-    """Histograms of negatives and positives, read from a release or from plain leaf counts."""
+    """Histograms of negatives and positives, read from a release or from plain leaf counts.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import read
+        >>> read(torch.tensor([[3, 1], [1, 3]])).edges
+        tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
+    """
 
     levels: list[Tensor]
     """Counts of each level, ``(..., 2, size)``, top level first; no class axis for binary tasks."""

@@ -58,6 +58,12 @@ def from_messages(
         metric: one built like the clients', or its ``spec``.
         round: the round that is open.
         max_examples: the most examples that one client can have, as in :meth:`Release.sum`.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.integrations.messages import from_messages, to_message
+        >>> from_messages([to_message(FederatedROC(), "round 1", "ann")], FederatedROC(), "round 1").round
+        'round 1'
     """
     spec = metric if isinstance(metric, Spec) else representative(metric).spec
     spec.check_may_travel()

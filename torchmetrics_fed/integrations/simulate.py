@@ -42,6 +42,14 @@ class Comparison:
         local_weighted: the same weighted by the clients' examples, as trainers average metrics.
         pooled: the AUROC of all clients' examples on the grid, without noise.
         undefined: how many clients have no AUROC, for want of positives or negatives.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.integrations.simulate import simulate
+        >>> client = torch.tensor([0.2, 0.8]), torch.tensor([0, 1])
+        >>> simulate([client, client], FederatedROC(), compare=True).comparison.local
+        1.0
     """
 
     local: float
@@ -58,6 +66,13 @@ class Simulation:
         release: what the federation would have; under privacy all that may be published.
         clients: how many there were.
         comparison: exact areas beside it, if asked for.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.integrations.simulate import simulate
+        >>> simulate([(torch.rand(9), torch.randint(0, 2, (9,)))], FederatedROC()).clients
+        1
     """
 
     release: Release

@@ -62,6 +62,12 @@ class FederatedCurve(ReleasedMetric):
             :func:`~torchmetrics_fed.federated_collection`.
         validate_args: whether ``update`` checks the values of scores and targets.
         kwargs: torchmetrics' own, for instance ``process_group`` or ``dist_sync_fn``.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedAUROC, FederatedCurve
+        >>> metric = FederatedAUROC("multilabel", num_labels=3, quantiles=64)
+        >>> isinstance(metric, FederatedCurve), metric.counts.shape
+        (True, torch.Size([3, 2, 256]))
     """
 
     averages: tuple[Average, ...] = ("micro", "macro")

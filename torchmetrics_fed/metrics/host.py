@@ -42,11 +42,12 @@ class CountsMetric(Metric):
     def __init__(self, counts: Tensor, meaning: object, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._curve_dtype = torch.float64
-        self.add_state("counts", counts, dist_reduce_fx="sum")
         # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
-        # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal.
+        # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
+        # state, for torchmetrics 1.6 compares no other.
         digest = hashlib.sha256(repr(meaning).encode()).digest()[:8]
         self.add_state("layout", torch.tensor(list(digest), dtype=torch.uint8), dist_reduce_fx="max")
+        self.add_state("counts", counts, dist_reduce_fx="sum")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value. One that is refused changes nothing."""

@@ -98,7 +98,5 @@ class ReleaseScope:
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReleaseScope, (
-            None,
-            self.previous,
-        )  # metrics carry their round themselves, and leave their counts behind
+        # metrics carry their round themselves, and leave their counts behind
+        return ReleaseScope, (None, self.previous)

@@ -149,7 +149,8 @@ def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
     ax.grid(color="0.92", linewidth=0.5)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set(linewidth=0.6, color="0.4")
+    for side in ("left", "bottom"):  # matplotlib 3.7 cannot set both at once
+        ax.spines[side].set(linewidth=0.6, color="0.4")
     box = {"frameon": True, "facecolor": "white", "edgecolor": "none", "framealpha": 0.8}
     look: dict[str, Any] = {"fontsize": 7.5, **box}
     if room(ax.get_legend_handles_labels()[1]):

@@ -67,7 +67,17 @@ def draw_sheet(
     edges: Tensor,
     labels: Sequence[str] | None = None,
 ) -> Any:
-    """Draw these on one sheet, and return ``(fig, axes)``."""
+    """Draw these on one sheet, and return ``(fig, axes)``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import evaluation_report
+        >>> from torchmetrics_fed.plot import draw_sheet
+        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
+        >>> fig, axes = draw_sheet(report.roc, report.precision_recall, report.gain, report.leaf, report.edges)
+        >>> axes.shape
+        (2, 2)
+    """
     fig, axes = figure(2, 2)
     plot_roc(roc, ax=axes[0, 0], labels=labels)
     plot_precision_recall(precision_recall, ax=axes[0, 1], labels=labels)

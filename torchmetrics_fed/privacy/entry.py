@@ -17,6 +17,12 @@ class LedgerEntry:
     """One private release: of which data, in which round, at what price, by what, and when it was entered (UTC).
 
     A round may be given as an integer and is kept as a string: rounds 1 and "1" are the same.
+
+    Example:
+        >>> from torchmetrics_fed import PrivacyLedger
+        >>> entry = PrivacyLedger().spend("validation", round=1, epsilon=0.5)
+        >>> entry.data, entry.round, entry.epsilon
+        ('validation', '1', 0.5)
     """
 
     data: str

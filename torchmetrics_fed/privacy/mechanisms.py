@@ -36,6 +36,12 @@ class Noise:
         draw: returns fresh noise of a shape, from the operating system's randomness.
         variance: variance of a cell of the sum of all shares that the noise is cut for.
         delta: what the release spends of delta, the samplers' distance from their laws included.
+
+    Example:
+        >>> from torchmetrics_fed import LocalDP
+        >>> noise = LocalDP(epsilon=1.0).noise("binary", classes=1, levels=1, cells=8)
+        >>> noise.draw((8,)).dtype, round(noise.variance, 3)
+        (dtype('int64'), 1.841)
     """
 
     draw: Callable[[tuple[int, ...]], NDArray[np.int64] | NDArray[np.float64]]
@@ -56,6 +62,12 @@ class Privacy(ABC):
         neighbours: ``"add_remove"`` protects whether a person is in the data, ``"replace_one"`` also towards someone
             who knows how many there are; it costs twice the noise.
         examples_per_person: how many examples one person can have at most.
+
+    Example:
+        >>> from torchmetrics_fed import LocalDP, Privacy
+        >>> setting = LocalDP(epsilon=1.0, examples_per_person=3)
+        >>> isinstance(setting, Privacy), setting.neighbours
+        (True, 'add_remove')
     """
 
     epsilon: float

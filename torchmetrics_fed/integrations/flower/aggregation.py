@@ -48,6 +48,12 @@ class Aggregation:
     Args:
         metric: made as on the clients.
         inner: aggregates the clients' other metrics.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.integrations.flower import aggregate_fn
+        >>> type(aggregate_fn(FederatedROC())).__name__
+        'Aggregation'
     """
 
     def __init__(self, metric: FederatedCurve | MetricCollection, inner: AggregateMetrics | None = None) -> None:

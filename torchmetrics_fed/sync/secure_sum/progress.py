@@ -15,7 +15,14 @@ __all__ = ["Progress", "Stage"]
 
 
 class Stage(IntEnum):
-    """How far a client has come. It only moves forward."""
+    """How far a client has come. It only moves forward.
+
+    Example:
+        >>> from torchmetrics_fed.sync.secure_sum import SecureSumClient, SecureSumConfig, Stage
+        >>> client = SecureSumClient("ann", SecureSumConfig("round 1", b"spec", cells=2, min_clients=3))
+        >>> client.stage, client.stage < Stage.MASKED
+        (<Stage.NEW: 0>, True)
+    """
 
     NEW = 0
     ADVERTISED = 1

@@ -31,6 +31,14 @@ class SecureSumServer:
         config: the sum.
         verification_keys: the clients' Ed25519 public keys, if known, to refuse wrong signatures when they come rather
             than let every client refuse the round.
+
+    Example:
+        >>> from torchmetrics_fed import SecureSumClient, SecureSumConfig, SecureSumServer
+        >>> server = SecureSumServer(SecureSumConfig("round 1", b"spec", cells=2, min_clients=3))
+        >>> config = SecureSumConfig.from_bytes(server.start())  # at the client
+        >>> server.receive("ann", SecureSumClient("ann", config).advertise())
+        >>> server.waits_for
+        <Kind.ADVERTISE: 2>
     """
 
     def __init__(self, config: SecureSumConfig, verification_keys: Mapping[str, bytes] | None = None) -> None:
