@@ -36,7 +36,7 @@ def test_candidates_take_turns_and_the_first_round_is_not_counted() -> None:
 
 def test_a_table_has_a_row_for_each_case_and_blanks_for_what_is_missing() -> None:
     told = markdown([Figure("S", "x", "one", 1234.5), Figure("S", "y", "two", 0.01234)])
-    assert told == "### S\n\n| | one | two |\n|---|---|---|\n| x | 1,234 |  |\n| y |  | 0.0123 |"
+    assert told == "## S\n\n| | one | two |\n|---|---|---|\n| x | 1,234 |  |\n| y |  | 0.0123 |"
 
 
 def test_the_gate_names_what_is_off_by_more_than_its_margin_and_nothing_else() -> None:
