@@ -70,11 +70,13 @@ def test_every_plan_is_as_close_as_it_claims_beside_the_papers_best(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HARD)
 def test_hard_scores_are_no_reason_to_fall_behind_the_paper(name: str) -> None:
-    """Half as bad again, in twelve runs: the measured bound, with many more, is in the documentation."""
+    """Half as bad again, or five thousandths worse, beyond five standard errors: docs/measurements.md has the figures."""
     curves = Curves(HARD[name](np.random.default_rng(7)))
-    ours = curves.errors(1.0, None, 12).mean(0)
-    paper = np.min([curves.errors(1.0, "paper", 12, q, **PAPER).mean(0) for q in (16, 64, 256, 1024)], axis=0)
-    assert (ours < 1.5 * paper + 1e-3).all()
+    ours = curves.errors(1.0, None, 12)
+    paper = [curves.errors(1.0, "paper", 12, q, **PAPER) for q in (16, 64, 256)]
+    means = np.array([errors.mean(0) for errors in paper])
+    off = np.max([errors.std(0) / 12**0.5 for errors in (ours, *paper)], axis=0)
+    assert (ours.mean(0) < 1.5 * means.min(0) + 5e-3 + 5 * off).all()
 
 
 def client_errors(clients: int, runs: int, epsilon: float = 0.5) -> NDArray[np.float64]:
