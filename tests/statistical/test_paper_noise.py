@@ -70,7 +70,7 @@ def test_every_plan_is_as_close_as_it_claims_beside_the_papers_best(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HARD)
 def test_hard_scores_are_no_reason_to_fall_behind_the_paper(name: str) -> None:
-    """Half as bad again, or five thousandths worse, beyond five standard errors: docs/measurements.md has the figures."""
+    """Half as bad again, or five thousandths worse, beyond five standard errors: docs/measurements.md says how bad."""
     curves = Curves(HARD[name](np.random.default_rng(7)))
     ours = curves.errors(1.0, None, 12)
     paper = [curves.errors(1.0, "paper", 12, q, **PAPER) for q in (16, 64, 256)]
