@@ -65,6 +65,10 @@ def main() -> int:
         found = list(SECTIONS[section](5 if arguments.quick else 15, arguments.quick))
         figures += found
         print(markdown(found), end="\n\n", flush=True)
+    if arguments.json and arguments.json.exists():  # sections that were not measured now keep their figures
+        measured = {figure.section for figure in figures}
+        before = [Figure(**figure) for figure in json.loads(arguments.json.read_text())["figures"]]
+        figures = _in_order([figure for figure in before if figure.section not in measured], figures, before)
     print(goals_table(figures))
     if arguments.json:
         versions = {name: version(name) for name in PACKAGES if name not in missing().values()}
@@ -78,6 +82,12 @@ def main() -> int:
     missed = list(failures(figures))
     print("\n".join(missed), file=sys.stderr)
     return 1 if arguments.check and missed else 0
+
+
+def _in_order(kept: list[Figure], fresh: list[Figure], before: list[Figure]) -> list[Figure]:
+    """The figures, section by section as they were before."""
+    sections = list(dict.fromkeys(figure.section for figure in [*before, *fresh]))
+    return sorted([*kept, *fresh], key=lambda figure: sections.index(figure.section))
 
 
 if __name__ == "__main__":
