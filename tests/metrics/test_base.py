@@ -261,11 +261,11 @@ def test_quantiles_per_class() -> None:
 
 def test_arguments_are_checked() -> None:
     with pytest.raises(InputError, match=r"`quantiles`.*`score_edges`"):
-        FederatedROC(thresholds=200)
+        FederatedROC(thresholds=200)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="task"):
         FederatedROC("regression")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="ignore_index"):
-        FederatedROC(ignore_index=0.5)
+        FederatedROC(ignore_index=0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Unexpected keyword"):
         FederatedROC(quantile=3)
 

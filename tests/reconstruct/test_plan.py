@@ -157,7 +157,7 @@ def test_a_plan_without_privacy_or_with_too_few_bins_is_refused() -> None:
     with pytest.raises(InputError, match="at least 256 bins"):
         FederatedROC(privacy=ONE, quantiles=16, plan="two_round")
     with pytest.raises(InputError, match="plan"):
-        FederatedROC(privacy=ONE, plan="three_round")
+        FederatedROC(privacy=ONE, plan="three_round")  # type: ignore[arg-type]
     with pytest.raises(ReleaseError, match="without `privacy`"):
         updated(privacy=None).release(plan=Plan(Tree((16,))))
 

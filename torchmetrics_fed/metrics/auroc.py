@@ -10,13 +10,13 @@ from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.band import Interval, auroc_interval, roc_band
 from torchmetrics_fed.functional.roc import roc_of
 from torchmetrics_fed.kernel import Task
-from torchmetrics_fed.metrics.banded import BandedCurve
+from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.plot import plot_roc
 
 __all__ = ["FederatedAUROC"]
 
 
-class FederatedAUROC(BandedCurve):
+class FederatedAUROC(FederatedCurve):
     """Area under the ROC curve of data that nobody may pool; ties within a bin count half.
 
     Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
@@ -37,6 +37,7 @@ class FederatedAUROC(BandedCurve):
         tensor(0.7500, dtype=torch.float64)
     """
 
+    has_bands = True
     is_scalar: bool = True
     higher_is_better: bool | None = True
     plot_legend_name: str = "AUROC"

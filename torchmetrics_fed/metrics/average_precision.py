@@ -8,13 +8,13 @@ from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.average_precision import average_precision_of
 from torchmetrics_fed.functional.band import Interval, average_precision_interval, precision_recall_band
 from torchmetrics_fed.functional.precision_recall import precision_recall_of
-from torchmetrics_fed.metrics.banded import BandedCurve
+from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.plot import plot_precision_recall
 
 __all__ = ["FederatedAveragePrecision"]
 
 
-class FederatedAveragePrecision(BandedCurve):
+class FederatedAveragePrecision(FederatedCurve):
     """Average precision of data that nobody may pool: the area under the PR curve read as a step.
 
     Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
@@ -32,6 +32,7 @@ class FederatedAveragePrecision(BandedCurve):
         tensor(0.8333, dtype=torch.float64)
     """
 
+    has_bands = True
     is_scalar: bool = True
     higher_is_better: bool | None = True
     plot_legend_name: str = "AP"

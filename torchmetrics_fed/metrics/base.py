@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import Average, checked_average
+from torchmetrics_fed.functional.band import check_confidence
 from torchmetrics_fed.functional.curve import Quantiles, choose_grid, classes_of
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.kernel import Normalization, Task
@@ -60,6 +61,10 @@ class FederatedCurve(ReleasedMetric):
         data: the name of the data in the ledger.
         scope: for metrics that count the same data and share one release; see
             :func:`~torchmetrics_fed.federated_collection`.
+        confidence: for metrics that have bands, the probability that the band holds the curve, or the interval the
+            area, of all clients' exact scores; ``plot`` then shades it. Several classes have one each, so leave them
+            without average.
+        population: whether the band is for the population that the examples were drawn from.
         validate_args: whether ``update`` checks the values of scores and targets.
         kwargs: torchmetrics' own, for instance ``process_group`` or ``dist_sync_fn``.
 
@@ -73,6 +78,8 @@ class FederatedCurve(ReleasedMetric):
     averages: tuple[Average, ...] = ("micro", "macro")
     """The averages that this metric has."""
     default_average: Average | None = None
+    has_bands: bool = False
+    """Whether there are confidence bands of this metric."""
 
     def __init__(
         self,
@@ -97,6 +104,8 @@ class FederatedCurve(ReleasedMetric):
         ledger: PrivacyLedger | None = None,
         data: str = "data",
         scope: ReleaseScope | None = None,
+        confidence: float | None = None,
+        population: bool = False,
         validate_args: bool = True,
         thresholds: None = None,
         **kwargs: Any,
@@ -128,6 +137,10 @@ class FederatedCurve(ReleasedMetric):
         self.normalization: Normalization | None = normalization
         self.ignore_index = ignore_index
         self.validate_args = validate_args
+        self.confidence = confidence
+        self.population = population
+        if confidence is not None:
+            self._check_bands(confidence)
 
     @classmethod
     def from_release(cls, release: Release, **options: Any) -> Self:
@@ -188,6 +201,25 @@ class FederatedCurve(ReleasedMetric):
         if fractions.ndim == 0:
             negative, positive = negative[..., 0], positive[..., 0]
         return Quantiles(self._out(negative), self._out(positive))
+
+    def _check_bands(self, confidence: float) -> None:
+        check_confidence(confidence)
+        if not self.has_bands:
+            raise InputError(f"Expected no `confidence`, for {type(self).__name__} has no bands. Leave it out.")
+        if self.average is not None or self.spec.multi_class == "ovo":
+            raise InputError(
+                "Expected `average=None` and no one-vs-one counts with `confidence` but got "
+                f"average={self.average!r}, multi_class={self.spec.multi_class!r}. Each class has its own band."
+            )
+
+    def _asked_confidence(self) -> float:
+        """The confidence that this metric was built with."""
+        if self.confidence is None:
+            raise InputError(
+                f"Expected a metric built with `confidence`, as in {type(self).__name__}(confidence=0.95), but this "
+                "one was built without. For any metric there is `functional.roc_band(metric.total())`."
+            )
+        return self.confidence
 
     def _read(self) -> Source:
         """The histograms that answers are read from."""

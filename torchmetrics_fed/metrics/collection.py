@@ -11,7 +11,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.metrics.auroc import FederatedAUROC
 from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
-from torchmetrics_fed.metrics.banded import BandedCurve
 from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
 from torchmetrics_fed.metrics.det import FederatedDET
@@ -75,8 +74,7 @@ def federated_collection(
     # only some metrics have bands; the others go without
     bands = {name: options.pop(name) for name in ("confidence", "population") if name in options}
     built: dict[str, Metric | MetricCollection] = {
-        name: kind(task, **shared, **options, **(bands if issubclass(kind, BandedCurve) else {}))
-        for name, kind in classes.items()
+        name: kind(task, **shared, **options, **(bands if kind.has_bands else {})) for name, kind in classes.items()
     }
     return MetricCollection(built, prefix=prefix, postfix=postfix)
 

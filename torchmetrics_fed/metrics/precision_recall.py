@@ -12,13 +12,13 @@ from torchmetrics_fed.functional.precision_recall import (
     precision_recall_of,
 )
 from torchmetrics_fed.kernel import Task
-from torchmetrics_fed.metrics.banded import BandedCurve
+from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.plot import plot_precision_recall
 
 __all__ = ["FederatedPrecisionRecallCurve"]
 
 
-class FederatedPrecisionRecallCurve(BandedCurve):
+class FederatedPrecisionRecallCurve(FederatedCurve):
     """Precision-recall curve of data that nobody may pool.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision, recall,
@@ -41,6 +41,7 @@ class FederatedPrecisionRecallCurve(BandedCurve):
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
 
+    has_bands = True
     plot_legend_name: str = "PR"
 
     def __init__(self, task: Task = "binary", *, strategy: Strategy = "separate", **kwargs: Any) -> None:

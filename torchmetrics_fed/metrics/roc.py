@@ -6,13 +6,13 @@ from torch import Tensor
 
 from torchmetrics_fed.functional.band import Band, roc_band
 from torchmetrics_fed.functional.roc import ROCCurve, roc_of
-from torchmetrics_fed.metrics.banded import BandedCurve
+from torchmetrics_fed.metrics.base import FederatedCurve
 from torchmetrics_fed.plot import plot_roc
 
 __all__ = ["FederatedROC"]
 
 
-class FederatedROC(BandedCurve):
+class FederatedROC(FederatedCurve):
     """ROC curve of data that nobody may pool.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)`` in torchmetrics'
@@ -36,6 +36,7 @@ class FederatedROC(BandedCurve):
         tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
     """
 
+    has_bands = True
     plot_legend_name: str = "ROC"
 
     def compute(self) -> ROCCurve:
