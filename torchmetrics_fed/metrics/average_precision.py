@@ -48,13 +48,8 @@ class FederatedAveragePrecision(FederatedCurve):
         return self._answer(average_precision_interval(self.total(), self._asked_confidence(), self.population))
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
-        """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown.
-
-        A mean over classes belongs to no one curve: each class then shows its own.
-        """
-        area: Tensor | None = self.compute() if val is None else val
-        if self.average in ("macro", "weighted"):
-            area = None
+        """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown."""
+        area = self._area_of_curves(val)
         with self._summed():
             curve = precision_recall_of(self._read(), average="micro" if self.average == "micro" else None)
         if self.confidence is None or val is not None:

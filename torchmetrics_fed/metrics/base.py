@@ -221,6 +221,11 @@ class FederatedCurve(ReleasedMetric):
             )
         return self.confidence
 
+    def _area_of_curves(self, value: Tensor | None) -> Tensor | None:
+        """The value, or this metric's own, to show beside its curves; a mean over classes belongs to none of them."""
+        value = self.compute() if value is None else value
+        return None if self.average in ("macro", "weighted") else value
+
     def _read(self) -> Source:
         """The histograms that answers are read from."""
         return read(self._source(), reconstruction=self.reconstruction)
