@@ -23,14 +23,9 @@ from scipy.stats import norm
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from benchmarks.hard_scores import HARD, Scores
-from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Plan, Privacy, Release
-from torchmetrics_fed.functional.band import (
-    auroc_interval,
-    average_precision_interval,
-    precision_recall_band,
-    roc_band,
-)
-from torchmetrics_fed.reconstruct import PlanName
+from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, Query, Release
+from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.functional.band import auroc_interval, average_precision_interval, precision_recall_band, roc_band
 
 EPSILONS = (0.1, 0.3, 1.0)
 HARD_CELLS = ("1% positives", "20 positives", "kNN, 6 values", "forest, 50 values", "saturated network", "separated")
@@ -97,7 +92,7 @@ def once(privacy: Privacy | None, plan: PlanName | None = None) -> Callable[[Sco
     def release(scores: Scores) -> Release:
         metric = FederatedROC(privacy=privacy, plan=plan)
         metric.update(torch.from_numpy(scores[1]), torch.from_numpy(scores[0]))
-        return metric.total()
+        return metric.release()
 
     return release
 
@@ -106,15 +101,15 @@ def federated(privacy: Privacy, clients: int, messages: int) -> Callable[[Scores
     """Return what makes a release of scores dealt to clients, in one or two messages."""
 
     def release(scores: Scores) -> Release:
-        plan: PlanName = "two_round" if messages == 2 else "one_message"
+        plan: PlanName = "adaptive" if messages == 2 else "single"
         metrics = [FederatedROC(privacy=privacy, plan=plan) for _ in range(clients)]
         for number, metric in enumerate(metrics):
             mine = slice(number, None, clients)
             metric.update(torch.from_numpy(scores[1][mine].copy()), torch.from_numpy(scores[0][mine].copy()))
-        first = Release.sum(metric.release() for metric in metrics)
+        first = Release.sum(metric.share() for metric in metrics)
         if messages == 1:
             return first
-        second = Plan.from_release(first)
+        second = Query.from_release(first)
         return Release.sum((metric.release(plan=second) for metric in metrics), pilot=first)
 
     return release
@@ -127,16 +122,16 @@ def cells(shared: Path | None) -> Iterator[Cell]:
         scores = data["y_true"].astype(np.int64), data["y_score"]
         truth = Truth.exact(scores)
         for epsilon in EPSILONS:
-            yield Cell(f"{path.stem}, epsilon {epsilon}", always(scores), truth, once(CentralDP(epsilon), "two_round"))
+            yield Cell(f"{path.stem}, epsilon {epsilon}", always(scores), truth, once(CentralDP(epsilon), "adaptive"))
     fair = normal(20_000, 0.3, 2.0, 1.5)
     yield from synthetic("normal", fair)
     for name in HARD_CELLS:
         hard = HARD[name](np.random.default_rng(7))
         for epsilon in (0.3, 1.0):
-            two = once(CentralDP(epsilon), "two_round")
+            two = once(CentralDP(epsilon), "adaptive")
             yield Cell(f"{name}, epsilon {epsilon}", always(hard), Truth.exact(hard), two)
     truth = Truth.population(0.3, 2.0, 1.5)
-    for name, release in {"exact counts": once(None), "epsilon 1": once(CentralDP(1.0), "two_round")}.items():
+    for name, release in {"exact counts": once(None), "epsilon 1": once(CentralDP(1.0), "adaptive")}.items():
         yield Cell(f"population, {name}", lambda: normal(5_000, 0.3, 2.0, 1.5), truth, release, True)
 
 
@@ -145,15 +140,15 @@ def synthetic(name: str, scores: Scores) -> Iterator[Cell]:
     truth = Truth.exact(scores)
     settings = {
         "exact counts": once(None),
-        "one message, epsilon 0.3": once(CentralDP(0.3), "one_message"),
-        "one message, epsilon 1": once(CentralDP(1.0), "one_message"),
+        "one message, epsilon 0.3": once(CentralDP(0.3), "single"),
+        "one message, epsilon 1": once(CentralDP(1.0), "single"),
         "the paper's tree, epsilon 1": once(CentralDP(1.0), "paper"),
-        "two messages, epsilon 0.3": once(CentralDP(0.3), "two_round"),
+        "two messages, epsilon 0.3": once(CentralDP(0.3), "adaptive"),
         "5 clients with LocalDP, two messages, epsilon 1": federated(LocalDP(1.0), 5, 2),
         "5 clients with LocalDP, one message, epsilon 1": federated(LocalDP(1.0), 5, 1),
         "12 clients, noise cut for 4, two messages, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, 2),
         "12 clients, noise cut for 4, one message, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, 1),
-        "Skellam, two messages, epsilon 1": once(CentralDP(1.0, mechanism="skellam", delta=1e-6), "two_round"),
+        "Skellam, two messages, epsilon 1": once(CentralDP(1.0, mechanism="skellam", delta=1e-6), "adaptive"),
     }
     for setting, release in settings.items():
         yield Cell(f"{name}, {setting}", always(scores), truth, release)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from torchmetrics_fed import DistributedDP, ScoreGrid, Spec
-from torchmetrics_fed.functional import expected_area_error, expected_sampling_error
-from torchmetrics_fed.plot.canvas import PALETTE, dress, figure
-from torchmetrics_fed.reconstruct import LEAST_BINS, PlanName
-from torchmetrics_fed.traffic import bytes_per_client
+from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
+from torchmetrics_fed.planning import expected_area_error, expected_sampling_error
+from torchmetrics_fed.planning.traffic import bytes_per_client
+from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 
 POSITIVES, NEGATIVES, CLIENTS, LEAST = 6_000, 24_000, 20, 16
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -38,9 +39,9 @@ class Point(NamedTuple):
 
 def point(plan: PlanName, epsilon: float, quantiles: int, runs: int) -> Point:
     """Simulate, and print what comes out."""
-    privacy, grid = DistributedDP(epsilon, LEAST), ScoreGrid.for_quantiles(quantiles)
+    privacy, grid = DistributedDP(epsilon, LEAST), ScoreGrid.even(quantiles)
     error = expected_area_error(plan, privacy, POSITIVES, NEGATIVES, clients=CLIENTS, quantiles=quantiles, runs=runs)
-    specs = [Spec("binary", 1, grid, message.tree, privacy, portion=message.portion) for message in error.messages]
+    specs = [Spec("binary", 1, grid, message.tree, privacy, portion=message.fraction) for message in error.messages]
     sent = sum(bytes_per_client(spec, CLIENTS) for spec in specs)
     print(
         f"| {plan} | {epsilon:g} | {quantiles} | {error.roc:.5f} | {error.precision_recall:.5f} | {sent} |", flush=True
@@ -87,12 +88,12 @@ def main() -> None:
     arguments = parser.parse_args()
     print("| plan | epsilon | quantiles | ROC | PR | bytes |\n|---|---|---|---|---|---|")
     by_epsilon = [point(plan, epsilon, 1024, arguments.runs) for plan in PLANS for epsilon in EPSILONS]
-    placed = ("two_round", "carry_over")
+    placed = ("adaptive", "carry_over")
     by_bytes = [
         point(plan, 1.0, quantiles, arguments.runs)
         for plan in PLANS
         for quantiles in QUANTILES
-        if plan not in placed or ScoreGrid.for_quantiles(quantiles).bins >= LEAST_BINS
+        if plan not in placed or ScoreGrid.even(quantiles).bins >= LEAST_BINS
     ]
     sampling = expected_sampling_error(POSITIVES, NEGATIVES, runs=arguments.runs)
     print(f"\nSampling error of the test set: {sampling.roc:.5f} (ROC), {sampling.precision_recall:.5f} (PR)")

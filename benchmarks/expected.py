@@ -2,7 +2,7 @@
 
     python -m benchmarks.expected --shared FOLDER
 
-Class sizes and AUROC are those of the scores; `one_message` and `two_round` at epsilon 0.1 and 1. Printed is the least
+Class sizes and AUROC are those of the scores; `single` and `adaptive` at epsilon 0.1 and 1. Printed is the least
 and the most of measured over expected.
 """
 
@@ -17,10 +17,10 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.hard_scores import HARD, Scores
 from benchmarks.plans import Curves, Errors, files
-from torchmetrics_fed.functional import expected_area_error
-from torchmetrics_fed.reconstruct import PlanName
+from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.planning import expected_area_error
 
-PLANS: tuple[PlanName, ...] = ("one_message", "two_round")
+PLANS: tuple[PlanName, ...] = ("single", "adaptive")
 EPSILONS = (0.1, 1.0)
 HARD_NAMES = ("inside [0.4, 0.42]", "kNN, 6 values", "saturated network")
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchmetrics.classification import BinaryAUROC
 
 from torchmetrics_fed import DistributedDP, FederatedAUROC
-from torchmetrics_fed.integrations.simulate import simulate
+from torchmetrics_fed.simulate import simulate
 
 CLIENTS, BATCHES, SIZE = 10, 10, 10_000
 

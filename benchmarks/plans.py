@@ -34,7 +34,7 @@ EPSILONS = (0.1, 0.3, 1.0)
 QUANTILES = (16, 64, 256, 1024)
 PAPER: dict[str, Any] = {"method": "quantile", "non_negative": False}
 """The paper's reconstruction: its post-processing is least squares alone."""
-OURS = ("one_message", "two_round", "carry_over")
+OURS = ("single", "adaptive", "carry_over")
 LARGE = 100_000
 
 Errors = NDArray[np.float64]
@@ -54,7 +54,7 @@ class Curves:
         for _ in range(runs + (plan == "carry_over")):
             metric.reset()
             metric.update(torch.from_numpy(self.score), torch.from_numpy(self.target))
-            result.append(self._errors(metric.total(), quantiles, options))
+            result.append(self._errors(metric.release(), quantiles, options))
         return np.array(result[-runs:])  # the first of a carried-over plan has nothing to carry
 
     def _errors(self, release: Release, quantiles: int, options: dict[str, Any]) -> tuple[float, float]:

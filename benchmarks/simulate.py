@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import DistributedDP, FederatedROC
-from torchmetrics_fed.integrations.simulate import simulate
+from torchmetrics_fed.simulate import simulate
 
 CLIENTS = (1_000, 10_000, 100_000)
 EXAMPLES = 100

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import DistributedDP, Release, ScoreGrid, Share, Spec, Tree
+from torchmetrics_fed import DistributedDP, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed.counting import Tree
 
 EXAMPLES, CLIENTS = 100_000, 100_000
 PRIVACY = DistributedDP(1.0, min_clients=8, trusted_aggregator=True)

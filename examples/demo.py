@@ -23,8 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, Release
-from torchmetrics_fed.functional import area_error_pr, area_error_roc
-from torchmetrics_fed.plot import plot_precision_recall, plot_roc
+from torchmetrics_fed.functional import area_error_pr, area_error_roc, plot_precision_recall, plot_roc
 
 # %% A classifier that is good but not perfect, and its scores on data that it has not seen
 CLIENTS = 6
@@ -51,7 +50,7 @@ def main(out: Path) -> None:
     for mine in split(preds):
         metric = FederatedROC()
         metric.update(preds[mine], target[mine])
-        shares.append(metric.release())
+        shares.append(metric.share())
         local.append(roc_auc_score(target[mine], preds[mine]))
     total = Release.sum(shares)
     roc, pr = FederatedROC.from_release(total), FederatedPrecisionRecallCurve.from_release(total)

@@ -22,9 +22,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchmetrics_fed import federated_collection
-from torchmetrics_fed.functional import auroc, auroc_from_curve, roc
+from torchmetrics_fed.functional import auroc, auroc_from_curve, plot_roc, roc
 from torchmetrics_fed.integrations.lightning import FederatedEvaluation
-from torchmetrics_fed.plot import plot_roc
 
 EXAMPLES = 2_000
 RANKS = 2

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC
-from torchmetrics_fed.functional import roc
-from torchmetrics_fed.integrations.simulate import simulate
-from torchmetrics_fed.plot import plot_roc
+from torchmetrics_fed.functional import plot_roc, roc
+from torchmetrics_fed.simulate import simulate
 
 CLIENTS = 8
 EPSILON = 0.3

@@ -1,86 +1,62 @@
-"""ROC and precision-recall curves of data that nobody may pool."""
+"""Global ROC and precision-recall curves for federated learning, with optional differential privacy."""
 
 from torchmetrics_fed import functional
-from torchmetrics_fed.errors import (
-    BudgetExceededError,
-    DuplicateClientError,
-    FederatedMetricError,
-    ImpossibleCountsError,
-    InputError,
-    LedgerConflictError,
-    LedgerError,
-    LedgerFileError,
-    ReleaseError,
-    RoundMismatchError,
-    SecureSumError,
-    SpecMismatchError,
-    SyncError,
-    WireError,
+from torchmetrics_fed.aggregation.secure import (
+    SecureAggregationClient,
+    SecureAggregationConfig,
+    SecureAggregationServer,
 )
-from torchmetrics_fed.grid import ScoreGrid
+from torchmetrics_fed.counting import ScoreGrid
+from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
+from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.metrics import (
     FederatedAUROC,
     FederatedAveragePrecision,
     FederatedCalibration,
-    FederatedCurve,
     FederatedDET,
+    FederatedMetric,
     FederatedPrecisionRecallCurve,
     FederatedPrecisionRecallGain,
     FederatedROC,
     federated_collection,
 )
-from torchmetrics_fed.privacy import CentralDP, DistributedDP, LedgerEntry, LocalDP, Privacy, PrivacyLedger
-from torchmetrics_fed.reconstruct import Plan
-from torchmetrics_fed.release import Release, Share
+from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy, PrivacyLedger
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.release import Query, Release, Share, Spec
 from torchmetrics_fed.report import EvaluationReport, evaluation_report
-from torchmetrics_fed.spec import Spec
-from torchmetrics_fed.sync import secure_sum_config
-from torchmetrics_fed.sync.secure_sum import SecureSumClient, SecureSumConfig, SecureSumServer
-from torchmetrics_fed.tree import Tree
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BudgetExceededError",
     "CentralDP",
+    "Coordinator",
     "DistributedDP",
-    "DuplicateClientError",
     "EvaluationReport",
     "FederatedAUROC",
     "FederatedAveragePrecision",
     "FederatedCalibration",
-    "FederatedCurve",
     "FederatedDET",
+    "FederatedMetric",
     "FederatedMetricError",
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",
-    "ImpossibleCountsError",
     "InputError",
-    "LedgerConflictError",
-    "LedgerEntry",
-    "LedgerError",
-    "LedgerFileError",
     "LocalDP",
-    "Plan",
     "Privacy",
     "PrivacyLedger",
+    "Query",
+    "Reconstruction",
     "Release",
     "ReleaseError",
-    "RoundMismatchError",
     "ScoreGrid",
-    "SecureSumClient",
-    "SecureSumConfig",
-    "SecureSumError",
-    "SecureSumServer",
+    "SecureAggregationClient",
+    "SecureAggregationConfig",
+    "SecureAggregationServer",
     "Share",
     "Spec",
-    "SpecMismatchError",
-    "SyncError",
-    "Tree",
-    "WireError",
     "evaluation_report",
     "federated_collection",
     "functional",
-    "secure_sum_config",
 ]

@@ -7,8 +7,8 @@ import math
 import sys
 from collections.abc import Sequence
 
-from torchmetrics_fed.advice import advise
 from torchmetrics_fed.errors import FederatedMetricError, InputError
+from torchmetrics_fed.planning import advise
 from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
 
 __all__ = ["main"]
@@ -48,7 +48,7 @@ def _add_options(plan: argparse.ArgumentParser) -> None:
     who = plan.add_mutually_exclusive_group()
     who.add_argument("--local", action="store_true", help="LocalDP: every client adds all of the noise")
     who.add_argument("--central", action="store_true", help="CentralDP: one trusted party adds it once")
-    who.add_argument("--trusted-aggregator", action="store_true", help="DistributedDP without the secure sum")
+    who.add_argument("--trusted-aggregator", action="store_true", help="DistributedDP without secure aggregation")
     plan.add_argument("--min-clients", type=int, help="fewer are not summed (default: four fifths of the clients)")
     plan.add_argument("--max-colluding", type=int, default=1, help="clients who may collude (default: %(default)s)")
     plan.add_argument("--auroc", type=float, default=0.85, help="expected of the model (default: %(default)s)")
@@ -67,7 +67,7 @@ def _positives(examples: int, part: float) -> int:
 def _privacy(given: argparse.Namespace) -> Privacy:
     if given.local or given.central:
         if given.min_clients is not None:
-            raise InputError("Expected no --min-clients with --local or --central: no noise is cut. Leave it out.")
+            raise InputError("Expected no --min-clients with --local or --central: no noise is divided. Leave it out.")
         return LocalDP(given.epsilon) if given.local else CentralDP(given.epsilon)
     least = 2 if given.trusted_aggregator else 3
     if given.clients < least:

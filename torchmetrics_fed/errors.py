@@ -11,7 +11,7 @@ __all__ = [
     "LedgerFileError",
     "ReleaseError",
     "RoundMismatchError",
-    "SecureSumError",
+    "SecureAggregationError",
     "SpecMismatchError",
     "SyncError",
     "WireError",
@@ -48,7 +48,7 @@ class SpecMismatchError(FederatedMetricError, ValueError):
 
     Example:
         >>> from torchmetrics_fed import FederatedROC, Release
-        >>> Release.sum([FederatedROC().release(), FederatedROC(quantiles=64).release()])
+        >>> Release.sum([FederatedROC().share(), FederatedROC(quantiles=64).share()])
         Traceback (most recent call last):
         torchmetrics_fed.errors.SpecMismatchError: Expected one spec for all but bins: expected 4096, got 256...
     """
@@ -58,7 +58,8 @@ class SyncError(FederatedMetricError, RuntimeError):
     """The ranks could not be summed. The local state is as it was.
 
     Example:
-        >>> from torchmetrics_fed import FederatedMetricError, SyncError
+        >>> from torchmetrics_fed import FederatedMetricError
+        >>> from torchmetrics_fed.errors import SyncError
         >>> issubclass(SyncError, FederatedMetricError)  # it takes several ranks to see one
         True
     """
@@ -69,17 +70,18 @@ class ReleaseError(FederatedMetricError, RuntimeError):
 
     Example:
         >>> from torchmetrics_fed import CentralDP, FederatedROC
-        >>> FederatedROC(privacy=CentralDP(epsilon=1.0)).release()
+        >>> FederatedROC(privacy=CentralDP(epsilon=1.0)).share()
         Traceback (most recent call last):
         torchmetrics_fed.errors.ReleaseError: Expected DistributedDP or LocalDP for shares but got CentralDP...
     """
 
 
 class LedgerError(FederatedMetricError, RuntimeError):
-    """The ledger cannot vouch for a spend. No noise may be drawn.
+    """The ledger cannot confirm a charge. No noise may be drawn.
 
     Example:
-        >>> from torchmetrics_fed import LedgerError, PrivacyLedger
+        >>> from torchmetrics_fed.errors import LedgerError
+        >>> from torchmetrics_fed import PrivacyLedger
         >>> try:
         ...     PrivacyLedger(budget=1.0).spend("validation", round=1, epsilon=1.5)
         ... except LedgerError as error:
@@ -124,14 +126,14 @@ class LedgerFileError(LedgerError):
 
 
 class DuplicateClientError(ReleaseError):
-    """A client that is in the sum already.
+    """A client, or a share, that is in the sum already.
 
     Example:
         >>> from torchmetrics_fed import FederatedROC, Release
-        >>> share = FederatedROC().release(client="ann")
+        >>> share = FederatedROC().share()
         >>> Release.sum([share, share])
         Traceback (most recent call last):
-        torchmetrics_fed.errors.DuplicateClientError: Expected every client once but the share of client 'ann'...
+        torchmetrics_fed.errors.DuplicateClientError: Expected every share once but share 1...
     """
 
 
@@ -141,9 +143,9 @@ class RoundMismatchError(ReleaseError):
     Example:
         >>> from torchmetrics_fed import FederatedROC, Release
         >>> metric = FederatedROC()
-        >>> Release.sum([metric.release("monday"), metric.release("tuesday")])
+        >>> Release.sum([metric.share(round="monday"), metric.share(round="tuesday")])
         Traceback (most recent call last):
-        torchmetrics_fed.errors.RoundMismatchError: Expected shares of one round, 'monday', but got...
+        torchmetrics_fed.errors.RoundMismatchError: Expected shares of one round, 'monday', but share 1...
     """
 
 
@@ -155,31 +157,31 @@ class ImpossibleCountsError(ReleaseError):
         >>> from torchmetrics_fed import FederatedROC, Release
         >>> metric = FederatedROC()
         >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-        >>> Release.sum([metric.release()], max_examples=100)
+        >>> Release.sum([metric.share()], max_examples=100)
         Traceback (most recent call last):
         torchmetrics_fed.errors.ImpossibleCountsError: ...
     """
 
 
-class SecureSumError(FederatedMetricError, RuntimeError):
-    """A message or a call that the secure sum refuses. Nothing was sent or opened because of it.
+class SecureAggregationError(FederatedMetricError, RuntimeError):
+    """A message or a call that secure aggregation refuses. Nothing was sent or opened because of it.
 
     Its text never holds a secret, a share or a vector: it may reach the server.
 
     Example:
-        >>> from torchmetrics_fed import SecureSumConfig, SecureSumServer
-        >>> SecureSumServer(SecureSumConfig("round 1", b"spec", cells=2, min_clients=3)).keys()
+        >>> from torchmetrics_fed import SecureAggregationConfig, SecureAggregationServer
+        >>> SecureAggregationServer(SecureAggregationConfig("round 1", b"spec", cells=2, min_clients=3)).keys()
         Traceback (most recent call last):
-        torchmetrics_fed.errors.SecureSumError: ...
+        torchmetrics_fed.errors.SecureAggregationError: ...
     """
 
 
 class WireError(FederatedMetricError, ValueError):
-    """Bytes that are no share or release, or something that has no bytes.
+    """Bytes that are not what they should be, or something that has no bytes.
 
     Example:
-        >>> from torchmetrics_fed import FederatedROC, Share
-        >>> Share.from_bytes(b"no share", FederatedROC().spec)
+        >>> from torchmetrics_fed import Release
+        >>> Release.from_bytes(b"no release")
         Traceback (most recent call last):
         torchmetrics_fed.errors.WireError: ...
     """

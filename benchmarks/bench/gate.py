@@ -67,7 +67,7 @@ GOALS = [
     Goal("compute, ms", ROUND_SECTION, "compute, exact", "ms", most=3),
     *(
         Goal(f"compute, private, plan {plan}, ms", ROUND_SECTION, f"compute, private, plan {plan}", "ms", most=3)
-        for plan in ("two_round", "one_message")
+        for plan in ("adaptive", "single")
     ),
     *(Goal(f"{noise_case(clients)}, ms", ROUND_SECTION, noise_case(clients), "ms", most=50) for clients in CLIENTS),
     Goal("compute of 1,000 classes, ms", CLASSES_SECTION, "1,000 classes", "compute ms", most=1_000),

@@ -12,7 +12,8 @@ from torch import Tensor
 from benchmarks.bench.figure import Figure
 from benchmarks.bench.timing import Candidate, interleaved
 from benchmarks.secure_sum import cost
-from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Release, ScoreGrid, Share, Spec, Tree
+from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import roc_from_counts
 
 __all__ = ["CLIENTS", "ROUND_SECTION", "noise_case", "once_a_round"]
@@ -32,17 +33,17 @@ def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
     exact = FederatedROC()
     candidates: dict[str, Candidate] = {"compute, exact": exact.compute}
     exact.update(preds, target)
-    for plan in ("two_round", "one_message", "paper"):
+    for plan in ("adaptive", "single", "paper"):
         private = FederatedROC(privacy=CentralDP(epsilon=1.0), plan=plan)
         private.update(preds, target)
         # a fresh copy each time: what was read once is kept with the release
-        candidates[f"compute, private, plan {plan}"] = partial(_read_anew, private.total())
+        candidates[f"compute, private, plan {plan}"] = partial(_read_anew, private.release())
     for clients in CLIENTS:
         spec = Spec("binary", 1, ScoreGrid(), Tree.binary(4096), DistributedDP(0.1, clients, max_colluding=0))
         candidates[noise_case(clients)] = lambda spec=spec: spec.noisy_cells(exact.counts)  # type: ignore[misc]
     few = preds[:1_000], target[:1_000]
     candidates["an update of 1e3, and release with noise, plan two_round"] = lambda: _released(*few)
-    share = exact.release()
+    share = exact.share()
     sent, several = bytes(share), [Share(share.spec, share.cells, "r") for _ in range(10)]
     candidates["share to bytes"] = lambda: bytes(share)
     candidates["share from bytes"] = lambda: Share.from_bytes(sent, share.spec)

@@ -44,10 +44,10 @@ def _release(truth: Truth, setting: Setting, quantiles: int, epsilon: float) -> 
     if setting == "SA":
         exact = FederatedROC(quantiles=quantiles)
         exact.update(*truth.tensors)
-        return exact.total()
+        return exact.release()
     metric = FederatedROC(quantiles=quantiles, privacy=CentralDP(epsilon), plan="paper")
     metric.update(*truth.tensors)
-    return metric.total()
+    return metric.release()
 
 
 def _read(release: Release, quantiles: int, reading: Reading) -> Curves:

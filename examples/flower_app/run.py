@@ -1,7 +1,7 @@
 """Runs the app on this machine: in Flower's simulation, or as a SuperLink with one SuperNode per hospital on loopback.
 
     python examples/flower_app/run.py
-    python examples/flower_app/run.py --deployment epsilon=1.0 'plan="two_round"'
+    python examples/flower_app/run.py --deployment epsilon=1.0 'plan="adaptive"'
 
 Offline. Whatever follows is passed on as run configuration; `pyproject.toml` says what there is.
 """

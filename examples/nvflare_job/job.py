@@ -23,9 +23,8 @@ from sites import PRIVACY, SITES, Model
 from torch import Tensor
 
 from torchmetrics_fed import FederatedAUROC, FederatedROC, Release
-from torchmetrics_fed.functional import roc_from_counts
+from torchmetrics_fed.functional import plot_roc, roc_from_counts
 from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator, load_releases
-from torchmetrics_fed.plot import plot_roc
 
 HERE = Path(__file__).parent
 
@@ -78,7 +77,7 @@ def main(arguments: argparse.Namespace) -> None:
             pairs, pooled = alone_and_pooled(scores, last)
             local = [area(*pair) for pair in pairs]
             result |= {"mean_local": sum(local) / len(local), "local": local, "pooled": float(pooled.compute())}
-            draw(releases[last], pooled.total(), pairs, arguments.out / "curves.png")
+            draw(releases[last], pooled.release(), pairs, arguments.out / "curves.png")
     (arguments.out / "result.json").write_text(json.dumps(result, indent=2))
     for number, value in rounds.items():
         print(f"round {number}: federated AUROC {value:.6f}")

@@ -46,7 +46,7 @@ def shares(clients: int, privacy: DistributedDP) -> list[Share]:
     metrics = [FederatedROC(quantiles=4, privacy=privacy) for _ in range(clients)]
     for metric in metrics:
         metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
-    return [metric.release() for metric in metrics]
+    return [metric.share() for metric in metrics]
 
 
 def test_a_sum_of_too_few_is_not_opened() -> None:
@@ -64,7 +64,7 @@ def test_one_process_is_not_a_federation() -> None:
     with pytest.raises(ReleaseError, match=r"min_clients=3 ranks .* but got 1"):
         metric.compute()
     assert len(metric.ledger) == 0
-    metric.release()  # nothing was drawn: the share can still be sent
+    metric.share()  # nothing was drawn: the share can still be sent
 
 
 def test_not_everyone_may_collude() -> None:
@@ -88,4 +88,4 @@ def test_the_same_share_goes_to_one_cohort_only() -> None:
 def test_shares_of_two_rounds_do_not_add_up() -> None:
     one, other = (FederatedROC(quantiles=4, privacy=DistributedDP(1.0, min_clients=2)) for _ in range(2))
     with pytest.raises(ReleaseError, match="round"):
-        Release.sum([one.release("1"), other.release("2")])
+        Release.sum([one.share(round="1"), other.share(round="2")])

@@ -19,7 +19,7 @@ NOTHING = torch.empty(0), torch.empty(0, dtype=torch.int64)
 def share(preds: Tensor, target: Tensor) -> Tensor:
     metric = FederatedROC(quantiles=64, privacy=PRIVACY)
     metric.update(preds, target)
-    return metric.release().cells
+    return metric.share().cells
 
 
 def test_an_empty_client_sends_what_any_client_sends() -> None:
@@ -34,7 +34,7 @@ def test_an_empty_client_sends_what_any_client_sends() -> None:
 
 
 def test_a_client_that_never_updated_can_take_part() -> None:
-    assert FederatedROC(quantiles=64, privacy=PRIVACY).release().cells.shape == share(*NOTHING).shape
+    assert FederatedROC(quantiles=64, privacy=PRIVACY).share().cells.shape == share(*NOTHING).shape
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_warning_comes_from_the_release_not_from_the_data() -> None:
     """No positives in the data, but noise that shows some: nobody may be told that there are none."""
     told = set()
     for _ in range(40):
-        metric = FederatedROC(quantiles=64, privacy=CentralDP(0.5), plan="one_message")
+        metric = FederatedROC(quantiles=64, privacy=CentralDP(0.5), plan="single")
         metric.update(torch.rand(500), torch.zeros(500, dtype=torch.int64))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

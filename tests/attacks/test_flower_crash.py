@@ -19,11 +19,11 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from tests.integrations.flower_grid import RUN_ID, Client, LocalGrid, ask
-from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger, SecureSumServer, secure_sum_config
+from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger, SecureAggregationServer
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, Stage
+from torchmetrics_fed.aggregation.secure.messages import Request
 from torchmetrics_fed.integrations.flower import RECORD
 from torchmetrics_fed.integrations.flower.records import Asked
-from torchmetrics_fed.sync.secure_sum import SecureSumClient, Stage
-from torchmetrics_fed.sync.secure_sum.messages import Request
 
 NODES = [11, 12, 13, 14]
 VICTIM = NODES[0]
@@ -37,7 +37,7 @@ class Federation:
         self.folder = folder
         self.clients = {node: self.client(node) for node in NODES}
         self.grid = LocalGrid({node: client.app for node, client in self.clients.items()})
-        self.server = SecureSumServer(secure_sum_config(self.clients[VICTIM].metric().spec, ROUND))
+        self.server = SecureAggregationServer(secure_sum_config(self.clients[VICTIM].metric().spec, ROUND))
         self.boxes: dict[str, bytes] = {}
 
     def client(self, node: int) -> Client:
@@ -84,7 +84,7 @@ class Federation:
     def stage(self) -> Stage:
         """How far the victim has come, by its notes."""
         (path,) = (path for path in self.notes.iterdir() if path.name != "lock")
-        return SecureSumClient.from_bytes(path.read_bytes(), self.server.config).stage
+        return SecureAggregationClient.from_bytes(path.read_bytes(), self.server.config).stage
 
     @property
     def entries(self) -> int:
@@ -100,7 +100,9 @@ def federation() -> Iterator[Federation]:
 
 
 def refused(reply: Message, because: str) -> bool:
-    return reply.has_error() and "SecureSumError" in str(reply.error.reason) and because in str(reply.error.reason)
+    return (
+        reply.has_error() and "SecureAggregationError" in str(reply.error.reason) and because in str(reply.error.reason)
+    )
 
 
 def masked(reply: Message, cells: int) -> Tensor:

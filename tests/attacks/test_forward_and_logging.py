@@ -119,7 +119,7 @@ def test_a_federated_client_keeps_the_last_epoch_and_releases_nothing_itself(tmp
     trained(Model(metric), tmp_path, FederatedEvaluation("metrics", federated=True))
     assert len(ledger) == 0
     assert metric.counts.sum() == len(data())  # one epoch's, neither the sanity check's nor the sum of all
-    metric.release("round")
+    metric.share(round="round")
     assert len(ledger) == 1
 
 

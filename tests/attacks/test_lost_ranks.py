@@ -13,7 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from torchmetrics_fed import DistributedDP, FederatedROC, SyncError
+from torchmetrics_fed import DistributedDP, FederatedROC
+from torchmetrics_fed.errors import SyncError
 
 pytestmark = pytest.mark.slow
 

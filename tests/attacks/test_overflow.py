@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release, ScoreGrid, Spec, Tree
+from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release, ScoreGrid, Spec
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct import Method
 
 SPECS = [Spec("binary", 1, ScoreGrid(bins=64), tree, CentralDP(1.0)) for tree in (Tree((8, 8)), Tree.binary(64))]

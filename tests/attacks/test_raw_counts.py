@@ -16,16 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.ranks import RankPool
-from torchmetrics_fed import (
-    CentralDP,
-    DistributedDP,
-    FederatedROC,
-    LedgerError,
-    LocalDP,
-    Privacy,
-    PrivacyLedger,
-    ReleaseError,
-)
+from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, PrivacyLedger, ReleaseError
+from torchmetrics_fed.errors import LedgerError
 
 # noise may well show a class without examples, and the release then says so
 pytestmark = pytest.mark.filterwarnings("ignore:No (positive|negative) examples")
@@ -67,7 +59,7 @@ CHANNELS: dict[str, Callable[[FederatedROC], bytes | str]] = {
     "repr": repr,
     "str": str,
     "ledger": lambda metric: repr(metric.ledger) + "".join(map(str, metric.ledger)),
-    "release": lambda metric: said(lambda: repr(metric.release())),
+    "release": lambda metric: said(lambda: repr(metric.share())),
     "refused update": lambda metric: said(lambda: metric.update(torch.tensor([2.0]), torch.tensor([1]))),
     "refused merge": lambda metric: said(lambda: metric.merge_state({"counts": metric.counts})),
     "refused load": lambda metric: said(lambda: metric.load_state_dict({"counts": metric.counts})),
@@ -124,7 +116,7 @@ def test_a_metric_that_holds_its_share_does_not_pickle(trusted: bool, tmp_path: 
     privacy = DistributedDP(1.0, min_clients=10, trusted_aggregator=trusted)
     metric = FederatedROC(quantiles=4, privacy=privacy, ledger=PrivacyLedger(path=tmp_path / "ledger"))
     metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
-    metric.release("round-1")
+    metric.share(round="round-1")
     with pytest.raises(ReleaseError, match="single share"):
         pickle.dumps(metric)
     metric.reset()
@@ -141,7 +133,7 @@ def test_a_ledger_in_memory_does_not_travel_with_what_it_knows() -> None:
 
 def test_central_noise_has_no_share_to_send() -> None:
     with pytest.raises(ReleaseError, match="CentralDP"):
-        marked().release()
+        marked().share()
 
 
 class Wire(TorchDispatchMode):

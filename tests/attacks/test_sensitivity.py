@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import ScoreGrid, Spec, Tree
+from torchmetrics_fed import ScoreGrid, Spec
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 
 GRID = ScoreGrid(bins=8)

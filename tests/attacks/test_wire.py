@@ -12,25 +12,17 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from torchmetrics_fed import (
-    DistributedDP,
-    FederatedAUROC,
-    FederatedROC,
-    Release,
-    ScoreGrid,
-    Share,
-    Spec,
-    SpecMismatchError,
-    Tree,
-)
+from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import (
     DuplicateClientError,
     FederatedMetricError,
     ImpossibleCountsError,
     RoundMismatchError,
+    SpecMismatchError,
     WireError,
 )
-from torchmetrics_fed.wire import FIELDS
+from torchmetrics_fed.release.wire import FIELDS
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=64), Tree((4, 16)), DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
 CELLS = torch.tensor([(11 * i) % 29 - 6 for i in range(2 * 68)]).reshape(SPEC.shape)
@@ -199,12 +191,12 @@ def test_what_one_client_at_the_bound_can_do_to_auroc(clients: int) -> None:
     generator = torch.Generator().manual_seed(5)
     target = torch.arange((clients - 1) * bound) % 2
     honest.update((torch.randn(len(target), generator=generator) + 2 * target).sigmoid() * 0.9 + 0.05, target)
-    rest, liar = honest.release(), FederatedROC()
+    rest, liar = honest.share(), FederatedROC()
     liar.update(torch.arange(bound) % 2.0, 1 - torch.arange(bound) % 2)
-    poisoned = Release.sum([Release(rest.spec, rest.cells, shares=clients - 1), liar.release()], max_examples=bound)
+    poisoned = Release.sum([Release(rest.spec, rest.cells, shares=clients - 1), liar.share()], max_examples=bound)
     before = FederatedAUROC.from_release(Release.sum([rest])).compute().item()
     after = FederatedAUROC.from_release(poisoned).compute().item()
     assert after == pytest.approx(before * ((clients - 1) / clients) ** 2, abs=1e-6)
     liar.update(torch.tensor([0.5]), torch.tensor([1]))
     with pytest.raises(ImpossibleCountsError, match="max_examples=1000"):
-        Release.sum([liar.release()], max_examples=bound)
+        Release.sum([liar.share()], max_examples=bound)

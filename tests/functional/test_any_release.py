@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import CentralDP, Release, ScoreGrid, Spec, Tree
+from torchmetrics_fed import CentralDP, Release, ScoreGrid, Spec
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import operating
 from torchmetrics_fed.functional.auroc import auroc_from_counts, mann_whitney_u
 from torchmetrics_fed.functional.average_precision import average_precision_from_counts

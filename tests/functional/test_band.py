@@ -21,10 +21,10 @@ from torchmetrics_fed import (
     InputError,
     federated_collection,
 )
+from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
-from torchmetrics_fed.reconstruct import PlanName
 from torchmetrics_fed.reconstruct import bands as bands_module
-from torchmetrics_fed.reconstruct.bands import order_statistic
+from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 
 
 def test_without_noise_everything_is_held(scored: tuple[Tensor, Tensor]) -> None:
@@ -33,7 +33,7 @@ def test_without_noise_everything_is_held(scored: tuple[Tensor, Tensor]) -> None
     assert held(Cell("", always(scores), Truth.exact(scores), once(None)))[:4] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("plan", ["one_message", "two_round"])
+@pytest.mark.parametrize("plan", ["single", "adaptive"])
 def test_the_band_is_the_same_again_and_costs_nothing(scored: tuple[Tensor, Tensor], plan: PlanName) -> None:
     metric = FederatedROC(privacy=CentralDP(1.0), plan=plan, confidence=0.9)
     metric.update(*scored)
@@ -46,11 +46,11 @@ def test_the_band_is_the_same_again_and_costs_nothing(scored: tuple[Tensor, Tens
 
 def test_more_confidence_less_epsilon_and_sampling_are_wider(scored: tuple[Tensor, Tensor]) -> None:
     def release(epsilon: float) -> FederatedROC:
-        metric = FederatedROC(privacy=CentralDP(epsilon), plan="one_message")
+        metric = FederatedROC(privacy=CentralDP(epsilon), plan="single")
         metric.update(*scored)
         return metric
 
-    one, tenth = release(1.0).total(), release(0.1).total()
+    one, tenth = release(1.0).release(), release(0.1).release()
     for make in (roc_band, precision_recall_band):
         usual, sure, noisy, sampled = (make(one), make(one, 0.99), make(tenth), make(one, population=True))
         width = [float(torch.trapezoid(band.high - band.low, band.x)) for band in (usual, sure, noisy, sampled)]
@@ -76,11 +76,11 @@ def test_each_class_has_its_band() -> None:
     target = torch.randint(0, 3, (3_000,))
     metric.update((torch.randn(3_000, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1), target)
     assert metric.band().low.shape[0] == 3
-    assert average_precision_interval(metric.total()).low.shape == (3,)
+    assert average_precision_interval(metric.release()).low.shape == (3,)
 
 
 def test_a_class_lost_in_the_noise_is_said_to_be_unknown() -> None:
-    metric = FederatedAveragePrecision(privacy=CentralDP(0.01), plan="one_message", confidence=0.95)
+    metric = FederatedAveragePrecision(privacy=CentralDP(0.01), plan="single", confidence=0.95)
     metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
     low, high = metric.interval()
     assert (float(low), float(high)) == (0.0, 1.0)
@@ -98,9 +98,9 @@ def test_what_cannot_be_banded_is_refused() -> None:
     ovo = FederatedROC("multiclass", num_classes=3, multi_class="ovo")
     ovo.update(torch.rand(9, 3).softmax(1), torch.arange(9) % 3)
     with pytest.raises(InputError, match="ovr"):
-        roc_band(ovo.total())
+        roc_band(ovo.release())
     with pytest.raises(InputError, match="binning"):
-        auroc_interval(FederatedROC().total(), binning=2.0)
+        auroc_interval(FederatedROC().release(), binning=2.0)
 
 
 def test_plots_shade_the_band(scored: tuple[Tensor, Tensor]) -> None:
@@ -126,8 +126,8 @@ def test_coverage_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """One message, two, and more clients than noise was cut for. With half the c the curves must be missed."""
     scores = normal(8_000, 0.3, 2.0, 1.5)
     truth, runs = Truth.exact(scores), 100
-    two = once(CentralDP(0.5), "two_round")
-    releases = [two, once(CentralDP(1.0), "one_message"), federated(DistributedDP(0.5, 3), 6, 2)]
+    two = once(CentralDP(0.5), "adaptive")
+    releases = [two, once(CentralDP(1.0), "single"), federated(DistributedDP(0.5, 3), 6, 2)]
     for release in releases:
         cell = Cell("", always(scores), truth, release)
         assert not any(refuted(runs, rate) for rate in np.mean([held(cell) for _ in range(runs)], 0)[:4])

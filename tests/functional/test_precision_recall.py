@@ -25,7 +25,7 @@ from torchmetrics_fed.reconstruct import Method
 
 def test_aligned_is_torchmetrics_at_every_edge_below_1(scored: tuple[Tensor, Tensor]) -> None:
     scores, target = scored
-    edges = ScoreGrid.for_quantiles(64).edges
+    edges = ScoreGrid.even(64).edges
     reference = BinaryPrecisionRecallCurve(thresholds=edges[:-1]).set_dtype(torch.float64)
     reference.update(scores, target)
     precision, recall, thresholds = reference.compute()

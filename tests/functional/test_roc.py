@@ -9,13 +9,7 @@ from torch import Tensor
 from torchmetrics.classification import BinaryROC
 
 from torchmetrics_fed import ScoreGrid
-from torchmetrics_fed.functional import (
-    area_error_roc,
-    exact_quantiles,
-    roc,
-    roc_from_counts,
-    roc_from_quantiles,
-)
+from torchmetrics_fed.functional import area_error_roc, exact_quantiles, roc, roc_from_counts, roc_from_quantiles
 from torchmetrics_fed.reconstruct import Method
 
 
@@ -23,7 +17,7 @@ from torchmetrics_fed.reconstruct import Method
 def test_aligned_is_torchmetrics_at_every_edge_below_1(scored: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
     scores, target = scored[0].to(dtype), scored[1]
     scores[:5] = torch.tensor([0.0, 1.0, 1.0, 0.5, 0.25])
-    edges = ScoreGrid.for_quantiles(64).edges
+    edges = ScoreGrid.even(64).edges
     reference = BinaryROC(thresholds=edges).set_dtype(torch.float64)
     reference.update(scores.double(), target)
     fpr, tpr, thresholds = reference.compute()
@@ -82,5 +76,5 @@ def test_known_support_makes_ties_exact() -> None:
     target = torch.randint(0, 2, (3_000,), generator=torch.Generator().manual_seed(2))
     votes = torch.binomial(torch.full((3_000,), 5.0), 0.3 + 0.4 * target, generator=torch.Generator().manual_seed(3))
     scores = votes / 5
-    curve = roc(scores, target, score_edges=[-0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1])
+    curve = roc(scores, target, grid=ScoreGrid.from_edges([-0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1]))
     assert area_error_roc(curve, roc_curve(target, scores)) < 1e-12

@@ -19,7 +19,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
-from torchmetrics_fed import FederatedCurve, Plan
+from torchmetrics_fed import FederatedMetric, Query
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
 from torchmetrics_fed.integrations.flower.records import Asked
 
@@ -133,7 +133,7 @@ class LocalGrid(Grid):
 class Client:
     """A node with data, whose app trains nothing and evaluates a metric."""
 
-    metric: Callable[[], FederatedCurve]
+    metric: Callable[[], FederatedMetric]
     """Makes the metric, at every message."""
     preds: Tensor
     target: Tensor
@@ -186,10 +186,10 @@ class Client:
         return MetricRecord({"num-examples": len(self.target), "loss": float(self.preds.mean())})
 
     @staticmethod
-    def vector(metric: FederatedCurve, message: Message) -> Tensor:
+    def vector(metric: FederatedMetric, message: Message) -> Tensor:
         """Return the vector that was masked: asked again for the same round it is the same."""
         asked = message.content.config_records[RECORD]
-        plan = Plan.from_bytes(bytes(asked["plan"])) if asked["plan"] else None  # type: ignore[arg-type]
+        plan = Query.from_bytes(bytes(asked["plan"])) if asked["plan"] else None  # type: ignore[arg-type]
         return metric.counts.new_tensor(metric.vector(str(asked["round"]), plan))
 
 

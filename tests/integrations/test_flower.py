@@ -27,17 +27,17 @@ from torchmetrics_fed import (
     DistributedDP,
     FederatedAUROC,
     FederatedAveragePrecision,
-    FederatedCurve,
+    FederatedMetric,
     FederatedROC,
     InputError,
     LocalDP,
-    Plan,
     PrivacyLedger,
+    Query,
     Release,
     ReleaseError,
     federated_collection,
-    secure_sum_config,
 )
+from torchmetrics_fed.aggregation.secure import new_signing_keys
 from torchmetrics_fed.integrations.flower import (
     RECORD,
     FederatedEvaluationMixin,
@@ -46,10 +46,9 @@ from torchmetrics_fed.integrations.flower import (
     state_record,
 )
 from torchmetrics_fed.integrations.flower.records import Asked
-from torchmetrics_fed.sync.secure_sum import new_signing_keys
 
 NODES = [2**63 + 7 * index for index in range(1, 6)]
-Make = Callable[..., FederatedCurve]
+Make = Callable[..., FederatedMetric]
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
@@ -71,7 +70,7 @@ def data(nodes: Sequence[int] = NODES, examples: int = 300) -> dict[int, tuple[T
     return found
 
 
-def pooled(make: Make, found: dict[int, tuple[Tensor, Tensor]]) -> FederatedCurve:
+def pooled(make: Make, found: dict[int, tuple[Tensor, Tensor]]) -> FederatedMetric:
     """The metric of all the data in one place."""
     metric = make()
     for preds, target in found.values():
@@ -94,7 +93,7 @@ def start(strategy: FedAvg, grid: LocalGrid, rounds: int = 1) -> Result:
     return strategy.start(grid, arrays, num_rounds=rounds, timeout=1.0)
 
 
-def strategy_of(metric: FederatedCurve, kind: type[FedAvg] = Curves, **options: Any) -> Any:
+def strategy_of(metric: FederatedMetric, kind: type[FedAvg] = Curves, **options: Any) -> Any:
     return kind(metric=metric, min_available_nodes=len(NODES), **options)  # type: ignore[call-arg]
 
 
@@ -136,16 +135,18 @@ def test_the_release_is_the_pooled_counts_to_the_bit(log: pytest.LogCaptureFixtu
     assert torch.equal(release.leaf, everyone.counts)
     assert release.shares == len(NODES)
     logged = result.evaluate_metrics_clientapp[1]
-    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.total()).compute())
-    area = FederatedAveragePrecision.from_release(everyone.total()).compute()
+    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.release()).compute())
+    area = FederatedAveragePrecision.from_release(everyone.release()).compute()
     assert logged["federated-average-precision"] == float(area)
     assert not warnings(log)
 
 
 def test_it_is_not_the_average_of_the_clients() -> None:
     found = data()
-    average = sum(float(FederatedAUROC.from_release(pooled(roc, {0: one}).total()).compute()) for one in found.values())
-    assert average / len(found) - auroc(pooled(roc, found).total()) > 0.05
+    average = sum(
+        float(FederatedAUROC.from_release(pooled(roc, {0: one}).release()).compute()) for one in found.values()
+    )
+    assert average / len(found) - auroc(pooled(roc, found).release()) > 0.05
 
 
 def test_other_metrics_are_aggregated_as_flower_does() -> None:
@@ -216,7 +217,7 @@ def test_a_share_that_comes_twice_counts_once(log: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("mixed_in", [False, True])
 def test_a_share_of_another_round_keeps_nobody_else_out(mixed_in: bool) -> None:
-    old = ConfigRecord({"share": bytes(pooled(roc, data()).release("an older round", client="somebody"))})
+    old = ConfigRecord({"share": bytes(pooled(roc, data()).share(round="an older round"))})
     parties = clients(roc)
 
     def replay(content: RecordDict) -> None:
@@ -284,7 +285,7 @@ def test_a_collection_and_any_of_its_metrics_give_the_share_of_all() -> None:
     collection = federated_collection(metrics=("roc", "average_precision"), quantiles=64)
     collection.update(*data()[NODES[0]])
     for metric in (collection, *collection.values()):
-        assert isinstance(metric, FederatedCurve | MetricCollection)
+        assert isinstance(metric, FederatedMetric | MetricCollection)
         sent = RecordDict({RECORD: state_record(metric), "metrics": MetricRecord({"num-examples": 1})})
         curves = aggregate_fn(metric)
         curves([sent], "num-examples")
@@ -306,7 +307,7 @@ def test_multiclass_equals_pooled(multi_class: str) -> None:
     curves = aggregate_fn(make())
     logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(parties)).evaluate_metrics_clientapp[1]
     assert torch.equal(curves.releases[0].leaf, everyone.counts)
-    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.total()).compute())
+    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.release()).compute())
 
 
 # --- shares that may only travel through the secure sum
@@ -466,24 +467,24 @@ def test_other_metrics_leave_only_if_published(publish: tuple[str, ...], tmp_pat
 
 
 def test_two_rounds_spend_one_epsilon_and_end_in_one_release(tmp_path: Path) -> None:
-    make = private(plan="two_round")
+    make = private(plan="adaptive")
     parties = booked(make, tmp_path)
     grid, strategy = grid_of(parties), strategy_of(make())
     result = start(strategy, grid)
     release = strategy.releases[1]
     assert release.pilot is not None
-    assert release.pilot.spec.portion + release.spec.portion == 1
+    assert release.pilot.spec.fraction + release.spec.fraction == 1
     assert release.spec.tree.edges is not None
     for place, made in enumerate((release.pilot, release)):
         drawn = torch.stack([client.drawn[place] for client in parties.values()])
         assert torch.equal(made.cells.flatten(), drawn.sum(0))
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(2, 2.0)] * 5
-    exact = auroc(pooled(roc, data()).total())
+    exact = auroc(pooled(roc, data()).release())
     assert result.evaluate_metrics_clientapp[1]["federated-auroc"] == pytest.approx(exact, abs=0.1)
 
 
 def test_two_rounds_whose_second_fails_release_nothing(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
-    make = private(plan="two_round")
+    make = private(plan="adaptive")
     parties = booked(make, tmp_path)
     grid, strategy = grid_of(parties), strategy_of(make())
 
@@ -503,7 +504,7 @@ def test_two_rounds_whose_second_fails_release_nothing(tmp_path: Path, log: pyte
 def test_two_rounds_work_with_a_trusted_aggregator(tmp_path: Path) -> None:
     def make(**options: Any) -> FederatedROC:
         privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=True)
-        return roc(privacy=privacy, plan="two_round", **options)
+        return roc(privacy=privacy, plan="adaptive", **options)
 
     strategy = strategy_of(make())
     start(strategy, grid_of(booked(make, tmp_path)))
@@ -513,18 +514,18 @@ def test_two_rounds_work_with_a_trusted_aggregator(tmp_path: Path) -> None:
 
 
 def test_two_rounds_without_the_mixin_are_refused() -> None:
-    with pytest.raises(InputError, match="two_round"):
-        aggregate_fn(roc(privacy=LocalDP(epsilon=1.0), plan="two_round"))
+    with pytest.raises(InputError, match="adaptive"):
+        aggregate_fn(roc(privacy=LocalDP(epsilon=1.0), plan="adaptive"))
 
 
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_server_cannot_make_two_messages_spend_more_than_epsilon(trusted: bool, tmp_path: Path) -> None:
     def make(**options: Any) -> FederatedROC:
         privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=trusted)
-        return roc(privacy=privacy, plan="two_round", **options)
+        return roc(privacy=privacy, plan="adaptive", **options)
 
-    grid, plan = grid_of(booked(make, tmp_path)), Plan(private()().spec.tree, 1.0)
-    begin = secure_sum_config(make().spec.planned(plan.tree, plan.portion), "r").to_bytes()
+    grid, plan = grid_of(booked(make, tmp_path)), Query(private()().spec.tree, 1.0)
+    begin = secure_sum_config(make().spec.planned(plan.tree, plan.fraction), "r").to_bytes()
     stage = "evaluate" if trusted else "advertise"
     assert ask(grid, NODES[0], Asked(stage, "r", start=begin, plan=bytes(plan))).has_error()
 
@@ -535,7 +536,7 @@ def test_leaves_are_carried_over_to_the_next_round(tmp_path: Path) -> None:
     start(strategy, grid_of(booked(make, tmp_path)), rounds=2)
     assert strategy.releases[1].spec.tree.edges is None
     assert strategy.releases[2].spec.tree.edges is not None
-    assert strategy.releases[2].spec.portion == 1
+    assert strategy.releases[2].spec.fraction == 1
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(2, 4.0)] * 5
 
 
@@ -677,7 +678,7 @@ def test_fewer_clients_than_agreed_are_refused(tmp_path: Path) -> None:
         (replace(honest, max_colluding=0), True),
         (replace(honest, cells=honest.cells - 1), True),
         (replace(honest, round_id="another"), True),
-        (replace(honest, spec_fingerprint=secure().spec.fingerprint), True),
+        (replace(honest, spec_fingerprint=secure().spec.digest), True),
         (replace(honest, signed=True), True),
     ):
         grid.passed.clear()

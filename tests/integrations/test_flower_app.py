@@ -36,7 +36,7 @@ def test_a_simulated_federation_of_lightning_clients_has_the_pooled_curve_to_the
 
 
 def test_an_evaluation_only_federation_with_noise_talks_twice_and_books_epsilon_once(tmp_path: Path) -> None:
-    found = run(deployment=False, out=tmp_path, epsilon=1.0, plan="two_round", rounds=1, train=False)
+    found = run(deployment=False, out=tmp_path, epsilon=1.0, plan="adaptive", rounds=1, train=False)
     assert found["shares"] == 8
     assert found["leaves"] < 4096
     assert abs(found["federated"] - found["pooled"]) < 0.02

@@ -98,7 +98,7 @@ def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -
     assert list(releases) == [2]
     release = releases[2]
     assert (release.round, release.shares, release.clients) == (round_name(JOB, 2), 3, b"")
-    assert torch.equal(release.cells, pooled(1, 2, 3).total().cells)
+    assert torch.equal(release.cells, pooled(1, 2, 3).release().cells)
     assert (tmp_path / JOB / "round-0002.png").stat().st_size > 10_000
     with pytest.raises(InputError, match="folder"):
         load_releases(tmp_path / "elsewhere", release.spec)

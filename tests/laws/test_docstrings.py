@@ -24,7 +24,7 @@ PUBLIC = [
     "torchmetrics_fed.privacy.audit",
     "torchmetrics_fed.sync.secure_sum",
     "torchmetrics_fed.integrations.messages",
-    "torchmetrics_fed.integrations.simulate",
+    "torchmetrics_fed.simulate",
     *(f"torchmetrics_fed.integrations.{name}" for name in TRAINERS),
 ]
 

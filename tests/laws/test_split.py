@@ -23,7 +23,7 @@ def test_any_number_of_clients(clients: int, method: Method, scored: tuple[Tenso
     for some_preds, some_target in zip(preds.tensor_split(clients), target.tensor_split(clients), strict=True):
         metric = FederatedROC(quantiles=64)
         metric.update(some_preds, some_target)
-        shares.append(metric.release())
+        shares.append(metric.share())
     total = Release.sum(shares)
     assert total.shares == clients
     curve = FederatedROC.from_release(total, method=method).compute()

@@ -14,16 +14,8 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
-from torchmetrics_fed import (
-    CentralDP,
-    FederatedPrecisionRecallCurve,
-    FederatedROC,
-    InputError,
-    Release,
-    ReleaseError,
-    SpecMismatchError,
-    SyncError,
-)
+from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, InputError, Release, ReleaseError
+from torchmetrics_fed.errors import SpecMismatchError, SyncError
 from torchmetrics_fed.functional import ROCCurve, roc
 from torchmetrics_fed.reconstruct import Method
 
@@ -211,7 +203,7 @@ def test_updates_inside_and_outside_inference_mode(scored: tuple[Tensor, Tensor]
 
 def test_from_release(scored: tuple[Tensor, Tensor]) -> None:
     clients = [updated(preds, target) for preds, target in zip(scored[0].chunk(3), scored[1].chunk(3), strict=True)]
-    total = Release.sum(client.release() for client in clients)
+    total = Release.sum(client.share() for client in clients)
     metric = FederatedROC.from_release(total)
     assert same(metric.compute(), roc(*scored, quantiles=16))
     assert same(
@@ -231,20 +223,20 @@ def test_from_release_keeps_custom_edges_and_ranges() -> None:
     for bins in ({"score_edges": [0.0, 0.1, 0.5, 1.0]}, {"quantiles": 8, "score_range": (-1.0, 1.0)}):
         client = FederatedPrecisionRecallCurve(**bins)
         client.update(torch.tensor([0.05, 0.3, 0.7]), torch.tensor([0, 1, 1]))
-        total = Release.sum([client.release()])
+        total = Release.sum([client.share()])
         curve = FederatedPrecisionRecallCurve.from_release(total).compute()
         assert torch.equal(curve.precision, client.compute().precision)
 
 
 def test_the_total_is_what_curves_are_read_from(scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(*scored)
-    total = metric.total()
+    total = metric.release()
     assert same(FederatedROC.from_release(total).compute(), metric.compute())
-    assert FederatedROC.from_release(total).total() is total
+    assert FederatedROC.from_release(total).release() is total
     summed = updated(
         *scored, dist_sync_fn=lambda tensor, group=None: [tensor] * 3, distributed_available_fn=lambda: True
     )
-    assert summed.total().cells.sum() == 15_000
+    assert summed.release().cells.sum() == 15_000
 
 
 def test_quantiles_per_class() -> None:
@@ -296,7 +288,7 @@ def test_dist_sync_fn_moves_everything(scored: tuple[Tensor, Tensor]) -> None:
         *scored, dist_sync_fn=lambda tensor, group=None: [tensor] * 3, distributed_available_fn=lambda: True
     )
     assert same(metric.compute(), roc(*scored, quantiles=16))
-    assert metric.release().cells.sum() == 15_000
+    assert metric.share().cells.sum() == 15_000
     assert metric.counts.sum() == 5_000
     metric.sync()
     assert metric.counts.sum() == 15_000

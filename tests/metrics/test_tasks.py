@@ -35,7 +35,7 @@ from torchmetrics_fed import (
 )
 
 K = 4
-GRID = ScoreGrid.for_quantiles(16)
+GRID = ScoreGrid.even(16)
 CLASSES: dict[str, Any] = {"task": "multiclass", "num_classes": K, "quantiles": 16}
 LABELS: dict[str, Any] = {"task": "multilabel", "num_labels": K, "quantiles": 16}
 
@@ -186,7 +186,7 @@ def test_one_vs_one_counts_answer_one_vs_rest_as_well() -> None:
 def test_every_metric_reads_the_same_release(kind: Any, privacy: Any) -> None:
     metric = updated(kind, 1, privacy=privacy)
     answer = metric.compute()
-    twin = kind.from_release(metric.total()).compute()
+    twin = kind.from_release(metric.release()).compute()
     for one, other in zip(*([a] if isinstance(a, Tensor) else a for a in (answer, twin)), strict=True):
         assert torch.equal(one, other)
     figure, _ = metric.plot()
@@ -201,7 +201,7 @@ def test_clients_of_many_classes_add_up() -> None:
     for some_scores, some_classes in zip(scores.chunk(7), classes.chunk(7), strict=True):
         metric = FederatedAUROC(**CLASSES, average=None)
         metric.update(some_scores, some_classes)
-        shares.append(metric.release())
+        shares.append(metric.share())
     total = Release.sum(shares)
     pooled = updated(FederatedAUROC, 1, average=None).compute()
     assert torch.equal(FederatedAUROC.from_release(total, average=None).compute(), pooled)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torchmetrics_fed.privacy.journal import Journal
 
 from tests.light import LightProcess
 from torchmetrics_fed.errors import (
@@ -28,7 +29,6 @@ from torchmetrics_fed.errors import (
     LedgerFileError,
 )
 from torchmetrics_fed.privacy.composition import compose_pld
-from torchmetrics_fed.privacy.journal import Journal
 from torchmetrics_fed.privacy.ledger import LedgerEntry, PrivacyLedger
 
 Open = Callable[..., PrivacyLedger]

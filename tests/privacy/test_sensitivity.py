@@ -10,10 +10,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchmetrics_fed import Tree
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
+from torchmetrics_fed.typing import Task
 
 TREES = [Tree((2, 2)), Tree((3,))]
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy, Release, ScoreGrid, Spec, Tree
-from torchmetrics_fed.reconstruct.areas import average_precision_area, roc_area
-from torchmetrics_fed.reconstruct.bands import Bounds, order_statistic, staircase
-from torchmetrics_fed.reconstruct.noise_vectors import above, noise_tails
+from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy, Release, ScoreGrid, Spec
+from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.reconstruct.uncertainty.areas import average_precision_area, roc_area
+from torchmetrics_fed.reconstruct.uncertainty.bands import Bounds, order_statistic, staircase
+from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above, noise_tails
 
 PRIVACY = [
     (CentralDP(1.0), 1),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import Tree
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, siblings
 
 TREES = [Tree.binary(16), Tree((4, 4)), Tree((2, 3, 2)), Tree((5,)), Tree((3, 2, 4))]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import Tree
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct import tree_quantiles
 
 

@@ -1,20 +1,8 @@
-"""Functions of scores, of releases and leaf counts, and of curves. The classes are these plus a state to sum."""
+"""Functions of scores, of releases and leaf counts, and of curves; every result has ``.scalars`` and ``.plot()``."""
 
-from torchmetrics_fed.functional.area_error import (
-    area_error_pr,
-    area_error_roc,
-)
-from torchmetrics_fed.functional.auroc import (
-    auroc,
-    auroc_from_counts,
-    auroc_from_curve,
-    mann_whitney_u,
-)
-from torchmetrics_fed.functional.average_precision import (
-    average_precision,
-    average_precision_from_counts,
-    average_precision_from_curve,
-)
+from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
+from torchmetrics_fed.functional.auroc import auroc, auroc_from_counts, mann_whitney_u
+from torchmetrics_fed.functional.average_precision import average_precision, average_precision_from_counts
 from torchmetrics_fed.functional.band import (
     Band,
     Interval,
@@ -23,45 +11,18 @@ from torchmetrics_fed.functional.band import (
     precision_recall_band,
     roc_band,
 )
-from torchmetrics_fed.functional.bounds import (
-    AreaErrorBound,
-    area_error_bound_pr,
-    area_error_bound_private,
-    area_error_bound_roc,
-    area_error_bound_summed,
-)
-from torchmetrics_fed.functional.calibration import (
-    Calibration,
-    calibration,
-    calibration_from_counts,
-)
-from torchmetrics_fed.functional.confusion import (
-    Confusion,
-    confusion_at,
-)
-from torchmetrics_fed.functional.curve import (
-    Quantiles,
-    exact_quantiles,
-)
-from torchmetrics_fed.functional.det import (
-    DETCurve,
-    det_curve,
-    det_from_counts,
-)
-from torchmetrics_fed.functional.distance import (
-    kolmogorov_smirnov,
-)
-from torchmetrics_fed.functional.expected import (
-    ExpectedError,
-    expected_area_error,
-    expected_sampling_error,
-)
+from torchmetrics_fed.functional.calibration import Calibration, calibration, calibration_from_counts
+from torchmetrics_fed.functional.confusion import Confusion, confusion_at
+from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
+from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
+from torchmetrics_fed.functional.distance import kolmogorov_smirnov
 from torchmetrics_fed.functional.gain import (
     PrecisionRecallGainCurve,
     area_under_gain,
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
+from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
@@ -74,44 +35,27 @@ from torchmetrics_fed.functional.operating import (
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
+    average_precision_from_curve,
     precision_recall_curve,
     precision_recall_from_counts,
     precision_recall_from_quantiles,
 )
-from torchmetrics_fed.functional.reference import (
-    ReferenceScores,
-)
-from torchmetrics_fed.functional.roc import (
-    ROCCurve,
-    roc,
-    roc_from_counts,
-    roc_from_quantiles,
-)
-from torchmetrics_fed.functional.source import (
-    Source,
-    read,
-)
+from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc, roc_from_counts, roc_from_quantiles
+from torchmetrics_fed.functional.source import Source, read
 
 __all__ = [
-    "AreaErrorBound",
     "Band",
     "Calibration",
     "Confusion",
     "DETCurve",
-    "ExpectedError",
     "Interval",
     "OperatingPoint",
     "PrecisionRecallCurve",
     "PrecisionRecallGainCurve",
     "Quantiles",
     "ROCCurve",
-    "ReferenceScores",
     "Source",
     "Strategy",
-    "area_error_bound_pr",
-    "area_error_bound_private",
-    "area_error_bound_roc",
-    "area_error_bound_summed",
     "area_error_pr",
     "area_error_roc",
     "area_under_gain",
@@ -130,10 +74,9 @@ __all__ = [
     "det_curve",
     "det_from_counts",
     "exact_quantiles",
-    "expected_area_error",
-    "expected_sampling_error",
     "kolmogorov_smirnov",
     "mann_whitney_u",
+    "plot_histograms",
     "precision_at_recall",
     "precision_recall_band",
     "precision_recall_curve",

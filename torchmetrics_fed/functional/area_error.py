@@ -43,7 +43,7 @@ def area_error_pr(
         estimate: ``(precision, recall, ...)``.
         exact: the same from torchmetrics (``thresholds=None``) or scikit-learn.
         reading: how the estimate goes on between its points: ``"linear"``, or ``"step"`` as the exact one does,
-            which is right where each bin holds one known score (``score_edges``).
+            which is right where each bin holds one known score (``ScoreGrid.from_edges``).
 
     Example:
         >>> from torchmetrics_fed.functional import area_error_pr

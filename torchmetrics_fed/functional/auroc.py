@@ -9,45 +9,15 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Average, averaged
+from torchmetrics_fed.functional.average import averaged
 from torchmetrics_fed.functional.curve import CurveOptions, count
-from torchmetrics_fed.functional.roc import ROCCurve, roc_from_tails
+from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_tails
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["auroc", "auroc_from_counts", "auroc_from_curve", "auroc_of", "checked_max_fpr", "mann_whitney_u"]
-
-
-def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
-    r"""Return the area ``(...)`` under ROC curves by the trapezoidal rule, in [0, 1], 0 where a class is empty.
-
-    With ``max_fpr``, the area A up to :math:`m` = ``max_fpr`` on McClish's scale, where 1/2 is chance and 1 perfect:
-    :math:`\frac12 \left(1 + \frac{A - m^2/2}{m - m^2/2}\right)`, as in scikit-learn and torchmetrics.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import roc_from_counts
-        >>> from torchmetrics_fed.functional.auroc import auroc_from_curve
-        >>> curve = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
-        >>> auroc_from_curve(curve)
-        tensor(0.7500, dtype=torch.float64)
-        >>> auroc_from_curve(curve, max_fpr=0.25)
-        tensor(0.6429, dtype=torch.float64)
-    """
-    max_fpr = checked_max_fpr(max_fpr)
-    if max_fpr is None:
-        return torch.trapezoid(curve.tpr, curve.fpr).clamp(0.0, 1.0)
-    left, low = curve.fpr[..., :-1], curve.tpr[..., :-1]
-    run, rise = curve.fpr.diff(), curve.tpr.diff()
-    width = torch.minimum(run, (max_fpr - left).clamp(min=0.0))
-    part = torch.where(run > 0, width / run, 0.0)  # how much of the step lies below max_fpr
-    area = (width * (low + rise * part / 2)).sum(-1)
-    chance = max_fpr**2 / 2
-    scaled = (1 + (area - chance) / (max_fpr - chance)) / 2
-    empty = (curve.fpr[..., -1] <= 0) | (curve.tpr[..., -1] <= 0)
-    return torch.where(empty, 0.0, scaled).clamp(0.0, 1.0)
+__all__ = ["auroc", "auroc_from_counts", "auroc_of", "mann_whitney_u"]
 
 
 def auroc_from_counts(
@@ -121,15 +91,6 @@ def _over_pairs(tails: Tails, average: Average, max_fpr: float | None) -> Tensor
     size = tails.total.diagonal()
     weight = size[first] + size[second] if average == "weighted" else torch.ones_like(both)
     return (both * weight).sum() / weight.sum() if weight.sum() > 0 else both.mean()
-
-
-def checked_max_fpr(max_fpr: float | None) -> float | None:
-    """Return ``max_fpr`` if an area can end there."""
-    if max_fpr is not None and not 0 < max_fpr <= 1:
-        raise InputError(
-            f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for the whole area."
-        )
-    return max_fpr
 
 
 def auroc(

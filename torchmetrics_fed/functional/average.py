@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source
+from torchmetrics_fed.typing import Average
 
-__all__ = ["Average", "average_of", "averaged", "checked_average", "macro_curve"]
-
-Average = Literal["micro", "macro", "weighted", "none"]
+__all__ = ["average_of", "averaged", "checked_average", "macro_curve"]
 
 
 def checked_average(average: Average | None, allowed: Sequence[Average]) -> Average | None:

@@ -5,33 +5,19 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.average import Average, averaged
+from torchmetrics_fed.functional.average import averaged
 from torchmetrics_fed.functional.curve import CurveOptions, count
-from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve, precision_recall_from_counts
+from torchmetrics_fed.functional.precision_recall import average_precision_from_curve, precision_recall_from_counts
 from torchmetrics_fed.functional.source import Source
-from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Average, Task
 
 __all__ = [
     "average_precision",
     "average_precision_from_counts",
-    "average_precision_from_curve",
     "average_precision_of",
 ]
-
-
-def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
-    r"""Return the area ``(...)`` under PR curves read as steps, :math:`\sum_k (R_k - R_{k+1}) P_k`, in [0, 1].
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import precision_recall_from_counts
-        >>> from torchmetrics_fed.functional.average_precision import average_precision_from_curve
-        >>> average_precision_from_curve(precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])))
-        tensor(0.6875, dtype=torch.float64)
-    """
-    return -(curve.recall.diff() * curve.precision[..., :-1]).sum(-1).clamp(-1.0, 0.0)
 
 
 def average_precision_from_counts(

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.reconstruct.areas import Area, area_interval, average_precision_area, roc_area
-from torchmetrics_fed.reconstruct.bands import UncertainTails, staircase
-from torchmetrics_fed.reconstruct.warp import Floats
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
+from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Floats
 
 __all__ = [
     "Band",
@@ -106,11 +106,11 @@ def roc_band(release: Release, confidence: float = 0.95, population: bool = Fals
 
     Example:
         >>> import torch
-        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed import FederatedROC, ScoreGrid
         >>> from torchmetrics_fed.functional import roc_band
-        >>> metric = FederatedROC(score_edges=[0, 0.5, 1])
+        >>> metric = FederatedROC(grid=ScoreGrid.from_edges([0, 0.5, 1]))
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
-        >>> band = roc_band(metric.total())
+        >>> band = roc_band(metric.release())
         >>> bool(band.contains(torch.tensor([0.5]), torch.tensor([1.0])))
         True
     """
@@ -133,7 +133,7 @@ def precision_recall_band(release: Release, confidence: float = 0.95, population
         >>> from torchmetrics_fed.functional import precision_recall_band
         >>> metric = FederatedROC(privacy=CentralDP(epsilon=1.0))
         >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-        >>> band = precision_recall_band(metric.total(), confidence=0.9)
+        >>> band = precision_recall_band(metric.release(), confidence=0.9)
         >>> bool((band.low <= band.high).all())
         True
     """
@@ -168,7 +168,7 @@ def auroc_interval(
         >>> from torchmetrics_fed.functional import auroc_interval
         >>> metric = FederatedAUROC()
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
-        >>> auroc_interval(metric.total())
+        >>> auroc_interval(metric.release())
         Interval(low=tensor(0.7500, dtype=torch.float64), high=tensor(0.7500, dtype=torch.float64))
     """
     return _interval(release, confidence, population, binning, roc_area, 0.1)
@@ -187,7 +187,7 @@ def average_precision_interval(
         >>> from torchmetrics_fed.functional import average_precision_interval
         >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0))
         >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-        >>> interval = average_precision_interval(metric.total())
+        >>> interval = average_precision_interval(metric.release())
         >>> bool(0 <= interval.low < interval.high <= 1)
         True
     """

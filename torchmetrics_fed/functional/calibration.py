@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.curve import CurveOptions, count
+from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Average, Task
 
 __all__ = ["Calibration", "calibration", "calibration_from_counts", "calibration_of"]
+
+_MARKER = 80.0  # area of the fullest bin's marker, in square points
 
 
 class Calibration(NamedTuple):
@@ -40,6 +43,44 @@ class Calibration(NamedTuple):
     """Fraction of positives; 0 where it is empty."""
     examples: Tensor
     """Number of examples, float64."""
+
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """Expected calibration error and Brier score."""
+        return {"expected_calibration_error": self.expected_calibration_error, "brier_score": self.brier_score}
+
+    def plot(self, ax: Any = None, label: str = "scores", labels: Sequence[str] | None = None) -> Any:
+        r"""Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
+
+        A marker's area is its bin's count. The legend shows the expected calibration error (ECE) and the Brier score.
+
+        Args:
+            ax: axes to draw on; new ones if not given.
+            label: legend entry of a curve without class axis.
+            labels: those of the classes.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed.functional import calibration_from_counts
+            >>> fig, ax = calibration_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
+            >>> ax.get_lines()[-1].get_label()
+            'scores (ECE 0.0000,\nBrier 0.1875)'
+        """
+        predicted, observed, count = rows(self.predicted), rows(self.observed), rows(self.examples)
+        observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
+        scores = torch.stack([self.expected_calibration_error, self.brier_score])
+        form = "ECE {:.3f}, Brier {:.3f}" if 1 < len(count) <= 10 else "ECE {:.4f},\nBrier {:.4f}"
+        names = entries(len(count), label, labels, scores, form)
+        fig, ax = open_axes(ax, names)
+        draw_chance(ax, [0, 1], [0, 1], "calibrated")
+        each = len(names) == len(count)
+        colours = draw_curves(ax, predicted, observed, names, **({"linewidth": 0.9} if each else {}))
+        if each:
+            area = _MARKER * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
+            for x, y, size, colour in zip(predicted, observed, area, colours, strict=True):
+                ax.scatter(x[size > 0], y[size > 0], s=size[size > 0], color=colour, alpha=0.8, linewidth=0, zorder=2.5)
+        dress(ax, "Mean score", "Share of positives")
+        return fig, ax
 
 
 def calibration_from_counts(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
 
 __all__ = ["Confusion", "confusion_at"]
 

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from dataclasses import replace
+from typing import Literal, NamedTuple, TypedDict, get_args
 
 import torch
 from torch import Tensor
 
+from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.grid import ScoreGrid
-from torchmetrics_fed.kernel import Normalization, Task
-from torchmetrics_fed.reconstruct import Interpolation, Method, Reconstruction
-from torchmetrics_fed.release import Release
-from torchmetrics_fed.spec import MultiClass, Spec
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.release import Release, Spec
+from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
-__all__ = ["CurveOptions", "Quantiles", "choose_grid", "classes_of", "count", "exact_quantiles", "warn_if_empty"]
+__all__ = [
+    "CurveOptions",
+    "GridName",
+    "Quantiles",
+    "choose_grid",
+    "classes_of",
+    "count",
+    "exact_quantiles",
+    "warn_if_empty",
+    "with_quantiles",
+]
+
+GridName = Literal["even"]
 
 
 class CurveOptions(TypedDict, total=False):
-    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedCurve` says what each means."""
+    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedMetric` says what each means."""
 
     num_classes: int | None
     num_labels: int | None
     multi_class: MultiClass
     quantiles: int
-    score_range: tuple[float, float]
-    score_edges: Sequence[float] | Tensor | None
+    grid: GridName | ScoreGrid
     normalization: Normalization | None
     ignore_index: int | None
-    method: Method
-    interpolation: Interpolation
+    reconstruction: Reconstruction | None
     validate_args: bool
-    thresholds: None
 
 
 class Quantiles(NamedTuple):
@@ -53,33 +61,29 @@ class Quantiles(NamedTuple):
 
 def choose_grid(
     quantiles: int = 1024,
-    score_range: tuple[float, float] = (0.0, 1.0),
-    score_edges: Sequence[float] | Tensor | None = None,
+    grid: GridName | ScoreGrid = "even",
     normalization: Normalization | None = None,
     task: Task = "binary",
-    thresholds: None = None,
 ) -> ScoreGrid:
     """Return the grid that a curve's options ask for, or raise and say what to pass instead."""
-    if thresholds is not None:
-        raise InputError(
-            f"Expected no argument `thresholds` but got {thresholds!r}. The bins are the thresholds: `quantiles` sets "
-            "how fine they are, `score_edges` sets them one by one."
-        )
     logits = "softmax" if task == "multiclass" else "sigmoid"
     if normalization not in (None, logits):
         raise InputError(
             f'Expected argument `normalization` to be None or "{logits}" for task="{task}" but got {normalization!r}.'
         )
-    grid = ScoreGrid.for_quantiles(quantiles, score_range)
-    if score_edges is not None:
-        grid = ScoreGrid.from_edges(score_edges)
-    low, high = grid.score_range
+    chosen = ScoreGrid.even(quantiles) if grid == "even" else grid
+    if not isinstance(chosen, ScoreGrid):
+        raise InputError(
+            f"Expected argument `grid` to be one of {get_args(GridName)} or a ScoreGrid but got {grid!r}. Ranges and "
+            "edges are ScoreGrid.even(quantiles, score_range) and ScoreGrid.from_edges(edges)."
+        )
+    low, high = chosen.score_range
     if normalization is not None and not low <= 0 < 1 <= high:
         raise InputError(
             f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
-            f"[{low}, {high}]. Leave out `score_range`: it is the range after normalization."
+            f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
         )
-    return grid
+    return chosen
 
 
 def count(
@@ -91,22 +95,27 @@ def count(
     num_labels: int | None = None,
     multi_class: MultiClass = "ovr",
     quantiles: int = 1024,
-    score_range: tuple[float, float] = (0.0, 1.0),
-    score_edges: Sequence[float] | Tensor | None = None,
+    grid: GridName | ScoreGrid = "even",
     normalization: Normalization | None = None,
     ignore_index: int | None = None,
-    method: Method = "aligned",
-    interpolation: Interpolation = "pchip",
+    reconstruction: Reconstruction | None = None,
     validate_args: bool = True,
-    thresholds: None = None,
 ) -> Source:
     """Return the histograms of one batch, to be read as the options ask for."""
-    grid = choose_grid(quantiles, score_range, score_edges, normalization, task, thresholds)
-    spec = Spec(task, classes_of(task, num_classes, num_labels), grid, multi_class=multi_class)
-    empty = grid.empty(spec.classes, spec.rows).to(preds.device)
-    counts = grid.add(empty, preds, target, normalization, ignore_index, validate_args, task)
-    release = Release(spec, counts.cpu().contiguous())
-    return read(release, reconstruction=Reconstruction(method, quantiles, interpolation))
+    chosen = choose_grid(quantiles, grid, normalization, task)
+    spec = Spec(task, classes_of(task, num_classes, num_labels), chosen, multi_class=multi_class)
+    empty = chosen.empty(spec.classes, spec.rows).to(preds.device)
+    counts = chosen.add(empty, preds, target, normalization, ignore_index, validate_args, task)
+    return read(Release.exact(spec, counts), reconstruction=with_quantiles(reconstruction, quantiles))
+
+
+def with_quantiles(reconstruction: Reconstruction | None, quantiles: int) -> Reconstruction:
+    """Return the reconstruction for a metric of so many quantiles, unless it has a number of its own."""
+    if reconstruction is None:
+        return Reconstruction(quantiles=quantiles)
+    if not isinstance(reconstruction, Reconstruction):
+        raise InputError(f"Expected argument `reconstruction` to be a Reconstruction but got {reconstruction!r}.")
+    return replace(reconstruction, quantiles=reconstruction.quantiles or quantiles)
 
 
 def classes_of(task: Task, num_classes: int | None, num_labels: int | None) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchmetrics_fed.functional.curve import warn_if_empty
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
 
 __all__ = ["kolmogorov_smirnov"]
 

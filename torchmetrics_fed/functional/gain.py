@@ -7,18 +7,19 @@ Where FP is linear in TP, PG is linear in RG: straight lines between points are 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
+from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Average, Task
 
 __all__ = [
     "PrecisionRecallGainCurve",
@@ -49,6 +50,41 @@ class PrecisionRecallGainCurve(NamedTuple):
     thresholds: Tensor
     area: Tensor
     """The area under the curve, as :func:`area_under_gain` has it."""
+
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """The area under the curve."""
+        return {"area_under_gain": self.area}
+
+    def plot(
+        self,
+        score: Tensor | float | None = None,
+        ax: Any = None,
+        label: str = "PR gain",
+        labels: Sequence[str] | None = None,
+    ) -> Any:
+        """Draw the curve, and return ``(fig, ax)``. On the dashed line F1 is that of selecting everything.
+
+        Args:
+            score: the area to show (AUPRG); the curve's own if not given.
+            ax: axes to draw on; new ones if not given.
+            label: legend entry of a curve without class axis.
+            labels: those of the classes.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed.functional import precision_recall_gain_from_counts
+            >>> fig, ax = precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
+            >>> ax.get_lines()[-1].get_label()
+            'PR gain (AUPRG 0.5556)'
+        """
+        precision, recall = rows(self.precision_gain), rows(self.recall_gain)
+        names = entries(len(recall), label, labels, self.area if score is None else score, "AUPRG {:.4f}")
+        fig, ax = open_axes(ax, names)
+        draw_chance(ax, [0, 1], [1, 0], "F1 of selecting all")
+        draw_curves(ax, recall, precision, names)
+        dress(ax, "Recall gain", "Precision gain")
+        return fig, ax
 
 
 def precision_recall_gain_from_tails(tails: Tails) -> PrecisionRecallGainCurve:
@@ -146,9 +182,10 @@ def precision_recall_gain_curve(
 
     Example:
         >>> import torch
+        >>> from torchmetrics_fed import ScoreGrid
         >>> from torchmetrics_fed.functional import precision_recall_gain_curve
         >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> precision_recall_gain_curve(preds, target, score_edges=[0, 0.5, 1]).precision_gain
+        >>> precision_recall_gain_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.5, 1])).precision_gain
         tensor([0., 0.], dtype=torch.float64)
     """
     return precision_recall_gain_of(count(preds, target, task, **options), average)

@@ -16,7 +16,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import warn_if_empty
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
 
 __all__ = [
     "OperatingPoint",
@@ -44,6 +44,11 @@ class OperatingPoint(NamedTuple):
 
     value: Tensor
     threshold: Tensor
+
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """Value and threshold."""
+        return {"value": self.value, "threshold": self.threshold}
 
 
 def recall_at_precision(

@@ -1,24 +1,37 @@
-"""Precision-recall curve from scores, from leaf counts, from quantiles."""
+"""Precision-recall curve: from scores, from leaf counts, from quantiles; its area and its figure."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Average, macro_curve
+from torchmetrics_fed.functional.average import macro_curve
+from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
+from torchmetrics_fed.functional.figures.canvas import (
+    draw_bands,
+    draw_chance,
+    draw_curves,
+    dress,
+    entries,
+    open_axes,
+    rows,
+    with_interval,
+)
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Average, Task
 
 __all__ = [
     "PrecisionRecallCurve",
     "Strategy",
+    "average_precision_from_curve",
     "check_strategy",
     "precision_recall_curve",
     "precision_recall_from_counts",
@@ -44,6 +57,50 @@ class PrecisionRecallCurve(NamedTuple):
     recall: Tensor
     thresholds: Tensor
 
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """The average precision, which is the area under the curve read as a step."""
+        return {"average_precision": average_precision_from_curve(self)}
+
+    def plot(
+        self,
+        score: Tensor | float | None = None,
+        ax: Any = None,
+        label: str = "PR",
+        labels: Sequence[str] | None = None,
+        band: Band | None = None,
+        interval: Interval | None = None,
+    ) -> Any:
+        """Draw the curve as the step that its average precision is the area of, and return ``(fig, ax)``.
+
+        The chance line is the positives' share, the precision where everything is selected; the mean of the classes'.
+
+        Args:
+            score: the average precision to show; that of the curve if not given.
+            ax: axes to draw on; new ones if not given.
+            label: legend entry of a curve without class axis.
+            labels: those of the classes.
+            band: shaded behind the curve, if given.
+            interval: of the average precision, shown behind it, if given.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed.functional import precision_recall_from_counts
+            >>> fig, ax = precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
+            >>> [line.get_label() for line in ax.get_lines()]
+            ['chance (0.5)', 'PR (AP 0.6875)']
+        """
+        precision, recall = rows(self.precision), rows(self.recall)
+        area = average_precision_from_curve(self) if score is None else score
+        shown, form = with_interval(area, interval, "AP {:.4f}")
+        names = entries(len(recall), label, labels, shown, form)
+        fig, ax = open_axes(ax, names)
+        share = float(precision[:, 0].mean())
+        draw_chance(ax, [0, 1], [share, share], f"{'chance' if len(recall) == 1 else 'mean chance'} ({share:.2g})")
+        draw_bands(ax, draw_curves(ax, recall, precision, names, drawstyle="steps-post"), band)
+        dress(ax, "Recall", "Precision")
+        return fig, ax
+
 
 def precision_recall_curve(
     preds: Tensor,
@@ -67,9 +124,10 @@ def precision_recall_curve(
 
     Example:
         >>> import torch
+        >>> from torchmetrics_fed import ScoreGrid
         >>> from torchmetrics_fed.functional import precision_recall_curve
         >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> precision_recall_curve(preds, target, score_edges=[0, 0.25, 0.5, 0.75, 1]).precision
+        >>> precision_recall_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1])).precision
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
     return precision_recall_of(count(preds, target, task, **options), strategy, average)
@@ -159,3 +217,16 @@ def precision_recall_from_tails(tails: Tails, strategy: Strategy = "separate") -
     precision = torch.where(selected > 0, found / selected, 1.0).clamp(max=1.0)
     # The highest threshold, where nothing is selected, is the end (1, 0), which torchmetrics gives without threshold.
     return PrecisionRecallCurve(precision.flip(-1), recall.flip(-1), tails.thresholds.flip(0)[:-1])
+
+
+def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
+    r"""Return the area ``(...)`` under PR curves read as steps, :math:`\sum_k (R_k - R_{k+1}) P_k`, in [0, 1].
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import precision_recall_from_counts
+        >>> from torchmetrics_fed.functional import average_precision_from_curve
+        >>> average_precision_from_curve(precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])))
+        tensor(0.6875, dtype=torch.float64)
+    """
+    return -(curve.recall.diff() * curve.precision[..., :-1]).sum(-1).clamp(-1.0, 0.0)

@@ -1,21 +1,43 @@
-"""ROC curve from scores, from leaf counts, from quantiles."""
+"""ROC curve: from scores, from leaf counts, from quantiles; its area and its figure."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.average import Average, macro_curve
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.average import macro_curve
+from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
+from torchmetrics_fed.functional.figures.canvas import (
+    draw_bands,
+    draw_chance,
+    draw_curves,
+    dress,
+    entries,
+    open_axes,
+    rows,
+    with_interval,
+)
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.kernel import Task
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles", "roc_from_tails", "roc_of"]
+__all__ = [
+    "ROCCurve",
+    "auroc_from_curve",
+    "checked_max_fpr",
+    "roc",
+    "roc_from_counts",
+    "roc_from_quantiles",
+    "roc_from_tails",
+    "roc_of",
+]
 
 
 class ROCCurve(NamedTuple):
@@ -31,6 +53,48 @@ class ROCCurve(NamedTuple):
     fpr: Tensor
     tpr: Tensor
     thresholds: Tensor
+
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """The area under the curve."""
+        return {"auroc": auroc_from_curve(self)}
+
+    def plot(
+        self,
+        score: Tensor | float | None = None,
+        ax: Any = None,
+        label: str = "ROC",
+        labels: Sequence[str] | None = None,
+        band: Band | None = None,
+        interval: Interval | None = None,
+    ) -> Any:
+        """Draw the curve with the chance line, and return ``(fig, ax)``.
+
+        With a class axis there is one line per class, all of them in grey where they are more than ten.
+
+        Args:
+            score: the AUROC to show; the area under the curve if not given.
+            ax: axes to draw on; new ones if not given.
+            label: legend entry of a curve without class axis.
+            labels: those of the classes.
+            band: shaded behind the curve, if given.
+            interval: of the AUROC, shown behind it, if given.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed.functional import roc_from_counts
+            >>> fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
+            >>> ax.get_lines()[-1].get_label()
+            'ROC (AUROC 0.7500)'
+        """
+        fpr, tpr = rows(self.fpr), rows(self.tpr)
+        shown, form = with_interval(auroc_from_curve(self) if score is None else score, interval, "AUROC {:.4f}")
+        names = entries(len(fpr), label, labels, shown, form)
+        fig, ax = open_axes(ax, names)
+        draw_chance(ax, [0, 1], [0, 1], "chance")
+        draw_bands(ax, draw_curves(ax, fpr, tpr, names), band)
+        dress(ax, "False positive rate", "True positive rate")
+        return fig, ax
 
 
 def roc(
@@ -52,9 +116,10 @@ def roc(
 
     Example:
         >>> import torch
+        >>> from torchmetrics_fed import ScoreGrid
         >>> from torchmetrics_fed.functional import roc
         >>> edges = [0, 0.25, 0.5, 0.75, 1]
-        >>> roc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]), score_edges=edges).tpr
+        >>> roc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]), grid=ScoreGrid.from_edges(edges)).tpr
         tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
     return roc_of(count(preds, target, task, **options), average)
@@ -117,3 +182,42 @@ def roc_from_tails(tails: Tails) -> ROCCurve:
     """Return the ROC curve of the tails of both classes, ``(..., 2, points)``."""
     warn_if_empty(tails.total)
     return ROCCurve(tails.tail[..., 0, :], tails.tail[..., 1, :], tails.thresholds)
+
+
+def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
+    r"""Return the area ``(...)`` under ROC curves by the trapezoidal rule, in [0, 1], 0 where a class is empty.
+
+    With ``max_fpr``, the area A up to :math:`m` = ``max_fpr`` on McClish's scale, where 1/2 is chance and 1 perfect:
+    :math:`\frac12 \left(1 + \frac{A - m^2/2}{m - m^2/2}\right)`, as in scikit-learn and torchmetrics.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import roc_from_counts
+        >>> from torchmetrics_fed.functional import auroc_from_curve
+        >>> curve = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        >>> auroc_from_curve(curve)
+        tensor(0.7500, dtype=torch.float64)
+        >>> auroc_from_curve(curve, max_fpr=0.25)
+        tensor(0.6429, dtype=torch.float64)
+    """
+    max_fpr = checked_max_fpr(max_fpr)
+    if max_fpr is None:
+        return torch.trapezoid(curve.tpr, curve.fpr).clamp(0.0, 1.0)
+    left, low = curve.fpr[..., :-1], curve.tpr[..., :-1]
+    run, rise = curve.fpr.diff(), curve.tpr.diff()
+    width = torch.minimum(run, (max_fpr - left).clamp(min=0.0))
+    part = torch.where(run > 0, width / run, 0.0)  # how much of the step lies below max_fpr
+    area = (width * (low + rise * part / 2)).sum(-1)
+    chance = max_fpr**2 / 2
+    scaled = (1 + (area - chance) / (max_fpr - chance)) / 2
+    empty = (curve.fpr[..., -1] <= 0) | (curve.tpr[..., -1] <= 0)
+    return torch.where(empty, 0.0, scaled).clamp(0.0, 1.0)
+
+
+def checked_max_fpr(max_fpr: float | None) -> float | None:
+    """Return ``max_fpr`` if an area can end there."""
+    if max_fpr is not None and not 0 < max_fpr <= 1:
+        raise InputError(
+            f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for the whole area."
+        )
+    return max_fpr

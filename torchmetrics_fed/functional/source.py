@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release.release import Release
 
 __all__ = ["Source", "read"]
 
@@ -73,7 +73,8 @@ def read(
     reconstruction = reconstruction or Reconstruction()
     if isinstance(source, Release):
         levels = reconstruction.levels(source)
-        edges = source.spec.edges if levels[-1].shape[-1] == source.spec.tree.leaves else source.spec.grid.edges
+        last = source.last
+        edges = last.edges if levels[-1].shape[-1] == last.query.tree.leaves else source.spec.grid.edges
         if source.spec.task == "binary":
             levels = [level[0] for level in levels]
         elif source.spec.multi_class == "ovo":

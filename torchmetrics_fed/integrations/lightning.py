@@ -11,16 +11,7 @@ from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSa
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional import (
-    Calibration,
-    PrecisionRecallCurve,
-    PrecisionRecallGainCurve,
-    ROCCurve,
-    auroc_from_curve,
-    average_precision_from_curve,
-)
-from torchmetrics_fed.metrics import FederatedCurve
-from torchmetrics_fed.plot import plot_calibration, plot_det, plot_gain, plot_precision_recall, plot_roc
+from torchmetrics_fed.metrics import FederatedMetric
 
 __all__ = ["FederatedEvaluation"]
 
@@ -36,8 +27,9 @@ class FederatedEvaluation(lightning.Callback):
         attribute: the module's attribute that holds a federated metric or a
             :func:`~torchmetrics_fed.federated_collection`.
         prefix: of the logged names: ``val_auroc``, ``val_average_precision``, ``val_expected_calibration_error``,
-            ``val_brier_score``, ``val_area_under_gain``, with the class's number behind where there are several.
-        figures: whether to hand pictures of the curves to the logger (on rank zero, if the logger takes them).
+            ``val_brier_score``, ``val_area_under_gain``, ``val_equal_error_rate``, with the class's number behind where
+            there are several.
+        figures: whether to hand figures of the curves to the logger (on rank zero, if the logger takes them).
         federated: for a client of a federated trainer, whose curve is made elsewhere: nothing is computed here, and
             the metric keeps the last validation epoch's data until its share is sent.
 
@@ -76,11 +68,11 @@ class FederatedEvaluation(lightning.Callback):
         for _, metric in metrics:
             metric.reset()
 
-    def _metrics(self, module: lightning.LightningModule) -> Iterator[tuple[str, FederatedCurve]]:
+    def _metrics(self, module: lightning.LightningModule) -> Iterator[tuple[str, FederatedMetric]]:
         held = getattr(module, self.attribute, None)
         named = held.items(copy_state=False) if isinstance(held, MetricCollection) else [(self.attribute, held)]
         for name, metric in named:
-            if not isinstance(metric, FederatedCurve):
+            if not isinstance(metric, FederatedMetric):
                 raise InputError(
                     f"Expected `{type(module).__name__}.{self.attribute}` to be a federated metric or a collection of "
                     f"them but {name!r} is {type(metric).__name__}."
@@ -88,32 +80,20 @@ class FederatedEvaluation(lightning.Callback):
             yield name, metric
 
     def _log(self, trainer: lightning.Trainer, module: lightning.LightningModule, name: str, curve: Any) -> None:
-        plot: Any = None
-        if isinstance(curve, Tensor):
-            scalars = {name: curve}
-        elif isinstance(curve, ROCCurve):
-            scalars, plot = {"auroc": auroc_from_curve(curve)}, plot_roc
-        elif isinstance(curve, PrecisionRecallCurve):
-            scalars, plot = {"average_precision": average_precision_from_curve(curve)}, plot_precision_recall
-        elif isinstance(curve, PrecisionRecallGainCurve):
-            scalars, plot = {"area_under_gain": curve.area}, plot_gain
-        elif isinstance(curve, Calibration):
-            scalars = {"expected_calibration_error": curve.expected_calibration_error, "brier_score": curve.brier_score}
-            plot = plot_calibration
-        else:
-            scalars, plot = {}, plot_det
+        # a number, or a result that knows its scalars and its figure
+        scalars = {name: curve} if isinstance(curve, Tensor) else curve.scalars
         # every rank has the same release, hence the same number: nothing is left to average
         for scalar, value in scalars.items():
             for key, number in _by_class(scalar, value):
                 module.log(f"{self.prefix}{key}", number.float(), rank_zero_only=True, sync_dist=False)
-        if plot is None or not (self.figures and trainer.is_global_zero):
+        if isinstance(curve, Tensor) or not (self.figures and trainer.is_global_zero):
             return
         for logger in trainer.loggers:
             add_figure = getattr(getattr(logger, "experiment", None), "add_figure", None)
             if callable(add_figure):
                 import matplotlib.pyplot as plt
 
-                figure, _ = plot(curve)
+                figure, _ = curve.plot()
                 add_figure(f"{self.prefix}{name}", figure, trainer.global_step)
                 plt.close(figure)
 

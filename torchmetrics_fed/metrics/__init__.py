@@ -1,8 +1,8 @@
-"""torchmetrics' Metric on top of a sum of counts."""
+"""torchmetrics' Metric on top of a release."""
 
 from torchmetrics_fed.metrics.auroc import FederatedAUROC
 from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
-from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
 from torchmetrics_fed.metrics.collection import federated_collection, representative
 from torchmetrics_fed.metrics.det import FederatedDET
@@ -14,8 +14,8 @@ __all__ = [
     "FederatedAUROC",
     "FederatedAveragePrecision",
     "FederatedCalibration",
-    "FederatedCurve",
     "FederatedDET",
+    "FederatedMetric",
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",

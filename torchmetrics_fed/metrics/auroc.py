@@ -5,21 +5,19 @@ from typing import Any
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import auroc_of, checked_max_fpr
-from torchmetrics_fed.functional.average import Average
+from torchmetrics_fed.functional.auroc import auroc_of
 from torchmetrics_fed.functional.band import Interval, auroc_interval, roc_band
-from torchmetrics_fed.functional.roc import roc_of
-from torchmetrics_fed.kernel import Task
-from torchmetrics_fed.metrics.base import FederatedCurve
-from torchmetrics_fed.plot import plot_roc
+from torchmetrics_fed.functional.roc import checked_max_fpr, roc_of
+from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.typing import Average, Task
 
 __all__ = ["FederatedAUROC"]
 
 
-class FederatedAUROC(FederatedCurve):
-    """Area under the ROC curve of data that nobody may pool; ties within a bin count half.
+class FederatedAUROC(FederatedMetric):
+    """Area under the ROC curve of all ranks' or clients' data together; ties within a bin count half.
 
-    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
+    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
         max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance) to 1.
@@ -72,15 +70,14 @@ class FederatedAUROC(FederatedCurve):
             >>> bool(0 <= low < high <= 1)
             True
         """
-        return self._answer(auroc_interval(self.total(), self._asked_confidence(), self.population))
+        return self._answer(auroc_interval(self.release(), self._asked_confidence(), self.population))
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown."""
-        area = self._area_of_curves(val)
         with self._summed():
+            area = self._area_of_curves(self._value() if val is None else val)
             curve = roc_of(self._read(), "micro" if self.average == "micro" else None)
-        if self.confidence is None or val is not None:
-            return plot_roc(curve, area, ax)
-        return plot_roc(
-            curve, area, ax, band=roc_band(self.total(), self.confidence, self.population), interval=self.interval()
-        )
+            if self.confidence is None or val is not None:
+                return curve.plot(area, ax)
+            band = roc_band(self._source(), self.confidence, self.population)
+            return curve.plot(area, ax, band=band, interval=self.interval())

@@ -4,20 +4,19 @@ from typing import Any
 
 from torch import Tensor
 
-from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.average_precision import average_precision_of
 from torchmetrics_fed.functional.band import Interval, average_precision_interval, precision_recall_band
 from torchmetrics_fed.functional.precision_recall import precision_recall_of
-from torchmetrics_fed.metrics.base import FederatedCurve
-from torchmetrics_fed.plot import plot_precision_recall
+from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.typing import Average
 
 __all__ = ["FederatedAveragePrecision"]
 
 
-class FederatedAveragePrecision(FederatedCurve):
-    """Average precision of data that nobody may pool: the area under the PR curve read as a step.
+class FederatedAveragePrecision(FederatedMetric):
+    """Average precision of all ranks' or clients' data together: the area under the PR curve read as a step.
 
-    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
+    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
         confidence: probability with which :meth:`interval` holds the exact average precision.
@@ -45,14 +44,14 @@ class FederatedAveragePrecision(FederatedCurve):
 
     def interval(self) -> Interval:
         """Return the interval of the average precision, as :meth:`FederatedAUROC.interval` does."""
-        return self._answer(average_precision_interval(self.total(), self._asked_confidence(), self.population))
+        return self._answer(average_precision_interval(self.release(), self._asked_confidence(), self.population))
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown."""
-        area = self._area_of_curves(val)
         with self._summed():
+            area = self._area_of_curves(self._value() if val is None else val)
             curve = precision_recall_of(self._read(), average="micro" if self.average == "micro" else None)
-        if self.confidence is None or val is not None:
-            return plot_precision_recall(curve, area, ax)
-        band = precision_recall_band(self.total(), self.confidence, self.population)
-        return plot_precision_recall(curve, area, ax, band=band, interval=self.interval())
+            if self.confidence is None or val is not None:
+                return curve.plot(area, ax)
+            band = precision_recall_band(self._source(), self.confidence, self.population)
+            return curve.plot(area, ax, band=band, interval=self.interval())

@@ -1,34 +1,35 @@
-"""FederatedCurve: what every metric here has. ``update`` counts, one sum moves the counts, ``compute`` reads them."""
+"""FederatedMetric: a torchmetrics Metric that has a session. ``update`` counts, one release moves the counts."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Average, checked_average
+from torchmetrics_fed.aggregation import Alone
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
+from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.exchange import Plan, Session, Sessions, check_plan, first_query
+from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.band import check_confidence
-from torchmetrics_fed.functional.curve import Quantiles, choose_grid, classes_of
+from torchmetrics_fed.functional.curve import GridName, Quantiles, choose_grid, classes_of, with_quantiles
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.kernel import Normalization, Task
-from torchmetrics_fed.metrics.released import ReleasedMetric
-from torchmetrics_fed.metrics.scope import ReleaseScope
+from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
-from torchmetrics_fed.reconstruct import LEAST_BINS, Interpolation, Method, Plan, PlanName, Reconstruction
-from torchmetrics_fed.release import Release
-from torchmetrics_fed.spec import MultiClass, Spec
-from torchmetrics_fed.tree import Tree
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.release import Query, Release, Share, Spec
+from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
 
-__all__ = ["FederatedCurve"]
+__all__ = ["FederatedMetric"]
 
 _Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
 
 
-class FederatedCurve(ReleasedMetric):
-    """Base of every metric here: ``update`` adds counts, one sum moves them, ``compute`` reads a release.
+class FederatedMetric(CountsMetric):
+    """Base of every metric here: ``update`` adds counts, one release moves them, ``compute`` reads the release.
 
     Args:
         task: ``"binary"``, ``"multiclass"`` (each class against the rest) or ``"multilabel"``.
@@ -38,29 +39,23 @@ class FederatedCurve(ReleasedMetric):
         multi_class: ``"ovo"`` counts the scores of each class for every true class by itself, which also answers
             one-vs-one questions, at the same sensitivity.
         quantiles: the paper's Q, the one resolution knob: Q quantiles need ``2 ** (ceil(log2(Q)) + 2)`` bins.
-        score_range: lowest and highest score there can be. [0, 1] is binned exactly in every floating dtype; any other
-            range by comparison with its float64 edges. Scores outside are refused.
-        score_edges: sorted bin edges instead of even bins, where the support of the scores is known.
+        grid: ``"even"``, or a :class:`~torchmetrics_fed.ScoreGrid`, which brings its own resolution, range or edges.
+            [0, 1] is binned exactly in every floating dtype; any other range by comparison with its float64 edges.
+            Scores outside are refused.
         normalization: ``"sigmoid"``, or ``"softmax"`` for multi-class tasks, if scores are logits. Never guessed.
         ignore_index: target value of examples to leave out.
-        method: ``"aligned"`` (both classes' distributions at every bin edge) or ``"quantile"`` (the paper's).
-        interpolation: between quantiles, ``"pchip"`` or ``"linear"``.
         privacy: None for exact counts, or :class:`~torchmetrics_fed.DistributedDP`,
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
-            then, is made once per data, and is booked in ``ledger``.
-        secure: with ``privacy=None``, whether counts may only travel through a sum that hides each client's.
-        plan: under privacy, which leaves a release is about. ``"one_message"``: a tree over all bins, branching by
-            16. ``"two_round"``: a small part of epsilon places the leaves, inside one ``compute``; a client's
-            ``release`` is the first message, and ``release(plan=...)`` the second. ``"carry_over"``: the release before
-            the last ``reset`` places them (two rounds if there is none). ``"paper"``: every level of the binary tree. A
-            :class:`~torchmetrics_fed.Plan`: that. If not given, what measures best and is safe: two rounds in
-            ``compute`` for binary tasks, one message else.
-        least_squares: under privacy, whether noisy levels are made consistent; off for comparison only.
-        non_negative: under privacy, whether negative cells are projected away; off for comparison only.
-        ledger: where releases are booked; one in memory, without budget, if not given.
+            then, is made once per data, and is charged to ``ledger``.
+        secure: with ``privacy=None``, whether counts may only travel through secure aggregation.
+        plan: under privacy, which queries a release takes. ``"adaptive"``: two, a small fraction of epsilon places the
+            leaves of the second. ``"single"``: one, a tree over all bins. ``"carry_over"``: one, placed by the release
+            before the last ``reset`` (two the first time). ``"paper"``: every level of the binary tree. A
+            :class:`~torchmetrics_fed.Query`: that. If not given, ``"adaptive"`` where whoever sums can ask twice,
+            ``"single"`` where it cannot.
+        reconstruction: how curves are read from a release, for comparisons with the paper.
+        ledger: where releases are charged; one in memory, without budget, if not given.
         data: the name of the data in the ledger.
-        scope: for metrics that count the same data and share one release; see
-            :func:`~torchmetrics_fed.federated_collection`.
         confidence: for metrics that have bands, the probability that the band holds the curve, or the interval the
             area, of all clients' exact scores; ``plot`` then shades it. Several classes have one each, so leave them
             without average.
@@ -69,9 +64,9 @@ class FederatedCurve(ReleasedMetric):
         kwargs: torchmetrics' own, for instance ``process_group`` or ``dist_sync_fn``.
 
     Example:
-        >>> from torchmetrics_fed import FederatedAUROC, FederatedCurve
+        >>> from torchmetrics_fed import FederatedAUROC, FederatedMetric
         >>> metric = FederatedAUROC("multilabel", num_labels=3, quantiles=64)
-        >>> isinstance(metric, FederatedCurve), metric.counts.shape
+        >>> isinstance(metric, FederatedMetric), metric.counts.shape
         (True, torch.Size([3, 2, 256]))
     """
 
@@ -90,55 +85,36 @@ class FederatedCurve(ReleasedMetric):
         average: Average | Literal["default"] | None = "default",
         multi_class: MultiClass = "ovr",
         quantiles: int = 1024,
-        score_range: tuple[float, float] = (0.0, 1.0),
-        score_edges: Sequence[float] | Tensor | None = None,
+        grid: GridName | ScoreGrid = "even",
         normalization: Normalization | None = None,
         ignore_index: int | None = None,
-        method: Method = "aligned",
-        interpolation: Interpolation = "pchip",
         privacy: Privacy | None = None,
         secure: bool = False,
-        plan: PlanName | Plan | None = None,
-        least_squares: bool = True,
-        non_negative: bool = True,
+        plan: Plan = None,
+        reconstruction: Reconstruction | None = None,
         ledger: PrivacyLedger | None = None,
         data: str = "data",
-        scope: ReleaseScope | None = None,
         confidence: float | None = None,
         population: bool = False,
         validate_args: bool = True,
-        thresholds: None = None,
         **kwargs: Any,
     ) -> None:
-        grid = choose_grid(quantiles, score_range, score_edges, normalization, task, thresholds)
+        _refuse_others(kwargs)
+        chosen = choose_grid(quantiles, grid, normalization, task)
+        spec = Spec(task, classes_of(task, num_classes, num_labels), chosen, privacy, multi_class, secure)
+        check_plan(plan, spec)
+        spec.noise(first_query(plan, spec))  # raises now where no noise can be calibrated
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
-        classes = classes_of(task, num_classes, num_labels)
-        tree, portion = _first_message(plan, grid.bins, privacy)
-        spec = Spec(task, classes, grid, tree, privacy, multi_class, secure, portion)
-        super().__init__(
-            spec,
-            plan,
-            (ignore_index, normalization),
-            PrivacyLedger() if ledger is None else ledger,
-            data,
-            ReleaseScope() if scope is None else scope,
-            **kwargs,
-        )
-        if privacy is not None and (self.dist_sync_on_step or not self.sync_on_compute):
-            raise InputError(
-                "Expected neither `dist_sync_on_step=True`, which would release every batch, nor "
-                "`sync_on_compute=False`, which would compute from raw counts, with `privacy`."
-            )
-        self.average = None
+        books = PrivacyLedger() if ledger is None else ledger
+        super().__init__(spec, plan, books, data, (ignore_index, normalization), **kwargs)
+        self.average: Average | None = None
         if task != "binary":
             self.average = checked_average(self.default_average if average == "default" else average, self.averages)
-        self.reconstruction = Reconstruction(method, quantiles, interpolation, least_squares, non_negative)
+        self.reconstruction = with_quantiles(reconstruction, quantiles)
         self.normalization: Normalization | None = normalization
-        self.ignore_index = ignore_index
-        self.validate_args = validate_args
-        self.confidence = confidence
-        self.population = population
+        self.ignore_index, self.validate_args = ignore_index, validate_args
+        self.confidence, self.population = confidence, population
         if confidence is not None:
             self._check_bands(confidence)
 
@@ -148,20 +124,21 @@ class FederatedCurve(ReleasedMetric):
 
         Args:
             release: the sum of the clients' shares.
-            options: what shapes the answer, for instance ``method``; the rest comes from the release.
+            options: what shapes the answer, for instance ``reconstruction``; the rest comes from the release.
         """
-        grid = release.spec.grid
-        options.setdefault("quantiles", max(grid.bins // 4, 2))
-        bins = {"score_range": grid.score_range} if grid.score_edges is None else {"score_edges": grid.score_edges}
-        options["secure"] = release.spec.secure
-        if release.spec.privacy is not None:
-            options |= {"privacy": release.spec.privacy, "plan": Plan(release.spec.tree, release.spec.portion)}
-        if release.spec.task != "binary":
-            name = "num_classes" if release.spec.task == "multiclass" else "num_labels"
-            options |= {name: release.spec.classes, "multi_class": release.spec.multi_class}
-        metric = cls(release.spec.task, **bins, **options)
-        release.spec.check(metric.spec)
-        metric._given = release
+        if not isinstance(release, Release):
+            raise InputError(
+                f"Expected a Release but got {type(release).__name__}. Sum shares first: `Release.sum(shares)`."
+            )
+        spec = release.spec
+        options.setdefault("quantiles", max(spec.grid.bins // 4, 2))
+        options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
+        if spec.task != "binary":
+            name = "num_classes" if spec.task == "multiclass" else "num_labels"
+            options |= {name: spec.classes, "multi_class": spec.multi_class}
+        metric = cls(spec.task, **options)
+        spec.check(metric.spec)
+        metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
         return metric
 
     def update(self, preds: Tensor, target: Tensor) -> None:
@@ -174,10 +151,17 @@ class FederatedCurve(ReleasedMetric):
         """
         try:
             self._check_local()
-            self._join_round()
-            before = self.counts
-            after = self.spec.grid.add(
-                before, preds, target, self.normalization, self.ignore_index, self.validate_args, self.spec.task
+            self._join_session()
+            before, spec = self.counts, self.spec
+            after = spec.grid.add(
+                before,
+                preds,
+                target,
+                self.normalization,
+                self.ignore_index,
+                self.validate_args,
+                spec.task,
+                spec.privacy is not None,
             )
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
@@ -188,6 +172,86 @@ class FederatedCurve(ReleasedMetric):
     @abstractmethod
     def compute(self) -> Any:
         """Return the metric of all ranks' counts."""
+
+    def share(self, *, round: str = "", query: Query | None = None) -> Share:
+        """Return this client's answer to a query. Ranks of one client (its ``process_group``) are summed first.
+
+        Under privacy the answer is drawn once, and its release charged once: asked again, in the same round, it is the
+        very same one. Where shares may only travel through secure aggregation this raises; use :meth:`mask`.
+
+        Args:
+            round: the round that the aggregator has opened, if it has; only shares of one round add up.
+            query: what the aggregator asks; the first query of this metric's own plan if not given.
+        """
+        session = self._answering()
+        return session.share(self.counts, query or first_query(self.plan, self.spec), round, self._ranks())
+
+    def mask(
+        self, client: SecureAggregationClient, boxes: bytes, *, round: str = "", query: Query | None = None
+    ) -> bytes:
+        """Return this client's answer, masked for one secure aggregation: the message that the server waits for.
+
+        Noise is drawn and the ledger charged only when the protocol has checked everything else. An answer enters one
+        aggregation; a retry after masking is a new round, drawn and charged again.
+
+        Args:
+            client: this client's side of the aggregation, after ``share_keys``.
+            boxes: the server's ciphertexts for this client.
+            round: the round that the aggregator has opened.
+            query: what the aggregator asks; the first query of this metric's own plan if not given.
+        """
+        session, ranks = self._answering(), self._ranks()
+        if not isinstance(ranks, Alone):
+            raise ReleaseError(
+                "Expected one process for secure aggregation but this client has ranks. Add their counts up in one "
+                "metric with `merge_state`, outside of the process group."
+            )
+        return session.mask(self.counts, client, boxes, query or first_query(self.plan, self.spec), round, ranks)
+
+    def release(self) -> Release:
+        """Return the release of all ranks, which every answer is read from; under privacy it is made once.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed import CentralDP, FederatedAUROC, evaluation_report
+            >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0))
+            >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+            >>> report = evaluation_report(metric.release())
+            >>> bool(report.auroc == metric.compute())
+            True
+        """
+        with self._summed():
+            return self._source()
+
+    def suspend(self) -> bytes:
+        """Return this session with its raw counts, for the node's own store between two queries of a round.
+
+        Only for transports that ask in a new process: keep it where this user alone may read it, erase it when the
+        round is over, and send it nowhere.
+        """
+        return self._answering().to_bytes(self.counts)
+
+    def resume(self, note: bytes) -> None:
+        """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
+        self.reset()
+        self._session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
+        self.counts = counts.to(self.counts.device)
+        self._update_count = 1
+
+    def check_ledger(self) -> None:
+        """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
+        if self.spec.privacy is not None and (self.ledger.budget is None or self.ledger.path is None):
+            raise InputError(
+                "Expected a ledger with a budget and a path because here the server decides how often it asks, but got "
+                f"{self.ledger}. Pass `ledger=PrivacyLedger(budget=3.0, path=...)`, one file for each node."
+            )
+
+    def share_sessions(self, sessions: Sessions) -> None:
+        """Share every session, and so its one release, with the metrics that were given the same ``sessions``.
+
+        For metrics that count the same data; :func:`~torchmetrics_fed.federated_collection` does it.
+        """
+        self._sessions = sessions
 
     def quantile(self, q: float | Sequence[float] | Tensor) -> Quantiles:
         """Return the scores at or below which a fraction ``q`` of each class lies, from the tree, as in the paper."""
@@ -202,10 +266,17 @@ class FederatedCurve(ReleasedMetric):
             negative, positive = negative[..., 0], positive[..., 0]
         return Quantiles(self._out(negative), self._out(positive))
 
+    def _answering(self) -> Session:
+        """The session that answers queries."""
+        if self._given is not None:
+            raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
+        self._check_local()
+        return self._joined()
+
     def _check_bands(self, confidence: float) -> None:
         check_confidence(confidence)
         if not self.has_bands:
-            raise InputError(f"Expected no `confidence`, for {type(self).__name__} has no bands. Leave it out.")
+            raise InputError(f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it out.")
         if self.average is not None or self.spec.multi_class == "ovo":
             raise InputError(
                 "Expected `average=None` and no one-vs-one counts with `confidence` but got "
@@ -217,13 +288,12 @@ class FederatedCurve(ReleasedMetric):
         if self.confidence is None:
             raise InputError(
                 f"Expected a metric built with `confidence`, as in {type(self).__name__}(confidence=0.95), but this "
-                "one was built without. For any metric there is `functional.roc_band(metric.total())`."
+                "one was built without. For any metric there is `functional.roc_band(metric.release())`."
             )
         return self.confidence
 
-    def _area_of_curves(self, value: Tensor | None) -> Tensor | None:
-        """The value, or this metric's own, to show beside its curves; a mean over classes belongs to none of them."""
-        value = self.compute() if value is None else value
+    def _area_of_curves(self, value: Tensor) -> Tensor | None:
+        """The value to show beside the curves; a mean over classes belongs to none of them."""
         return None if self.average in ("macro", "weighted") else value
 
     def _read(self) -> Source:
@@ -237,26 +307,20 @@ class FederatedCurve(ReleasedMetric):
         return answer
 
 
-def _first_message(plan: PlanName | Plan | None, bins: int, privacy: Privacy | None) -> tuple[Tree | None, float]:
-    """The tree and the portion of epsilon of what a client's ``release`` sends."""
-    if privacy is not None and not isinstance(privacy, Privacy):
-        raise InputError(
-            f"Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got {privacy!r}."
-        )
-    if plan is None:
-        return None, 1.0
-    if privacy is None:
-        raise InputError("Expected no argument `plan` without `privacy`: exact counts are sent as they are.")
-    if isinstance(plan, Plan):
-        return plan.tree, plan.portion
-    if plan not in get_args(PlanName):
-        raise InputError(f"Expected argument `plan` to be a Plan or one of {get_args(PlanName)} but got {plan!r}.")
-    if plan in ("two_round", "carry_over") and bins < LEAST_BINS:
-        raise InputError(
-            f'Expected at least {LEAST_BINS} bins to place leaves on with plan="{plan}" but there are {bins}. Leave '
-            "`plan` out: so few bins can all be sent."
-        )
-    if plan == "two_round":
-        pilot = Plan.pilot(bins)
-        return pilot.tree, pilot.portion
-    return Tree.binary(bins) if plan == "paper" else None, 1.0
+_INSTEAD = {
+    "thresholds": "the bins are the thresholds: `quantiles` sets how fine they are, `grid=ScoreGrid.from_edges(edges)` "
+    "sets them one by one",
+    "score_range": "use `grid=ScoreGrid.even(quantiles, score_range)`",
+    "score_edges": "use `grid=ScoreGrid.from_edges(edges)`",
+    "epsilon": "use `privacy=DistributedDP(epsilon, min_clients)`, `LocalDP(epsilon)` or `CentralDP(epsilon)`",
+    "method": "use `reconstruction=Reconstruction(method=...)`",
+}
+
+
+def _refuse_others(kwargs: dict[str, Any]) -> None:
+    """Raise for arguments that others have, and say what to pass here."""
+    if kwargs.get("thresholds", 0) is None:  # torchmetrics' own default
+        del kwargs["thresholds"]
+    for name in kwargs:
+        if name in _INSTEAD:
+            raise InputError(f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}.")

@@ -2,20 +2,18 @@
 
 from typing import Any
 
-from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.calibration import Calibration, calibration_of
-from torchmetrics_fed.kernel import Task
-from torchmetrics_fed.metrics.base import FederatedCurve
-from torchmetrics_fed.plot import plot_calibration
+from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.typing import Average, Task
 
 __all__ = ["FederatedCalibration"]
 
 
-class FederatedCalibration(FederatedCurve):
-    """Calibration of data that nobody may pool: expected calibration error, Brier score and reliability curve.
+class FederatedCalibration(FederatedMetric):
+    """Calibration of all ranks' or clients' data together: calibration error, Brier score and reliability curve.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.Calibration`; each bin stands for its centre. Scores must
-    be probabilities. Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
+    be probabilities. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
         bins: number of calibration bins, even over [0, 1].
@@ -43,4 +41,7 @@ class FederatedCalibration(FederatedCurve):
 
     def plot(self, calibration: Calibration | None = None, ax: Any = None) -> Any:
         """Draw the reliability curve of ``calibration``, or of what :meth:`compute` returns; return ``(fig, ax)``."""
-        return plot_calibration(self.compute() if calibration is None else calibration, ax=ax)
+        if calibration is not None:
+            return calibration.plot(ax=ax)
+        with self._summed():
+            return self._value().plot(ax=ax)

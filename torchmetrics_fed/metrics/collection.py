@@ -8,21 +8,21 @@ from typing import Any
 from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.kernel import Task
+from torchmetrics_fed.exchange import Sessions
 from torchmetrics_fed.metrics.auroc import FederatedAUROC
 from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
-from torchmetrics_fed.metrics.base import FederatedCurve
+from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
 from torchmetrics_fed.metrics.det import FederatedDET
 from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
 from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
 from torchmetrics_fed.metrics.roc import FederatedROC
-from torchmetrics_fed.metrics.scope import ReleaseScope
 from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.typing import Task
 
 __all__ = ["federated_collection", "representative"]
 
-_METRICS: dict[str, type[FederatedCurve]] = {
+_METRICS: dict[str, type[FederatedMetric]] = {
     "roc": FederatedROC,
     "precision_recall_curve": FederatedPrecisionRecallCurve,
     "auroc": FederatedAUROC,
@@ -32,14 +32,14 @@ _METRICS: dict[str, type[FederatedCurve]] = {
     "calibration": FederatedCalibration,
 }
 
-# What has to be the same, beside the spec, where one metric counts and books for others.
+# What has to be the same, beside the spec, where one metric counts and pays for others.
 _COUNTED_ALIKE = ("ledger", "data", "ignore_index", "normalization")
 
 
 def federated_collection(
     task: Task = "binary",
     *,
-    metrics: Sequence[str] | Mapping[str, type[FederatedCurve]] = ("roc", "precision_recall_curve"),
+    metrics: Sequence[str] | Mapping[str, type[FederatedMetric]] = ("roc", "precision_recall_curve"),
     ledger: PrivacyLedger | None = None,
     prefix: str | None = None,
     postfix: str | None = None,
@@ -51,7 +51,7 @@ def federated_collection(
         task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
         metrics: names (``"roc"``, ``"precision_recall_curve"``, ``"auroc"``, ``"average_precision"``, ``"det"``,
             ``"precision_recall_gain"``, ``"calibration"``), or classes by the name they shall have.
-        ledger: where the release is booked; one in memory if not given.
+        ledger: where the release is charged; one in memory if not given.
         prefix: of the metrics' names.
         postfix: of the metrics' names.
         options: the arguments of all the metrics, for instance ``privacy``; ``confidence`` goes to those with bands.
@@ -70,16 +70,18 @@ def federated_collection(
     if unknown or not metrics:
         raise InputError(f"Expected argument `metrics` to name some of {list(_METRICS)} but got {list(metrics)}.")
     classes = metrics if isinstance(metrics, Mapping) else {name: _METRICS[name] for name in metrics}
-    shared: dict[str, Any] = {"ledger": PrivacyLedger() if ledger is None else ledger, "scope": ReleaseScope()}
+    books, sessions = PrivacyLedger() if ledger is None else ledger, Sessions()
     # only some metrics have bands; the others go without
     bands = {name: options.pop(name) for name in ("confidence", "population") if name in options}
-    built: dict[str, Metric | MetricCollection] = {
-        name: kind(task, **shared, **options, **(bands if kind.has_bands else {})) for name, kind in classes.items()
-    }
+    built: dict[str, Metric | MetricCollection] = {}
+    for name, kind in classes.items():
+        metric = kind(task, ledger=books, **options, **(bands if kind.has_bands else {}))
+        metric.share_sessions(sessions)
+        built[name] = metric
     return MetricCollection(built, prefix=prefix, postfix=postfix)
 
 
-def representative(metric: FederatedCurve | MetricCollection) -> FederatedCurve:
+def representative(metric: FederatedMetric | MetricCollection) -> FederatedMetric:
     """Return the metric itself, or the one that counts and releases for a collection whose metrics all count the same.
 
     Example:
@@ -89,13 +91,13 @@ def representative(metric: FederatedCurve | MetricCollection) -> FederatedCurve:
         'binary'
     """
     members: list[Any] = list(metric.values(copy_state=False)) if isinstance(metric, MetricCollection) else [metric]
-    others = {type(member).__name__ for member in members if not isinstance(member, FederatedCurve)}
+    others = {type(member).__name__ for member in members if not isinstance(member, FederatedMetric)}
     if others or not members:
         raise InputError(
             f"Expected a federated metric, or a collection of them alone, but got {', '.join(others) or 'none'}. Keep "
             "other metrics in a collection of their own."
         )
-    first: FederatedCurve = members[0]
+    first: FederatedMetric = members[0]
     for member in members[1:]:
         first.spec.check(member.spec)
         if any(getattr(member, name) != getattr(first, name) for name in _COUNTED_ALIKE):

@@ -2,24 +2,23 @@
 
 from typing import Any
 
-from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.det import DETCurve, det_of
-from torchmetrics_fed.metrics.base import FederatedCurve
-from torchmetrics_fed.plot import plot_det
+from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.typing import Average
 
 __all__ = ["FederatedDET"]
 
 
-class FederatedDET(FederatedCurve):
-    """Detection error tradeoff of data that nobody may pool: false negatives against false positives.
+class FederatedDET(FederatedMetric):
+    """Detection error tradeoff of all ranks' or clients' data together: false negatives against false positives.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.DETCurve` ``(fpr, fnr, thresholds)`` in scikit-learn's
-    order: thresholds increase. Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`.
+    order: thresholds increase. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`.
 
     Example:
         >>> import torch
-        >>> from torchmetrics_fed import FederatedDET
-        >>> metric = FederatedDET(score_edges=[0, 0.5, 1])
+        >>> from torchmetrics_fed import FederatedDET, ScoreGrid
+        >>> metric = FederatedDET(grid=ScoreGrid.from_edges([0, 0.5, 1]))
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         >>> metric.compute().fnr
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
@@ -34,4 +33,7 @@ class FederatedDET(FederatedCurve):
 
     def plot(self, curve: DETCurve | None = None, ax: Any = None) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns, on normal-deviate axes, and return ``(fig, ax)``."""
-        return plot_det(self.compute() if curve is None else curve, ax=ax)
+        if curve is not None:
+            return curve.plot(ax=ax)
+        with self._summed():
+            return self._value().plot(ax=ax)

@@ -2,25 +2,24 @@
 
 from typing import Any
 
-from torchmetrics_fed.functional.average import Average
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_of
-from torchmetrics_fed.metrics.base import FederatedCurve
-from torchmetrics_fed.plot import plot_gain
+from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.typing import Average
 
 __all__ = ["FederatedPrecisionRecallGain"]
 
 
-class FederatedPrecisionRecallGain(FederatedCurve):
-    """Precision-recall-gain curve (Flach and Kull 2015) of data that nobody may pool, with its area.
+class FederatedPrecisionRecallGain(FederatedMetric):
+    """Precision-recall-gain curve (Flach and Kull 2015) of all ranks' or clients' data together, with its area.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallGainCurve`
     ``(precision_gain, recall_gain, thresholds, area)``, thresholds increasing. Arguments are those of
-    :class:`~torchmetrics_fed.FederatedCurve`.
+    :class:`~torchmetrics_fed.FederatedMetric`.
 
     Example:
         >>> import torch
-        >>> from torchmetrics_fed import FederatedPrecisionRecallGain
-        >>> metric = FederatedPrecisionRecallGain(score_edges=[0, 0.5, 1])
+        >>> from torchmetrics_fed import FederatedPrecisionRecallGain, ScoreGrid
+        >>> metric = FederatedPrecisionRecallGain(grid=ScoreGrid.from_edges([0, 0.5, 1]))
         >>> metric.update(torch.tensor([0.1, 0.4, 0.2, 0.9]), torch.tensor([0, 1, 0, 1]))
         >>> metric.compute().precision_gain
         tensor([0., 1.], dtype=torch.float64)
@@ -35,4 +34,7 @@ class FederatedPrecisionRecallGain(FederatedCurve):
 
     def plot(self, curve: PrecisionRecallGainCurve | None = None, ax: Any = None) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""
-        return plot_gain(self.compute() if curve is None else curve, ax=ax)
+        if curve is not None:
+            return curve.plot(ax=ax)
+        with self._summed():
+            return self._value().plot(ax=ax)

@@ -1,9 +1,10 @@
-"""CountsMetric: counts as the state of a torchmetrics Metric. The only module that knows torchmetrics' internals."""
+"""CountsMetric: counts and their session as a torchmetrics Metric. Only this module knows torchmetrics' internals."""
 
 import functools
 import hashlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -12,8 +13,12 @@ from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
 
-from torchmetrics_fed.errors import InputError, SpecMismatchError
-from torchmetrics_fed.sync import Ranks
+from torchmetrics_fed.aggregation import Alone, Ranks
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
+from torchmetrics_fed.exchange import Plan, Session, Sessions
+from torchmetrics_fed.metrics.guards import refuse_logging, refuse_resampling
+from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.release import Release, Spec
 
 __all__ = ["CountsMetric"]
 
@@ -22,11 +27,14 @@ _FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_gra
 
 
 class CountsMetric(Metric):
-    """A Metric with one state, int64 ``counts``, that no error, cast, cache or checkpoint can spoil.
+    """A Metric with one state, int64 ``counts``, that no error, cast, cache, pickle or checkpoint can spoil or leak.
 
     Args:
-        counts: the counts of no examples.
-        meaning: whatever tells two metrics' counts apart; metrics of a collection that agree in it may share them.
+        spec: what is counted.
+        plan: which queries a release takes.
+        ledger: where releases are charged.
+        data: the name of the data in the ledger.
+        meaning: what else tells two metrics' counts apart; metrics of a collection that agree in it may share them.
         kwargs: torchmetrics' own.
     """
 
@@ -35,26 +43,45 @@ class CountsMetric(Metric):
     full_state_update: bool = False
     plot_lower_bound: float = 0.0
     plot_upper_bound: float = 1.0
+    is_scalar: bool = False
+    """Whether ``compute`` returns a number that can be logged."""
 
     counts: Tensor
     layout: Tensor
 
-    def __init__(self, counts: Tensor, meaning: object, **kwargs: Any) -> None:
+    def __init__(
+        self, spec: Spec, plan: Plan, ledger: PrivacyLedger, data: str, meaning: object, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        if spec.privacy is not None:
+            # so that torchmetrics' Running refuses it, which copies states to keep a window; it guards its constants
+            object.__setattr__(self, "full_state_update", True)
+            if self.dist_sync_on_step or not self.sync_on_compute:
+                raise InputError(
+                    "Expected neither `dist_sync_on_step=True`, which would release every batch, nor "
+                    "`sync_on_compute=False`, which would compute from raw counts, with `privacy`."
+                )
+        self.spec, self.plan, self.ledger, self.data = spec, plan, ledger, data
         self._curve_dtype = torch.float64
+        self._sessions = Sessions()
+        self._session: Session | None = None
         # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
         # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
-        # state, for torchmetrics 1.6 compares no other.
-        digest = hashlib.sha256(repr(meaning).encode()).digest()[:8]
+        # state because torchmetrics 1.6 compares no other.
+        digest = hashlib.sha256(spec.digest + repr(meaning).encode()).digest()
         self.add_state("layout", torch.tensor(list(digest), dtype=torch.uint8), dist_reduce_fx="max")
-        self.add_state("counts", counts, dist_reduce_fx="sum")
+        self.add_state("counts", spec.grid.empty(spec.classes, spec.rows), dist_reduce_fx="sum")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a batch and return its own value. One that is refused changes nothing."""
+        """Add a batch and return its own value, or under privacy None because that value would be another release."""
+        if self.spec.privacy is not None or self._session is not None:
+            self.update(*args, **kwargs)
+            self._forward_cache = None
+            return None
         counts, switches = self.counts, {name: getattr(self, name) for name in _FORWARD_SWITCHES}
         try:
             return super().forward(*args, **kwargs)
-        except Exception:
+        except Exception:  # one that is refused changes nothing
             self.counts = counts
             for name, value in switches.items():
                 setattr(self, name, value)
@@ -65,12 +92,48 @@ class CountsMetric(Metric):
         state: Any = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
         if not isinstance(state, dict):
             raise InputError(f"Expected a metric or its state but got {type(incoming_state).__name__}.")
-        self._check_local()
         if isinstance(incoming_state, CountsMetric):
+            self.spec.check(incoming_state.spec)
             incoming_state._check_local()
+            if incoming_state._given is not None:
+                raise ReleaseError("Expected a metric with counts but it was made from a release: use `Release.sum`.")
+        self._check_local()
         self._check_state(state)
+        self._join_session()
         self.counts = self.counts + state["counts"].to(self.counts.device)
         self._update_count += incoming_state._update_count if isinstance(incoming_state, Metric) else 1
+
+    def sync(
+        self,
+        dist_sync_fn: Callable[..., Any] | None = None,
+        process_group: Any | None = None,
+        should_sync: bool = True,
+        distributed_available: Callable[..., Any] | None = None,
+    ) -> None:
+        """Replace the counts by their sum over all ranks, once all have shown the same spec.
+
+        Under privacy the counts stay as they are, and the release is made, if there is none yet.
+        """
+        if self._is_synced and should_sync:
+            raise TorchMetricsUserError("The Metric has already been synced.")
+        if not should_sync or self._given is not None:
+            return
+        ranks = self._ranks(dist_sync_fn, process_group, distributed_available)
+        total = self.counts
+        if self.spec.privacy is not None:
+            if not self.is_scalar:
+                refuse_logging(type(self).__name__)
+            any_data = self.update_called
+            self._joined().publish(total, self.plan, self._sessions.previous, any_data, ranks)
+        elif isinstance(ranks, Alone):
+            return
+        else:
+            agreed = ranks.agree(self.spec, {}, 0, self.update_called)
+            view = self.spec.digest + agreed.proposal.to_bytes(8, "big")
+            total = ranks.hidden_sum(total, view) if self.spec.secure else ranks.sum(total)
+        self._cache = self._copy_state_dict()
+        self.counts = total
+        self._is_synced = True
 
     @contextmanager
     def sync_context(
@@ -88,6 +151,17 @@ class CountsMetric(Metric):
         finally:
             self.unsync(should_unsync=self._is_synced and should_unsync)
 
+    def reset(self) -> None:
+        """Forget counts and release. The ledger keeps what was spent."""
+        super().reset()
+        self._sessions.close(self._session)
+        self._session = None
+
+    @property
+    def update_called(self) -> bool:
+        """Whether there is anything to compute from."""
+        return super().update_called or self._given is not None
+
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of curves: float64 unless :meth:`set_dtype` has changed it. Counts are int64 whatever happens."""
@@ -98,18 +172,131 @@ class CountsMetric(Metric):
         self._curve_dtype = torch.empty(0).type(dst_type).dtype
         return self
 
+    def extra_repr(self) -> str:
+        """Settings and what was spent; never counts."""
+        text = f"{self.spec.task}, {self.spec.grid.bins} bins"
+        return text if self.spec.privacy is None else f"{text}, {self.spec.privacy}, {self.ledger}"
+
+    def persistent(self, mode: bool = False) -> None:
+        """Whether counts are saved in checkpoints. Under privacy they never are."""
+        if mode and self.spec.privacy is not None:
+            raise ReleaseError(
+                "Expected no counts in checkpoints of a private metric because they are raw. What was spent survives "
+                "in a ledger with `path`; the data has to be counted again."
+            )
+        super().persistent(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state to pickle. Under privacy a release travels, raw counts stay behind."""
+        state: dict[str, Any] = super().__getstate__()
+        if self.spec.privacy is None:
+            return state
+        session = self._current_session()
+        if (session is None or session.release is None) and bool(self.counts.any()):
+            raise ReleaseError(
+                "Expected no raw counts in a pickle but this private metric holds some that are not released. Release "
+                "or reset it first, or send its `share()`."
+            )
+        empty = torch.zeros_like(self.counts)
+        return state | {"counts": empty, "_cache": None, "_session": session and session.without_counts(empty)}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy with counts of its own. One that holds private data shares the session, so it cannot draw again."""
+        if self.spec.privacy is not None:
+            refuse_resampling()
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        state = super().__getstate__()
+        shared = {"_session": self._current_session(), "ledger": self.ledger}
+        twin.__setstate__({key: shared[key] if key in shared else deepcopy(state[key], memo) for key in state})
+        return twin
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, error_msgs: list[str] | None = None, **kwargs: Any
+    ) -> None:
+        """Load counts from a checkpoint that holds them, after the same checks as :meth:`merge_state`."""
+        messages: list[str] = args[-1] if error_msgs is None else error_msgs
+        state = {name: state_dict.pop(prefix + name) for name in self._defaults if prefix + name in state_dict}
+        if not state:
+            return
+        if self.spec.privacy is not None:
+            raise ReleaseError("Expected a checkpoint without counts for a private metric. Count the data again.")
+        try:
+            self._check_state(state)
+        except (InputError, SpecMismatchError) as error:
+            messages.append(f"{prefix}counts: {error}")
+            return
+        self.counts = state["counts"].clone().to(self.counts.device)
+        self._update_count = max(self._update_count, 1)
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """torchmetrics' wrapper without its cache and its warning.
+
+        A rank that answers from its own cache, or whose warning is an error, leaves the others waiting in the sum.
+        """
+
+        @functools.wraps(compute)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.sync_context(
+                dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync
+            ):
+                return compute(*args, **kwargs)
+
+        return wrapped
+
+    def _value(self) -> Any:
+        """What ``compute`` returns, for counts that are summed already."""
+        return type(self).compute(self)
+
     def _ranks(
         self, gather: Callable[..., Any] | None = None, group: Any = None, available: Callable[..., Any] | None = None
-    ) -> Ranks | None:
+    ) -> Ranks | Alone:
         if not (available or self.distributed_available_fn)():
-            return None
-        return Ranks(group or self.process_group, gather or self.dist_sync_fn)
+            return Alone(self.counts.device)
+        return Ranks(self.counts.device, group or self.process_group, gather or self.dist_sync_fn)
 
     def _summed(self) -> Any:
-        """Sum over ranks as ``compute`` does, unless the caller has synced already."""
+        """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
+        session = self._current_session()
+        done = self._is_synced or (session is not None and session.release is not None)
         return self.sync_context(
-            should_sync=self._to_sync and not self._is_synced, should_unsync=self._should_unsync and not self._is_synced
+            should_sync=self._to_sync and not done, should_unsync=self._should_unsync and not self._is_synced
         )
+
+    def _source(self) -> Release:
+        """The release that answers are read from: the one given, the one made, or the exact counts as they are now."""
+        session = self._current_session()
+        if session is not None and session.release is not None:
+            session.check_unchanged(self.counts)
+            return session.release
+        if self.spec.privacy is None:
+            return Release.exact(self.spec, self.counts)
+        raise ReleaseError(
+            "Expected a release to compute from but none was made: the sum over ranks is switched off here."
+        )
+
+    @property
+    def _given(self) -> Release | None:
+        """The release that this metric was made from, if it was."""
+        session = self._session
+        return session.release if session is not None and not session.charged else None
+
+    def _current_session(self) -> Session | None:
+        """The session that this metric's data belongs to. In a compute group only the leader is updated and joins."""
+        return self._session or self._sessions.open
+
+    def _joined(self) -> Session:
+        """The session that this metric's data belongs to, begun if there is none."""
+        self._session = self._current_session() or self._sessions.join(self.spec, self.ledger, self.data)
+        return self._session
+
+    def _join_session(self) -> None:
+        """Make sure that data can be added, and under privacy that it belongs to a session."""
+        session = self._current_session()
+        if session is not None:
+            session.check("update")
+        if self._session is None and self.spec.privacy is not None:
+            self._joined()
 
     def _out(self, values: Tensor) -> Tensor:
         return values.to(self.device, self._curve_dtype)
@@ -135,34 +322,3 @@ class CountsMetric(Metric):
                 f"Expected non-negative int64 counts of shape {tuple(self.counts.shape)} but got {counts.dtype} of "
                 f"shape {tuple(counts.shape)}, or negative ones."
             )
-
-    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """torchmetrics' wrapper without its cache and its warning.
-
-        A rank that answers from its own cache, or whose warning is an error, leaves the others waiting in the sum.
-        """
-
-        @functools.wraps(compute)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.sync_context(
-                dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync
-            ):
-                return compute(*args, **kwargs)
-
-        return wrapped
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, error_msgs: list[str] | None = None, **kwargs: Any
-    ) -> None:
-        """Load counts from a checkpoint that holds them, after the same checks as :meth:`merge_state`."""
-        messages: list[str] = args[-1] if error_msgs is None else error_msgs
-        state = {name: state_dict.pop(prefix + name) for name in self._defaults if prefix + name in state_dict}
-        if not state:
-            return
-        try:
-            self._check_state(state)
-        except (InputError, SpecMismatchError) as error:
-            messages.append(f"{prefix}counts: {error}")
-            return
-        self.counts = state["counts"].clone().to(self.counts.device)
-        self._update_count = max(self._update_count, 1)

@@ -6,19 +6,18 @@ from torch import Tensor
 
 from torchmetrics_fed.functional.band import Band, roc_band
 from torchmetrics_fed.functional.roc import ROCCurve, roc_of
-from torchmetrics_fed.metrics.base import FederatedCurve
-from torchmetrics_fed.plot import plot_roc
+from torchmetrics_fed.metrics.base import FederatedMetric
 
 __all__ = ["FederatedROC"]
 
 
-class FederatedROC(FederatedCurve):
-    """ROC curve of data that nobody may pool.
+class FederatedROC(FederatedMetric):
+    """ROC curve of all ranks' or clients' data together.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)`` in torchmetrics'
     order: thresholds decrease, from (0, 0) to (1, 1). A score equal to a threshold counts as above it.
 
-    Arguments are those of :class:`~torchmetrics_fed.FederatedCurve`, and:
+    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
         confidence: probability with which :meth:`band` holds the whole exact curve; ``plot`` then shades it.
@@ -26,8 +25,8 @@ class FederatedROC(FederatedCurve):
 
     Example:
         >>> import torch
-        >>> from torchmetrics_fed import FederatedROC
-        >>> metric = FederatedROC(score_edges=[0, 0.25, 0.5, 0.75, 1])
+        >>> from torchmetrics_fed import FederatedROC, ScoreGrid
+        >>> metric = FederatedROC(grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1]))
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         >>> fpr, tpr, thresholds = metric.compute()
         >>> tpr
@@ -55,9 +54,11 @@ class FederatedROC(FederatedCurve):
             >>> bool((low <= high).all())
             True
         """
-        return self._answer(roc_band(self.total(), self._asked_confidence(), self.population))
+        return self._answer(roc_band(self.release(), self._asked_confidence(), self.population))
 
     def plot(self, curve: ROCCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns with its band, and return ``(fig, ax)``."""
-        band = None if self.confidence is None or curve is not None else self.band()
-        return plot_roc(self.compute() if curve is None else curve, score, ax, band=band)
+        if curve is not None:
+            return curve.plot(score, ax)
+        with self._summed():
+            return self._value().plot(score, ax, band=None if self.confidence is None else self.band())

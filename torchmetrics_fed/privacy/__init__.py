@@ -1,6 +1,8 @@
-"""Noise that makes a release private, and the books about it."""
+"""Noise that makes a release private, and the ledger of what was spent."""
 
-from torchmetrics_fed.privacy.ledger import LedgerEntry, PrivacyLedger
-from torchmetrics_fed.privacy.mechanisms import CentralDP, DistributedDP, LocalDP, Noise, Privacy
+from torchmetrics_fed.privacy.entry import LedgerEntry
+from torchmetrics_fed.privacy.ledger import PrivacyLedger
+from torchmetrics_fed.privacy.noise import Noise
+from torchmetrics_fed.privacy.settings import CentralDP, DistributedDP, LocalDP, Privacy
 
 __all__ = ["CentralDP", "DistributedDP", "LedgerEntry", "LocalDP", "Noise", "Privacy", "PrivacyLedger"]

@@ -14,9 +14,11 @@ __all__ = ["LedgerEntry", "checked_delta", "checked_epsilon"]
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One private release: of which data, in which round, at what price, by what, and when it was entered (UTC).
+    """One private release: of which data, in which round, at what price, by what, and when it was charged (UTC).
 
-    A round may be given as an integer and is kept as a string: rounds 1 and "1" are the same.
+    ``spec`` is the digest of what was agreed on and ``session`` the random name of who counted the data; both are empty
+    where a release is entered by hand. A round may be given as an integer and is kept as a string: rounds 1 and "1" are
+    the same.
 
     Example:
         >>> from torchmetrics_fed import PrivacyLedger
@@ -31,20 +33,23 @@ class LedgerEntry:
     delta: float = 0.0
     mechanism: str = ""
     time: str = ""
+    spec: str = ""
+    session: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "round", _plain(self.round))
         object.__setattr__(self, "epsilon", checked_epsilon("epsilon", self.epsilon))
         object.__setattr__(self, "delta", checked_delta(self.delta))
-        for name, expected in (("data", "a name"), ("round", "an integer or a name"), ("mechanism", ""), ("time", "")):
+        named = {"data": "a name", "round": "an integer or a name"}
+        for name in ("data", "round", "mechanism", "time", "spec", "session"):
             value = getattr(self, name)
-            if not isinstance(value, str) or (expected and not value):
-                raise InputError(f"Expected argument `{name}` to be {expected or 'a string'} but got {value!r}.")
+            if not isinstance(value, str) or (name in named and not value):
+                raise InputError(f"Expected argument `{name}` to be {named.get(name, 'a string')} but got {value!r}.")
 
     @property
-    def key(self) -> tuple[str, str]:
-        """The data and the round: entries that agree in it are one release."""
-        return self.data, self.round
+    def key(self) -> tuple[str, str, str]:
+        """Data, round and spec: entries that agree in it are one release."""
+        return self.data, self.round, self.spec
 
     @property
     def amounts(self) -> tuple[float, float]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import threading
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import datetime, timezone
+from fractions import Fraction
 from typing import Any
 
 from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError
 from torchmetrics_fed.privacy.budget import Budget, Composition, Spent, checked_composition
 from torchmetrics_fed.privacy.composition import pld_library
 from torchmetrics_fed.privacy.entry import LedgerEntry, checked_delta, checked_epsilon
-from torchmetrics_fed.privacy.journal import Journal
+from torchmetrics_fed.privacy.store import Store
 
-__all__ = ["LedgerEntry", "PrivacyLedger", "Spent"]
+__all__ = ["PrivacyLedger", "Spent"]
+
+_FIELDS = "data, round, spec, session, epsilon, delta, mechanism, time"
 
 
 class PrivacyLedger:
@@ -29,7 +32,7 @@ class PrivacyLedger:
     Args:
         budget: all entries together must be (``budget``, ``delta``)-differentially private, or `spend` raises; None
             only keeps the record. It belongs to this object: the same file may be opened with another budget.
-        path: the file; `torchmetrics_fed.privacy.journal` says what it holds and why no crash makes it forget.
+        path: the file; `torchmetrics_fed.privacy.store` says what it holds and why no crash makes it forget.
         delta: the delta of the budget.
         composition: "addition", exact and always valid, or "pld", which needs ``torchmetrics-fed[privacy]`` and
             amounts that were not chosen after seeing earlier results.
@@ -60,8 +63,9 @@ class PrivacyLedger:
         self.composition = checked_composition("composition", composition)
         if composition == "pld":
             pld_library()
-        with _turn:
-            self._store = _Memory() if self.path is None else Journal(self.path, _decode)
+        self._store = Store(self.path)
+        self._seen = 0, ""  # how many entries there were, and the chain up to the last of them
+        self._entries()
 
     def spend(
         self,
@@ -76,7 +80,7 @@ class PrivacyLedger:
         """Enter a release before its noise is drawn. Once this has returned, the entry outlives any crash.
 
         The ranks of one release all spend for one (``data``, ``round``) and get one entry. Two draws of noise need two
-        rounds: where a draw might not be the first of its round, as in a resumed run, say ``exist_ok=False``.
+        rounds: where a draw might not be the first of its round, as in a resumed run, pass ``exist_ok=False``.
 
         Args:
             data: the name of the data.
@@ -87,20 +91,56 @@ class PrivacyLedger:
             exist_ok: whether the same data, round and price once more return the entry or raise.
         """
         entry = LedgerEntry(data, round, epsilon, delta, mechanism, _now())  # type: ignore[arg-type]
-        with self._held(exclusive=True) as entries:
-            known = next((one for one in entries if one.key == entry.key), None)
-            if known is None:
-                self._reckoning().check([one.amounts for one in entries], entry.amounts)
-                self._store.commit(asdict(entry))
-                return entry
-            if known.amounts != entry.amounts or not exist_ok:
+        with self._store.transaction() as tables:
+            _, known = self._entered(tables, entry)
+        if known is not entry and (known.amounts != entry.amounts or not exist_ok):
+            raise LedgerConflictError(
+                f"Expected a new round but data {known.data!r}, round {known.round!r} was spent on {known.time} "
+                f"(epsilon {known.epsilon}, delta {known.delta}), now got epsilon {entry.epsilon}, delta "
+                f"{entry.delta}. Give each draw of noise a round of its own."
+            )
+        return known
+
+    def charge(self, entry: LedgerEntry, query: bytes, fraction: float, *, again: bool = False) -> None:
+        """Charge a release, once, before the answer to one of its queries is drawn.
+
+        The first query of a round charges all of the release's epsilon. A later one is only noted: of the same session,
+        not answered before, and within the fraction that is left.
+
+        Args:
+            entry: data, round, spec, session and price of the release.
+            query: the digest of the query.
+            fraction: the fraction of epsilon that its answer spends.
+            again: whether this session may have noted the query already, as other ranks of it do.
+        """
+        with self._store.transaction() as tables:
+            number, known = self._entered(tables, entry)
+            name = f"round {known.round!r} of data {known.data!r}"
+            if known.session != entry.session:
                 raise LedgerConflictError(
-                    f"Expected a new round but data {known.data!r}, round {known.round!r} was spent on {known.time} "
-                    f"(epsilon {known.epsilon}, delta {known.delta}), now got epsilon {entry.epsilon}, delta "
-                    f"{entry.delta}. Give each draw of noise a round of its own."
+                    f"Expected a new round but {name} was begun by another session on {known.time}, and only that one "
+                    "may continue it. A retry is a new round, charged again."
                 )
-            self._store.commit(None)
-            return known
+            if known.amounts != entry.amounts:
+                raise LedgerConflictError(
+                    f"Expected one price for {name} but it was charged epsilon {known.epsilon}, delta {known.delta}, "
+                    f"now got {entry.epsilon}, {entry.delta}. Give the release a round of its own."
+                )
+            answered = dict(tables.execute("SELECT query, fraction FROM answers WHERE entry = ?", (number,)).fetchall())
+            if query.hex() in answered:
+                if again:
+                    return
+                raise LedgerConflictError(
+                    f"Expected a query of {name} that was not answered but this one was: a second draw would average "
+                    "the noise away. Use the share that was sent."
+                )
+            spent = sum(map(Fraction, answered.values())) + Fraction(fraction)
+            if spent > 1:
+                raise LedgerConflictError(
+                    f"Expected queries of {name} that spend its epsilon once but with this one they spend "
+                    f"{float(spent):g} times. Ask within the fraction that is left."
+                )
+            tables.execute("INSERT INTO answers VALUES (?, ?, ?)", (number, query.hex(), float(fraction)))
 
     def spent(self, delta: float | None = None, method: Composition | None = None) -> Spent:
         """What all entries cost together, by the ledger's composition unless ``method`` names another.
@@ -117,36 +157,27 @@ class PrivacyLedger:
     @property
     def remaining(self) -> float:
         """Epsilon left of the budget, infinite without one. By PLD a release may take less of it than its epsilon."""
-        return self._reckoning().left([entry.amounts for entry in self])
-
-    @property
-    def torn(self) -> int:
-        """Number of lines in the file that a crash cut short. Their releases were not made, and do not count."""
-        with self._held():
-            return self._store.torn
+        return self._limit.left([entry.amounts for entry in self])
 
     def __iter__(self) -> Iterator[LedgerEntry]:
-        with self._held() as entries:
-            return iter(entries)
+        return iter(self._entries())
 
     def __len__(self) -> int:
-        with self._held() as entries:
-            return len(entries)
+        return len(self._entries())
 
     def __bool__(self) -> bool:
         return True  # an empty ledger is a ledger
 
     def __repr__(self) -> str:
         try:
-            with self._held() as entries:
-                count, torn = len(entries), self._store.torn
-            epsilon, delta = self._reckoning().spent([entry.amounts for entry in entries])
+            entries = self._entries()
+            epsilon, delta = self._limit.spent([entry.amounts for entry in entries])
         except LedgerError as error:
             return f"{type(self).__name__}(unreadable: {error})"
-        told = f"epsilon {epsilon:.12g}" + (f", delta {delta:g}" if delta else "")
-        told += " spent" if self.budget is None else f" of {self.budget} spent"
-        told += f", {count} release{'' if count == 1 else 's'}" + (f", {torn} torn" if torn else "")
-        return f"{type(self).__name__}({told}{'' if self.path is None else f', path={self.path!r}'})"
+        text = f"epsilon {epsilon:.12g}" + (f", delta {delta:g}" if delta else "")
+        text += " spent" if self.budget is None else f" of {self.budget} spent"
+        text += f", {len(entries)} release{'' if len(entries) == 1 else 's'}"
+        return f"{type(self).__name__}({text}{'' if self.path is None else f', path={self.path!r}'})"
 
     def __copy__(self) -> PrivacyLedger:
         return self
@@ -164,53 +195,60 @@ class PrivacyLedger:
             )
         return _reopen, (type(self), self.budget, self.path, self.delta, self.composition)
 
-    def _reckoning(self) -> Budget:
+    @property
+    def _limit(self) -> Budget:
         return Budget(self.budget, self.delta, self.composition)
 
-    @contextmanager
-    def _held(self, exclusive: bool = False) -> Iterator[tuple[LedgerEntry, ...]]:
-        with _turn, self._store.locked(exclusive):
-            yield self._store.records
+    def _entries(self) -> tuple[LedgerEntry, ...]:
+        with self._store.transaction(write=False) as tables:
+            return tuple(self._read(tables).values())
 
-
-class _Memory:
-    """The records of a ledger without a file. They stay in the process that made it."""
-
-    def __init__(self) -> None:
-        self.records: tuple[LedgerEntry, ...] = ()
-        self.torn = 0
-        self._process = os.getpid()
-
-    @contextmanager
-    def locked(self, exclusive: bool) -> Iterator[None]:
-        if exclusive and os.getpid() != self._process:
-            raise LedgerError(
-                "Expected to spend in the process that made the ledger but this is a fork of it, which the others "
-                "would not hear of. Build it with PrivacyLedger(path=...)."
+    def _read(self, tables: sqlite3.Connection) -> dict[int, LedgerEntry]:
+        """Return the entries by number, once they are known to be what was written and to hold all that was seen."""
+        entries: dict[int, LedgerEntry] = {}
+        chain, before = "", ""
+        for number, *fields, link in tables.execute(f"SELECT number, {_FIELDS}, chain FROM entries ORDER BY number"):
+            chain = _link(chain, fields)
+            if chain != link or number != len(entries) + 1:
+                raise self._store.error(
+                    f"to be as it was written but entry {number} was changed, or one before it is missing",
+                    "Put back a copy from before the damage and enter what was spent since.",
+                )
+            entries[number] = _entry(fields)
+            if number == self._seen[0]:
+                before = chain
+        if before != self._seen[1]:
+            raise self._store.error(
+                "to only ever grow but what was read before is gone", "Put the newer file back, then open it anew."
             )
-        yield
+        self._seen = len(entries), chain
+        return entries
 
-    def commit(self, record: dict[str, Any] | None) -> None:
-        if record is not None:
-            self.records = (*self.records, _decode(record))
-
-
-# One for the whole process, not per ledger: where flock is emulated (NFS), it does not tell two ledgers of one process
-# apart. A fork may copy it while another thread holds it, hence the new one in the child.
-_turn = threading.RLock()
-
-
-def _new_turn() -> None:
-    global _turn
-    _turn = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_turn)
+    def _entered(self, tables: sqlite3.Connection, entry: LedgerEntry) -> tuple[int, LedgerEntry]:
+        """Return the entry with the same data, round and spec, or enter this one if the budget allows."""
+        entries = self._read(tables)
+        for number, known in entries.items():
+            if known.key == entry.key:
+                return number, known
+        self._limit.check([one.amounts for one in entries.values()], entry.amounts)
+        number, fields = len(entries) + 1, _fields(entry)
+        chain = _link(self._seen[1], fields)
+        places = ", ".join("?" * (len(fields) + 2))
+        tables.execute(f"INSERT INTO entries (number, {_FIELDS}, chain) VALUES ({places})", (number, *fields, chain))
+        return number, entry
 
 
-def _decode(record: dict[str, Any]) -> LedgerEntry:
-    return LedgerEntry(**record)
+def _fields(entry: LedgerEntry) -> list[Any]:
+    return [getattr(entry, name) for name in _FIELDS.split(", ")]
+
+
+def _entry(fields: list[Any]) -> LedgerEntry:
+    return LedgerEntry(**dict(zip(_FIELDS.split(", "), fields, strict=True)))
+
+
+def _link(chain: str, fields: list[Any]) -> str:
+    """The digest of an entry and of all before it. It finds accidents; who may write the file can also forge it."""
+    return hashlib.sha256(json.dumps([chain, *fields]).encode()).hexdigest()
 
 
 def _now() -> str:

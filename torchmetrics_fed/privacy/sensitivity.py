@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.kernel import Task
+from torchmetrics_fed.typing import Task
 
 __all__ = ["Neighbours", "Sensitivity"]
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
+from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
-from torchmetrics_fed.reconstruct.estimate import bin_counts
 from torchmetrics_fed.reconstruct.quantile import tree_quantiles
-from torchmetrics_fed.release import Release
-from torchmetrics_fed.tree import Tree
+from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
+from torchmetrics_fed.release.release import Release
 
 __all__ = ["Interpolation", "Method", "Reconstruction", "Tails", "tails_from_quantiles"]
 
@@ -76,7 +76,7 @@ class Reconstruction:
         levels = release.levels
         if release.spec.privacy is None:
             return levels
-        if release.spec.tree.edges is not None and self.least_squares and self.non_negative:
+        if release.last.query.tree.edges is not None and self.least_squares and self.non_negative:
             return [bin_counts(release)]
         if self.least_squares:
             levels = least_squares(levels)

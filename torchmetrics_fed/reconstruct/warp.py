@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Floats", "Places", "snapped", "warped_grid"]
+from torchmetrics_fed.typing import Floats, Places
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+__all__ = ["snapped", "warped_grid"]
 
 
 @lru_cache(maxsize=16)

@@ -63,4 +63,4 @@ def pooled_release(arrays: ArrayRecord, hospitals: list[int]) -> Release:
     roc = FederatedROC()
     for hospital in hospitals:
         evaluate(loaded(arrays), hospital, roc)
-    return roc.total()
+    return roc.release()

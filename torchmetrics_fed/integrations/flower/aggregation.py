@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError
+from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, InputError
+from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.integrations.flower.records import RECORD
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedCurve, representative
-from torchmetrics_fed.release import Release, Share
-from torchmetrics_fed.spec import Spec
+from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric, representative
+from torchmetrics_fed.release import Release, Share, Spec
 
-__all__ = ["AggregateMetrics", "Aggregation", "aggregate_fn", "scalars", "sum_of_shares"]
+__all__ = ["AggregateMetrics", "Aggregation", "aggregate_fn", "receive_shares", "scalars"]
 
 AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 
 _log = logging.getLogger("flwr")
 
 
-def aggregate_fn(metric: FederatedCurve | MetricCollection, inner: AggregateMetrics | None = None) -> Aggregation:
+def aggregate_fn(metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> Aggregation:
     """Return the function for ``FedAvg(evaluate_metrics_aggr_fn=...)``.
 
     Args:
@@ -43,7 +42,10 @@ def aggregate_fn(metric: FederatedCurve | MetricCollection, inner: AggregateMetr
 
 
 class Aggregation:
-    """Sums the shares of each round's replies. Flower does not tell it who failed, so it counts shares itself.
+    """Sums the shares of each round's replies. It cannot ask again, so a release takes one query.
+
+    Flower gives it one record for each node that replied, and neither names nor failures: every record counts as one
+    client, and a share that came before, in this round or an earlier one, is left out.
 
     Args:
         metric: made as on the clients.
@@ -56,56 +58,58 @@ class Aggregation:
         'Aggregation'
     """
 
-    def __init__(self, metric: FederatedCurve | MetricCollection, inner: AggregateMetrics | None = None) -> None:
+    def __init__(self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> None:
         self.metric = representative(metric)
-        if self.metric.spec.portion < 1:
+        if self.metric.plan in ("adaptive", "carry_over"):
             raise InputError(
-                'Expected a plan of one message but got plan="two_round", whose first message alone is a pilot. Use a '
-                "strategy with FederatedEvaluationMixin, or leave `plan` out."
+                f"Expected a plan of one query but got plan={self.metric.plan!r}, and this function cannot ask again. "
+                "Use a strategy with FederatedEvaluationMixin, or leave `plan` out."
             )
         self.inner = inner or aggregate_metricrecords
         self.releases: list[Release] = []
-        """The release of every round that had one, for curves, pictures and reports."""
+        """The release of every round that had one, for curves, figures and reports."""
+        self._seen: set[bytes] = set()
 
     def __call__(self, records: list[RecordDict], weighted_by_key: str) -> MetricRecord:
         """Return the clients' other metrics as ``inner`` aggregates them, and the release's scalars beside them."""
         warn_of_weights(self.metric.spec, records, weighted_by_key)
         metrics = self.inner(records, weighted_by_key)
         try:
-            release = sum_of_shares(self.metric.spec, records)
+            coordinator = Coordinator(self.metric, round="", can_ask_again=False)
+            replies = ((f"reply {number}", record) for number, record in enumerate(records))
+            receive_shares(coordinator, replies, self._seen)
+            coordinator.advance()
+            release = coordinator.release
             metrics.update(scalars(release))
+            self._seen.update(release.last.names)
             self.releases.append(release)
-        except ReleaseError as error:
+        except FederatedMetricError as error:
             _log.warning("torchmetrics-fed: no curve of this round. %s", error)
         return metrics
 
 
-def sum_of_shares(spec: Spec, records: list[RecordDict], pilot: Release | None = None) -> Release:
-    """Return the release of all shares that can be read, of the round that most of them name; others are logged.
+def receive_shares(
+    coordinator: Coordinator, replies: Iterable[tuple[str, RecordDict]], seen: Set[bytes] = frozenset()
+) -> None:
+    """Hand over the shares in replies, by sender; what cannot be added is logged and left out.
 
     Args:
-        spec: what they must be shares of.
-        records: the contents of the replies.
-        pilot: the release of the first message, if these are shares of the second.
+        coordinator: who sums them.
+        replies: sender and content.
+        seen: ids of shares of earlier rounds.
     """
-    shares = []
-    for record in records:
+    query = coordinator.query
+    assert query is not None
+    for sender, record in replies:
         sent = record.config_records.get(RECORD, ConfigRecord()).get("share")
         try:
-            shares.append(Share.from_bytes(sent if isinstance(sent, bytes) else b"", spec))
+            share = Share.from_bytes(sent if isinstance(sent, bytes) else b"", coordinator.spec, query)
+            if share.id in seen:
+                raise DuplicateClientError("Expected a share of this round but it was sent in an earlier one.")
+            coordinator.receive(sender, share)
         except FederatedMetricError as error:
-            _log.warning("torchmetrics-fed: left out %s. %s", "a share" if sent else "a reply without a share", error)
-    named = Counter(share.round for share in shares).most_common(1)
-    total: Release | None = None
-    for share in shares:
-        parts: list[Share | Release] = [share] if total is None else [total, share]
-        try:
-            total = Release.sum(parts, round=named[0][0])
-        except FederatedMetricError as error:
-            _log.warning("torchmetrics-fed: left out a share. %s", error)
-    if total is None:
-        raise ReleaseError("Expected at least one share but got none.")
-    return Release.sum([total], pilot=pilot)
+            what = "a share" if sent else "a reply without a share"
+            _log.warning("torchmetrics-fed: left out %s (%s). %s", what, sender, error)
 
 
 def scalars(release: Release) -> dict[str, float]:
@@ -122,9 +126,9 @@ def scalars(release: Release) -> dict[str, float]:
 
 
 def warn_of_weights(spec: Spec, records: list[RecordDict], weighted_by_key: str) -> None:
-    """Warn where clients of a private metric tell how many examples they have."""
-    told = {str(values.get(weighted_by_key)) for record in records for values in record.metric_records.values()}
-    if spec.privacy is not None and len(told) > 1:
+    """Warn where clients of a private metric send how many examples they have."""
+    sent = {str(values.get(weighted_by_key)) for record in records for values in record.metric_records.values()}
+    if spec.privacy is not None and len(sent) > 1:
         _log.warning(
             "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
             "`evaluation_mod` on the client, which does.",

@@ -1,10 +1,11 @@
-"""evaluation_mod: the client's side of the secure sum around ``@app.evaluate``, and the guard of what leaves it."""
+"""evaluation_mod: the client's side of a release around ``@app.evaluate``, and the guard of what leaves it."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +13,12 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.errors import InputError, SecureSumError
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, Stage
+from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.integrations.flower.node import Node
-from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, asked, current
-from torchmetrics_fed.metrics import FederatedCurve, representative
-from torchmetrics_fed.reconstruct import Plan
-from torchmetrics_fed.spec import Spec
-from torchmetrics_fed.sync import secure_sum_config
-from torchmetrics_fed.sync.secure_sum import SecureSumClient, SecureSumConfig, Stage
+from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, answer_record, asked, current
+from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.release import Query, Spec
 
 __all__ = ["evaluation_mod"]
 
@@ -27,7 +26,7 @@ _log = logging.getLogger("flwr")
 
 
 def evaluation_mod(
-    metric: FederatedCurve | MetricCollection,
+    metric: FederatedMetric | MetricCollection,
     *,
     publish: Iterable[str] = (),
     weight: str = "num-examples",
@@ -37,74 +36,85 @@ def evaluation_mod(
 ) -> Mod:
     """Return the mod for ``@app.evaluate(mods=[...])`` that answers :class:`FederatedEvaluationMixin`'s messages.
 
-    It takes part in sums of what ``metric`` says and in no others, hands the server's plan and the keys of the sum to
-    :func:`state_record`, and notes every answer on disk before it leaves, so that a crash cannot make it answer twice.
-    Under privacy, the weight leaves as 1 and other metrics stay here unless ``publish`` names them.
+    It takes part in releases of what ``metric`` says and in no others, hands the server's query and the keys of secure
+    aggregation to :func:`state_record`, and answers the second query of a round from the counts that the node has kept,
+    without a second evaluation. Every answer is noted on disk before it leaves, so that a crash cannot make it answer
+    twice. Under privacy, the weight leaves as 1 and other metrics stay here unless ``publish`` names them.
 
     Args:
-        metric: made as in the evaluation; it is not updated.
+        metric: made as in the evaluation, with the same ledger; it is not updated. A private one needs a ledger with a
+            budget and a path because the server decides how often it asks.
         publish: names of metrics that may leave as they are, although they are made from raw data.
         weight: the strategy's ``weighted_by_key``.
         folder: where the node keeps its notes; below Flower's home if not given. Only this node's user may read it.
-        signing_key: this node's long-term Ed25519 private key, for sums that are signed.
+        signing_key: this node's long-term Ed25519 private key, for aggregations that are signed.
         verification_keys: by node id, the public keys of all nodes, from elsewhere than the server.
 
     Example:
+        >>> import tempfile
+        >>> from pathlib import Path
         >>> from flwr.clientapp import ClientApp
-        >>> from torchmetrics_fed import DistributedDP, FederatedROC
+        >>> from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
         >>> from torchmetrics_fed.integrations.flower import evaluation_mod
+        >>> ledger = PrivacyLedger(budget=3.0, path=Path(tempfile.mkdtemp(), "ledger"))
+        >>> guard = evaluation_mod(FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=5), ledger=ledger))
         >>> app = ClientApp()
-        >>> guard = evaluation_mod(FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=5)))
         >>> @app.evaluate(mods=[guard])
         ... def evaluate(message, context): ...
     """
-    spec, guard = representative(metric).spec, _Guard(frozenset(publish), weight)
-    keys = signing_key, verification_keys
+    agreed = representative(metric)
+    agreed.check_ledger()
+    guard, keys = _Guard(frozenset(publish), weight), (signing_key, verification_keys)
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         request = asked(message.content)
         if request is None:
-            return guard(call_next(message, context), spec)
-        _check_portion(spec, request)
-        name = str(message.metadata.dst_node_id)
-        if not spec.hides_shares:
-            return _evaluated(Evaluation(request), message, context, call_next, spec, guard)
-        node = Node(_home(folder) / f"{message.metadata.run_id}-{name}", request.round)
-        config = _agreed_config(spec, request, keys)
-        with node.locked():
-            if request.stage == "advertise":
-                node.begin()
-                client = SecureSumClient(name, config, *keys)
-                return _answer(message, node, client, weight, client.advertise)
-            client = SecureSumClient.from_bytes(node.state(), config, *keys)
-            if request.stage == "evaluate":
-                if client.stage is not Stage.SHARED:  # a message that comes again must not undo what was answered
-                    raise SecureSumError(
-                        f"Expected a client that is SHARED but this one is {client.stage.name}: each stage is gone "
-                        "through once, in order."
-                    )
-                evaluation = Evaluation(request, client)
-                try:
-                    return _evaluated(evaluation, message, context, call_next, spec, guard)
-                except BaseException:
-                    client.purge()
-                    raise
-                finally:  # noted before the reply leaves this function
-                    node.keep(client.to_bytes())
-            take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
-            if request.stage not in take:
-                raise InputError(f"Expected a stage of the secure sum but got {request.stage!r}. Update both sides.")
-            return _answer(message, node, client, weight, lambda: take[request.stage](request.message))
+            return guard(call_next(message, context), agreed.spec)
+        agreed.spec.check_query(Query.from_bytes(request.query))
+        # by the node's own id, never by the run's: the server chooses runs
+        node = Node(_home(folder) / str(context.node_id))
+
+        def answered(client: SecureAggregationClient | None) -> Message:
+            if request.stage == "answer":
+                return _answered_again(agreed, request, client, node, message, weight)
+            return _evaluated(Evaluation(agreed, request, client), node, message, context, call_next, guard)
+
+        if not agreed.spec.hides_shares:
+            return answered(None)
+        config = _agreed_config(agreed.spec, request, signing_key is not None)
+        if request.stage == "advertise":
+            node.begin(config.round_id)
+            client = SecureAggregationClient(str(context.node_id), config, *keys)
+            return _advanced(message, node, client, weight, client.advertise)
+        client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
+        if request.stage in ("evaluate", "answer"):
+            if client.stage is not Stage.SHARED:  # a message that comes again must not undo what was answered
+                node.keep(config.round_id, client.to_bytes())
+                raise SecureAggregationError(
+                    f"Expected a client that is SHARED but this one is {client.stage.name}: each stage is gone "
+                    "through once, in order."
+                )
+            try:
+                reply = answered(client)
+            except BaseException:
+                client.purge()
+                raise
+            node.keep(config.round_id, client.to_bytes())  # noted before the reply leaves this function
+            return reply
+        take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
+        if request.stage not in take:
+            raise InputError(f"Expected a stage of secure aggregation but got {request.stage!r}. Update both sides.")
+        return _advanced(message, node, client, weight, lambda: take[request.stage](request.message))
 
     return mod
 
 
 def _evaluated(
     evaluation: Evaluation,
+    node: Node,
     message: Message,
     context: Context,
     call_next: ClientAppCallable,
-    spec: Spec,
     guard: _Guard,
 ) -> Message:
     """Run the app's evaluation, in which `state_record` finds what was asked for."""
@@ -113,19 +123,45 @@ def _evaluated(
         reply = call_next(message, context)
     finally:
         current.reset(token)
-    if not evaluation.answered:
-        raise SecureSumError(
+    if evaluation.kept is None:
+        raise SecureAggregationError(
             f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
         )
-    return guard(reply, spec)
+    node.keep_session(evaluation.asked.round, evaluation.kept)
+    return guard(reply, evaluation.metric.spec)
 
 
-def _answer(message: Message, node: Node, client: SecureSumClient, weight: str, take: Callable[[], bytes]) -> Message:
-    answer = take()
-    node.keep(client.to_bytes())
+def _answered_again(
+    agreed: FederatedMetric,
+    request: Asked,
+    client: SecureAggregationClient | None,
+    node: Node,
+    message: Message,
+    weight: str,
+) -> Message:
+    """Answer the second query of a round from the counts that the node has kept, and erase them."""
+    metric = deepcopy(agreed)
+    metric.resume(node.take_session(request.round))
+    try:
+        return _reply(message, answer_record(metric, request, client), weight)
+    finally:
+        node.keep_session(request.round, b"")
+
+
+def _advanced(
+    message: Message, node: Node, client: SecureAggregationClient, weight: str, take: Callable[[], bytes]
+) -> Message:
+    """Go through one stage of secure aggregation; one that is refused leaves the client where it was."""
+    try:
+        answer = take()
+    finally:
+        node.keep(client.config.round_id, client.to_bytes())
+    return _reply(message, ConfigRecord({"answer": answer}), weight)
+
+
+def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:
     # Flower's strategies want one MetricRecord with a weight in every reply
-    content = RecordDict({RECORD: ConfigRecord({"answer": answer}), "metrics": MetricRecord({weight: 1})})
-    return Message(content, reply_to=message)
+    return Message(RecordDict({RECORD: record, "metrics": MetricRecord({weight: 1})}), reply_to=message)
 
 
 @dataclass(frozen=True)
@@ -153,32 +189,13 @@ class _Guard:
         return reply
 
 
-def _check_portion(spec: Spec, request: Asked) -> None:
-    """Raise if the message asks for more of epsilon than the metric's own first message leaves."""
-    portion = Plan.from_bytes(request.plan).portion if request.plan else 0.0
-    left = 1 - spec.portion if spec.portion < 1 else 1.0
-    if portion > left:
-        raise SecureSumError(
-            f"Expected a plan that spends at most {left} of epsilon but the server asks for {portion}. Build the "
-            "metric with the same arguments on both sides."
-        )
-
-
-def _agreed_config(
-    spec: Spec, request: Asked, keys: tuple[bytes | None, Mapping[str, bytes] | None]
-) -> SecureSumConfig:
-    """Return the sum's configuration if it asks for what this client agreed to, which its own metric says."""
-    plan = Plan.from_bytes(request.plan) if request.plan else None
-    own = spec if plan is None else spec.planned(plan.tree, plan.portion)
-    config = SecureSumConfig.from_bytes(request.start)
-    signed = keys[0] is not None
-    expected = secure_sum_config(own, request.round, config.min_clients, signed, config.threshold)
-    needed = spec.privacy.shares_needed if spec.privacy else 3
-    if config != expected or config.min_clients < needed:
-        raise SecureSumError(
-            f"Expected a {'signed ' * signed}sum of {expected.cells} cells of spec {own.fingerprint.hex()} and at "
-            f"least {needed} clients but the server asks for {config}. Build the metric with the same arguments on "
-            "both sides."
+def _agreed_config(spec: Spec, request: Asked, signed: bool) -> SecureAggregationConfig:
+    """Return the aggregation's configuration if it asks for what this client agreed to, which its own metric says."""
+    config = SecureAggregationConfig.from_bytes(request.start)
+    config.check_agreed(spec, Query.from_bytes(request.query), signed)
+    if not config.round_id.startswith(f"{request.round}/"):
+        raise SecureAggregationError(
+            f"Expected an aggregation of round {request.round!r} but got {config.round_id!r}. Update both sides."
         )
     return config
 

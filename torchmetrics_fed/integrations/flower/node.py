@@ -1,83 +1,67 @@
-"""Node: what a client's node remembers of a sum between two messages, which may find another process."""
+"""Node: what a client's node remembers between two messages, which may find another process."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from torchmetrics_fed.errors import SecureSumError
+from torchmetrics_fed.errors import SecureAggregationError
+from torchmetrics_fed.privacy.store import Store
 
 __all__ = ["Node"]
 
 
 class Node:
-    """The notes of one node about one round: a file that is replaced as a whole, on disk before an answer leaves.
+    """The notes of one node, whatever run or round they are of, in one file that only its user may read.
 
-    A crash before a note is on disk leaves the node where it was, and nothing was sent. After it the node is past that
-    stage, whether or not the answer arrived, and the sum goes on without it.
+    A note is taken out before it is used, and the next one is on disk before an answer leaves. So no two processes go
+    on from the same note, and a node that crashed in between has dropped out: it never answers twice.
 
     Args:
         folder: the node's own folder; made if missing, for this user only.
-        round: the name of the sum.
     """
 
-    def __init__(self, folder: Path, round: str) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)  # it may have been there before
-        self._folder = folder
-        self._path = folder / hashlib.sha256(round.encode()).hexdigest()[:32]
-        self._round = round
+        self._store = Store(str(folder / "notes"))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Let no other process of this node answer meanwhile."""
-        import fcntl
+    def begin(self, name: str) -> None:
+        """Raise if the node has begun something of this name before: a name that comes again is a replay.
 
-        fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
-
-    def begin(self) -> None:
-        """Raise if the node has taken part in this round before: a name that comes again is a replay.
-
-        Notes of earlier rounds are emptied: they are of no more use, and those of a round that broke off hold secrets.
+        What was kept for others is erased: it is of no more use, and what broke off holds secrets.
         """
-        if self._path.exists():
-            raise SecureSumError(
-                f"Expected a round that this node has not begun but it knows {self._round!r}. A retry is a new round."
+        with self._store.transaction() as tables:
+            if tables.execute("SELECT 1 FROM notes WHERE name = ?", (name,)).fetchone():
+                raise SecureAggregationError(
+                    f"Expected a round that this node has not begun but it knows {name!r}. A retry is a new round."
+                )
+            tables.execute("UPDATE notes SET content = x'' WHERE name NOT LIKE 'session of %'")
+            tables.execute("INSERT INTO notes VALUES (?, x'')", (name,))
+
+    def take(self, name: str) -> bytes:
+        """Return what was kept last, once."""
+        with self._store.transaction() as tables:
+            found = tables.execute("SELECT content FROM notes WHERE name = ?", (name,)).fetchone()
+            tables.execute("UPDATE notes SET content = x'' WHERE name = ?", (name,))
+        if not found or not found[0]:
+            raise SecureAggregationError(
+                f"Expected notes of {name!r} but this node has none: it did not begin it, was interrupted, or its "
+                "folder was not kept between messages. It stays out of this round."
             )
-        for notes in self._folder.glob("[0-9a-f]*"):
-            os.truncate(notes, 0)
+        return bytes(found[0])
 
-    def state(self) -> bytes:
-        """Return what was kept last."""
-        try:
-            return self._path.read_bytes()
-        except FileNotFoundError:
-            raise SecureSumError(
-                f"Expected notes of round {self._round!r} but this node has none: it did not advertise, or its folder "
-                "was not kept between messages. It stays out of this round."
-            ) from None
+    def keep(self, name: str, content: bytes) -> None:
+        """Replace a note, and return once it is on disk."""
+        with self._store.transaction() as tables:
+            tables.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content))
 
-    def keep(self, state: bytes) -> None:
-        """Replace the notes, and return once they are on disk."""
-        fresh = self._path.with_suffix(".new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with open(fd, "wb", closefd=False) as file:
-                file.write(state)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(fresh, self._path)
-        directory = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    def keep_session(self, round: str, note: bytes) -> None:
+        """Keep raw counts for the second query of a round; those of any other round are erased."""
+        with self._store.transaction() as tables:
+            tables.execute("DELETE FROM notes WHERE name LIKE 'session of %'")
+            if note:
+                tables.execute("INSERT INTO notes VALUES (?, ?)", (f"session of {round}", note))
+
+    def take_session(self, round: str) -> bytes:
+        """Return the session of a round, once."""
+        return self.take(f"session of {round}")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
-from numpy.typing import NDArray
+from flwr.app import ConfigRecord, RecordDict
 from torchmetrics import MetricCollection
 
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import InputError, ReleaseError
-from torchmetrics_fed.metrics import FederatedCurve, representative
-from torchmetrics_fed.reconstruct import Plan
-from torchmetrics_fed.sync.secure_sum import SecureSumClient
+from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.release import Query
 
-__all__ = ["RECORD", "Asked", "Evaluation", "asked", "current", "state_record"]
+__all__ = ["RECORD", "Asked", "Evaluation", "answer_record", "asked", "current", "state_record"]
 
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
@@ -23,34 +21,20 @@ RECORD = "torchmetrics-fed"
 
 @dataclass(frozen=True)
 class Asked:
-    """What the server asks for: a stage of the secure sum, or the evaluation itself."""
+    """What the server asks for: a stage of secure aggregation, an evaluation, or a second answer without one."""
 
     stage: str
     round: str
+    query: bytes
+    """The query that this stage is about."""
     message: bytes = b""
-    """The secure sum's own message for this stage."""
+    """Secure aggregation's own message for this stage."""
     start: bytes = b""
-    """The configuration of the secure sum."""
-    plan: bytes = b""
-    """The plan of this message, if it is not the metric's own."""
+    """The configuration of secure aggregation."""
 
     def record(self) -> ConfigRecord:
         """Return the record that says it."""
-        return ConfigRecord(
-            {"stage": self.stage, "round": self.round, "message": self.message, "start": self.start, "plan": self.plan}
-        )
-
-
-@dataclass
-class Evaluation:
-    """The evaluation that a client is in: where :func:`state_record` finds what the server has asked for."""
-
-    asked: Asked
-    client: SecureSumClient | None = None
-    answered: bool = False
-
-
-current: ContextVar[Evaluation | None] = ContextVar("current", default=None)
+        return ConfigRecord({**asdict(self)})
 
 
 def asked(content: RecordDict) -> Asked | None:
@@ -59,27 +43,66 @@ def asked(content: RecordDict) -> Asked | None:
     if record is None:
         return None
     try:
-        fields = {name: record[name] for name in ("stage", "round", "message", "start", "plan")}
+        fields = {name: record[name] for name in ("stage", "round", "query", "message", "start")}
     except KeyError as error:
         raise InputError(
-            f"Expected the record {RECORD!r} to have the field {error} but it has {list(record)}."
+            f"Expected the record {RECORD!r} to have the field {error} but it has {list(record)}. Install one version "
+            "on both sides."
         ) from None
-    text, rest = (fields["stage"], fields["round"]), (fields["message"], fields["start"], fields["plan"])
-    if not all(isinstance(value, str) for value in text) or not all(isinstance(value, bytes) for value in rest):
+    texts, rest = (fields["stage"], fields["round"]), (fields["query"], fields["message"], fields["start"])
+    if not all(isinstance(value, str) for value in texts) or not all(isinstance(value, bytes) for value in rest):
         raise InputError(f"Expected texts and bytes in the record {RECORD!r} but got others. Update both sides.")
-    return Asked(*text, *rest)  # type: ignore[arg-type]
+    return Asked(*texts, *rest)  # type: ignore[arg-type]
 
 
-def state_record(metric: FederatedCurve | MetricCollection, message: Message | None = None) -> ConfigRecord:
+@dataclass
+class Evaluation:
+    """The evaluation that a client is in: where :func:`state_record` finds what the server has asked for."""
+
+    metric: FederatedMetric
+    """The metric that the mod has agreed on with the server."""
+    asked: Asked
+    client: SecureAggregationClient | None = None
+    kept: bytes | None = None
+    """The session after the answer, for a second query."""
+
+    def answer(self, metric: FederatedMetric) -> ConfigRecord:
+        """Return the answer of a metric, once it is known to be the metric that was agreed on."""
+        if self.kept is not None:
+            raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
+        self.metric.spec.check(metric.spec)
+        mine, theirs = (self.metric.ledger.path, self.metric.data), (metric.ledger.path, metric.data)
+        if metric.spec.privacy is not None and mine != theirs:
+            raise InputError(
+                "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
+                "Build both metrics by one function."
+            )
+        record = answer_record(metric, self.asked, self.client)
+        query = Query.from_bytes(self.asked.query)
+        self.kept = metric.suspend() if query.fraction < 1 else b""
+        return record
+
+
+current: ContextVar[Evaluation | None] = ContextVar("current", default=None)
+
+
+def answer_record(metric: FederatedMetric, asked: Asked, client: SecureAggregationClient | None) -> ConfigRecord:
+    """Return a metric's answer to what was asked: its share, or masked for secure aggregation."""
+    query = Query.from_bytes(asked.query)
+    if client is None:
+        return ConfigRecord({"share": bytes(metric.share(round=asked.round, query=query))})
+    return ConfigRecord({"masked": metric.mask(client, asked.message, round=asked.round, query=query)})
+
+
+def state_record(metric: FederatedMetric | MetricCollection) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
-    Where shares may only travel through the secure sum, it is masked; that takes :func:`evaluation_mod` on the client
-    and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing.
+    Where shares may only travel through secure aggregation, it is masked; that takes :func:`evaluation_mod` on the
+    client and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing. A private
+    metric needs a ledger with a budget and a path because the server decides how often it asks.
 
     Args:
         metric: the client's metric, or collection of metrics, updated with its data.
-        message: the message that is answered. With it the share tells round and client, so that the server notices a
-            share of another round, or one that it gets twice.
 
     Example:
         >>> import torch
@@ -92,32 +115,14 @@ def state_record(metric: FederatedCurve | MetricCollection, message: Message | N
     """
     counting = representative(metric)
     evaluation = current.get()
-    if evaluation is None:
-        if counting.spec.hides_shares:
-            raise ReleaseError(
-                "Expected the secure sum for this metric's shares but the message is not part of one. Use "
-                "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
-                "FederatedEvaluationMixin on the server, or say `trusted_aggregator=True` if the server may see each "
-                "share."
-            )
-        return ConfigRecord({"share": bytes(counting.release(*_named(message)))})
-    plan = Plan.from_bytes(evaluation.asked.plan) if evaluation.asked.plan else None
-    if evaluation.answered:
-        raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
-    evaluation.answered = True
-    if evaluation.client is None:
-        client = str(message.metadata.dst_node_id) if message is not None else ""
-        return ConfigRecord({"share": bytes(counting.release(evaluation.asked.round, client=client, plan=plan))})
-
-    def vector() -> NDArray[np.int64]:
-        return counting.vector(evaluation.asked.round, plan)
-
-    return ConfigRecord({"masked": evaluation.client.mask(evaluation.asked.message, vector)})
-
-
-def _named(message: Message | None) -> tuple[str, None, str]:
-    """Round, cohort and client for a share without our strategy, as far as the message tells them."""
-    if message is None:
-        return "", None, ""
-    server_round = next((r["server-round"] for r in message.content.config_records.values() if "server-round" in r), "")
-    return f"{message.metadata.run_id}/{server_round!s}", None, str(message.metadata.dst_node_id)
+    if evaluation is not None:
+        return evaluation.answer(counting)
+    if counting.spec.hides_shares:
+        raise ReleaseError(
+            "Expected secure aggregation for this metric's shares but the message is not part of one. Use "
+            "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
+            "FederatedEvaluationMixin on the server, or pass `trusted_aggregator=True` if the server may see each "
+            "share."
+        )
+    counting.check_ledger()
+    return ConfigRecord({"share": bytes(counting.share())})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -20,17 +19,20 @@ from nvflare.app_common.aggregators.weighted_aggregation_helper import (
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
+from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, WireError
+from torchmetrics_fed.exchange import Coordinator
+from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.integrations.nvflare.archive import draw_release, save_release
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, check_visible, round_name
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedCurve
+from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric
 from torchmetrics_fed.privacy import Privacy
-from torchmetrics_fed.release import Release, Share
-from torchmetrics_fed.spec import MultiClass, Task
+from torchmetrics_fed.release import Release
+from torchmetrics_fed.typing import MultiClass, Task
 
 __all__ = ["FederatedMetricAggregator"]
 
-_SCALARS: dict[str, type[FederatedCurve]] = {
+_SCALARS: dict[str, type[FederatedMetric]] = {
     "global_auroc": FederatedAUROC,
     "global_average_precision": FederatedAveragePrecision,
 }
@@ -41,7 +43,7 @@ class FederatedMetricAggregator(ModelAggregator):
 
     The model that clients evaluate is the one they received, so that all scores of a round are of one model. Its
     ``global_auroc`` and ``global_average_precision`` are in the ``metrics`` of what is aggregated, and when
-    ``key_metric`` is the best so far, NVFlare is told to save that model as the best. Pass ``key_metric=""`` to the
+    ``key_metric`` is the best so far, NVFlare saves that model as the best. Pass ``key_metric=""`` to the
     recipe: its own selector averages what clients measured alone, and would overrule this one.
 
     A share that cannot be added is logged with its sender and left out, be it damaged, of another round or spec, from
@@ -53,10 +55,9 @@ class FederatedMetricAggregator(ModelAggregator):
         num_labels: for multi-label tasks.
         multi_class: ``"ovr"`` or ``"ovo"``.
         quantiles: the resolution.
-        score_range: lowest and highest score there can be.
-        score_edges: sorted bin edges instead of even bins.
+        grid: the bins.
         privacy: None, ``LocalDP``, or ``DistributedDP`` with ``trusted_aggregator=True``: this server sees shares.
-        plan: which leaves a share is about, for one message.
+        plan: of one query, because NVFlare asks once a round.
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.
         folder: for the releases: inside the job's run folder, or an absolute path, to which the job's id is added.
@@ -81,10 +82,9 @@ class FederatedMetricAggregator(ModelAggregator):
         num_labels: int | None = None,
         multi_class: MultiClass = "ovr",
         quantiles: int = 1024,
-        score_range: Sequence[float] = (0.0, 1.0),
-        score_edges: Sequence[float] | None = None,
+        grid: GridName | ScoreGrid = "even",
         privacy: Privacy | None = None,
-        plan: Literal["one_message", "paper"] | None = None,
+        plan: Literal["single", "paper"] | None = None,
         min_clients: int = 1,
         max_examples: int | None = None,
         folder: str = "torchmetrics_fed",
@@ -99,15 +99,14 @@ class FederatedMetricAggregator(ModelAggregator):
                 f"Expected argument `key_metric` to be None or one of {list(_SCALARS)} but got {key_metric!r}."
             )
         self.task, self.num_classes, self.num_labels, self.multi_class = task, num_classes, num_labels, multi_class
-        self.quantiles, self.score_range, self.score_edges = quantiles, score_range, score_edges
+        self.quantiles, self.grid = quantiles, grid
         self.privacy, self.plan = privacy, plan
         self.min_clients, self.max_examples = min_clients, max_examples
         self.folder, self.figures, self.key_metric = folder, figures, key_metric
         self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
-        low, high = score_range
         options: dict[str, Any] = {"num_classes": num_classes, "num_labels": num_labels, "multi_class": multi_class}
-        options |= {"quantiles": quantiles, "score_range": (low, high), "score_edges": score_edges}
-        self.spec = FederatedAUROC(task, privacy=privacy, plan=plan, **options).spec
+        options |= {"quantiles": quantiles, "grid": grid, "privacy": privacy, "plan": plan}
+        self.spec = FederatedAUROC(task, **options).spec
         check_visible(self.spec)
         self._lock = Lock()
         self._best = -math.inf
@@ -119,7 +118,7 @@ class FederatedMetricAggregator(ModelAggregator):
         self._metrics = WeightedAggregationHelper()
         self._all_have_metrics = True
         self._params_type: Any = None
-        self._total: Release | None = None
+        self._coordinator: Coordinator | None = None
 
     def accept_model(self, model: FLModel) -> None:
         """Add a client's model to the mean, and its share to the sum."""
@@ -147,7 +146,7 @@ class FederatedMetricAggregator(ModelAggregator):
         self._params.add(model.params, weight, client, number)
         self._all_have_metrics &= model.metrics is not None
         theirs = filter_aggregatable_metrics(model.metrics)
-        # a client's word for what only the sum can tell must not stand in for it in a round without curve
+        # a client's own number must not stand in for the sum's in a round without a curve
         self._metrics.add({k: v for k, v in theirs.items() if k not in _SCALARS}, weight, client, number)
 
     def _add(self, data: Any, client: str) -> None:
@@ -155,27 +154,33 @@ class FederatedMetricAggregator(ModelAggregator):
             raise WireError(
                 f"Expected bytes in meta[{META_KEY!r}] but got {type(data).__name__}. Did the client call `attach`?"
             )
-        share = Share.from_bytes(data, self.spec)
-        if share.client != client:  # NVFlare has authenticated the sender, whatever the share says
-            raise ReleaseError(f"Expected the share of {client!r} but got one of {share.client!r}.")
-        parts: list[Share | Release] = [share] if self._total is None else [self._total, share]
-        self._total = Release.sum(parts, max_examples=self.max_examples, round=self._open_round)
+        if self._coordinator is None:
+            self._coordinator = Coordinator(
+                self,
+                round=self._open_round,
+                can_ask_again=False,
+                min_clients=self.min_clients,
+                max_examples=self.max_examples,
+            )
+        self._coordinator.receive(client, data)  # NVFlare has authenticated the sender
 
     def _release(self) -> dict[str, float]:
         """Keep the release and return its scalars; none if too few shares have come."""
-        needed = max(self.min_clients, self.privacy.shares_needed if self.privacy else 1)
-        got = 0 if self._total is None else self._total.shares
-        if self._total is None or got < needed:
-            self.warning(f"No curve for {self._open_round}: expected shares of {needed} clients or more but got {got}.")
+        try:
+            if self._coordinator is None:
+                raise ReleaseError("Expected at least one share but got none.")
+            self._coordinator.advance()
+        except ReleaseError as error:
+            self.warning(f"No curve for {self._open_round}: {error}")
             return {}
-        release = replace(self._total, clients=b"")  # who took part is nobody's business beyond this round
+        release = self._coordinator.release
         scalars = {name: float(kind.from_release(release).compute()) for name, kind in _SCALARS.items()}
         scalars = {name: value for name, value in scalars.items() if math.isfinite(value)}
         try:
             self._write(release)
         except OSError as error:
             self.error(f"The release of {self._open_round} could not be written, training goes on: {error}")
-        self.info(f"{self._open_round}: {got} shares, {scalars}")
+        self.info(f"{self._open_round}: {release.shares} shares, {scalars}")
         self._tell_best(scalars)
         return scalars
 
@@ -192,7 +197,7 @@ class FederatedMetricAggregator(ModelAggregator):
         if self.key_metric is None or not scalars.get(self.key_metric, -math.inf) > self._best:
             return
         self._best = scalars[self.key_metric]
-        told = {
+        info = {
             "source": type(self).__name__,
             "metric_source": "sum of clients' shares",
             "key_metric": {"name": self.key_metric, "mode": "max", "mode_source": f"{type(self).__name__}.key_metric"},
@@ -201,7 +206,7 @@ class FederatedMetricAggregator(ModelAggregator):
         }
         context = self.fl_ctx
         context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
-        context.set_prop(AppConstants.METRICS_SELECTION_INFO, told, private=True, sticky=False)
+        context.set_prop(AppConstants.METRICS_SELECTION_INFO, info, private=True, sticky=False)
         self.info(
             f"{self._open_round}: the model that was sent out is the best so far, {self.key_metric} {self._best:.6f}"
         )
@@ -221,7 +226,7 @@ class FederatedMetricAggregator(ModelAggregator):
 
 
 def _weight(meta: Mapping[str, Any]) -> float:
-    """The steps that a client says it has made, or 1 if it does not say so: FedAvg's weight."""
+    """The steps that a client claims, or 1 if it claims none: FedAvg's weight."""
     steps: Any = meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
-    told = isinstance(steps, int | float) and not isinstance(steps, bool) and math.isfinite(steps) and steps > 0
-    return float(steps) if told else 1.0
+    known = isinstance(steps, int | float) and not isinstance(steps, bool) and math.isfinite(steps) and steps > 0
+    return float(steps) if known else 1.0

@@ -6,9 +6,9 @@ import nvflare.client as flare
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
-from torchmetrics_fed.metrics import FederatedCurve, representative
+from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import CentralDP
-from torchmetrics_fed.spec import Spec
+from torchmetrics_fed.release.spec import Spec
 
 __all__ = ["META_KEY", "attach", "check_visible", "payload", "round_name"]
 
@@ -17,7 +17,7 @@ META_KEY = "torchmetrics_fed"
 
 
 def check_visible(spec: Spec) -> None:
-    """Raise for a spec without shares that the server may see, for NVFlare shows it each of them."""
+    """Raise for a spec without shares that the server may see: NVFlare shows it each of them."""
     if isinstance(spec.privacy, CentralDP):
         raise ReleaseError(
             "Expected shares with noise of their own but got CentralDP, whose noise one trusted party adds to the sum. "
@@ -26,9 +26,9 @@ def check_visible(spec: Spec) -> None:
     if spec.hides_shares:
         asked = "secure=True" if spec.secure else f"{type(spec.privacy).__name__} without `trusted_aggregator=True`"
         raise ReleaseError(
-            f"Expected shares that the server may see, for NVFlare hands it each client's payload, but got {asked}. "
-            "Say `DistributedDP(..., trusted_aggregator=True)` if the server is trusted with single shares, use "
-            "`LocalDP`, or sum with the secure sum, as the Flower integration does."
+            f"Expected shares that the server may see because NVFlare hands it each client's payload, but got {asked}. "
+            "Use `DistributedDP(..., trusted_aggregator=True)` if the server is trusted with single shares, `LocalDP`, "
+            "or secure aggregation, as the Flower integration does."
         )
 
 
@@ -43,19 +43,16 @@ def round_name(job: str, number: int) -> str:
     return f"{job}/round-{number}"
 
 
-def payload(
-    metric: FederatedCurve | MetricCollection, round: int, *, job: str | None = None, client: str | None = None
-) -> bytes:
+def payload(metric: FederatedMetric | MetricCollection, round: int, *, job: str | None = None) -> bytes:
     """Return the bytes of this client's share, for ``FLModel.meta[META_KEY]``.
 
-    Under privacy the noise is drawn and booked when this is first called for a round, and nothing else about the data
-    is in the bytes, their length included.
+    Under privacy the noise is drawn and charged when this is first called for a round, and nothing else about the data
+    is in the bytes, their length included. A private metric needs a ledger with a budget and a path.
 
     Args:
         metric: a federated metric, or a collection of them that shares one release.
         round: the number of the round: ``current_round`` of the model that was received.
         job: the job's id; that of the running job if not given.
-        client: this site's name; that of the running job if not given.
 
     Example:
         >>> import torch
@@ -63,22 +60,22 @@ def payload(
         >>> from torchmetrics_fed.integrations.nvflare import payload
         >>> metric = FederatedAUROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
-        >>> payload(metric, 0, job="6f1c", client="site-1")[:4]
+        >>> payload(metric, 0, job="6f1c")[:4]
         b'TMFD'
     """
     one = representative(metric)
     check_visible(one.spec)
     name = round_name(flare.get_job_id() if job is None else job, round)
-    return bytes(one.release(name, client=flare.get_site_name() if client is None else client))
+    one.check_ledger()
+    return bytes(one.share(round=name))
 
 
 def attach(
     model: flare.FLModel,
-    metric: FederatedCurve | MetricCollection,
+    metric: FederatedMetric | MetricCollection,
     round: int | None = None,
     *,
     job: str | None = None,
-    client: str | None = None,
 ) -> flare.FLModel:
     """Put this client's share into the model that it sends, and return the model. Nothing else of it is touched.
 
@@ -90,7 +87,6 @@ def attach(
         metric: a federated metric, or a collection of them; call its ``reset`` before the next round.
         round: ``current_round`` of the model that was received; if not given that of ``model``.
         job: the job's id; that of the running job if not given.
-        client: this site's name; that of the running job if not given.
 
     Example:
         >>> import torch
@@ -100,14 +96,14 @@ def attach(
         >>> metric = FederatedAUROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
         >>> model = FLModel(params={"w": torch.zeros(1)}, meta={"mine": 1})
-        >>> sorted(attach(model, metric, round=0, job="6f1c", client="site-1").meta)
+        >>> sorted(attach(model, metric, round=0, job="6f1c").meta)
         ['mine', 'torchmetrics_fed']
     """
     number = model.current_round if round is None else round
     if number is None:
         raise InputError(
-            "Expected argument `round`, for the model to send has no `current_round`. Pass `round=received."
+            "Expected argument `round` because the model to send has no `current_round`. Pass `round=received."
             "current_round` of the model that `flare.receive()` returned."
         )
-    model.meta = {**(model.meta or {}), META_KEY: payload(metric, number, job=job, client=client)}
+    model.meta = {**(model.meta or {}), META_KEY: payload(metric, number, job=job)}
     return model

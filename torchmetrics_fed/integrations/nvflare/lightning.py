@@ -12,7 +12,7 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, payload
-from torchmetrics_fed.metrics import FederatedCurve
+from torchmetrics_fed.metrics import FederatedMetric
 
 __all__ = ["FlareEvaluation"]
 
@@ -56,9 +56,9 @@ class FlareEvaluation(lightning.Callback):
         """Forget the share, which was sent when training ended."""
         getattr(pl_module, FL_META_KEY, {}).pop(META_KEY, None)
 
-    def _metric(self, module: lightning.LightningModule) -> FederatedCurve | MetricCollection:
+    def _metric(self, module: lightning.LightningModule) -> FederatedMetric | MetricCollection:
         held = getattr(module, self.attribute, None)
-        if not isinstance(held, FederatedCurve | MetricCollection):
+        if not isinstance(held, FederatedMetric | MetricCollection):
             raise InputError(
                 f"Expected `{type(module).__name__}.{self.attribute}` to be a federated metric or a collection of them "
                 f"but got {type(held).__name__}."
@@ -78,6 +78,6 @@ def _round(trainer: lightning.Trainer) -> int:
     return int(rounds[0])
 
 
-def _is_private(metric: FederatedCurve | MetricCollection) -> bool:
+def _is_private(metric: FederatedMetric | MetricCollection) -> bool:
     metrics = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
-    return any(isinstance(one, FederatedCurve) and one.spec.privacy is not None for one in metrics)
+    return any(isinstance(one, FederatedMetric) and one.spec.privacy is not None for one in metrics)

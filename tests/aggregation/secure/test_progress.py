@@ -1,0 +1,64 @@
+"""A client goes on in another process as if nothing had happened."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.sync.secure_sum.federation import Federation
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationError, Stage
+from torchmetrics_fed.aggregation.secure.messages import Request
+
+
+class Restarting(Federation):
+    """Every client is a new object after each of its messages."""
+
+    def send(self, name: str, message: bytes) -> None:
+        super().send(name, message)
+        self.restart(name)
+
+    def restart(self, name: str) -> None:
+        saved = self.clients[name].to_bytes()
+        signing = self.signers[name].signing if self.signers else None
+        self.clients[name] = SecureAggregationClient.from_bytes(saved, self.config, signing, self.verification)
+        assert self.clients[name].to_bytes() == saved
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("drops", [{}, {"d": "mask"}, {"a": "share"}, {"a": "advertise"}, {"b": "answer"}], ids=str)
+def test_a_sum_of_clients_that_restart_after_every_message(signed: bool, drops: dict[str, str]) -> None:
+    federation = Restarting("abcd", signed=signed)
+    total, survivors = federation.run(drops)
+    assert np.array_equal(total, federation.expected(survivors))
+
+
+def test_a_restarted_client_gives_the_same_answer_and_no_other() -> None:
+    federation = Restarting("abcd")
+    federation.run()
+    client = federation.clients["a"]
+    assert client.stage is Stage.ANSWERED
+    request = federation.server.request()
+    again = SecureAggregationClient.from_bytes(client.to_bytes(), federation.config)
+    assert again.unmask(request) == client.unmask(request)
+    roster = federation.server._roster
+    assert roster is not None
+    fewer = Request((0, 1, 2), {}).to_bytes(roster, roster.cohort_hash((0, 1, 2, 3)))
+    with pytest.raises(SecureAggregationError, match="signed or answered for"):
+        again.unmask(fewer)
+
+
+def test_progress_belongs_to_one_sum() -> None:
+    one, other = Federation("abc", round_id="one"), Federation("abc", round_id="other")
+    one.advertise()
+    with pytest.raises(SecureAggregationError, match="of this round and configuration"):
+        SecureAggregationClient.from_bytes(one.clients["a"].to_bytes(), other.config)
+
+
+def test_a_purged_client_keeps_nothing() -> None:
+    federation = Federation("abc")
+    federation.share(federation.advertise())
+    client = federation.clients["a"]
+    client.purge()
+    saved = client.to_bytes()
+    assert len(saved) < 120
+    assert SecureAggregationClient.from_bytes(saved, federation.config).stage is Stage.PURGED

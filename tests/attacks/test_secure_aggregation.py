@@ -1,0 +1,587 @@
+"""Threat: a server that lies, a client that cheats, or a network that changes, repeats and delays messages."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from collections.abc import Callable
+from typing import NoReturn
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.sync.secure_sum.federation import Federation
+from torchmetrics_fed import BudgetExceededError, InputError
+from torchmetrics_fed.aggregation.secure import (
+    SecureAggregationClient,
+    SecureAggregationConfig,
+    SecureAggregationError,
+    Stage,
+    new_signing_keys,
+)
+from torchmetrics_fed.aggregation.secure.messages import Answer, Ciphertexts, Request, Shares, Survivors
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.release.wire import Kind
+
+ZEROS = np.zeros(8, dtype=np.int64)
+Feed = Callable[[bytes], object]
+
+
+def masked(signed: bool = False, names: str = "abcd", drops: dict[str, str] | None = None) -> Federation:
+    """A federation whose clients have sent their masked vectors."""
+    federation = Federation(names, signed=signed)
+    federation.drops = drops or {}
+    federation.mask(federation.share(federation.advertise()))
+    return federation
+
+
+def known(federation: Federation) -> tuple[Roster, bytes]:
+    """The roster, and the hash of the cohort, as every party knows them."""
+    roster = federation.server._roster
+    assert roster is not None
+    return roster, roster.cohort_hash(federation.server._cohort)
+
+
+# --- a server that tells different clients of different survivors
+
+
+def test_two_lists_are_never_both_answered() -> None:
+    federation = masked()
+    roster, cohort = known(federation)
+    client = federation.clients["a"]
+    first = Request((0, 1, 2, 3), {}).to_bytes(roster, cohort)
+    answer = client.unmask(first)
+    assert client.unmask(first) == answer
+    with pytest.raises(SecureAggregationError, match="Expected the survivors that this client signed or answered for"):
+        client.unmask(Request((0, 1, 2), {}).to_bytes(roster, cohort))
+    assert client.unmask(first) == answer
+
+
+def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
+    lists = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2), "d": (0, 1, 3)}
+    federation = masked()  # the power: without signatures every client believes what it is told
+    roster, cohort = known(federation)
+    for name, survivors in lists.items():
+        assert federation.clients[name].unmask(Request(survivors, {}).to_bytes(roster, cohort))
+
+    federation = masked(signed=True)
+    roster, cohort = known(federation)
+    signatures = {
+        index: federation.clients[name].sign_survivors(Survivors(lists[name]).to_bytes(roster, cohort))[-64:]
+        for index, name in enumerate("abcd")
+    }
+    for survivors in set(lists.values()):
+        among = {index: signatures[index] for index in survivors}
+        for name in "abcd":
+            with pytest.raises(SecureAggregationError, match=r"did not: the server may tell|signed or answered for"):
+                federation.clients[name].unmask(Request(survivors, among).to_bytes(roster, cohort))
+            assert federation.clients[name].stage is Stage.SIGNED
+
+
+def test_who_signed_one_list_does_not_answer_another_that_others_signed() -> None:
+    federation = masked(signed=True)
+    roster, cohort = known(federation)
+    told = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2), "d": (0, 1, 2, 3)}
+    signatures = {
+        index: federation.clients[name].sign_survivors(Survivors(told[name]).to_bytes(roster, cohort))[-64:]
+        for index, name in enumerate("abcd")
+        if name != "c"
+    }
+    federation.clients["c"].sign_survivors(Survivors(told["c"]).to_bytes(roster, cohort))
+    request = Request((0, 1, 2, 3), signatures).to_bytes(roster, cohort)
+    with pytest.raises(SecureAggregationError, match="signed or answered for"):
+        federation.clients["c"].unmask(request)
+    assert federation.clients["a"].unmask(request)
+
+
+def test_unsigned_requests_do_not_open_a_signed_sum() -> None:
+    federation = masked(signed=True)
+    roster, cohort = known(federation)
+    everyone = (0, 1, 2, 3)
+    for client in federation.clients.values():
+        with pytest.raises(SecureAggregationError, match="Expected a client that is SIGNED but this one is MASKED"):
+            client.unmask(Request(everyone, {}).to_bytes(roster, cohort))
+    request = federation.request()
+    signatures = Request.from_bytes(request, roster, cohort).signatures
+    shuffled = dict(zip(signatures, [*list(signatures.values())[1:], signatures[0]], strict=True))
+    few = dict(list(signatures.items())[:2])
+    for wrong, said in (({}, "but got 0"), (few, "but got 2"), (shuffled, "to have signed these survivors")):
+        with pytest.raises(SecureAggregationError, match=said):
+            federation.clients["a"].unmask(Request(everyone, wrong).to_bytes(roster, cohort))
+    assert federation.clients["a"].unmask(request)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("survivors", [(), (0,), (0, 1), (1, 2, 3)], ids=str)
+def test_lists_too_short_or_without_the_client_are_refused(survivors: tuple[int, ...], signed: bool) -> None:
+    federation = masked(signed)
+    roster, cohort = known(federation)
+    client = federation.clients["a"]
+    message: Survivors | Request = Survivors(survivors) if signed else Request(survivors, {})
+    with pytest.raises(SecureAggregationError, match=r"at least 3 of 4 clients to survive|this client included"):
+        (client.sign_survivors if signed else client.unmask)(message.to_bytes(roster, cohort))
+    assert client.stage is Stage.MASKED
+
+
+def test_who_shared_nothing_cannot_survive() -> None:
+    federation = masked(drops={"d": "share"})
+    roster, cohort = known(federation)
+    with pytest.raises(SecureAggregationError, match="Expected survivors among those who exchanged shares"):
+        federation.clients["a"].unmask(Request((0, 1, 2, 3), {}).to_bytes(roster, cohort))
+
+
+# --- keys
+
+
+def changed(federation: Federation, keys: bytes, name: str, entry: Advertisement) -> bytes:
+    roster = Roster.from_bytes(keys, federation.config)
+    clients = [entry if client.client_id == name else client for client in roster.clients]
+    return Roster.of(federation.config, clients).to_bytes()
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_client_sees_when_its_own_keys_were_replaced(signed: bool) -> None:
+    federation = Federation("abcd", signed=signed)
+    keys = federation.advertise()
+    signature = Roster.from_bytes(keys, federation.config).clients[0].signature
+    forged = changed(federation, keys, "a", Advertisement("a", bytes(32), bytes([1] * 32), signature))
+    with pytest.raises(SecureAggregationError, match="missing or changed"):
+        federation.clients["a"].share_keys(forged)
+    assert federation.clients["a"].stage is Stage.ADVERTISED
+    assert federation.clients["a"].share_keys(keys)
+
+
+@pytest.mark.parametrize("forger", ["nobody", "stranger", "another round"])
+def test_keys_that_their_owner_did_not_sign_for_this_round_are_refused(forger: str) -> None:
+    federation = Federation("abcd", signed=True)
+    keys = federation.advertise()
+    roster = Roster.from_bytes(keys, federation.config)
+    entry = Advertisement("b", bytes([2] * 32), bytes([3] * 32), roster.clients[1].signature)
+    if forger == "stranger":
+        stranger = new_signing_keys()
+        other = SecureAggregationClient("b", federation.config, stranger.signing, {"b": stranger.verification})
+        entry = Advertisement.from_bytes(other.advertise(), federation.config)
+    elif forger == "another round":
+        config = SecureAggregationConfig("an older round", b"spec", 8, 3, signed=True)
+        older = SecureAggregationClient("b", config, federation.signers["b"].signing, federation.verification)
+        entry = Advertisement.from_bytes(older.advertise(), config)
+    with pytest.raises(SecureAggregationError, match="Expected keys signed by client 'b' for this round"):
+        federation.clients["a"].share_keys(changed(federation, keys, "b", entry))
+
+
+def test_strangers_are_refused_in_a_signed_sum() -> None:
+    federation = Federation("abcd", signed=True)
+    stranger = new_signing_keys()
+    other = SecureAggregationClient("e", federation.config, stranger.signing, {"e": stranger.verification})
+    federation.send("e", other.advertise())
+    with pytest.raises(SecureAggregationError, match="no verification key"):
+        federation.clients["a"].share_keys(federation.advertise())
+
+
+def test_a_server_that_knows_the_keys_refuses_forgeries_itself() -> None:
+    federation = Federation("abcd", signed=True)
+    federation.server._verification_keys = federation.verification
+    message = federation.clients["a"].advertise()
+    with pytest.raises(SecureAggregationError, match="the signature is wrong"):
+        federation.send("a", message[:-1] + bytes([message[-1] ^ 1]))
+    federation.send("a", message)
+
+    federation = masked(signed=True)
+    federation.server._verification_keys = federation.verification
+    message = federation.clients["a"].sign_survivors(federation.server.survivors())
+    with pytest.raises(SecureAggregationError, match="Expected the signature of client 'a'"):
+        federation.send("a", message[:-1] + bytes([message[-1] ^ 1]))
+    federation.send("a", message)
+
+
+def test_keys_that_agree_with_everyone_are_refused() -> None:
+    federation = Federation("abcd")
+    keys = federation.advertise()
+    low = Advertisement("b", bytes(32), bytes([1] + [0] * 31))  # points of small order
+    with pytest.raises(SecureAggregationError, match="Expected a public key of X25519"):
+        federation.clients["a"].share_keys(changed(federation, keys, "b", low))
+
+
+def test_copied_keys_and_names_are_refused() -> None:
+    federation = Federation("abcd")
+    roster = Roster.from_bytes(federation.advertise(), federation.config)
+    one, *others = roster.clients
+    for copied in ((one, one, *others), (*others, Advertisement("z", one.sealing, others[0].masking)), others[::-1]):
+        with pytest.raises(SecureAggregationError, match="comes twice or out of order"):
+            Roster(federation.config, tuple(copied))
+
+
+def test_the_client_counts_for_itself() -> None:
+    federation = Federation("abcd", min_clients=4)
+    keys = federation.advertise()
+    roster = Roster.from_bytes(keys, federation.config)
+    short = Roster.__new__(Roster)  # a server that does not check
+    object.__setattr__(short, "config", federation.config)
+    object.__setattr__(short, "clients", roster.clients[:3])
+    with pytest.raises(SecureAggregationError, match="Wait for more clients"):
+        federation.clients["a"].share_keys(short.to_bytes())
+    boxes = federation.share(keys)
+    message = Ciphertexts.from_bytes(boxes["a"], roster)
+    with pytest.raises(SecureAggregationError, match="at least 4 of 4 clients to exchange shares but got 3"):
+        federation.clients["a"].mask(
+            Ciphertexts(message.senders[1:], message.boxes[1:]).to_bytes(roster), lambda: ZEROS
+        )
+
+
+# --- shares
+
+
+def test_boxes_open_only_for_whom_and_from_whom_they_are() -> None:
+    federation = Federation("abcd")
+    boxes = federation.share(federation.advertise())
+    roster, _ = known(federation)
+    message = Ciphertexts.from_bytes(boxes["a"], roster)
+    swapped = Ciphertexts(message.senders, message.boxes[::-1])
+    reflected = Ciphertexts(message.senders, [federation.server._shares[0].box_for(index) for index in message.senders])
+    others = Ciphertexts.from_bytes(boxes["b"], roster)
+    for wrong in (swapped, reflected, Ciphertexts(message.senders, others.boxes)):
+        with pytest.raises(SecureAggregationError, match="does not open"):
+            federation.clients["a"].mask(wrong.to_bytes(roster), lambda: federation.factory("a"))
+    with pytest.raises(SecureAggregationError, match="got one's own"):
+        federation.clients["a"].mask(others.to_bytes(roster), lambda: federation.factory("a"))
+    assert federation.calls["a"] == 0
+    federation.mask(boxes)
+    assert federation.calls["a"] == 1
+
+
+@pytest.mark.parametrize("drops", [{}, {"d": "mask"}], ids=["of a seed", "of a key"])
+def test_a_wrong_share_is_seen_and_nothing_is_opened(drops: dict[str, str]) -> None:
+    federation = masked(drops=drops)
+    roster, _ = known(federation)
+    request = federation.request()
+    survivors = federation.server._survivors_hash
+    for name in federation.there("answer"):
+        message = federation.clients[name].unmask(request)
+        if name == "b":
+            answer = Answer.from_bytes(message, roster, survivors, 4)
+            place = 3 if drops else 0
+            share = answer.shares[place]  # a middle byte: X25519 ignores the lowest bits of a key
+            answer.shares[place] = share[:16] + bytes([share[16] ^ 1]) + share[17:]
+            message = answer.to_bytes(roster, survivors)
+        federation.send(name, message)
+    with pytest.raises(
+        SecureAggregationError, match=r"it dealt wrong shares, or an answer holds one|a share is corrupt"
+    ):
+        federation.server.sum()
+
+
+def test_a_wrong_commitment_is_seen() -> None:
+    federation = Federation("abcd")
+    keys = federation.advertise()
+    roster, _ = known(federation)
+    for name in "abcd":
+        shares = Shares.from_bytes(federation.clients[name].share_keys(keys), roster)
+        wrong = Shares(shares.sender, bytes(32) if name == "c" else shares.commitment, shares.boxes)
+        federation.send(name, wrong.to_bytes(roster))
+    federation.mask(federation.server.ciphertexts())
+    federation.answer(federation.request())
+    with pytest.raises(SecureAggregationError, match="shares of client 'c' to give the seed it committed to"):
+        federation.server.sum()
+
+
+# --- messages that come late, twice, early, or from somebody else
+
+
+def test_the_first_message_stands() -> None:
+    federation = Federation("abcd")
+    first = federation.clients["a"].advertise()
+    federation.send("a", first)
+    federation.send("a", first)  # the network may repeat it
+    with pytest.raises(SecureAggregationError, match="The first stands"):
+        federation.send("a", federation.client("a").advertise())
+    with pytest.raises(SecureAggregationError, match="to speak for itself"):
+        federation.send("b", first)
+    for name in "bcd":
+        federation.send(name, federation.clients[name].advertise())
+    federation.names = tuple("abcd")
+    keys = federation.server.keys()
+    federation.mask(federation.share(keys))
+    federation.answer(federation.request())
+    assert np.array_equal(federation.server.sum()[0], federation.expected("abcd"))
+
+
+def test_a_repeated_masked_vector_counts_once() -> None:
+    federation = Federation("abcd")
+    boxes = federation.share(federation.advertise())
+    for name in "abcd":
+        message = federation.clients[name].mask(boxes[name], lambda name=name: federation.factory(name))  # type: ignore[misc]
+        federation.send(name, message)
+        federation.send(name, message)
+        with pytest.raises(SecureAggregationError, match="The first stands"):
+            federation.send(name, message[:-1] + bytes([message[-1] ^ 1]))
+    federation.answer(federation.request())
+    assert np.array_equal(federation.server.sum()[0], federation.expected("abcd"))
+
+
+def test_a_late_vector_is_not_kept() -> None:
+    federation = Federation("abcd")
+    federation.drops = {"d": "mask"}
+    boxes = federation.share(federation.advertise())
+    federation.mask(boxes)
+    late = federation.clients["d"].mask(boxes["d"], lambda: federation.factory("d"))
+    request = federation.request()
+    with pytest.raises(SecureAggregationError, match="Expected a message ANSWER but got one MASKED"):
+        federation.send("d", late)
+    with pytest.raises(SecureAggregationError, match="this client included"):
+        federation.clients["d"].unmask(request)
+    federation.answer(request)
+    total, survivors = federation.server.sum()
+    assert survivors == ("a", "b", "c")
+    assert np.array_equal(total, federation.expected("abc"))
+
+
+def test_who_dropped_out_does_not_come_back() -> None:
+    federation = Federation("abcd")
+    federation.drops = {"d": "share"}
+    keys = federation.advertise()
+    boxes = federation.share(keys)
+    with pytest.raises(SecureAggregationError, match="Expected a message MASKED but got one SHARES"):
+        federation.send("d", federation.clients["d"].share_keys(keys))
+    message = federation.clients["a"].mask(boxes["a"], lambda: ZEROS)
+    forged = message[:70] + (3).to_bytes(2, "little") + message[72:]
+    with pytest.raises(SecureAggregationError, match="It has dropped out of this round"):
+        federation.send("d", forged)
+
+
+def test_stages_come_in_order() -> None:
+    federation = Federation("abcd")
+    client, server = federation.clients["a"], federation.server
+    for step in (server.ciphertexts, server.request, server.sum):
+        with pytest.raises(SecureAggregationError, match="Close them in order"):
+            step()
+    with pytest.raises(SecureAggregationError, match="Call `request`"):
+        server.survivors()
+    with pytest.raises(SecureAggregationError, match="ADVERTISED but this one is NEW"):
+        client.share_keys(b"")
+    keys = federation.advertise()
+    with pytest.raises(SecureAggregationError, match="NEW but this one is ADVERTISED"):
+        client.advertise()
+    boxes = federation.share(keys)
+    with pytest.raises(SecureAggregationError, match="ADVERTISED but this one is SHARED"):
+        client.share_keys(keys)
+    federation.mask(boxes)
+    with pytest.raises(SecureAggregationError, match="SHARED but this one is MASKED"):
+        client.mask(boxes["a"], lambda: federation.factory("a"))
+    with pytest.raises(SecureAggregationError, match="unsigned"):
+        client.sign_survivors(b"")
+    assert federation.calls["a"] == 1
+    assert server.keys() == keys
+    assert server.ciphertexts() == boxes
+    assert server.request() == federation.request()
+
+
+def test_messages_of_another_round_are_refused() -> None:
+    one, other = (Federation("abcd", round_id=round_id) for round_id in ("one", "other"))
+    keys, other_keys = one.advertise(), other.advertise()
+    with pytest.raises(SecureAggregationError, match="of this round and configuration"):
+        one.clients["a"].share_keys(other_keys)
+    boxes, other_boxes = one.share(keys), other.share(other_keys)
+    with pytest.raises(SecureAggregationError, match="of this round and configuration"):
+        one.clients["a"].mask(other_boxes["a"], lambda: ZEROS)
+    one.mask(boxes)
+    other.mask(other_boxes)
+    with pytest.raises(SecureAggregationError, match="of this round and configuration"):
+        one.clients["a"].unmask(other.request())
+    again = Federation("abcd", round_id="one")  # the same configuration, but other keys
+    again_keys = again.advertise()
+    again_boxes = again.share(again_keys)
+    fresh = one.client("a")
+    fresh.advertise()
+    with pytest.raises(SecureAggregationError, match="missing or changed"):
+        fresh.share_keys(keys)
+    with pytest.raises(SecureAggregationError, match="about the same clients and keys"):
+        again.clients["a"].mask(boxes["a"], lambda: ZEROS)
+    again.mask(again_boxes)
+    with pytest.raises(SecureAggregationError, match="about the same clients and keys"):
+        again.clients["a"].unmask(one.request())
+
+
+# --- the vector
+
+
+class PaidError(Exception):
+    """What a ledger might raise."""
+
+
+@pytest.mark.parametrize("error", [PaidError, BudgetExceededError, KeyboardInterrupt])
+def test_a_vector_that_fails_is_not_asked_for_again(error: type[BaseException]) -> None:
+    federation = Federation("abcd")
+    boxes = federation.share(federation.advertise())
+    client = federation.clients["a"]
+
+    def fail() -> NoReturn:
+        federation.calls["a"] += 1
+        raise error
+
+    with pytest.raises(error):
+        client.mask(boxes["a"], fail)
+    assert client.stage is Stage.PURGED
+    with pytest.raises(SecureAggregationError, match="PURGED"):
+        client.mask(boxes["a"], lambda: federation.factory("a"))
+    assert federation.calls["a"] == 1
+    federation.drops = {"a": "mask"}
+    federation.mask(boxes)
+    federation.answer(federation.request())
+    assert np.array_equal(federation.server.sum()[0], federation.expected("bcd"))
+
+
+@pytest.mark.parametrize(
+    "vector", [np.zeros(8), np.zeros(7, dtype=np.int64), np.zeros(8, dtype=np.int32), [0] * 8, None]
+)
+def test_a_vector_of_the_wrong_kind_is_not_sent(vector: object) -> None:
+    federation = Federation("abcd")
+    boxes = federation.share(federation.advertise())
+    with pytest.raises(InputError, match="Expected a vector of int64 of shape"):
+        federation.clients["a"].mask(boxes["a"], lambda: vector)  # type: ignore[arg-type,return-value]
+    assert federation.clients["a"].stage is Stage.PURGED
+
+
+def test_a_factory_cannot_mask_twice_by_calling_back() -> None:
+    federation = Federation("abcd")
+    boxes = federation.share(federation.advertise())
+    client = federation.clients["a"]
+    with pytest.raises(SecureAggregationError, match="SHARED but this one is MASKED"):
+        client.mask(boxes["a"], lambda: np.frombuffer(client.mask(boxes["a"], lambda: ZEROS), dtype=np.int64))
+    assert client.stage is Stage.PURGED
+
+
+def test_a_factory_that_purges_sends_nothing() -> None:
+    federation = Federation("abcd")
+    boxes = federation.share(federation.advertise())
+    client = federation.clients["a"]
+
+    def purging() -> NDArray[np.int64]:
+        client.purge()
+        return ZEROS
+
+    with pytest.raises(SecureAggregationError, match="PURGED"):
+        client.mask(boxes["a"], purging)
+
+
+def test_a_client_is_not_copied() -> None:
+    client = Federation("abc").clients["a"]
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(SecureAggregationError, match="two of them can answer two lists"):
+            duplicate(client)
+
+
+# --- bytes that were cut or changed
+
+
+def scene(kind: Kind, signed: bool) -> tuple[bytes, Feed]:
+    """Return a good message of a kind, and the party that waits for it."""
+    federation = Federation("abcd", cells=2, signed=signed)
+    federation.server._verification_keys = federation.verification
+    client, server = federation.clients["a"], federation.server
+    vector = np.zeros(2, dtype=np.int64)
+    if kind is Kind.START:
+        return server.start(), SecureAggregationConfig.from_bytes
+    if kind is Kind.ADVERTISE:
+        return client.advertise(), lambda message: server.receive("a", message)
+    keys = federation.advertise()
+    if kind is Kind.KEYS:
+        return keys, client.share_keys
+    if kind is Kind.SHARES:
+        return client.share_keys(keys), lambda message: server.receive("a", message)
+    boxes = federation.share(keys)
+    if kind is Kind.CIPHERTEXTS:
+        return boxes["a"], lambda message: client.mask(message, lambda: vector)
+    if kind is Kind.MASKED:
+        return client.mask(boxes["a"], lambda: vector), lambda message: server.receive("a", message)
+    federation.vectors = dict.fromkeys("abcd", vector)
+    federation.mask(boxes)
+    if kind is Kind.SURVIVORS:
+        return server.survivors(), client.sign_survivors
+    if kind is Kind.SIGNATURE:
+        return client.sign_survivors(server.survivors()), lambda message: server.receive("a", message)
+    request = federation.request()
+    if kind is Kind.PROGRESS:
+        keys_of_a = (federation.signers["a"].signing if signed else None), federation.verification
+        return client.to_bytes(), lambda message: SecureAggregationClient.from_bytes(
+            message, federation.config, *keys_of_a
+        )
+    if kind is Kind.REQUEST:
+        return request, client.unmask
+    return client.unmask(request), lambda message: server.receive("a", message)
+
+
+SCENES = [(kind, signed) for kind in Kind for signed in (False, True) if signed or kind not in (7, 8)]
+# Where every changed byte is seen at once. Elsewhere a change can only be garbage that nothing distinguishes from a
+# vector, a share, a commitment, a box for another client or, unsigned, a key.
+TIGHT = {
+    (Kind.START, False),
+    (Kind.PROGRESS, False),
+    (Kind.START, True),
+    (Kind.CIPHERTEXTS, False),
+    (Kind.REQUEST, False),
+}
+TIGHT |= {(kind, True) for kind in Kind} - {(Kind.SHARES, True), (Kind.MASKED, True), (Kind.ANSWER, True)}
+
+
+def is_accepted(feed: Feed, message: bytes) -> bool:
+    """Whether a message is taken; an error other than SecureAggregationError fails the test."""
+    try:
+        feed(message)
+    except SecureAggregationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("kind", "signed"), SCENES, ids=lambda value: str(value))
+def test_cut_and_changed_messages_are_refused(kind: Kind, signed: bool) -> None:
+    message, feed = scene(kind, signed)
+    for size in range(len(message)):
+        with pytest.raises(SecureAggregationError, match="Expected"):
+            feed(message[:size])
+    for longer in (message + b"\0", message + message):
+        with pytest.raises(SecureAggregationError, match="Expected"):
+            feed(longer)
+    for wrong in (None, "text", 5, bytearray(message)):
+        with pytest.raises(SecureAggregationError, match="Expected"):
+            feed(wrong)  # type: ignore[arg-type]
+    generator, accepted = random.Random(kind), []
+    for place in range(len(message)):
+        wrong_byte = bytes([message[place] ^ generator.randrange(1, 256)])
+        if is_accepted(feed, message[:place] + wrong_byte + message[place + 1 :]):
+            accepted.append(place)
+            message, feed = scene(kind, signed)
+    assert not accepted or (kind, signed) not in TIGHT
+    assert all(place >= 38 for place in accepted)  # nothing of the header
+    feed(message)
+
+
+@pytest.mark.parametrize(("kind", "signed"), SCENES, ids=lambda value: str(value))
+def test_noise_is_refused(kind: Kind, signed: bool) -> None:
+    message, feed = scene(kind, signed)
+    generator = random.Random(kind)
+    for _ in range(100):
+        with pytest.raises(SecureAggregationError):
+            feed(message[:38] + generator.randbytes(generator.randrange(300)))
+
+
+def test_errors_tell_no_secret() -> None:
+    federation = Federation("abcd", vectors=dict.fromkeys("abcd", np.full(8, 123456789)))
+    keys = federation.advertise()
+    boxes = federation.share(keys)
+    secrets = [secret for pair in federation.secrets.values() for secret in pair]
+    federation.mask(boxes)
+    client = federation.clients["a"]
+    calls: list[Callable[[], bytes]] = [
+        lambda: client.unmask(keys),
+        lambda: client.mask(boxes["a"], lambda: ZEROS),
+        client.advertise,
+    ]
+    for call in calls:
+        with pytest.raises(SecureAggregationError) as caught:
+            call()
+        said = str(caught.value) + repr(client)
+        assert caught.value.__cause__ is None
+        assert "123456789" not in said
+        assert not any(secret.hex() in said or repr(secret) in said for secret in secrets)

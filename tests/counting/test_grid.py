@@ -1,0 +1,207 @@
+"""The grid: every score in the bin whose edges hold it, and nothing counted of a batch that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from torchmetrics_fed import InputError, ScoreGrid, kernel, plain
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+def next_to(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Each value, and both its neighbours in the dtype."""
+    values = values.to(dtype)
+    up, down = torch.tensor(torch.inf, dtype=dtype), torch.tensor(-torch.inf, dtype=dtype)
+    return torch.cat([values, torch.nextafter(values, up), torch.nextafter(values, down)])
+
+
+def adversarial(grid: ScoreGrid, dtype: torch.dtype) -> Tensor:
+    """Every edge, both neighbours of every edge, both ends, subnormals and random scores."""
+    low, high = grid.score_range
+    tiny = torch.tensor([0.0, torch.finfo(dtype).tiny, torch.finfo(dtype).smallest_normal], dtype=torch.float64)
+    tiny = torch.cat([tiny, tiny / 2, tiny / 4, -tiny / 4])
+    random = low + (high - low) * torch.rand(40_000, dtype=torch.float64)
+    scores = next_to(torch.cat([grid.edges, tiny, random]), dtype)
+    return scores[(scores.double() >= low) & (scores.double() <= high)]
+
+
+def histograms(grid: ScoreGrid, scores: Tensor, target: Tensor) -> Tensor:
+    """The same counts by numpy, on the exact edges in float64."""
+    exact, edges = scores.double().numpy(), grid.edges.numpy()
+    rows = [np.histogram(exact[target.numpy() == label], bins=edges)[0] for label in (0, 1)]
+    return torch.from_numpy(np.stack(rows))[None]
+
+
+@pytest.fixture(params=["plain", "plain in pieces", "direct", "chunked"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run on both paths of plain batches, and on both of others, of which the scattering one serves other devices."""
+    if request.param == "plain":
+        monkeypatch.setattr(plain, "FEW", 10**9)
+    elif request.param == "plain in pieces":
+        for name, size in (("FEW", 0), ("PIECE", 700), ("GROUP", 1_500), ("CHUNK", 1_500)):
+            monkeypatch.setattr(plain, name, size)
+    else:
+        monkeypatch.setattr(plain.PlainKernel, "add", lambda *_: False)
+        monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "direct" else 1_000)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("quantiles", [2, 16, 1024, 16_384])
+def test_counts_are_numpys_on_adversarial_scores(dtype: torch.dtype, quantiles: int) -> None:
+    grid = ScoreGrid.even(quantiles)
+    scores = adversarial(grid, dtype)
+    target = torch.randint(0, 2, scores.shape)
+    assert torch.equal(grid.add(grid.empty(), scores, target), histograms(grid, scores, target))
+
+
+def test_every_bfloat16_score_is_in_its_bin() -> None:
+    grid = ScoreGrid()
+    every = torch.arange(2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    scores = every[every <= 1]
+    target = torch.zeros(len(scores), dtype=torch.bool)
+    assert torch.equal(grid.add(grid.empty(), scores, target), histograms(grid, scores, target))
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("score_range", [(-1.0, 1.0), (-3.7, 11.3), (0.0, 0.1), (1e6, 1e6 + 1), (-1e-3, 0.0)])
+def test_other_ranges_agree_with_their_own_edges(score_range: tuple[float, float], dtype: torch.dtype) -> None:
+    grid = ScoreGrid.even(64, score_range)
+    scores = adversarial(grid, dtype)
+    target = torch.randint(0, 2, scores.shape)
+    assert torch.equal(grid.add(grid.empty(), scores, target), histograms(grid, scores, target))
+
+
+def test_the_ends_of_a_range_hold_in_the_scores_dtype() -> None:
+    grid = ScoreGrid.even(16, (0.1, 0.7))
+    ends = torch.tensor([0.1, 0.7], dtype=torch.float32)  # one is above, one below its float64 namesake
+    counts = grid.add(grid.empty(), ends, torch.tensor([0, 1]))
+    assert counts[0, 0, 0] == 1
+    assert counts[0, 1, -1] == 1
+
+
+@pytest.mark.usefixtures("path")
+def test_custom_edges_are_numpys_bins() -> None:
+    grid = ScoreGrid.from_edges([-0.5, 0.1, 0.15, 0.6, 0.61, 2.0])
+    scores = adversarial(grid, torch.float64)
+    target = torch.randint(0, 2, scores.shape)
+    assert torch.equal(grid.add(grid.empty(), scores, target), histograms(grid, scores, target))
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint64]
+)
+def test_targets_may_be_bool_or_any_int(dtype: torch.dtype, scored: tuple[Tensor, Tensor]) -> None:
+    scores, target = scored
+    grid = ScoreGrid()
+    assert torch.equal(grid.add(grid.empty(), scores, target.to(dtype)), histograms(grid, scores, target))
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("ignore_index", [-1, -100, 255, 0, 1, 2])
+def test_ignored_examples_leave_no_trace_whatever_their_score(ignore_index: int, scored: tuple[Tensor, Tensor]) -> None:
+    scores, target = scored[0].clone(), scored[1].clone()
+    grid = ScoreGrid()
+    target[::7] = ignore_index
+    kept = target != ignore_index
+    expected = histograms(grid, scores[kept], target[kept])
+    assert torch.equal(grid.add(grid.empty(), scores, target, ignore_index=ignore_index), expected)
+    scores[~kept] = torch.nan
+    assert torch.equal(grid.add(grid.empty(), scores, target, ignore_index=ignore_index), expected)
+
+
+@pytest.mark.usefixtures("path")
+def test_sigmoid_is_applied_to_every_batch_alike() -> None:
+    grid = ScoreGrid()
+    logits, target = 3 * torch.randn(4_000), torch.randint(0, 2, (4_000,))
+    inside = logits.clamp(0.1, 0.9)  # looks like probabilities; torchmetrics would take it for them
+    for batch in (logits, inside):
+        counts = grid.add(grid.empty(), batch, target, normalization="sigmoid")
+        assert torch.equal(counts, histograms(grid, batch.sigmoid(), target))
+
+
+def test_shapes_strides_gradients_and_inference_tensors_do_not_matter(scored: tuple[Tensor, Tensor]) -> None:
+    grid = ScoreGrid()
+    scores, target = scored
+    expected = histograms(grid, scores, target)
+    wide = torch.stack([scores, torch.full_like(scores, 9.0)], 1)
+    with torch.inference_mode():
+        inferred = scores.clone()
+    for variant, labels in [
+        (scores.view(50, 100), target.view(50, 100)),
+        (scores.view(50, 100).t(), target.view(50, 100).t()),
+        (wide[:, 0], target),
+        (scores.clone().requires_grad_(), target),
+        (inferred, target),
+        (torch.complex(scores, -scores).conj().imag, target),  # negated lazily, which numpy cannot see
+    ]:
+        assert torch.equal(grid.add(grid.empty(), variant, labels), expected)
+
+
+def test_state_made_in_inference_mode_can_be_updated_outside() -> None:
+    grid = ScoreGrid()
+    with torch.inference_mode():
+        counts = grid.empty()
+    counts = grid.add(counts, torch.tensor([0.5]), torch.tensor([1]))
+    assert counts.sum() == 1
+
+
+def test_empty_batches_count_nothing() -> None:
+    grid = ScoreGrid()
+    assert grid.add(grid.empty(), torch.empty(0), torch.empty(0, dtype=torch.int64)).sum() == 0
+
+
+def poisoned(value: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return lambda scores, target: (scores.index_fill(0, torch.tensor([len(scores) - 1]), value), target)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (poisoned(float("nan")), "NaN"),
+        (poisoned(float("inf")), r"\[0.0, 1.0\]"),
+        (poisoned(-float("inf")), r"\[0.0, 1.0\]"),
+        (poisoned(-1e-7), "normalization"),
+        (poisoned(1.0000001), "score_range"),
+        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2)), "only 0 and 1"),
+        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), -1)), "ignore_index"),
+        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**32)), "4294967296"),
+        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**16 + 1)), "65537"),
+        (lambda scores, target: (scores, target[:-1]), "same shape"),
+        (lambda scores, target: (scores, target.double()), "bool or int"),
+        (lambda scores, target: ((scores * 2).long(), target), "floating"),
+        (lambda scores, target: (scores.numpy(), target), "torch.Tensor but got ndarray"),
+        (lambda scores, target: (scores, target.tolist()), "torch.Tensor but got list"),
+    ],
+)
+def test_a_bad_batch_is_refused_and_changes_nothing(
+    spoil: Callable[[Tensor, Tensor], tuple[Any, Any]], told: str, scored: tuple[Tensor, Tensor]
+) -> None:
+    grid = ScoreGrid()
+    counts = grid.add(grid.empty(), *scored)
+    before = counts.clone()
+    with pytest.raises(InputError, match=told):
+        grid.add(counts, *spoil(*scored))
+    assert torch.equal(counts, before)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_logits_must_be_finite(value: float) -> None:
+    grid = ScoreGrid()
+    with pytest.raises(InputError, match="finite logits"):
+        grid.add(grid.empty(), torch.tensor([0.0, value]), torch.tensor([0, 1]), normalization="sigmoid")
+
+
+@pytest.mark.parametrize(("quantiles", "bins"), [(2, 8), (3, 16), (1000, 4096), (1024, 4096), (1025, 8192)])
+def test_bins_follow_the_papers_rule(quantiles: int, bins: int) -> None:
+    assert ScoreGrid.even(quantiles).bins == bins

@@ -1,0 +1,123 @@
+"""The command line's advice: every plan, real sizes, privacy in words, one recommended; and errors that help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy
+from torchmetrics_fed.__main__ import main
+from torchmetrics_fed.planning.advice import Advice, advise
+
+PLANS = ["single", "adaptive", "carry_over", "paper"]
+
+
+@pytest.fixture(scope="module")
+def advice() -> Advice:
+    return advise(DistributedDP(epsilon=1.0, min_clients=16), 6_000, 24_000, clients=20, runs=8)
+
+
+def test_the_command_prints_advice() -> None:
+    command = [sys.executable, "-m", "torchmetrics_fed", "plan", "--epsilon", "1", "--examples", "30000"]
+    done = subprocess.run([*command, "--clients", "20", "--runs", "4"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) < 100
+    assert lines[0] == "30,000 examples (6,000 positive) of 20 clients, epsilon 1"
+    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in PLANS] == PLANS
+    assert "Recommended: " in done.stdout
+    assert "min_clients=16: a sum of fewer is not opened." in done.stdout
+
+
+def test_the_table_is_aligned(advice: Advice) -> None:
+    lines = str(advice).splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("plan "))
+    rows = lines[head : head + 5]
+    assert len({len(row) for row in rows}) == 1
+    assert len({row.index("±") for row in rows[1:]}) == 1 or all("±" in row for row in rows[1:])
+    assert rows[1].split()[-2:] == ["8,736", "72,477"]  # of cells 69,888 bytes, of the secure sum the rest
+
+
+def test_the_recommended_plan_is_good_and_simple(advice: Advice) -> None:
+    best = min(plan.score for plan in advice.plans)
+    assert advice.recommended.score <= 1.1 * best
+    assert advice.recommended.name == "adaptive"
+    assert [plan.name for plan in advice.plans] == PLANS
+
+
+def test_cells_and_bytes_are_those_of_all_messages(advice: Advice) -> None:
+    sizes = {plan.name: plan for plan in advice.plans}
+    assert (sizes["single"].cells, sizes["paper"].cells) == (8_736, 16_380)
+    two = sizes["adaptive"]
+    assert two.cells == 2 * sum(message.tree.cells for message in two.error.messages)
+    assert len(two.error.messages) == 2
+    assert all(plan.bytes > 8 * plan.cells for plan in advice.plans)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "clients", "told"),
+    [
+        (DistributedDP(epsilon=1.0, min_clients=16), 20, ["15 of them add up to epsilon", "33% more variance"]),
+        (LocalDP(1.0), 20, ["holds towards everyone", "of each client"]),
+        (CentralDP(1.0), 1, ["not this job's processes", "added once by the party"]),
+        (
+            DistributedDP(epsilon=1.0, min_clients=16, trusted_aggregator=True),
+            20,
+            ["not the trusted aggregator", "trusted_aggregator=True"],
+        ),
+    ],
+    ids=["distributed", "local", "central", "trusted"],
+)
+def test_privacy_is_told_in_words(privacy: Privacy, clients: int, told: list[str]) -> None:
+    text = str(advise(privacy, 600, 2_400, clients=clients, runs=2))
+    assert max(map(len, text.splitlines())) < 100
+    flowing = " ".join(text.split())
+    for words in told:
+        assert words in flowing
+    assert f"{type(privacy).__name__}(epsilon=1" in flowing
+
+
+def test_noise_told_is_the_noise_in_a_release(advice: Advice) -> None:
+    # one level, 59/64 of epsilon: variance 2a / (1 - a)^2 = 2.18; 20 shares cut for 15 add up to a third more
+    assert "standard deviation 1.48 asked for, 1.71 in the sum of 20" in " ".join(str(advice).split())
+
+
+def test_few_bins_leave_out_the_plans_that_need_more() -> None:
+    advice = advise(CentralDP(1.0), 600, 2_400, quantiles=16, runs=2)
+    assert [plan.name for plan in advice.plans] == ["single", "paper"]
+    assert "need 256 bins" in str(advice)
+
+
+def test_much_data_and_little_are_told_apart() -> None:
+    assert "a smaller epsilon would do, too" in " ".join(str(advise(CentralDP(5.0), 5_000, 5_000, runs=2)).split())
+    assert "would show" in " ".join(str(advise(CentralDP(0.05), 500, 500, runs=2)).split())
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--examples 100", "the following arguments are required: --epsilon"),
+        ("--epsilon 1 --examples 100", "Expected --clients of at least 3"),
+        ("--epsilon 1 --examples 100 --clients 1 --trusted-aggregator", "Expected --clients of at least 2"),
+        ("--epsilon 0 --examples 100 --central", "`epsilon` to be a positive finite number but got 0.0"),
+        ("--epsilon x --examples 100 --central", "argument --epsilon: invalid float value: 'x'"),
+        ("--epsilon 1 --examples 1 --central", "--examples of at least 2"),
+        ("--epsilon 1 --examples 100 --positives 1 --central", "--positives between 0 and 1 but got 100 and 1.0"),
+        ("--epsilon 1 --examples 100 --clients 5 --min-clients 9", "at least min_clients=9 clients but got 5"),
+        ("--epsilon 1 --examples 100 --clients 5 --local --min-clients 4", "no --min-clients with --local"),
+        ("--epsilon 1 --examples 100 --clients 5 --max-colluding 5", "`max_colluding` below `min_clients`"),
+        ("--epsilon 1 --examples 100 --central --local", "not allowed with argument --central"),
+        ("--epsilon 1 --examples 100 --central --auroc 0.4", "`auroc` between 0.5 and 1 but got 0.4"),
+        ("--epsilon 1 --examples 100 --central --quantiles 1", "`quantiles` to be an int from 2"),
+        ("--epsilon 1 --examples 9000 --clients 2000", "3 to 1024 clients of one secure sum but got 2000"),
+        ("--epsilon 99 --examples 100 --central", "up to about 40"),
+    ],
+)
+def test_bad_options_are_refused_and_named(options: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", *options.split()])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,183 @@
+"""The error to expect is the error that real releases have; it moves with epsilon, data and clients as it should."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    Privacy,
+    Query,
+    Release,
+)
+from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.functional import area_error_pr, area_error_roc
+from torchmetrics_fed.planning import ExpectedError, ReferenceScores, expected_area_error, expected_sampling_error
+from torchmetrics_fed.simulate import simulate
+
+PLANS: tuple[PlanName, ...] = get_args(PlanName)
+_FINE = 1 << 16
+
+
+def _samples(n_pos: int, n_neg: int, runs: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Reference scores one by one, each somewhere in its bin."""
+    generator = np.random.default_rng(11)
+    for _ in range(runs):
+        counts = ReferenceScores(n_pos, n_neg).counts(_FINE, generator)
+        scores = [(np.repeat(np.arange(_FINE), row) + generator.random(row.sum())) / _FINE for row in counts]
+        target = np.repeat([0, 1], counts.sum(1))
+        yield torch.from_numpy(np.concatenate(scores)), torch.from_numpy(target)
+
+
+def _errors(release: Release, preds: torch.Tensor, target: torch.Tensor) -> tuple[float, float]:
+    pr = FederatedPrecisionRecallCurve.from_release(release).compute()
+    roc = FederatedROC.from_release(release).compute()
+    return area_error_roc(roc, roc_curve(target, preds)), area_error_pr(pr, precision_recall_curve(target, preds))
+
+
+def _agree(one: ExpectedError, other: ExpectedError, off: float = 1.0) -> bool:
+    """Whether two means, one of them ``off`` by a factor, are within 4.5 standard errors of their difference."""
+    pairs = (
+        (one.roc, other.roc, one.roc_standard_error, other.roc_standard_error),
+        (
+            one.precision_recall,
+            other.precision_recall,
+            one.precision_recall_standard_error,
+            other.precision_recall_standard_error,
+        ),
+    )
+    return all(abs(a * off - b) < 4.5 * math.hypot(spread * off, other_spread) for a, b, spread, other_spread in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS)
+def test_it_is_the_error_of_real_releases(plan: PlanName) -> None:
+    metric = FederatedROC(privacy=CentralDP(0.5), plan=plan)
+    real = []
+    for preds, target in _samples(1_000, 4_000, 41):
+        metric.reset()
+        metric.update(preds, target)
+        real.append(_errors(metric.release(), preds, target))
+    measured = ExpectedError.of(real[1:])  # the first has nothing to carry over
+    expected = expected_area_error(plan, 0.5, 1_000, 4_000, runs=120)
+    assert _agree(expected, measured)
+    assert not _agree(expected, measured, off=2.5)  # noise of another epsilon would show
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        DistributedDP(epsilon=0.5, min_clients=4, max_colluding=2),
+        LocalDP(0.5),
+        DistributedDP(epsilon=0.5, min_clients=8, mechanism="skellam", delta=1e-6),
+    ],
+    ids=["distributed", "local", "skellam"],
+)
+def test_noise_adds_up_over_clients_as_it_really_does(privacy: Privacy) -> None:
+    real = []
+    for preds, target in _samples(1_000, 4_000, 30):
+        metric = FederatedROC(privacy=privacy, plan="single")
+        order = torch.randperm(len(preds))
+        parts = [(preds[part], target[part]) for part in order.chunk(10)]
+        real.append(_errors(simulate(parts, metric).release, preds, target))
+    measured = ExpectedError.of(real)
+    expected = expected_area_error("single", privacy, 1_000, 4_000, clients=10, runs=120)
+    assert _agree(expected, measured)
+    assert not _agree(
+        expected, measured, off=2.5
+    )  # nor would noise of one client, or of all of them, pass for that of ten
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_more_epsilon_and_more_examples_mean_less_error(plan: PlanName) -> None:
+    errors = [expected_area_error(plan, epsilon, 2_000, 8_000, runs=8) for epsilon in (0.1, 1.0, 10.0)]
+    errors.append(expected_area_error(plan, 10.0, 200_000, 800_000, runs=8))
+    for before, after in pairwise(errors):
+        assert after.roc < before.roc
+        assert after.precision_recall < before.precision_recall
+
+
+def test_who_adds_noise_matters_in_the_known_order() -> None:
+    settings = [
+        (CentralDP(0.5), 1),
+        (DistributedDP(epsilon=0.5, min_clients=5), 20),
+        (LocalDP(0.5), 20),
+        (LocalDP(0.5), 200),
+    ]
+    errors = [expected_area_error("single", p, 2_000, 8_000, clients=n, runs=10).roc for p, n in settings]
+    assert errors == sorted(errors)
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_one_another() -> None:
+    one, again, other = (expected_area_error("adaptive", 1.0, 500, 500, runs=3, seed=seed) for seed in (1, 1, 2))
+    assert one == again
+    assert one != other
+
+
+def test_it_is_fast_whatever_the_number_of_examples() -> None:
+    start = time.process_time()
+    error = expected_area_error("adaptive", 1.0, 10**9, 10**10)
+    assert time.process_time() - start < 6  # 0.5 s on an idle core
+    assert 0 < error.roc < 1e-5
+
+
+def test_messages_are_those_of_the_plan() -> None:
+    two = expected_area_error("adaptive", 1.0, 1_000, 1_000, runs=2).messages
+    assert [message.fraction for message in two] == [Query.pilot(4096).fraction, 1 - Query.pilot(4096).fraction]
+    assert len(expected_area_error("carry_over", 1.0, 1_000, 1_000, runs=2).messages) == 1
+    own = Query(Tree((8, 8)), 0.5)
+    assert expected_area_error(own, 1.0, 1_000, 1_000, runs=2).messages == (own,)
+    assert expected_area_error("paper", 1.0, 1_000, 1_000, runs=2, quantiles=64).messages == (Query(Tree.binary(256)),)
+
+
+def test_a_class_that_noise_swallows_is_an_error_and_no_warning() -> None:
+    assert 0 < expected_area_error("adaptive", 0.01, 2, 2, runs=3).roc <= 1
+
+
+@pytest.mark.parametrize("mechanism", ["discrete_gaussian", "gamma"])
+@pytest.mark.filterwarnings("ignore:mechanism")
+def test_every_mechanism_can_be_tried(mechanism: Any) -> None:
+    delta = 0.0 if mechanism == "gamma" else 1e-6
+    error = expected_area_error("single", CentralDP(1.0, mechanism=mechanism, delta=delta), 1_000, 4_000, runs=3)
+    assert 0 < error.roc < 0.1
+
+
+def test_sampling_error_falls_with_the_square_root_of_the_examples() -> None:
+    few, many = (expected_sampling_error(n, 3 * n, runs=40) for n in (500, 8_000))
+    assert few.roc / many.roc == pytest.approx(4, rel=0.4)
+    assert few.precision_recall / many.precision_recall == pytest.approx(4, rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"plan": "three_round"}, "`plan` to be a Query or one of .* but got 'three_round'"),
+        ({"privacy": -1.0}, "`epsilon` to be a positive finite number but got -1.0"),
+        ({"n_pos": 0}, "`n_pos` to be an int of at least 1 but got 0"),
+        ({"clients": 0}, "`clients` to be an int of at least 1 but got 0"),
+        ({"runs": 1}, "`runs` to be an int of at least 2 but got 1"),
+        ({"privacy": DistributedDP(1.0, 8), "clients": 5}, "at least min_clients=8 clients but got 5"),
+        ({"plan": "adaptive", "quantiles": 16}, "at least 256 bins .* but there are 64"),
+        ({"auroc": 1.0}, "`auroc` between 0.5 and 1 but got 1.0"),
+    ],
+)
+def test_bad_arguments_are_named(changes: dict[str, Any], told: str) -> None:
+    arguments: dict[str, Any] = {"plan": "single", "privacy": 1.0, "n_pos": 100, "n_neg": 100, **changes}
+    with pytest.raises(InputError, match=told):
+        expected_area_error(**arguments)

@@ -1,0 +1,241 @@
+"""Ranks: agreement and sums over a torch.distributed process group, or over this process alone."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from torchmetrics_fed.aggregation.secure.collective import masked_sum
+from torchmetrics_fed.errors import SpecMismatchError, SyncError
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release.wire import pack_block
+
+__all__ = ["Agreement", "Alone", "Gather", "Ranks"]
+
+Gather = Callable[..., Sequence[Tensor]]
+
+# The header has room to grow because ranks of two versions of this package must be able to compare theirs: unequal
+# sizes abort gloo instead of saying what is wrong.
+_HEADER_SLOTS = 40
+_DIGEST_SLOTS = 8
+
+
+class Agreement(NamedTuple):
+    """What the ranks have told each other."""
+
+    statuses: tuple[int, int]
+    """The lowest and the highest status of any rank."""
+    proposal: int
+    """The largest proposal."""
+    any_data: bool
+    """Whether any rank has counted something."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """This process, as a federation of one: what ranks do together, without any collective."""
+
+    device: torch.device
+
+    size = 1
+    is_first = True
+
+    def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
+        """Return what this process knows."""
+        return Agreement((status, status), secrets.randbits(62), any_data)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up."""
+        return flag
+
+    def sum(self, counts: Tensor) -> Tensor:
+        """Return the counts."""
+        return counts
+
+    def sum_to_first(self, counts: Tensor) -> Tensor:
+        """Return the counts."""
+        return counts
+
+    def from_first(self, tensor: Tensor) -> Tensor:
+        """Return the tensor."""
+        return tensor
+
+    def query_from_first(self, query: Query, bins: int) -> Query:
+        """Return the query."""
+        return query
+
+    def hidden_sum(self, cells: Tensor, view: bytes) -> Tensor:
+        """Return the cells."""
+        return cells
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks that sum together.
+
+    Args:
+        device: where the backend wants its tensors.
+        group: their process group; all ranks if None.
+        gather: torchmetrics' ``dist_sync_fn``: ``gather(tensor, group=group)`` returns every rank's tensor. Where one
+            is given everything goes through it, else through ``all_reduce``, which shows no rank another one's counts.
+    """
+
+    device: torch.device
+    group: Any = None
+    gather: Gather | None = None
+
+    def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
+        """Compare specs, settings and statuses; raise on every rank alike, naming what differs.
+
+        Args:
+            spec: this rank's spec.
+            settings: what else must be the same, by name: the plan of a release, the query that is answered.
+            status: a small number in which the ranks may differ.
+            any_data: whether this rank has counted something.
+        """
+        marks = spec.digests | {name: hashlib.sha256(value).digest() for name, value in settings.items()}
+        whole = hashlib.sha256(b"".join(marks.values())).digest()
+        numbers = [int.from_bytes(whole[4 * slot : 4 * slot + 4], "big") for slot in range(_DIGEST_SLOTS)]
+        numbers += [int.from_bytes(mark[:8], "big") >> 1 for mark in marks.values()]
+        room = [0] * (_HEADER_SLOTS - len(numbers) - 3)
+        header = torch.tensor(
+            [*numbers, *room, status, secrets.randbits(62), int(any_data)], dtype=torch.int64, device=self.device
+        )
+        highest = self._reduce(torch.stack([header, -header]), dist.ReduceOp.MAX)
+        unequal = (highest[0] != -highest[1])[:-3].tolist()
+        if any(unequal):
+            names = [name for name, differs in zip(marks, unequal[_DIGEST_SLOTS:], strict=False) if differs]
+            mine = {name: spec.fields.get(name, settings.get(name)) for name in names}
+            raise SpecMismatchError(
+                f"Expected every rank to have the same spec but they differ in {', '.join(names) or 'the version'}; "
+                f"this rank has {mine}. Build the metric with the same arguments on every rank."
+            )
+        statuses = int(-highest[1, -3]), int(highest[0, -3])
+        return Agreement(statuses, int(highest[0, -2]), bool(highest[0, -1]))
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up on any rank; the same answer on all."""
+        return bool(self._reduce(torch.tensor([int(flag)], device=self.device), dist.ReduceOp.MAX))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        if self.gather is not None:
+            return len(self.gather(torch.zeros(1, dtype=torch.int64), group=self.group))
+        self._check_member()
+        return dist.get_world_size(self.group)
+
+    @property
+    def rank(self) -> int:
+        """This rank's place in the group."""
+        if self.gather is None:
+            self._check_member()
+            return dist.get_rank(self.group)
+        own = secrets.token_bytes(16)  # a gather function knows no ranks: this one is where its own token is
+        return self.exchange(own).index(own)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first rank of the group, which draws where one draw serves all."""
+        return self.rank == 0
+
+    def exchange(self, payload: bytes) -> list[bytes]:
+        """Return every rank's payload, all of one length, in the order of the ranks."""
+        own = torch.tensor(list(payload), dtype=torch.uint8)
+        if self.gather is not None:
+            parts = list(self.gather(own, group=self.group))
+        else:
+            self._check_member()
+            parts = [torch.empty_like(own) for _ in range(self.size)]
+            with _explained():
+                dist.all_gather(parts, own, group=self.group)
+        return [bytes(part.cpu().tolist()) for part in parts]
+
+    def sum(self, counts: Tensor) -> Tensor:
+        """Return the sum of all ranks' ``counts``, the same on every rank. ``counts`` is left alone."""
+        return self._reduce(counts, dist.ReduceOp.SUM)
+
+    def sum_to_first(self, counts: Tensor) -> Tensor:
+        """Return the sum of all ranks' ``counts`` on the first rank; what other ranks get is of no use."""
+        if self.gather is not None:
+            return self.sum(counts)
+        self._check_member()
+        total = counts.clone(memory_format=torch.contiguous_format)
+        with _explained():
+            dist.reduce(total, self._global_first(), group=self.group)
+        return total
+
+    def from_first(self, tensor: Tensor) -> Tensor:
+        """Return the first rank's tensor on every rank."""
+        tensor = tensor.to(self.device)
+        if self.gather is not None:
+            return self.gather(tensor, group=self.group)[0]
+        self._check_member()
+        received = tensor.clone(memory_format=torch.contiguous_format)
+        with _explained():
+            dist.broadcast(received, self._global_first(), group=self.group)
+        return received
+
+    def query_from_first(self, query: Query, bins: int) -> Query:
+        """Return the first rank's query: all have placed it by the same sums, but floats may differ by machine."""
+        encoded = pack_block(bytes(query))
+        room = torch.zeros(256 + 4 * (bins + 1), dtype=torch.uint8)  # for the longest query over so many bins
+        room[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
+        received = bytes(self.from_first(room).cpu().numpy())
+        return Query.from_bytes(received[8 : 8 + int.from_bytes(received[:8], "little")])
+
+    def hidden_sum(self, cells: Tensor, view: bytes) -> Tensor:
+        """Return the sum of all ranks' ``cells``; each rank's part travels under masks, with keys for this sum alone.
+
+        Args:
+            cells: this rank's part, int64.
+            view: what this rank believes the sum is of; never used before, the same on every rank.
+        """
+        return masked_sum(cells, self.rank, view, self.exchange, self.sum)
+
+    def _global_first(self) -> int:
+        return 0 if self.group is None else dist.get_global_rank(self.group, 0)
+
+    def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
+        if self.gather is not None:
+            gathered = torch.stack([part.to(tensor.device) for part in self.gather(tensor, group=self.group)])
+            return gathered.amax(0) if operation == dist.ReduceOp.MAX else gathered.sum(0)
+        self._check_member()
+        total = tensor.clone(memory_format=torch.contiguous_format)
+        with _explained():
+            dist.all_reduce(total, operation, group=self.group)
+        return total
+
+    def _check_member(self) -> None:
+        """Raise unless this process belongs to the group."""
+        if not (dist.is_available() and dist.is_initialized()):
+            raise SyncError(
+                "Expected torch.distributed to be initialized because `distributed_available_fn` says so, but it is "
+                "not. Call init_process_group, or pass `dist_sync_fn` to move the counts another way."
+            )
+        if dist.get_rank(self.group) < 0:
+            raise SyncError(
+                "Expected this rank to belong to the metric's `process_group` but it does not. Compute only on the "
+                "group's ranks."
+            )
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say of a broken collective what it means here."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise SyncError(
+            "Expected every rank to take part in the sum but one is gone or did not answer before the group's timeout; "
+            "nothing was released. Start the group again, and call `reset` before counting the data again."
+        ) from error

@@ -1,0 +1,300 @@
+"""SecureAggregationClient: one client's side of one aggregation, bytes in and bytes out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure.keys import (
+    KEY_BYTES,
+    KeyPair,
+    SigningKey,
+    box_key,
+    commitment,
+    is_signed,
+    pair_key,
+    seal,
+    seed_key,
+    unseal,
+)
+from torchmetrics_fed.aggregation.secure.mask import MaskedVector
+from torchmetrics_fed.aggregation.secure.messages import (
+    Answer,
+    Ciphertexts,
+    KeyShares,
+    Masked,
+    Request,
+    Signature,
+    Survivors,
+)
+from torchmetrics_fed.aggregation.secure.progress import Progress
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
+from torchmetrics_fed.aggregation.secure.states import Stage, client_moves
+from torchmetrics_fed.errors import InputError, SecureAggregationError
+from torchmetrics_fed.release.wire import text_size
+
+__all__ = ["SecureAggregationClient"]
+
+
+class SecureAggregationClient:
+    """Takes part in one aggregation; a retry is a new object, with fresh keys, in a new round.
+
+    A call that raises leaves the client where it was, and sent nothing; only where ``vector_factory`` was called and
+    failed is the client purged, for the vector may have been paid for.
+
+    Args:
+        client_id: its name, 1 to 255 bytes, which no other client has.
+        config: the aggregation.
+        signing_key: its long-term Ed25519 private key, 32 bytes, where the configuration asks for signatures.
+        verification_keys: by name, the Ed25519 public keys of all who may take part. Not from the server.
+
+    Example:
+        >>> import numpy as np
+        >>> from torchmetrics_fed import SecureAggregationClient as Client
+        >>> from torchmetrics_fed import SecureAggregationConfig, SecureAggregationServer
+        >>> config = SecureAggregationConfig("round 1", b"spec", cells=2, min_clients=3)
+        >>> server, clients = SecureAggregationServer(config), {name: Client(name, config) for name in "abc"}
+        >>> for name, client in clients.items():
+        ...     server.receive(name, client.advertise())
+        >>> keys = server.keys()
+        >>> for name, client in clients.items():
+        ...     server.receive(name, client.share_keys(keys))
+        >>> for name, boxes in server.ciphertexts().items():
+        ...     server.receive(name, clients[name].mask(boxes, lambda: np.array([1, -2])))
+        >>> request = server.request()
+        >>> for name, client in clients.items():
+        ...     server.receive(name, client.unmask(request))
+        >>> server.sum()
+        (array([ 3, -6]), ('a', 'b', 'c'))
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        config: SecureAggregationConfig,
+        signing_key: bytes | None = None,
+        verification_keys: Mapping[str, bytes] | None = None,
+    ) -> None:
+        if not 1 <= text_size(client_id) <= 255:
+            raise InputError("Expected argument `client_id` to be a text of 1 to 255 bytes but it is not.")
+        if config.signed != (signing_key is not None) or config.signed != (verification_keys is not None):
+            raise InputError(
+                f"Expected `signing_key` and `verification_keys` {'both' if config.signed else 'not'} to be given for "
+                f"signed={config.signed} but {'one is missing' if config.signed else 'got one'}. They go together."
+            )
+        self.client_id, self.config = client_id, config
+        self._lock = RLock()
+        self._signing = SigningKey(signing_key) if signing_key is not None else None
+        self._verification_keys = dict(verification_keys or {})
+        if self._signing and self._verification_keys.get(client_id) != self._signing.verification:
+            raise InputError(
+                f"Expected `verification_keys` to hold the key of {client_id!r} that belongs to `signing_key` but it "
+                "is another or missing. Give every client the same keys, its own included."
+            )
+        self._progress = Progress()
+
+    def __reduce__(self) -> NoReturn:
+        raise SecureAggregationError(
+            "Expected one client per sum but a copy or pickle was asked for: two of them can answer two lists, which "
+            "exposes the client. Keep the object, or hand it to the next process with `to_bytes`."
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return all that the client knows, secrets included, for the next process of the same node.
+
+        Whoever goes on from the same bytes twice can answer two lists, which exposes the client: where a process may
+        crash, the node notes durably that it answers before it does.
+        """
+        with self._lock:
+            return self._progress.to_bytes(self.client_id, self.config)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes,
+        config: SecureAggregationConfig,
+        signing_key: bytes | None = None,
+        verification_keys: Mapping[str, bytes] | None = None,
+    ) -> SecureAggregationClient:
+        """Return the client that `to_bytes` was called on."""
+        client_id, progress = Progress.from_bytes(data, config)
+        client = cls(client_id, config, signing_key, verification_keys)
+        client._progress = progress
+        return client
+
+    @property
+    def stage(self) -> Stage:
+        """How far the client has come."""
+        return self._progress.stage
+
+    def advertise(self) -> bytes:
+        """Return fresh public keys for everyone."""
+        with self._lock:
+            after = self._after("advertise")
+            self._progress.sealing, self._progress.masking = KeyPair(), KeyPair()
+            own = Advertisement(self.client_id, self._progress.sealing.public, self._progress.masking.public)
+            if self._signing:
+                own = Advertisement(
+                    own.client_id, own.sealing, own.masking, self._signing.sign(own.statement(self.config))
+                )
+            self._progress.stage = after
+            return own.to_bytes(self.config)
+
+    def share_keys(self, keys_message: bytes) -> bytes:
+        """Return shares of the masking key and of a fresh seed, one box for each other client."""
+        with self._lock:
+            after = self._after("share_keys")
+            assert self._progress.sealing is not None
+            assert self._progress.masking is not None
+            roster = Roster.from_bytes(keys_message, self.config)
+            own = roster.indices.get(self.client_id, -1)
+            listed = roster.clients[own].sealing, roster.clients[own].masking
+            if own < 0 or listed != (self._progress.sealing.public, self._progress.masking.public):
+                raise SecureAggregationError(
+                    f"Expected the keys of {self.client_id!r} as it advertised them but they are missing or changed. "
+                    "Leave this round: somebody else may be reading."
+                )
+            if self.config.signed:
+                for client in roster.clients:
+                    client.check_signature(self.config, self._verification_keys)
+            seed = secrets.token_bytes(KEY_BYTES)
+            key_shares = split(self._progress.masking.private, roster.threshold, len(roster))
+            seed_shares = split(seed, roster.threshold, len(roster))
+            agreed, boxes = {}, []
+            for index, client in enumerate(roster.clients):
+                if index != own:
+                    agreed[index] = self._progress.sealing.agree(client.sealing)
+                    key = box_key(agreed[index], roster.hash, own, index)
+                    boxes.append(seal(key, key_shares[index] + seed_shares[index]))
+            self._progress.roster, self._progress.seed, self._progress.agreed = roster, seed, agreed
+            self._progress.held = {own: key_shares[own] + seed_shares[own]}
+            self._progress.sealing = None
+            self._progress.stage = after
+            return KeyShares(own, commitment(seed, roster.hash, own), boxes).to_bytes(roster)
+
+    def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
+        """Return the masked vector, once.
+
+        Args:
+            ciphertexts_message: the boxes for this client.
+            vector_factory: returns the vector, int64 of shape ``(cells,)``. It is called once, when everything was
+                checked and all that is left is to add the mask: here noise is drawn and charged.
+        """
+        with self._lock:
+            after = self._after("mask")
+            assert self._progress.masking is not None
+            roster, own = self._known
+            message = Ciphertexts.from_bytes(ciphertexts_message, roster)
+            if own in message.senders:
+                raise SecureAggregationError(
+                    "Expected the boxes of other clients but got one's own. Send what they sealed."
+                )
+            cohort = tuple(sorted((own, *message.senders)))
+            roster.check_quorum(cohort, "to exchange shares")
+            held, vector = {}, MaskedVector(self.config.cells)
+            context = roster.cohort_hash(cohort)
+            for index, box in zip(message.senders, message.boxes, strict=True):
+                held[index] = unseal(box_key(self._progress.agreed[index], roster.hash, index, own), box)
+                secret = self._progress.masking.agree(roster.clients[index].masking)
+                vector.mask_pair(pair_key(secret, context, own, index), own, index)
+            vector.mask(seed_key(self._progress.seed, context, own))
+            self._progress.stage = after
+            try:
+                vector.add(vector_factory())
+                if self._progress.stage is not after:
+                    raise SecureAggregationError("Expected a client that goes on but it was purged meanwhile.")
+            except BaseException:
+                self.purge()
+                raise
+            self._progress.held |= held
+            self._progress.cohort = cohort
+            self._progress.masking, self._progress.seed, self._progress.agreed = None, b"", {}
+            return Masked(own, vector.to_bytes()).to_bytes(roster, context)
+
+    def sign_survivors(self, survivors_message: bytes) -> bytes:
+        """Return a signature of the survivors, which binds this client to them."""
+        with self._lock:
+            after = self._after("sign_survivors")
+            assert self._signing is not None
+            roster, own = self._known
+            cohort = self._progress.cohort
+            survivors = Survivors.from_bytes(survivors_message, roster, roster.cohort_hash(cohort)).survivors
+            self._check_survivors(survivors)
+            self._progress.survivors = survivors
+            self._progress.stage = after
+            statement = roster.survivors_hash(cohort, survivors)
+            return Signature(own, self._signing.sign(statement)).to_bytes(roster, statement)
+
+    def unmask(self, request: bytes) -> bytes:
+        """Return shares of the survivors' seeds and of the dropped clients' keys; for the same survivors, the same."""
+        with self._lock:
+            after = self._after("unmask")
+            roster, own = self._known
+            message = Request.from_bytes(request, roster, roster.cohort_hash(self._progress.cohort))
+            survivors = message.survivors
+            if self._progress.survivors and survivors != self._progress.survivors:
+                raise SecureAggregationError(
+                    "Expected the survivors that this client signed or answered for but got others: two lists together "
+                    "expose clients. Ask again with the first list, or start a new round."
+                )
+            if self._progress.stage is after:
+                return self._progress.answer
+            self._check_survivors(survivors)
+            statement = roster.survivors_hash(self._progress.cohort, survivors)
+            if self.config.signed:
+                self._check_signatures(statement, message)
+            self._progress.survivors = survivors
+            self._progress.stage = after
+            among, held, self._progress.held = set(survivors), self._progress.held, {}
+            halves = [held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES] for index in self._progress.cohort]
+            self._progress.answer = Answer(own, halves).to_bytes(roster, statement)
+            return self._progress.answer
+
+    def purge(self) -> None:
+        """Forget everything. The client answers no more."""
+        with self._lock:
+            self._progress = Progress(Stage.PURGED)
+
+    @property
+    def _known(self) -> tuple[Roster, int]:
+        assert self._progress.roster is not None
+        return self._progress.roster, self._progress.roster.indices[self.client_id]
+
+    def _after(self, call: str) -> Stage:
+        """Return the stage that a call leads to, or raise where the table of states has none."""
+        moves, stage = client_moves(self.config.signed), self._progress.stage
+        if (stage, call) not in moves:
+            expected = " or ".join(known.name for known, allowed in moves if allowed == call) or "signed"
+            raise SecureAggregationError(
+                f"Expected a client that is {expected} for `{call}` but this one is {stage.name}: each stage is gone "
+                "through once, in order. For another aggregation make a new client."
+            )
+        return moves[stage, call]
+
+    def _check_survivors(self, survivors: tuple[int, ...]) -> None:
+        roster, own = self._known
+        roster.check_quorum(survivors, "to survive")
+        if own not in survivors or not set(survivors) <= set(self._progress.cohort):
+            raise SecureAggregationError(
+                "Expected survivors among those who exchanged shares, this client included, but got others. Only "
+                "survivors are asked."
+            )
+
+    def _check_signatures(self, statement: bytes, request: Request) -> None:
+        roster, _ = self._known
+        roster.check_quorum(tuple(request.signatures), "to sign the survivors")
+        for index, signature in request.signatures.items():
+            name = roster.clients[index].client_id
+            known = index in request.survivors and is_signed(statement, signature, self._verification_keys[name])
+            if not known:
+                raise SecureAggregationError(
+                    f"Expected client {name!r} to have signed these survivors but it did not: the server may have "
+                    "named others to other clients. Leave this round."
+                )

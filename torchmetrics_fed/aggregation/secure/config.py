@@ -1,0 +1,192 @@
+"""SecureAggregationConfig: what all parties of one aggregation agree on, and how many it takes to open the sum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from torchmetrics_fed.aggregation.secure.keys import digest
+from torchmetrics_fed.errors import InputError, SecureAggregationError
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text, pack_u16, text_size
+
+__all__ = ["MOST_CELLS", "MOST_CLIENTS", "SecureAggregationConfig"]
+
+# Everyone agrees on a key with everyone: beyond this the cost is no longer reasonable.
+MOST_CLIENTS = 1024
+MOST_CELLS = 1 << 27
+
+
+@dataclass(frozen=True)
+class SecureAggregationConfig:
+    """One aggregation. The server sends it to the clients, who take part only if it asks for what they agreed to.
+
+    Args:
+        round_id: a name that is never used again, 1 to 255 bytes. A retry is another round.
+        binding: the digest of what is summed, 1 to 64 bytes.
+        cells: length of the vectors.
+        min_clients: a sum of fewer clients is not opened; at least 3.
+        max_colluding: how many clients may work with the server.
+        threshold: how many clients must answer to open the sum. If not given, more than two thirds.
+        signed: whether keys and survivors are signed, which protects from a server that lies.
+
+    Example:
+        >>> from torchmetrics_fed.aggregation.secure import SecureAggregationConfig
+        >>> SecureAggregationConfig("round 1", b"spec", cells=8192, min_clients=8).threshold_for(64)
+        43
+    """
+
+    round_id: str
+    binding: bytes
+    cells: int
+    min_clients: int
+    max_colluding: int = 1
+    threshold: int | None = None
+    signed: bool = False
+
+    def __post_init__(self) -> None:
+        for name, size, most in (
+            ("round_id", text_size(self.round_id), 255),
+            ("binding", len(self.binding) if isinstance(self.binding, bytes) else 0, 64),
+        ):
+            if not 1 <= size <= most:
+                raise InputError(f"Expected argument `{name}` of 1 to {most} bytes but got {getattr(self, name)!r}.")
+        self._check_int("cells", self.cells, 1, MOST_CELLS)
+        self._check_int("min_clients", self.min_clients, 3, MOST_CLIENTS)
+        self._check_int("max_colluding", self.max_colluding, 0, self.min_clients - 1)
+        if self.threshold is not None:
+            self._check_int("threshold", self.threshold, self.min_clients, MOST_CLIENTS)
+        if not isinstance(self.signed, bool):
+            raise InputError(f"Expected argument `signed` to be a bool but got {type(self.signed).__name__}.")
+
+    @classmethod
+    def for_query(
+        cls,
+        spec: Spec,
+        query: Query,
+        round_id: str,
+        *,
+        min_clients: int | None = None,
+        signed: bool = False,
+        threshold: int | None = None,
+    ) -> SecureAggregationConfig:
+        """Return the aggregation of the answers to a query; it is bound to spec and query by their whole digest.
+
+        Args:
+            spec: what all parties agree on.
+            query: what is asked.
+            round_id: the name of the aggregation, which is never used again.
+            min_clients: a sum of fewer is not opened; that of the spec's privacy if not given.
+            signed: whether keys and survivors are signed, which protects from a server that lies.
+            threshold: how many clients must answer to open the sum; more than two thirds if not given.
+
+        Example:
+            >>> from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC
+            >>> metric = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=8))
+            >>> Coordinator(metric, round="1").config.min_clients
+            8
+        """
+        needed = spec.privacy.clients_needed if spec.privacy else 3
+        colluding = getattr(spec.privacy, "max_colluding", 1)
+        cells = math.prod(spec.shape(query))
+        return cls(round_id, spec.binding(query), cells, min_clients or needed, colluding, threshold, signed)
+
+    def check_agreed(self, spec: Spec, query: Query, signed: bool) -> None:
+        """Raise unless this sums answers to a query, with enough clients: what a client has agreed to.
+
+        Args:
+            spec: the client's own.
+            query: what it was asked.
+            signed: whether it takes part in signed aggregations only.
+        """
+        needed = spec.clients_needed if spec.privacy else 3
+        expected = self.for_query(
+            spec, query, self.round_id, min_clients=self.min_clients, signed=signed, threshold=self.threshold
+        )
+        if self != expected or self.min_clients < needed:
+            raise SecureAggregationError(
+                f"Expected a {'signed ' * signed}aggregation of {expected.cells} cells, bound to "
+                f"{expected.binding.hex()[:16]}, of at least {needed} clients but got one of {self.cells} cells, bound "
+                f"to {self.binding.hex()[:16]}, of at least {self.min_clients}{', unsigned' * (not self.signed)}. "
+                "Build the metric with the same arguments on both sides."
+            )
+
+    def frame(self, kind: Kind, *parts: bytes) -> bytes:
+        """Return a message that is bound to this aggregation."""
+        return frame(kind, self.hash, *parts)
+
+    def reader(self, data: bytes, kind: Kind) -> Reader:
+        """Return a reader of a message of this aggregation, past its binding."""
+        reader = Reader(data, kind, SecureAggregationError)
+        if reader.take(DIGEST_BYTES) != self.hash:
+            raise SecureAggregationError(
+                f"Expected the message {kind.name} of this round and configuration but it was made for another. Give "
+                "all parties the same SecureAggregationConfig, and do not send old messages again."
+            )
+        return reader
+
+    @staticmethod
+    def _check_int(name: str, value: int, least: int, most: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise InputError(
+                f"Expected argument `{name}` to be an int from {least} to {most} but got {value!r}. With fewer than 3 "
+                "clients, or if all collude, a sum hides nobody."
+            )
+
+    def threshold_for(self, clients: int) -> int:
+        r"""Return how many of the clients it takes to open the sum.
+
+        At least :math:`\lfloor (n + c) / 2 \rfloor + 1`: two sets of as many then have an honest client in common, who
+        answers once, even if the c colluding ones answer twice.
+        """
+        least = max(self.min_clients, (clients + self.max_colluding) // 2 + 1)
+        threshold = max(least, 2 * clients // 3 + 1) if self.threshold is None else self.threshold
+        if not least <= threshold <= clients <= MOST_CLIENTS:
+            raise SecureAggregationError(
+                f"Expected a threshold from {least} to the number of clients but got {threshold} for {clients} clients "
+                f"with min_clients={self.min_clients} and max_colluding={self.max_colluding}. "
+                + ("Wait for more clients." if threshold > clients else "Raise the threshold or invite fewer clients.")
+            )
+        return threshold
+
+    @cached_property
+    def hash(self) -> bytes:
+        """The hash that every message carries."""
+        return digest(b"config", self._body)
+
+    def to_bytes(self) -> bytes:
+        """Return the message that starts the aggregation."""
+        return self.frame(Kind.START, self._body)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SecureAggregationConfig:
+        """Return the configuration in a message. Whether to take part in such a sum is the client's to decide."""
+        reader = Reader(data, Kind.START, SecureAggregationError)
+        claimed, round_id, binding = reader.take(DIGEST_BYTES), reader.text(), reader.take(reader.number(1))
+        cells = reader.number(4)
+        min_clients, max_colluding, threshold = reader.u16(), reader.u16(), reader.u16()
+        signed = reader.number(1)
+        reader.end()
+        try:
+            config = cls(round_id, binding, cells, min_clients, max_colluding, threshold or None, bool(signed))
+        except InputError as error:
+            raise SecureAggregationError(f"Expected a message START that can be used. {error}") from None
+        if signed > 1 or config.hash != claimed:
+            raise reader.error("the hash of its configuration", "another")
+        return config
+
+    @property
+    def _body(self) -> bytes:
+        return b"".join(
+            (
+                pack_text(self.round_id),
+                bytes([len(self.binding)]) + self.binding,
+                self.cells.to_bytes(4, "little"),
+                pack_u16(self.min_clients),
+                pack_u16(self.max_colluding),
+                pack_u16(self.threshold or 0),
+                bytes([self.signed]),
+            )
+        )

@@ -1,0 +1,144 @@
+"""Roster: who takes part, with which keys, and the hashes that every later message and key is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS, SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, SIGNATURE_BYTES, digest, is_signed
+from torchmetrics_fed.errors import SecureAggregationError
+from torchmetrics_fed.release.wire import Kind, Reader, pack_indices, pack_text, pack_u16
+
+__all__ = ["Advertisement", "Roster"]
+
+
+@dataclass(frozen=True)
+class Advertisement:
+    """The public keys of one client.
+
+    Args:
+        client_id: its name, 1 to 255 bytes.
+        sealing: the key that shares for it are sealed with.
+        masking: the key that masks are agreed with.
+        signature: of all this, empty unless the configuration asks for signatures.
+    """
+
+    client_id: str
+    sealing: bytes
+    masking: bytes
+    signature: bytes = b""
+
+    @property
+    def body(self) -> bytes:
+        """Everything but the signature."""
+        return pack_text(self.client_id) + self.sealing + self.masking
+
+    def statement(self, config: SecureAggregationConfig) -> bytes:
+        """What the signature is of."""
+        return digest(b"advertisement", config.hash, self.body)
+
+    def check_signature(self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes]) -> None:
+        """Raise unless the client signed its keys for this sum."""
+        verification = verification_keys.get(self.client_id)
+        if verification is None or not is_signed(self.statement(config), self.signature, verification):
+            raise SecureAggregationError(
+                f"Expected keys signed by client {self.client_id!r} for this round but "
+                + ("the signature is wrong." if verification else "there is no verification key for it.")
+                + " Leave the client out, or give every client the same verification keys."
+            )
+
+    def to_bytes(self, config: SecureAggregationConfig) -> bytes:
+        """Return the message that advertises the keys."""
+        return config.frame(Kind.ADVERTISE, self.body, self.signature)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, config: SecureAggregationConfig) -> Advertisement:
+        """Return the keys in a message."""
+        reader = config.reader(data, Kind.ADVERTISE)
+        advertisement = cls.read(reader, config.signed)
+        reader.end()
+        return advertisement
+
+    @classmethod
+    def read(cls, reader: Reader, signed: bool) -> Advertisement:
+        """Return the next keys of a message."""
+        return cls(reader.text(), reader.take(KEY_BYTES), reader.take(KEY_BYTES), reader.take(SIGNATURE_BYTES * signed))
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All clients that exchange shares, in the order of their names. A client's index is its place in it.
+
+    Raises :class:`SecureAggregationError` where names or keys repeat, or there are too few clients for the threshold.
+    """
+
+    config: SecureAggregationConfig
+    clients: tuple[Advertisement, ...]
+
+    def __post_init__(self) -> None:
+        names = [client.client_id for client in self.clients]
+        keys = {key for client in self.clients for key in (client.sealing, client.masking)}
+        if any(one >= other for one, other in pairwise(names)) or len(keys) != 2 * len(names):
+            raise SecureAggregationError(
+                f"Expected {len(names)} clients in the order of their names, each with two keys of its own, but a name "
+                "or a key comes twice or out of order. Leave out the client that copies another."
+            )
+        self.config.threshold_for(len(names))
+
+    @classmethod
+    def of(cls, config: SecureAggregationConfig, clients: Iterable[Advertisement]) -> Roster:
+        """Return the roster of clients in any order."""
+        return cls(config, tuple(sorted(clients, key=lambda client: client.client_id)))
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def threshold(self) -> int:
+        """How many clients it takes to open the sum."""
+        return self.config.threshold_for(len(self.clients))
+
+    @cached_property
+    def indices(self) -> dict[str, int]:
+        """The index of each client."""
+        return {client.client_id: index for index, client in enumerate(self.clients)}
+
+    @cached_property
+    def hash(self) -> bytes:
+        """The hash of configuration, names and keys."""
+        return digest(b"roster", self.config.hash, *(client.body for client in self.clients))
+
+    def cohort_hash(self, cohort: tuple[int, ...]) -> bytes:
+        """Return the hash of those who exchanged shares."""
+        return digest(b"cohort", self.hash, pack_indices(cohort))
+
+    def survivors_hash(self, cohort: tuple[int, ...], survivors: tuple[int, ...]) -> bytes:
+        """Return the hash of those whose masked vectors are summed, which is what survivors sign."""
+        return digest(b"survivors", self.cohort_hash(cohort), pack_indices(survivors))
+
+    def check_quorum(self, indices: tuple[int, ...], what: str) -> None:
+        """Raise unless there are as many clients as the threshold asks for."""
+        if len(indices) < self.threshold:
+            raise SecureAggregationError(
+                f"Expected at least {self.threshold} of {len(self)} clients {what} but got {len(indices)}; nothing is "
+                "opened. Wait for more, or start a new round."
+            )
+
+    def to_bytes(self) -> bytes:
+        """Return the message with all keys."""
+        parts = (part for client in self.clients for part in (client.body, client.signature))
+        return self.config.frame(Kind.KEYS, pack_u16(len(self)), *parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, config: SecureAggregationConfig) -> Roster:
+        """Return the roster in a message."""
+        reader = config.reader(data, Kind.KEYS)
+        count = reader.u16()
+        if count > MOST_CLIENTS:
+            raise reader.error(f"at most {MOST_CLIENTS} clients", str(count))
+        clients = tuple(Advertisement.read(reader, config.signed) for _ in range(count))
+        reader.end()
+        return cls(config, clients)

@@ -1,0 +1,275 @@
+"""SecureAggregationServer: the star in the middle, which learns the sum and who took part."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure.keys import KeyPair, commitment, is_signed, pair_key, seed_key
+from torchmetrics_fed.aggregation.secure.mask import MaskedVector
+from torchmetrics_fed.aggregation.secure.messages import (
+    Answer,
+    Ciphertexts,
+    KeyShares,
+    Masked,
+    Request,
+    Signature,
+    Survivors,
+)
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.aggregation.secure.shamir import Combiner
+from torchmetrics_fed.aggregation.secure.states import server_moves
+from torchmetrics_fed.errors import SecureAggregationError
+from torchmetrics_fed.release.wire import Kind
+
+__all__ = ["SecureAggregationServer"]
+
+
+class SecureAggregationServer:
+    """Collects the messages of one aggregation, stage by stage.
+
+    ``receive`` takes what clients send; ``keys``, ``ciphertexts``, ``survivors`` (only where signed), ``request`` and
+    ``sum`` each close a stage: who has not sent by then has dropped out. Where too few have, they raise and the stage
+    stays open. Called again they return the same.
+
+    Args:
+        config: the aggregation.
+        verification_keys: the clients' Ed25519 public keys, if known, to refuse wrong signatures when they come rather
+            than let every client refuse the round.
+
+    Example:
+        >>> from torchmetrics_fed import SecureAggregationClient, SecureAggregationConfig, SecureAggregationServer
+        >>> server = SecureAggregationServer(SecureAggregationConfig("round 1", b"spec", cells=2, min_clients=3))
+        >>> config = SecureAggregationConfig.from_bytes(server.start())  # at the client
+        >>> server.receive("ann", SecureAggregationClient("ann", config).advertise())
+        >>> server.waits_for
+        <Kind.ADVERTISE: 11>
+    """
+
+    def __init__(self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes] | None = None) -> None:
+        self.config = config
+        self._verification_keys = verification_keys
+        self._stage = Kind.ADVERTISE
+        self._received: dict[tuple[Kind, str], bytes] = {}
+        self._advertised: dict[str, Advertisement] = {}
+        self._shares: dict[int, KeyShares] = {}
+        self._total = MaskedVector(config.cells)
+        self._survivors: tuple[int, ...] = ()
+        self._signatures: dict[int, bytes] = {}
+        self._answers: dict[int, Answer] = {}
+        self._roster: Roster | None = None
+        self._cohort: tuple[int, ...] = ()
+        self._sent: dict[str, bytes] = {}
+        self._boxes: dict[str, bytes] = {}
+        self._result: tuple[NDArray[np.int64], tuple[str, ...]] | None = None
+
+    def start(self) -> bytes:
+        """Return the configuration, for every client."""
+        return self.config.to_bytes()
+
+    @property
+    def waits_for(self) -> Kind:
+        """The kind of message that is collected now."""
+        return self._stage
+
+    def receive(self, sender: str, message: bytes) -> None:
+        """Take a message; one that raises changes nothing, and the same one again is ignored.
+
+        Args:
+            sender: the client as the transport knows it. What it says of itself must agree.
+            message: its message for the present stage.
+        """
+        mark = hashlib.sha256(message).digest() if isinstance(message, bytes) else b""
+        known = self._received.get((self._stage, sender))
+        if known == mark:
+            return
+        take = {
+            Kind.ADVERTISE: self._take_keys,
+            Kind.KEY_SHARES: self._take_shares,
+            Kind.MASKED: self._take_masked,
+            Kind.SIGNATURE: self._take_signature,
+            Kind.ANSWER: self._take_answer,
+        }[self._stage]
+        take(sender, message, known is not None)
+        self._received[self._stage, sender] = mark
+
+    def keys(self) -> bytes:
+        """Close the advertising and return all keys, for every client."""
+        if self._closes("keys"):
+            self._roster = Roster.of(self.config, self._advertised.values())
+            self._close("keys", self._roster.to_bytes())
+        return self._closed("keys")
+
+    def ciphertexts(self) -> dict[str, bytes]:
+        """Close the sharing and return each client's boxes, by name, for those who shared."""
+        if self._closes("ciphertexts"):
+            roster, cohort = self._known, tuple(sorted(self._shares))
+            roster.check_quorum(cohort, "to exchange shares")
+            for index in cohort:
+                senders = tuple(other for other in cohort if other != index)
+                boxes = [self._shares[other].box_for(index) for other in senders]
+                self._boxes[self._name(index)] = Ciphertexts(senders, boxes).to_bytes(roster)
+            self._cohort = cohort
+            self._close("ciphertexts", b"")
+        self._closed("ciphertexts")
+        return dict(self._boxes)
+
+    def survivors(self) -> bytes:
+        """Close the masking and return who is in the sum, for them to sign."""
+        if not self.config.signed:
+            raise SecureAggregationError(
+                "Expected a signed sum for survivors to sign but this one is not. Call `request`."
+            )
+        if self._closes("survivors"):
+            self._known.check_quorum(self._survivors, "to send masked vectors")
+            message = Survivors(self._survivors).to_bytes(self._known, self._cohort_hash)
+            self._close("survivors", message)
+        return self._closed("survivors")
+
+    def request(self) -> bytes:
+        """Close the masking, or the signing, and return the request to unmask, for the survivors."""
+        if self._closes("request"):
+            roster = self._known
+            if self.config.signed:
+                roster.check_quorum(tuple(self._signatures), "to sign the survivors")
+            roster.check_quorum(self._survivors, "to send masked vectors")
+            request = Request(self._survivors, dict(sorted(self._signatures.items())))
+            self._close("request", request.to_bytes(roster, self._cohort_hash))
+        return self._closed("request")
+
+    def sum(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Return the sum of the survivors' vectors, and who they are, once enough of them answered."""
+        if self._result is None:
+            self._closed("request")
+            self._known.check_quorum(tuple(self._answers), "to answer")
+            self._result = self._unmasked().values, self._names(self._survivors)
+            self._answers, self._shares, self._boxes = {}, {}, {}
+        values, names = self._result
+        return values.copy(), names
+
+    def _take_keys(self, sender: str, message: bytes, again: bool) -> None:
+        client = Advertisement.from_bytes(message, self.config)
+        self._check_sender(client.client_id, sender, again)
+        if self._verification_keys is not None and self.config.signed:
+            client.check_signature(self.config, self._verification_keys)
+        self._advertised[sender] = client
+
+    def _take_shares(self, sender: str, message: bytes, again: bool) -> None:
+        shares = KeyShares.from_bytes(message, self._known)
+        self._check_sender(self._name(shares.sender), sender, again)
+        self._shares[shares.sender] = shares
+
+    def _take_masked(self, sender: str, message: bytes, again: bool) -> None:
+        masked = Masked.from_bytes(message, self._known, self._cohort_hash)
+        self._check_sender(self._name(masked.sender), sender, again)
+        self._check_among(masked.sender, self._cohort)
+        self._total.add_bytes(masked.vector)
+        self._survivors = tuple(sorted((*self._survivors, masked.sender)))
+
+    def _take_signature(self, sender: str, message: bytes, again: bool) -> None:
+        signature = Signature.from_bytes(message, self._known, self._survivors_hash)
+        self._check_sender(self._name(signature.sender), sender, again)
+        self._check_among(signature.sender, self._survivors)
+        if self._verification_keys is not None:
+            key = self._verification_keys[sender]
+            if not is_signed(self._survivors_hash, signature.signature, key):
+                raise SecureAggregationError(
+                    f"Expected the signature of client {sender!r} but it is wrong. Leave it out."
+                )
+        self._signatures[signature.sender] = signature.signature
+
+    def _take_answer(self, sender: str, message: bytes, again: bool) -> None:
+        answer = Answer.from_bytes(message, self._known, self._survivors_hash, len(self._cohort))
+        self._check_sender(self._name(answer.sender), sender, again)
+        self._check_among(answer.sender, self._survivors)
+        self._answers[answer.sender] = answer
+
+    def _check_sender(self, claimed: str, sender: str, again: bool) -> None:
+        if claimed != sender:
+            raise SecureAggregationError(
+                f"Expected client {sender!r} to speak for itself but its message is of {claimed!r}. Leave it out."
+            )
+        if again:
+            raise SecureAggregationError(
+                f"Expected one message {self._stage.name} of client {sender!r} but got another one. The first stands."
+            )
+
+    def _check_among(self, index: int, expected: tuple[int, ...]) -> None:
+        if index not in expected:
+            raise SecureAggregationError(
+                f"Expected a message {self._stage.name} of those who took part in the stage before but client "
+                f"{self._name(index)!r} did not. It has dropped out of this round."
+            )
+
+    def _unmasked(self) -> MaskedVector:
+        """Return the sum without its masks: for each client the seed of a survivor, or the key of a dropped one."""
+        roster, context, among = self._known, self._cohort_hash, set(self._survivors)
+        responders = sorted(self._answers)[: roster.threshold]
+        combiner = Combiner([index + 1 for index in responders])
+        opened = {}
+        for place, index in enumerate(self._cohort):
+            secret = combiner.combine([self._answers[responder].shares[place] for responder in responders])
+            self._verify(index, secret, index in among)
+            opened[index] = secret
+        total = self._total.copy()
+        for index, secret in opened.items():
+            if index in among:
+                total.unmask(seed_key(secret, context, index))
+                continue
+            pair = KeyPair(secret)
+            for survivor in self._survivors:
+                key = pair_key(pair.agree(roster.clients[survivor].masking), context, index, survivor)
+                total.unmask_pair(key, survivor, index)
+        return total
+
+    def _verify(self, index: int, secret: bytes, survived: bool) -> None:
+        roster = self._known
+        if survived:
+            right = commitment(secret, roster.hash, index) == self._shares[index].commitment
+        else:
+            right = KeyPair(secret).public == roster.clients[index].masking
+        if not right:
+            raise SecureAggregationError(
+                f"Expected the shares of client {self._name(index)!r} to give the {'seed' if survived else 'key'} it "
+                "committed to but they give another: it dealt wrong shares, or an answer holds one. Nothing was "
+                "opened; start a new round."
+            )
+
+    @property
+    def _known(self) -> Roster:
+        if self._roster is None:
+            raise SecureAggregationError("Expected the keys to be sent first but they are not. Call `keys`.")
+        return self._roster
+
+    @property
+    def _cohort_hash(self) -> bytes:
+        return self._known.cohort_hash(self._cohort)
+
+    @property
+    def _survivors_hash(self) -> bytes:
+        return self._known.survivors_hash(self._cohort, self._survivors)
+
+    def _name(self, index: int) -> str:
+        return self._known.clients[index].client_id
+
+    def _names(self, indices: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(self._name(index) for index in indices)
+
+    def _closes(self, call: str) -> bool:
+        """Whether the call closes the stage that is open, by the table of states."""
+        return (self._stage, call) in server_moves(self.config.signed)
+
+    def _close(self, call: str, message: bytes) -> None:
+        self._sent[call], self._stage = message, server_moves(self.config.signed)[self._stage, call]
+
+    def _closed(self, call: str) -> bytes:
+        if call not in self._sent:
+            raise SecureAggregationError(
+                f"Expected the stages before `{call}` to be over but the server still collects messages "
+                f"{self._stage.name}. Close them in order: keys, ciphertexts, survivors if signed, request, sum."
+            )
+        return self._sent[call]

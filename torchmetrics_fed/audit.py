@@ -1,0 +1,247 @@
+"""An audit: a lower bound on the epsilon of any mechanism, from its outputs on two neighbouring inputs.
+
+    python -m torchmetrics_fed.audit --mechanism polya --epsilon 1 --clients 10 --levels 1 --trials 100000
+
+An audit can refute a claim and never prove it. A mechanism that passes was *audited*, which is no more than that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.privacy.accounting import cell_epsilon, discrete_gaussian_sigma2, skellam_mean
+from torchmetrics_fed.privacy.sensitivity import Sensitivity
+
+__all__ = ["AuditResult", "Mechanism", "Samplers", "audit", "main"]
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+Mechanism = Callable[[int], Integers]
+"""From a number of trials to that many independent outputs on one fixed input, one per row."""
+
+# Counts added to each value before its likelihood ratio is taken, so that rare values say little.
+SMOOTHING = 100.0
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit found. ``epsilon_lower`` is at most the true epsilon, but for ``1 - confidence`` of all audits.
+
+    Example:
+        >>> found = AuditResult(1.2, 1.0, delta=0.0, trials=1000, confidence=0.99, threshold=0.5, more_likely="one")
+        >>> found.refuted
+        True
+    """
+
+    epsilon_lower: float
+    claimed: float
+    delta: float
+    trials: int
+    confidence: float
+    threshold: float
+    more_likely: str
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the outputs contradict the claim."""
+        return self.epsilon_lower > self.claimed
+
+    def __str__(self) -> str:
+        verdict = "the claim is refuted" if self.refuted else "the claim is not refuted, which does not prove it"
+        return (
+            f"audited with {self.trials} trials on each of two neighbouring inputs: epsilon is at least "
+            f"{self.epsilon_lower:.3f} (confidence {self.confidence:g}, delta {self.delta:g}), claimed "
+            f"{self.claimed:g}; {verdict}"
+        )
+
+
+def audit(
+    mechanism: Mechanism,
+    neighbour: Mechanism,
+    *,
+    claimed: float,
+    delta: float = 0.0,
+    trials: int = 100_000,
+    confidence: float = 0.99,
+    score: Callable[[Integers], Floats] | None = None,
+) -> AuditResult:
+    r"""Return a lower bound on epsilon from ``trials`` outputs on each of two neighbouring inputs.
+
+    On the first half of the outputs a score, then a threshold and a direction are chosen. The second half counts how
+    often the score passes the threshold on either input, and Clopper-Pearson bounds on these two probabilities give
+    :math:`\varepsilon \ge \ln((p_{lo} - \delta) / q_{hi})`. Whatever was chosen, the bound holds.
+
+    Args:
+        mechanism: outputs on the one input; it is called once. Cells that never differ may be left out.
+        neighbour: outputs on the other.
+        claimed: the epsilon that the mechanism claims.
+        delta: the delta that it claims.
+        trials: outputs on each input.
+        confidence: probability with which the bound holds.
+        score: from outputs to one number each, large where ``neighbour`` is more likely. Left out, it is the better
+            of two that the first quarter of the outputs gives: the sum over cells of the logarithm of the ratio in
+            which the cell's value occurred, and the projection on the difference of the means.
+
+    Example:
+        >>> rng = np.random.default_rng(7)
+        >>> def outputs(count, trials):
+        ...     return count + rng.geometric(0.5, (trials, 1)) - rng.geometric(0.5, (trials, 1))
+        >>> found = audit(lambda n: outputs(3, n), lambda n: outputs(4, n), claimed=0.5)
+        >>> found.refuted, 0.6 < found.epsilon_lower < 0.6931
+        (True, True)
+    """
+    if not isinstance(trials, int) or trials < 1000:
+        raise InputError(f"Expected argument `trials` to be an int of at least 1000 but got {trials!r}.")
+    if not 0 < confidence < 1 or not 0 <= delta < 1:
+        raise InputError(f"Expected `confidence` in (0, 1) and `delta` in [0, 1) but got {confidence} and {delta}.")
+    outputs = [_rows(name, draw(trials), trials) for name, draw in (("mechanism", mechanism), ("neighbour", neighbour))]
+    quarter, half = trials // 4, trials // 2
+    fitted, chosen, counted = zip(*(np.split(rows, [quarter, half]) for rows in outputs), strict=True)
+    scores = (_log_ratio(fitted), _projection(fitted)) if score is None else (score,)
+    level = (1 - confidence) / 2
+    cuts = [_cut([score(rows) for rows in chosen], delta, level) for score in scores]
+    score, (_, threshold, flipped) = max(zip(scores, cuts, strict=True), key=lambda candidate: candidate[1][0])
+    passed = np.array([np.count_nonzero((score(rows) > threshold) != flipped) for rows in counted])
+    often, seldom = (passed[0], passed[1]) if flipped else (passed[1], passed[0])
+    lower = float(_epsilon(often, seldom, trials - half, delta, level))
+    more_likely = "mechanism" if flipped else "neighbour"
+    return AuditResult(max(0.0, lower), claimed, delta, trials, confidence, threshold, more_likely)
+
+
+def _rows(name: str, outputs: Integers, trials: int) -> Integers:
+    if outputs.shape[:1] != (trials,):
+        raise InputError(f"Expected `{name}` to return {trials} outputs, one per row, but got shape {outputs.shape}.")
+    return outputs.reshape(trials, -1)
+
+
+def _log_ratio(chosen: Sequence[Integers]) -> Callable[[Integers], Floats]:
+    """Return the score that sums each cell's smoothed log ratio; values not seen before score 0."""
+    tables = []
+    for mine, theirs in zip(chosen[0].T, chosen[1].T, strict=True):
+        values, index = np.unique(np.concatenate([mine, theirs]), return_inverse=True)
+        here = np.bincount(index[: mine.size], minlength=values.size) + SMOOTHING
+        there = np.bincount(index[mine.size :], minlength=values.size) + SMOOTHING
+        tables.append((values, np.log(there / here)))
+
+    def score(outputs: Integers) -> Floats:
+        total = np.zeros(len(outputs))
+        for cell, (values, ratio) in zip(outputs.T, tables, strict=True):
+            place = np.minimum(np.searchsorted(values, cell), values.size - 1)
+            total += np.where(values[place] == cell, ratio[place], 0.0)
+        return total
+
+    return score
+
+
+def _projection(fitted: Sequence[Integers]) -> Callable[[Integers], Floats]:
+    """Return the score that weighs each cell by its mean difference over its variance: better for many weak cells."""
+    mine, theirs = fitted
+    weight = (theirs.mean(0) - mine.mean(0)) / np.maximum(mine.var(0) + theirs.var(0), 1e-9)
+    return lambda outputs: np.asarray(outputs @ weight)
+
+
+def _cut(scores: Sequence[Floats], delta: float, level: float) -> tuple[float, float, bool]:
+    """Return the largest bound that these scores give at one of 1000 thresholds, the threshold and the direction."""
+    mine, theirs = (np.sort(values) for values in scores)
+    both = np.unique(np.concatenate([mine, theirs]))
+    candidates = both[np.unique(np.linspace(0, both.size - 1, 1000).astype(np.int64))]
+    above = [values.size - np.searchsorted(values, candidates, side="right") for values in (mine, theirs)]
+    upward = _epsilon(above[1], above[0], mine.size, delta, level)
+    downward = _epsilon(mine.size - above[0], mine.size - above[1], mine.size, delta, level)
+    flipped = bool(downward.max() > upward.max())
+    bound = downward if flipped else upward
+    best = np.flatnonzero(bound == bound.max())
+    return float(bound.max()), float(candidates[best[best.size // 2]]), flipped
+
+
+def _epsilon(often: Integers, seldom: Integers, trials: int, delta: float, level: float) -> Floats:
+    """Return the bound from two counts out of ``trials``: Clopper-Pearson, each side wrong with at most ``level``."""
+    low = np.where(often > 0, beta.ppf(level, np.maximum(often, 1), trials - often + 1), 0.0)
+    high = np.where(seldom < trials, beta.isf(level, seldom + 1, np.maximum(trials - seldom, 1)), 1.0)
+    bound: Floats = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
+    return bound
+
+
+class Samplers(Protocol):
+    """One share of noise of each law: the names of :mod:`torchmetrics_fed.privacy.samplers`.
+
+    Example:
+        >>> from torchmetrics_fed.privacy import samplers
+        >>> samplers.polya((3, 2), 1.0, 10).shape
+        (3, 2)
+    """
+
+    def polya(self, shape: tuple[int, ...], epsilon: Fraction, clients: int) -> Integers: ...
+    def skellam(self, shape: tuple[int, ...], mean: Fraction) -> Integers: ...
+    def discrete_gaussian(self, shape: tuple[int, ...], sigma2: Fraction) -> Integers: ...
+
+
+def main(argv: Sequence[str] | None = None, samplers: Samplers | None = None) -> int:
+    """Audit one mechanism of the package from the command line; the exit status is 1 where the claim is refuted.
+
+    Example:
+        >>> main(["--epsilon", "1", "--trials", "2000"])
+        audited with 2000 trials on each of two neighbouring inputs: epsilon is at least ...
+        0
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m torchmetrics_fed.audit", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--mechanism", choices=("polya", "skellam", "discrete_gaussian"), default="polya")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--delta", type=float, default=1e-6, help="not used by polya, which is pure")
+    parser.add_argument("--clients", type=int, default=10, help="clients that the noise is calibrated for")
+    parser.add_argument("--survivors", type=int, help="clients whose shares arrive; all, unless given")
+    parser.add_argument("--levels", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=100_000)
+    parser.add_argument("--confidence", type=float, default=0.99)
+    options = parser.parse_args(argv)
+    if samplers is None:
+        from torchmetrics_fed.privacy import samplers as operating_system
+
+        samplers = operating_system
+    delta = 0.0 if options.mechanism == "polya" else options.delta
+    share = _share(samplers, options, delta)
+    arriving = options.clients if options.survivors is None else options.survivors
+
+    def outputs(count: int) -> Mechanism:
+        return lambda trials: count + sum((share((trials, options.levels)) for _ in range(arriving)), np.int64(0))
+
+    found = audit(
+        outputs(0),
+        outputs(1),
+        claimed=options.epsilon,
+        delta=delta,
+        trials=options.trials,
+        confidence=options.confidence,
+    )
+    sys.stdout.write(f"{found}\n")
+    return int(found.refuted)
+
+
+def _share(samplers: Samplers, options: argparse.Namespace, delta: float) -> Callable[[tuple[int, ...]], Integers]:
+    sensitivity = Sensitivity.of("binary", 1, options.levels)
+    clients: int = options.clients
+    if options.mechanism == "polya":
+        epsilon = cell_epsilon(options.epsilon, sensitivity)
+        return lambda shape: samplers.polya(shape, epsilon, clients)
+    if options.mechanism == "skellam":
+        mean = skellam_mean(options.epsilon, delta, sensitivity) / clients
+        return lambda shape: samplers.skellam(shape, mean)
+    sigma2 = discrete_gaussian_sigma2(options.epsilon, delta, sensitivity, clients) / clients
+    return lambda shape: samplers.discrete_gaussian(shape, sigma2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Tree: the leaves of a release on the grid, the branching over them, and the way from leaves to levels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import mul
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+
+__all__ = ["Tree"]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A hierarchy over leaves: level i has ``branching[0] * ... * branching[i]`` nodes. No root.
+
+    Args:
+        branching: children of each node, from the top level down.
+        edges: the edges of the leaves as places among the grid's edges, ascending from 0 to the number of bins;
+            evenly spaced over any grid if not given.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.counting import Tree
+        >>> [level.tolist() for level in Tree((2, 2)).levels(torch.tensor([1, 2, 3, 4]))]
+        [[3, 7], [1, 2, 3, 4]]
+    """
+
+    branching: tuple[int, ...]
+    edges: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.branching or any(b < 2 for b in self.branching):
+            raise InputError(f"Expected argument `branching` to be ints of at least 2 but got {self.branching}.")
+        if self.edges is None:
+            return
+        ascending = all(left < right for left, right in pairwise(self.edges))
+        if len(self.edges) != self.leaves + 1 or self.edges[0] != 0 or not ascending:
+            raise InputError(
+                f"Expected argument `edges` to be {self.leaves + 1} ascending places on the grid from 0 up, for "
+                f"{self.leaves} leaves, but got {len(self.edges)}{'' if ascending else ' that do not ascend'}."
+            )
+
+    @classmethod
+    def flat(cls, leaves: int) -> Tree:
+        """Return the tree that is its leaves: what is sent where there is no noise."""
+        return cls((leaves,))
+
+    @classmethod
+    def binary(cls, leaves: int) -> Tree:
+        """Return the paper's tree: b = 2 at every level over a power of two of leaves."""
+        height = leaves.bit_length() - 1
+        if leaves != 1 << height:
+            raise InputError(f"Expected argument `leaves` to be a power of two but got {leaves}.")
+        return cls((2,) * height)
+
+    @classmethod
+    def balanced(cls, bins: int) -> Tree:
+        """Return the default of a private release: branching of at most 16, over all the bins.
+
+        Few levels leave each a large part of epsilon, several keep sums over many leaves cheap. Fewer leaves would do
+        better on most data, and far worse on scores that crowd in a corner of the range. Where the bins are
+        not a power of two (custom edges) they are the leaves of a single level.
+
+        Example:
+            >>> from torchmetrics_fed.counting import Tree
+            >>> Tree.balanced(4096).branching
+            (16, 16, 16)
+        """
+        if bins & (bins - 1):
+            return cls.flat(bins)
+        height = bins.bit_length() - 1
+        levels = -(-height // 4)
+        return cls(tuple(1 << height // levels + (level < height % levels) for level in range(levels)))
+
+    @property
+    def leaves(self) -> int:
+        """Number of leaves."""
+        return math.prod(self.branching)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of nodes of each level, top level first."""
+        return tuple(accumulate(self.branching, mul))
+
+    @property
+    def cells(self) -> int:
+        """Number of nodes of all levels: what one histogram of a share holds."""
+        return sum(self.sizes)
+
+    @property
+    def fields(self) -> Any:
+        """Everything two parties must agree on, in plain JSON values."""
+        branching = list(self.branching)
+        return branching if self.edges is None else {"branching": branching, "edges": list(self.edges)}
+
+    def fits(self, bins: int) -> bool:
+        """Whether the leaves are made of whole bins of a grid with so many."""
+        return bins % self.leaves == 0 if self.edges is None else self.edges[-1] == bins
+
+    def places(self, bins: int) -> Tensor:
+        """Return the edges of the leaves as places among the edges of a grid, int64."""
+        if self.edges is None:
+            return torch.arange(0, bins + 1, bins // self.leaves)
+        return torch.tensor(self.edges)
+
+    def leaf(self, counts: Tensor) -> Tensor:
+        """Return the counts on the leaves, ``(..., leaves)``, of counts on the bins, ``(..., bins)``."""
+        if self.edges is None:
+            even: Tensor = counts.unflatten(-1, (self.leaves, -1)).sum(-1)
+            return even
+        below = torch.nn.functional.pad(counts.cumsum(-1), (1, 0))
+        return torch.diff(below[..., torch.tensor(self.edges, device=counts.device)], dim=-1)
+
+    def levels(self, leaf: Tensor) -> list[Tensor]:
+        """Return every level's counts from the leaf counts ``(..., leaves)``, top level first."""
+        if leaf.shape[-1] != self.leaves:
+            raise InputError(f"Expected {self.leaves} leaves on the last axis but got shape {tuple(leaf.shape)}.")
+        return [leaf.unflatten(-1, (size, -1)).sum(-1) for size in self.sizes]
+
+    def split(self, cells: Tensor) -> list[Tensor]:
+        """Return the levels that lie side by side in ``cells``: the inverse of concatenating :meth:`levels`."""
+        return list(cells.split(self.sizes, dim=-1))

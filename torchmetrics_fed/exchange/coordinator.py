@@ -1,0 +1,247 @@
+"""Coordinator: the aggregator's side of one release. It asks, receives, sums, and finishes; carrying is for others."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
+from torchmetrics_fed.errors import DuplicateClientError, InputError, ReleaseError, RoundMismatchError
+from torchmetrics_fed.exchange.queries import Plan, check_plan, next_query
+from torchmetrics_fed.exchange.states import Asking, coordinator_move
+from torchmetrics_fed.privacy import CentralDP
+from torchmetrics_fed.release import Query, Release, Share, Spec, Sum
+from torchmetrics_fed.release.sums import Adder
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
+
+__all__ = ["Agreed", "Coordinator"]
+
+
+class Agreed(Protocol):
+    """What a coordinator must know: a metric has it."""
+
+    @property
+    def spec(self) -> Spec:
+        """What all parties agree on."""
+
+    @property
+    def plan(self) -> Plan:
+        """The strategy of releases."""
+
+
+class Coordinator:
+    """Makes one release, over any transport and with as many queries as its plan takes.
+
+    Send ``query`` to the clients, hand over what comes back with :meth:`receive`, call :meth:`advance`; as long as
+    there is a further ``query``, do it again. Where secure aggregation is needed, ``config`` starts its server, and
+    :meth:`accept` takes the sum.
+
+    A client is a sender that the transport has authenticated: whoever can invent senders can invent clients. The second
+    query is asked of those whose first share was summed, :attr:`senders`.
+
+    Args:
+        metric: one built like the clients'; anything with ``spec`` and ``plan``. It is not changed.
+        round: the name of the round, which no other release has.
+        can_ask_again: whether clients can be asked a second time.
+        previous: the release before this one, for ``plan="carry_over"``.
+        min_clients: fewer are not summed; under privacy at least its own.
+        max_examples: the most examples that one client can have; whoever claims more is refused.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import Coordinator, FederatedROC, LocalDP
+        >>> clients = {name: FederatedROC(privacy=LocalDP(epsilon=1.0)) for name in ("ann", "ben")}
+        >>> for metric in clients.values():
+        ...     metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+        >>> coordinator = Coordinator(FederatedROC(privacy=LocalDP(epsilon=1.0)), round="3")
+        >>> while (query := coordinator.query) is not None:
+        ...     for name, metric in clients.items():
+        ...         coordinator.receive(name, bytes(metric.share(round="3", query=query)))
+        ...     coordinator.advance()
+        >>> len(coordinator.release.queries), coordinator.release.shares
+        (2, 2)
+    """
+
+    def __init__(
+        self,
+        metric: Agreed,
+        *,
+        round: str,
+        can_ask_again: bool = True,
+        previous: Release | None = None,
+        min_clients: int = 1,
+        max_examples: int | None = None,
+    ) -> None:
+        self.spec, self.plan, self.round = metric.spec, metric.plan, round
+        check_plan(self.plan, self.spec)
+        if isinstance(self.spec.privacy, CentralDP):
+            raise InputError(
+                "Expected clients that add noise but got CentralDP, whose noise one trusted party adds to the sum. Use "
+                "LocalDP or DistributedDP, or call `compute` where all the data is."
+            )
+        self._can_ask_again, self._previous = can_ask_again, previous
+        self._needed = max(min_clients, self.spec.clients_needed)
+        self._max_examples = max_examples
+        self._sums: tuple[Sum, ...] = ()
+        self._allowed: frozenset[str] | None = None
+        self._ask()
+
+    @property
+    def query(self) -> Query | None:
+        """What the clients are asked now; None once the release is complete."""
+        return self._query
+
+    @property
+    def state(self) -> Asking:
+        """How far it has come."""
+        return Asking.RELEASED if self._query is None else Asking.COLLECTING
+
+    @property
+    def senders(self) -> frozenset[str] | None:
+        """Whom the query is asked of: those whose share was summed before; None for everybody."""
+        return self._allowed
+
+    @property
+    def received(self) -> int:
+        """How many clients have answered the query."""
+        return len(self._senders)
+
+    @property
+    def config(self) -> SecureAggregationConfig:
+        """The aggregation of the answers to the present query."""
+        return self.config_for()
+
+    def config_for(self, signed: bool = False, threshold: int | None = None) -> SecureAggregationConfig:
+        """Return the aggregation of the answers to the present query, signed if asked for.
+
+        Args:
+            signed: whether keys and survivors are signed, which protects from a server that lies.
+            threshold: how many clients must answer to open the sum; more than two thirds if not given.
+        """
+        query, needed = self._asked("receive"), self.spec.clients_needed if self.spec.privacy else 3
+        name = f"{self.round}/{len(self._sums) + 1}"
+        return SecureAggregationConfig.for_query(
+            self.spec, query, name, min_clients=max(self._needed, needed), signed=signed, threshold=threshold
+        )
+
+    def receive(self, sender: str, data: bytes | Share) -> None:
+        """Add a client's share to the sum. One that raises changes nothing.
+
+        Args:
+            sender: the client's name, as the transport has authenticated it. Each is summed at most once.
+            data: its share, or the bytes of it.
+        """
+        query = self._asked("receive")
+        self.spec.check_may_travel()
+        self._check_sender(sender)
+        share = data if isinstance(data, Share) else Share.from_bytes(data, self.spec, query)
+        if share.round != self.round:
+            raise RoundMismatchError(
+                f"Expected a share of round {self.round!r} but client {sender!r} sent one of {share.round!r}. Ask that "
+                "client for the share of this round."
+            )
+        self._adder.add(share, f"the share of client {sender!r}")
+        self._senders.add(sender)
+
+    def accept(self, server: SecureAggregationServer) -> None:
+        """Take the sum that secure aggregation has opened, for :meth:`advance`."""
+        query = self._asked("accept")
+        expected = self.config_for(server.config.signed, server.config.threshold)
+        if server.config != expected:
+            raise InputError(f"Expected the aggregation {expected} but the server has run {server.config}.")
+        vector, names = server.sum()
+        for name in names:
+            self._check_sender(name)
+        self._adder.add(Sum.of_vector(self.spec, query, vector, len(names)), "the aggregated sum")
+        self._senders.update(names)
+
+    def advance(self) -> None:
+        """Close the query that is open, and ask the next one if the plan has it. With too few shares it stays open."""
+        self._asked("advance")
+        if self._adder.shares < self._needed:
+            raise ReleaseError(
+                f"Expected shares of at least min_clients={self._needed} clients but got {self._adder.shares}; nothing "
+                "is opened. Wait for more clients, or open a new round."
+            )
+        self._sums, self._allowed = (*self._sums, self._adder.sum), frozenset(self._senders)
+        self._ask()
+
+    @property
+    def release(self) -> Release:
+        """The release, once no query is left."""
+        coordinator_move(self.state, "release")
+        return Release(self._sums, self.round)
+
+    def to_bytes(self) -> bytes:
+        """Return everything, for a later process of the aggregator. It holds sums and names of clients."""
+        sums = [*self._sums, *([self._adder.sum] if self._adder.shares else [])]
+        parts = [self.spec.digest, pack_text(self.round), bytes([len(self._sums), len(sums)])]
+        parts += [each.pack() for each in sums]
+        parts.append(pack_block(b"" if self._query is None else bytes(self._query)))
+        for names in (sorted(self._allowed or ()), sorted(self._senders)):
+            parts.append(pack_block(b"".join(map(pack_text, names))))
+        return frame(Kind.COORDINATOR, *parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, metric: Agreed, **options: Any) -> Coordinator:
+        """Return the coordinator that :meth:`to_bytes` was called on; the query that was sent is asked, not a new one.
+
+        Args:
+            data: the bytes.
+            metric: as it was given then.
+            options: likewise, except for the round, which is in the bytes.
+        """
+        reader = Reader(data, Kind.COORDINATOR)
+        if reader.take(DIGEST_BYTES) != metric.spec.digest:
+            raise reader.error("a coordinator of this metric", "one of another spec")
+        coordinator = cls(metric, round=reader.text(empty=True), **options)
+        finished, count = reader.number(1), reader.number(1)
+        sums = [Sum.read(reader, metric.spec) for _ in range(count)]
+        asked, *names = reader.block(), reader.block(), reader.block()
+        reader.end()
+        coordinator._sums = tuple(sums[:finished])
+        coordinator._query = Query.from_bytes(asked) if asked else None
+        allowed, senders = (_names(block) for block in names)
+        coordinator._allowed = frozenset(allowed) if finished else None
+        if coordinator._query is not None:
+            coordinator._adder, coordinator._senders = coordinator._adding(), set(senders)
+            for part in sums[finished:]:
+                coordinator._adder.add(part)
+        return coordinator
+
+    def _ask(self) -> None:
+        self._query = next_query(
+            self.plan,
+            self._sums,
+            spec=self.spec,
+            can_ask_again=self._can_ask_again,
+            previous=self._previous,
+        )
+        self._senders: set[str] = set()
+        self._adder = self._adding()
+
+    def _adding(self) -> Adder:
+        return Adder(self.spec, self._query or self._sums[-1].query, self._max_examples)
+
+    def _asked(self, event: str) -> Query:
+        coordinator_move(self.state, event)
+        assert self._query is not None
+        return self._query
+
+    def _check_sender(self, sender: str) -> None:
+        if not isinstance(sender, str) or not sender:
+            raise InputError(f"Expected argument `sender` to be the client's name but got {sender!r}.")
+        if sender in self._senders:
+            raise DuplicateClientError(f"Expected every client once but {sender!r} has answered. Keep its first share.")
+        if self._allowed is not None and sender not in self._allowed:
+            raise ReleaseError(
+                f"Expected answers of those whose first share was summed but {sender!r} is not among them. It takes "
+                "part in the next round."
+            )
+
+
+def _names(block: bytes) -> list[str]:
+    names = []
+    while block:
+        names.append(block[1 : 1 + block[0]].decode())
+        block = block[1 + block[0] :]
+    return names

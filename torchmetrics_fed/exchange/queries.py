@@ -1,0 +1,118 @@
+"""Which queries a release takes. Decided here, without I/O, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
+
+from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.reconstruct.placement import LEAST_BINS, pilot_query, placed_query
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release.sums import Sum
+
+__all__ = ["Plan", "PlanName", "check_plan", "first_query", "make_release", "next_query", "plan_label"]
+
+PlanName = Literal["adaptive", "single", "carry_over", "paper"]
+
+Plan: TypeAlias = PlanName | Query | None
+"""The strategy of a release. None: ``"adaptive"`` where whoever sums can ask twice, ``"single"`` where it cannot."""
+
+
+def next_query(
+    plan: Plan, sums: Sequence[Sum], *, spec: Spec, can_ask_again: bool = True, previous: Release | None = None
+) -> Query | None:
+    """Return what to ask next, given what was asked and summed so far; None where the release is complete.
+
+    A pure function, so that an exchange can be stored, resumed and tested without I/O. Queries that were sent are
+    recorded in their sums and never computed again, because floats differ between machines.
+
+    ============== =================================================================================================
+    plan           queries
+    ============== =================================================================================================
+    exact counts   one, for all bins
+    ``adaptive``   two: a pilot with a small fraction of epsilon places the leaves of the second
+    ``single``     one: a tree over all bins, branching by 16
+    ``carry_over`` one, placed by the previous release; as ``adaptive`` the first time
+    ``paper``      one: every level of the binary tree
+    a Query        that one; if its fraction is below 1, a second one placed by it
+    None           as ``adaptive``, or as ``single`` where nobody can ask again
+    ============== =================================================================================================
+
+    Where there are fewer bins than there is something to place, all of them are asked for at once.
+
+    Args:
+        plan: the strategy.
+        sums: the sums of the queries so far, in their order.
+        spec: what all parties agree on.
+        can_ask_again: whether a second query can be asked.
+        previous: the release before this one, for ``carry_over``.
+
+    Example:
+        >>> from torchmetrics_fed import CentralDP, FederatedROC
+        >>> from torchmetrics_fed.exchange import next_query
+        >>> spec = FederatedROC(privacy=CentralDP(epsilon=1.0)).spec
+        >>> next_query("adaptive", (), spec=spec).fraction, next_query("single", (), spec=spec).fraction
+        (0.078125, 1.0)
+    """
+    bins = spec.grid.bins
+    if sums:
+        left = 1 - sum(Fraction(each.query.fraction) for each in sums)
+        return placed_query(sums[-1], float(left)) if left > 0 else None
+    if spec.privacy is None:
+        return Query(Tree.flat(bins))
+    if isinstance(plan, Query):
+        return plan
+    if plan == "paper":
+        return Query(Tree.binary(bins))
+    if plan == "carry_over" and previous is not None:
+        return placed_query(previous.last, 1.0)
+    if plan == "single" or bins < LEAST_BINS or not can_ask_again:
+        return Query(Tree.balanced(bins))
+    return pilot_query(bins)
+
+
+def first_query(plan: Plan, spec: Spec) -> Query:
+    """Return what a client answers that nobody has asked: by hand, a second query comes only if the plan says so."""
+    query = next_query(plan, (), spec=spec, can_ask_again=plan is not None)
+    assert query is not None
+    return query
+
+
+def make_release(
+    plan: Plan, spec: Spec, answer: Callable[[Query], Sum], *, previous: Release | None = None, round: str = ""
+) -> Release:
+    """Return the release that ``answer``, which sums all answers to a query, gives for a plan."""
+    sums: list[Sum] = []
+    while (query := next_query(plan, sums, spec=spec, previous=previous)) is not None:
+        sums.append(answer(query))
+    return Release(tuple(sums), round)
+
+
+def check_plan(plan: Plan, spec: Spec) -> None:
+    """Raise unless releases of this spec can be made by this plan."""
+    if plan is None:
+        return None
+    if spec.privacy is None:
+        raise InputError("Expected no argument `plan` without `privacy`: exact counts are sent as they are.")
+    if isinstance(plan, Query):
+        return spec.check_query(plan)
+    if plan not in get_args(PlanName):
+        raise InputError(f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got {plan!r}.")
+    bins = spec.grid.bins
+    if plan in ("adaptive", "carry_over") and bins < LEAST_BINS:
+        raise InputError(
+            f'Expected at least {LEAST_BINS} bins to place leaves on with plan="{plan}" but there are {bins}. Leave '
+            "`plan` out: so few bins can all be sent."
+        )
+    if plan == "paper":
+        Tree.binary(bins)
+    return None
+
+
+def plan_label(plan: Plan) -> bytes:
+    """Return what tells two plans apart."""
+    return bytes(plan) if isinstance(plan, Query) else str(plan).encode()

@@ -1,0 +1,280 @@
+"""Session: one evaluation data set at one client. What was drawn of it, for whom, at what charge.
+
+The three ways out of a client are here, and nowhere else: :meth:`Session.share` where shares may be seen,
+:meth:`Session.mask` where they travel through secure aggregation, :meth:`Session.publish` over ranks. Each agrees with
+the other ranks, charges the ledger, draws once, and remembers. Counts are handed in, and never held.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchmetrics_fed.aggregation import Alone, Ranks
+from torchmetrics_fed.aggregation.ranks import Agreement
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
+from torchmetrics_fed.errors import LedgerError, ReleaseError
+from torchmetrics_fed.exchange.queries import Plan, make_release, plan_label
+from torchmetrics_fed.exchange.states import State, session_move
+from torchmetrics_fed.privacy import CentralDP, LedgerEntry, PrivacyLedger
+from torchmetrics_fed.release import Query, Release, Share, Spec, Sum, rice
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
+
+__all__ = ["Session"]
+
+_CHANGED = len(State)
+_STATUSES = {number: state.value for number, state in enumerate(State)} | {
+    _CHANGED: "has counted other data since the release"
+}
+
+
+class Session:
+    """The life of one body of data: counted, then released once.
+
+    Whether a release is used again is decided by the session, never by what was counted: a release that is drawn again
+    exactly when the data changed would show that it did. What was counted is only remembered as a salted digest, to
+    refuse a copy of the metric that has gone on counting.
+
+    Args:
+        spec: what is counted.
+        ledger: where releases are charged.
+        data: the name of the data in the ledger.
+    """
+
+    def __init__(self, spec: Spec, ledger: PrivacyLedger, data: str) -> None:
+        self.spec, self.ledger, self.data = spec, ledger, data
+        self.state = State.COUNTING
+        self.name = ""
+        """A random name, which ranks agree on before the first charge; only this session may continue its round."""
+        self.round = ""
+        self.release: Release | None = None
+        self.charged = True
+        """Whether its release is of data that was counted here, rather than given."""
+        self._answered: dict[bytes, Share | None] = {}
+        """By the query's digest, the share that was sent; None if it went into secure aggregation."""
+        self._salt, self._seal = secrets.token_bytes(16), b""
+
+    @classmethod
+    def of_release(cls, release: Release, ledger: PrivacyLedger, data: str, empty: Tensor) -> Session:
+        """Return the session of a metric that reads a release and has no counts."""
+        session = cls(release.spec, ledger, data)
+        session._keep(State.RELEASED, empty)
+        session.release, session.charged = release, False
+        return session
+
+    def check(self, event: str) -> State:
+        """Return the state after an event, or raise and say what to do instead."""
+        return session_move(self.state, event)
+
+    def share(self, counts: Tensor, query: Query, round: str, ranks: Ranks | Alone) -> Share:
+        """Return this client's answer to a query, its ranks' counts summed first; asked again, the very same."""
+        self.spec.check_may_travel()
+        self._check_answerable(query)
+        if self.spec.privacy is None:
+            ranks.agree(self.spec, {"query": query.digest}, 0, True)
+            return Share.of(self.spec, query, ranks.sum(counts), round)
+        heard = self._agree(counts, ranks, {"query": query.digest, "round": round.encode()})
+        after = self.check("answer")
+        if self.state is State.ANSWERED and round != self.round:
+            raise ReleaseError(
+                f"Expected the round that this client's share was drawn for, {self.round!r}, but got {round!r}: the "
+                "same noise in two sums isolates whoever is in one of them. Call `reset` and count the data again for "
+                "a fresh draw, which is charged again."
+            )
+        known = self._answered.get(query.digest)
+        if known is not None:
+            return known
+        name = self._charge(query, round, heard, ranks)
+        cells = self._drawn_once(query, counts, ranks)
+        mark = ranks.from_first(torch.frombuffer(bytearray(secrets.token_bytes(16)), dtype=torch.uint8))
+        share = Share(self.spec, query, cells, round, bytes(mark.cpu().numpy()))
+        self._remember(query, share, name, round)
+        self._keep(after, counts)
+        return share
+
+    def mask(
+        self, counts: Tensor, client: SecureAggregationClient, boxes: bytes, query: Query, round: str, alone: Alone
+    ) -> bytes:
+        """Return this client's answer, masked for one aggregation. It is charged and drawn when all else is checked.
+
+        A second aggregation of the same round gets an error, whatever it calls itself. Another round is a fresh draw
+        and a new charge; exact counts, of which there is no fresh draw, enter one aggregation only.
+        """
+        self._check_answerable(query)
+        client.config.check_agreed(self.spec, query, client.config.signed)
+
+        def vector() -> NDArray[np.int64]:
+            heard = self._agree(counts, alone, {})
+            after = self.check("answer")
+            if self.state is State.ANSWERED and round != self.round and self.spec.privacy is not None:
+                self._answered, self.name = {}, ""
+            if query.digest in self._answered or (self._answered and self.spec.privacy is None):
+                raise ReleaseError(
+                    f"Expected one aggregation of this data in round {round!r} but it has entered one before: two sums "
+                    "with the same noise, over other clients, give a client away. A retry is a new round, charged "
+                    "again."
+                )
+            name = self.name or f"{heard.proposal:016x}"
+            if self.spec.privacy is not None:
+                name = self._charge(query, round, heard, alone)
+            cells = self._drawn_once(query, counts, alone)
+            self._remember(query, None, name, round)
+            self._keep(after, counts)
+            return np.asarray(cells.reshape(-1).numpy())
+
+        return client.mask(boxes, vector)
+
+    def publish(
+        self, counts: Tensor, plan: Plan, previous: Release | None, any_data: bool, ranks: Ranks | Alone
+    ) -> Release:
+        """Return the release of this data: the one there is, or the sum of all ranks' fresh shares."""
+        carried = b"" if previous is None else previous.last.query.digest
+        heard = self._agree(counts, ranks, {"plan": plan_label(plan), "previous release": carried}, any_data)
+        after = self.check("publish")
+        if self.release is not None:
+            return self.release
+        if not heard.any_data:
+            raise ReleaseError(
+                "Expected data to release but nothing was counted, on any rank; nothing was charged. Call `update` "
+                "first."
+            )
+        if ranks.size < self.spec.clients_needed:
+            raise ReleaseError(
+                f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
+                f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
+            )
+
+        def answer(query: Query) -> Sum:
+            query = ranks.query_from_first(query, self.spec.grid.bins)
+            name = self._charge(query, "", heard, ranks)
+            return self._summed(query, counts, name, ranks)
+
+        release = make_release(plan, self.spec, answer, previous=previous)
+        self.release, self.name = release, f"{heard.proposal:016x}"
+        self._keep(after, counts)
+        return release
+
+    def check_unchanged(self, counts: Tensor) -> None:
+        """Raise if ``counts`` are not those that were released."""
+        if self.state is not State.COUNTING and self._seal != self._sealed(counts):
+            raise ReleaseError(
+                "Expected the data that was released but this copy of the metric has counted something else since. Its "
+                "data belongs to a session that is over: call `reset` on the copy before it counts data of its own."
+            )
+
+    def to_bytes(self, counts: Tensor) -> bytes:
+        """Return the session and the raw counts, for this node's own store between two queries of a round."""
+        if self.state is not State.ANSWERED:
+            raise ReleaseError(f"Expected a session between two queries but this one {self.state.value}.")
+        how, packed = rice.pack(counts.cpu().contiguous().numpy().reshape(-1))
+        head = self.spec.digest, pack_text(self.name), pack_text(self.round), bytes([len(self._answered)])
+        return frame(Kind.SESSION, *head, *self._answered, bytes([how]), packed)
+
+    @classmethod
+    def from_bytes(cls, note: bytes, spec: Spec, ledger: PrivacyLedger, data: str) -> tuple[Session, Tensor]:
+        """Return the session that :meth:`to_bytes` wrote, and its counts. What was answered is not answered again."""
+        reader = Reader(note, Kind.SESSION)
+        if reader.take(DIGEST_BYTES) != spec.digest:
+            raise reader.error("a session of this metric", "one of another spec")
+        session = cls(spec, ledger, data)
+        session.name, session.round = reader.text(), reader.text(empty=True)
+        session._answered = dict.fromkeys(reader.rows(reader.number(1), DIGEST_BYTES))
+        shape = spec.classes, spec.rows, spec.grid.bins
+        counts = torch.from_numpy(rice.unpack(reader.number(1), reader.rest, int(np.prod(shape)))).reshape(shape)
+        session._keep(State.ANSWERED, counts)
+        return session, counts
+
+    def without_counts(self, empty: Tensor) -> Session:
+        """Return this session for a metric that has left its counts behind."""
+        twin = Session(self.spec, self.ledger, self.data)
+        twin.name, twin.round, twin.release, twin.charged = self.name, self.round, self.release, self.charged
+        twin._answered = dict(self._answered)
+        twin._keep(self.state, empty)
+        return twin
+
+    def _agree(
+        self, counts: Tensor, ranks: Ranks | Alone, settings: dict[str, bytes], any_data: bool = True
+    ) -> Agreement:
+        """Return what ranks know, with a name for this attempt, once all are at the same point."""
+        changed = self.state is not State.COUNTING and self._seal != self._sealed(counts)
+        status = _CHANGED if changed else list(State).index(self.state)
+        heard = ranks.agree(self.spec, settings, status, any_data)
+        lowest, highest = heard.statuses
+        if lowest != highest:
+            raise ReleaseError(
+                f"Expected all ranks at the same point of the session but one {_STATUSES[lowest]} and one "
+                f"{_STATUSES[highest]}; this rank {_STATUSES[status]}. Call `reset` on every rank or on none."
+            )
+        self.check_unchanged(counts)
+        return heard
+
+    def _charge(self, query: Query, round: str, heard: Agreement, ranks: Ranks | Alone) -> str:
+        """Charge the release on every rank before any rank draws, and return the session's name.
+
+        Each attempt has a name of its own, so that a second draw is never taken for the first. Ranks that share a
+        ledger file know the same name, and write one entry. What fails later has been paid for.
+        """
+        privacy, refusal = self.spec.privacy, None
+        assert privacy is not None
+        name = self.name or f"{heard.proposal:016x}"
+        entry = LedgerEntry(
+            self.data,
+            round or name,
+            self.spec.epsilon,
+            self.spec.delta,
+            privacy.mechanism,
+            spec=self.spec.digest.hex(),
+            session=name,
+        )
+        try:
+            self.ledger.charge(entry, query.digest, query.fraction, again=ranks.size > 1)
+        except LedgerError as error:
+            refusal = error
+        if ranks.any(refusal is not None) and refusal is None:
+            raise ReleaseError("Expected every rank's ledger to allow this release but one refused; nothing was drawn.")
+        if refusal is not None:
+            raise refusal
+        return name
+
+    def _summed(self, query: Query, counts: Tensor, name: str, ranks: Ranks | Alone) -> Sum:
+        """Return the sum of all ranks' fresh shares of one query."""
+        if isinstance(self.spec.privacy, CentralDP):
+            return Sum(self.spec, query, self._drawn_once(query, counts, ranks))
+        cells = self.spec.noisy_cells(query, counts).to(counts.device)
+        hidden = self.spec.hides_shares
+        total = ranks.hidden_sum(cells, self.spec.binding(query) + name.encode()) if hidden else ranks.sum(cells)
+        return Sum(self.spec, query, total.cpu(), ranks.size)
+
+    def _drawn_once(self, query: Query, counts: Tensor, ranks: Ranks | Alone) -> Tensor:
+        """Return the cells of all ranks' counts with one draw of noise, the same on every rank."""
+        total = ranks.sum_to_first(counts)
+        if not ranks.is_first:
+            cells = torch.zeros(self.spec.shape(query), dtype=self.spec.dtype)
+        elif self.spec.privacy is None:
+            cells = self.spec.cells(query, total.cpu())
+        else:
+            cells = self.spec.noisy_cells(query, total)
+        return ranks.from_first(cells).cpu()
+
+    def _remember(self, query: Query, share: Share | None, name: str, round: str) -> None:
+        self.name, self.round = name, round
+        self._answered[query.digest] = share
+
+    def _keep(self, state: State, counts: Tensor) -> None:
+        self.state, self._seal = state, self._sealed(counts)
+
+    def _sealed(self, counts: Tensor) -> bytes:
+        return hashlib.sha256(self._salt + counts.cpu().contiguous().numpy().tobytes()).digest()
+
+    def _check_answerable(self, query: Query) -> None:
+        if isinstance(self.spec.privacy, CentralDP):
+            raise ReleaseError(
+                "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one trusted party adds to "
+                "the sum: what a client sends would be raw. Call `compute` where all the data is."
+            )
+        self.spec.check_query(query)

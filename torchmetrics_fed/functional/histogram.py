@@ -1,0 +1,60 @@
+"""Histograms of both classes' scores, as a figure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, open_axes
+
+__all__ = ["plot_histograms"]
+
+_FEWEST, _MOST = 16, 64
+
+
+def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
+    """Draw the scores of negatives and of positives, each as a density, and return ``(fig, ax)``.
+
+    Leaves are joined to bars of about even width, twice the cube root of the smaller class's size, but 16 to 64 of
+    them. Counts with a class axis are summed over it.
+
+    Args:
+        leaf: counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
+        edges: ascending edges of the leaves.
+        ax: axes to draw on; new ones if not given.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import plot_histograms
+        >>> fig, ax = plot_histograms(torch.tensor([[3, 1], [1, 3]]), torch.tensor([0, 0.5, 1]))
+        >>> ax.get_legend_handles_labels()[1]
+        ['negatives (n = 4)', 'positives (n = 4)']
+    """
+    edges = edges.detach().cpu().double()
+    counts = leaf.detach().cpu().double().reshape(-1, 2, leaf.shape[-1]).sum(0)
+    total = counts.sum(-1)
+    cuts = _cuts(edges, round(2 * float(total.min().clamp(min=0.0)) ** (1 / 3)))
+    bars = torch.stack([part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)], -1)
+    density = bars / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
+    fig, ax = open_axes(ax)
+    for row, (name, colour) in enumerate((("negatives", PALETTE[0]), ("positives", PALETTE[1]))):
+        look = {"facecolor": f"{colour}4D", "edgecolor": colour, "linewidth": 0.9}
+        ax.stairs(density[row], edges[cuts], fill=True, label=f"{name} (n = {total[row]:,.0f})", **look)
+    low, high = edges[0].item(), edges[-1].item()
+    ax.set_xlim(low - 0.01 * (high - low), high + 0.01 * (high - low))
+    ax.set_ylim(0, 1.28 * max(density.max().item(), 1e-9))  # the legend's room
+    dress(ax, "Score", "Density", rates=False)
+    return fig, ax
+
+
+def _cuts(edges: Tensor, wanted: int) -> Tensor:
+    """Indices of the edges that are nearest to those of so many even bars."""
+    leaves = len(edges) - 1
+    bars = math.ceil(leaves / math.ceil(leaves / min(max(wanted, _FEWEST), _MOST)))
+    even = edges[0] + (edges[-1] - edges[0]) * torch.linspace(0, 1, bars + 1, dtype=torch.float64)
+    above = torch.searchsorted(edges, even).clamp(1, leaves)
+    nearest: Tensor = torch.where(even - edges[above - 1] < edges[above] - even, above - 1, above).unique()
+    return nearest

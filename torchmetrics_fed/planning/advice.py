@@ -1,0 +1,244 @@
+"""Advice: what every plan would cost and how far off its curves would be, before any data is touched."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.planning.expected import ExpectedError, expected_area_error, expected_sampling_error
+from torchmetrics_fed.planning.traffic import bytes_per_client
+from torchmetrics_fed.privacy import DistributedDP, LocalDP, Privacy
+from torchmetrics_fed.reconstruct.placement import LEAST_BINS
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.spec import Spec
+
+__all__ = ["Advice", "PlanAdvice", "advise"]
+
+_WIDTH = 98
+# From the least to the most that it asks of a federation. A plan this much above the best is as good, if it asks less.
+_SIMPLEST: tuple[PlanName, ...] = ("single", "adaptive", "carry_over", "paper")
+_AS_GOOD = 1.1
+_ASKS: dict[PlanName, str] = {
+    "single": "one query and nothing known before",
+    "adaptive": "two queries in each evaluation, the first one to place the leaves",
+    "carry_over": "one query, its leaves placed by the evaluation before; the first evaluation takes two",
+    "paper": "one query, every level of the binary tree",
+}
+
+
+class PlanAdvice(NamedTuple):
+    """One plan."""
+
+    name: PlanName
+    error: ExpectedError
+    cells: int
+    """Integers that a client sends, for all queries of one evaluation."""
+    bytes: int
+    """What a client sends, framing and key agreement included."""
+
+    @property
+    def score(self) -> float:
+        """The geometric mean of both curves' errors."""
+        return math.sqrt(self.error.roc * self.error.precision_recall)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to expect of each plan, and one recommended. Print it."""
+
+    privacy: Privacy
+    n_pos: int
+    n_neg: int
+    clients: int
+    auroc: float
+    quantiles: int
+    runs: int
+    plans: tuple[PlanAdvice, ...]
+    sampling: ExpectedError
+    """The error of a test set of this size against the distribution that it is drawn from."""
+
+    @property
+    def recommended(self) -> PlanAdvice:
+        """The plan with the smallest error, or one that asks less of the federation and is within a tenth of it."""
+        best = min(plan.score for plan in self.plans)
+        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * best]
+        return min(good, key=lambda plan: _SIMPLEST.index(plan.name))
+
+    def __str__(self) -> str:
+        parts = [self._head(), self._table(), self._recommendation(), self._privacy()]
+        return "\n\n".join("\n".join(part) for part in parts)
+
+    def _head(self) -> Iterator[str]:
+        examples, bins = self.n_pos + self.n_neg, ScoreGrid.even(self.quantiles).bins
+        who = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
+        yield f"{examples:,} examples ({self.n_pos:,} positive) of {who}, epsilon {self.privacy.epsilon:g}"
+        yield from _wrapped(
+            f"Reference scores: a calibrated model with AUROC {self.auroc:g}; {self.quantiles:,} quantiles, {bins:,} "
+            f"bins; mean of {self.runs} simulated releases and its standard error."
+        )
+
+    def _table(self) -> Iterator[str]:
+        errors = [*(plan.error for plan in self.plans), self.sampling]
+        roc = _column([(error.roc, error.roc_standard_error) for error in errors])
+        pr = _column([(error.precision_recall, error.precision_recall_standard_error) for error in errors])
+        rows = [["plan", "ROC Area Error", "PR Area Error", "levels", "cells", "bytes up"]]
+        for plan, *shown in zip(self.plans, roc, pr, strict=False):
+            levels = ", then ".join(_levels(query) for query in plan.error.queries)
+            rows.append([plan.name, *shown, levels, f"{plan.cells:,}", f"{plan.bytes:,}"])
+        rows.append(["(the test set)", roc[-1], pr[-1], "", "", ""])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            left = [f"{cell:<{width}}" for cell, width in zip(row[:4], widths, strict=False)]
+            right = [f"{cell:>{width}}" for cell, width in zip(row[4:], widths[4:], strict=True)]
+            yield "  ".join([*left, *right]).rstrip()
+        if len(self.plans) < len(_SIMPLEST):
+            yield from _wrapped(
+                f"Plans that place leaves need {LEAST_BINS} bins to place them on: more than {LEAST_BINS // 8} "
+                "quantiles."
+            )
+        yield from _wrapped(
+            "(the test set): how far its exact curves are from those of the population. An error of noise well below "
+            "it is lost in it. Bytes are those of one evaluation, sent by each client."
+        )
+
+    def _recommendation(self) -> Iterator[str]:
+        plan = self.recommended
+        best = plan.score == min(other.score for other in self.plans)
+        why = (
+            "the smallest error"
+            if best
+            else f"an error within {_AS_GOOD - 1:.0%} of the smallest and takes less for granted"
+        )
+        yield from _wrapped(f"Recommended: {plan.name}, because it has {why}. It takes {_ASKS[plan.name]}.")
+        yield f"  FederatedROC(quantiles={self.quantiles}, plan={plan.name!r},"
+        yield f"               privacy={_written(self.privacy)})"
+        carried = next((other for other in self.plans if other.name == "carry_over"), None)
+        if plan.name == "adaptive" and carried is not None:
+            ratio = carried.score / plan.score
+            yield from _wrapped(
+                f"Where a model is evaluated again and again, carry_over saves the first query at {ratio:.2f} times "
+                "this error, as long as scores stay where they were."
+            )
+        below = plan.error.roc / self.sampling.roc, plan.error.precision_recall / self.sampling.precision_recall
+        verdict = f"Noise costs {below[0]:.2g} (ROC) and {below[1]:.2g} (PR) times what the test set's size does: "
+        if max(below) < 0.5:
+            verdict += "a smaller epsilon would do, too."
+        elif max(below) <= 1:
+            verdict += "both count."
+        else:
+            verdict += "more examples, or a larger epsilon, would show."
+        yield from _wrapped(verdict)
+        yield from _wrapped(
+            "Scores with ties, in a corner of the range or saturated at its ends can have ten times these errors."
+        )
+
+    def _privacy(self) -> Iterator[str]:
+        privacy, (*_, query) = self.privacy, self.recommended.error.queries
+        yield from _wrapped(f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}.")
+        noise = _spec(privacy, self.quantiles).noise(query)
+        assert noise is not None
+        asked = math.sqrt(noise.variance)
+        if isinstance(privacy, DistributedDP):
+            times = self.clients / privacy.calibrated_for
+            yield from _wrapped(
+                f"min_clients={privacy.min_clients}: a sum of fewer is not opened. Noise is calibrated for "
+                f"{privacy.calibrated_for} clients: {privacy.min_clients} clients, of whom {privacy.max_colluding} may "
+                "subtract their own noise. A higher min_clients means less noise, "
+                "and fewer dropouts that an evaluation survives."
+            )
+            yield from _wrapped(
+                f"Noise of a cell: standard deviation {asked:.3g} asked for, {asked * math.sqrt(times):.3g} in the sum "
+                f"of {self.clients} ({times - 1:.0%} more variance, the price of dropouts and collusion)."
+            )
+        elif isinstance(privacy, LocalDP):
+            yield from _wrapped(
+                f"Noise of a cell: standard deviation {asked:.3g} of each client, "
+                f"{asked * math.sqrt(self.clients):.3g} in the sum of {self.clients}. DistributedDP asks for one such "
+                "noise in all, and needs secure aggregation."
+            )
+        else:
+            yield from _wrapped(
+                f"Noise of a cell: standard deviation {asked:.3g}, added once by the party that holds all counts. What "
+                "ranks send to it is raw."
+            )
+
+
+def advise(
+    privacy: Privacy,
+    n_pos: int,
+    n_neg: int,
+    *,
+    clients: int = 1,
+    auroc: float = 0.85,
+    quantiles: int = 1024,
+    runs: int = 20,
+) -> Advice:
+    """Return the error to expect of every plan, by simulation, and what each client has to send.
+
+    Args:
+        privacy: who adds how much noise.
+        n_pos: number of positives of all clients together.
+        n_neg: number of negatives.
+        clients: how many take part.
+        auroc: the area under the ROC curve that the model is expected to have.
+        quantiles: the resolution.
+        runs: simulated releases of each plan.
+
+    Example:
+        >>> from torchmetrics_fed import DistributedDP
+        >>> from torchmetrics_fed.planning.advice import advise
+        >>> advice = advise(DistributedDP(epsilon=1.0, min_clients=16), 6_000, 24_000, clients=20, runs=5)
+        >>> advice.recommended.name
+        'adaptive'
+    """
+    bins = ScoreGrid.even(quantiles).bins
+    plans = []
+    for name in _SIMPLEST:
+        if bins >= LEAST_BINS or name in ("single", "paper"):
+            error = expected_area_error(
+                name, privacy, n_pos, n_neg, clients=clients, auroc=auroc, quantiles=quantiles, runs=runs
+            )
+            spec = _spec(privacy, quantiles)
+            cells = sum(math.prod(spec.shape(query)) for query in error.queries)
+            sent = sum(bytes_per_client(spec, query, clients) for query in error.queries)
+            plans.append(PlanAdvice(name, error, cells, sent))
+    sampling = expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs)
+    return Advice(privacy, n_pos, n_neg, clients, auroc, quantiles, runs, tuple(plans), sampling)
+
+
+def _spec(privacy: Privacy, quantiles: int) -> Spec:
+    return Spec("binary", 1, ScoreGrid.even(quantiles), privacy)
+
+
+def _levels(query: Query) -> str:
+    branching = query.tree.branching
+    if len(branching) > 1 and len(set(branching)) == 1:
+        return f"{branching[0]}^{len(branching)}"
+    return " x ".join(map(str, branching))
+
+
+def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:
+    """Return means and standard errors, with as many digits as the best known one deserves, and no exponents."""
+    least = max(min(spread for _, spread in pairs), 1e-8)
+    digits = max(-math.floor(math.log10(least)), 2)
+    return [f"{mean:.{digits}f} ± {spread:.{digits}f}" for mean, spread in pairs]
+
+
+def _written(privacy: Privacy) -> str:
+    named: dict[str, object] = {"min_clients": None, "max_colluding": 1, "trusted_aggregator": False}
+    named |= {"mechanism": "polya", "delta": 0.0, "neighbours": "add_remove", "examples_per_person": 1}
+    given = {name: getattr(privacy, name) for name in named if hasattr(privacy, name)}
+    shown = [
+        f"epsilon={privacy.epsilon:g}",
+        *(f"{name}={value!r}" for name, value in given.items() if value != named[name]),
+    ]
+    return f"{type(privacy).__name__}({', '.join(shown)})"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, break_on_hyphens=False)

@@ -1,0 +1,202 @@
+r"""The paper's bounds of the Area Error, Theorems 4.2 to 4.5, with the constants of their proofs.
+
+The theorems are stated in :math:`O`; where a proof leaves a constant open the function says which one it takes. They
+are worst cases for the paper's estimator (Q quantiles per class): expect a small part of them, and ask
+:func:`~torchmetrics_fed.planning.expected_area_error` how small.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from torchmetrics_fed.errors import InputError
+
+__all__ = [
+    "AreaErrorBound",
+    "area_error_bound_pr",
+    "area_error_bound_private",
+    "area_error_bound_roc",
+    "area_error_bound_summed",
+]
+
+
+class AreaErrorBound(NamedTuple):
+    """Bounds of the Area Error of both curves; at most 1, which no error exceeds.
+
+    Example:
+        >>> from torchmetrics_fed.planning.bounds import area_error_bound_summed
+        >>> bound = area_error_bound_summed(1024, ratio=0.3)
+        >>> bound.roc < bound.precision_recall < 1
+        True
+    """
+
+    roc: float
+    precision_recall: float
+
+
+def area_error_bound_roc(quantiles: int, positive_quantiles: int | None = None, *, strict: bool = False) -> float:
+    r"""Return Theorem 4.2: exact quantiles, :math:`Q^-` of the negatives and :math:`Q^+` of the positives.
+
+    .. math:: AE_{ROC} \le \frac{1}{2(Q^+ - 1)} + \frac{1}{2(Q^- - 1)},
+
+    or, where positive quantiles lie in every strip, :math:`\frac{1}{4(Q^+ - 1)} + \frac{3}{4(Q^- - 1)}`; the larger one
+    is returned, and with :math:`Q^- = Q^+ = Q` both are :math:`1/(Q - 1)`. The proof takes it that between two
+    quantiles an estimated rate is off by at most *half* of their distance. That is so for the middle of the interval,
+    but an interpolation can be off by all of it: on scores without ties, in clumps, 1.4 times this bound was measured.
+
+    Args:
+        quantiles: :math:`Q^-`, both ends included.
+        positive_quantiles: :math:`Q^+`, the same if not given.
+        strict: whether any monotone interpolation shall be covered, of scores without ties. At every threshold the true
+            and the estimated point are between the same quantiles, so both curves pass the same cells of the lattice
+            of :math:`(Q^- - 1)(Q^+ - 1)`; a monotone path passes at most :math:`Q^- + Q^+ - 3` of them, whose area is
+            :math:`\frac{1}{Q^- - 1} + \frac{1}{Q^+ - 1} - \frac{1}{(Q^- - 1)(Q^+ - 1)}`. It is not in the paper.
+
+    Example:
+        >>> from torchmetrics_fed.planning.bounds import area_error_bound_roc
+        >>> area_error_bound_roc(101), round(area_error_bound_roc(101, strict=True), 4)
+        (0.01, 0.0199)
+    """
+    positive_quantiles = quantiles if positive_quantiles is None else positive_quantiles
+    negative, positive = (1 / _intervals(q) for q in (quantiles, positive_quantiles))
+    if strict:
+        return min(negative + positive - negative * positive, 1.0)
+    return min(max(positive / 2 + negative / 2, positive / 4 + 3 * negative / 4), 1.0)
+
+
+def area_error_bound_pr(quantiles: int, ratio: float, *, alpha: float | None = None) -> float:
+    r"""Return Theorem 4.3: with :math:`|F(t) - \hat F(t)| \le \alpha` at every recall t, and :math:`r = n^+ / n^-`,
+
+    .. math:: AE_{PR} \le \frac{2\alpha}{r} + \frac{\alpha}{r} \log \frac{r}{\alpha},
+
+    with 1 in the place of r where :math:`r > 1`: :math:`\tilde O(1/Q)` under mild imbalance,
+    :math:`\tilde O(1/(Qr))` under an extreme one.
+
+    Args:
+        quantiles: Q, both ends included.
+        ratio: r, positives per negative.
+        alpha: if not given :math:`1/(Q - 1)`, as Theorem 4.2 has it on average; the paper says :math:`O(1/Q)`. That it
+            holds at every t takes scores that are well-behaved (Definition E.1), which clumps and ties are not.
+
+    Example:
+        >>> from torchmetrics_fed.planning.bounds import area_error_bound_pr
+        >>> round(area_error_bound_pr(10_000, ratio=1.0), 4)  # the paper: "Q = 10^4 gives AE = 10^-3"
+        0.0011
+    """
+    intervals = _intervals(quantiles)
+    _check_positive(ratio=ratio)
+    alpha = 1 / intervals if alpha is None else alpha
+    _check_positive(alpha=alpha)
+    return _precision_recall(alpha, ratio)
+
+
+def area_error_bound_summed(
+    quantiles: int, ratio: float, *, lipschitz: float = 1.0, branching: int = 2, height: int | None = None
+) -> AreaErrorBound:
+    r"""Return Theorem 4.4: quantiles from summed histograms of :math:`b^h` bins, without noise.
+
+    A quantile is off by up to the width of a bin, :math:`b^{-h}`, and a rate by :math:`\ell` times that; Lemma E.3 adds
+    one such error of T and one of F:
+
+    .. math:: \alpha = \frac{1}{Q - 1} + 2 \ell b^{-h}, \qquad AE_{ROC} \le \alpha,
+
+    and :math:`AE_{PR}` as in Theorem 4.3 with this :math:`\alpha`. Constants: those of Theorem 4.2 and of the lemma.
+
+    Args:
+        quantiles: Q.
+        ratio: :math:`r = n^+ / n^-`.
+        lipschitz: :math:`\ell`: both classes' distributions are :math:`\ell`-Lipschitz over scores from 0 to 1, the
+            paper's "well-behaved". On data, :math:`\ell b^{-h}` is the largest fraction of a class in one bin.
+        branching: b.
+        height: h, the number of levels; the paper's :math:`\lceil \log_b Q \rceil + 2` if not given.
+
+    Example:
+        >>> from torchmetrics_fed.planning.bounds import area_error_bound_summed
+        >>> round(area_error_bound_summed(1024, ratio=0.3, lipschitz=3.0).roc, 5)
+        0.00244
+    """
+    _check_positive(ratio=ratio)
+    alpha = _summed_alpha(quantiles, lipschitz, branching, _height(quantiles, branching, height))
+    return AreaErrorBound(min(alpha, 1.0), _precision_recall(alpha, ratio))
+
+
+def area_error_bound_private(
+    quantiles: int,
+    epsilon: float,
+    n_pos: int,
+    n_neg: int,
+    *,
+    lipschitz: float = 1.0,
+    branching: int = 2,
+    height: int | None = None,
+) -> AreaErrorBound:
+    r"""Return Theorem 4.5: quantiles from summed hierarchical histograms with noise for epsilon, in expectation.
+
+    Each of h levels has :math:`\varepsilon / h`, so the noise of a bin has variance :math:`2 h^2 / \varepsilon^2`, and
+    a quantile adds up to b bins of each level: :math:`\sigma^2 = 2 b h^3 / \varepsilon^2`. Relative to a class's size
+
+    .. math:: \alpha = \frac{1}{Q - 1} + 2 \ell b^{-h} + \sigma \Big( \frac{1}{n^+} + \frac{1}{n^-} \Big)
+        = \tilde O \Big( \frac{1}{Q} + \frac{1}{n \varepsilon} \Big), \qquad AE_{ROC} \le \alpha,
+
+    and :math:`AE_{PR}` as in Theorem 4.3. The theorem speaks of n and leaves :math:`b`, h and r to its
+    :math:`\tilde O`; the sizes of both classes are taken here, for each has its own noise. It is no bound of a single
+    release but of the scale of its error, and the paper assumes :math:`n \gg \sqrt b h^{3/2}`.
+
+    Args:
+        quantiles: Q.
+        epsilon: of the whole release, with just the noise that it asks for.
+        n_pos: number of positives.
+        n_neg: number of negatives.
+        lipschitz: as in :func:`area_error_bound_summed`.
+        branching: b.
+        height: h.
+
+    Example:
+        >>> from torchmetrics_fed.planning.bounds import area_error_bound_private
+        >>> round(area_error_bound_private(1024, epsilon=1.0, n_pos=6_000, n_neg=24_000).roc, 4)
+        0.0188
+    """
+    _check_positive(epsilon=epsilon, n_pos=n_pos, n_neg=n_neg)
+    height = _height(quantiles, branching, height)
+    noise = math.sqrt(2 * branching * height**3) / epsilon
+    alpha = _summed_alpha(quantiles, lipschitz, branching, height) + noise * (1 / n_pos + 1 / n_neg)
+    return AreaErrorBound(min(alpha, 1.0), _precision_recall(alpha, n_pos / n_neg))
+
+
+def _precision_recall(alpha: float, ratio: float) -> float:
+    scaled = alpha / min(ratio, 1.0)
+    return 1.0 if scaled >= 0.5 else min(2 * scaled - scaled * math.log(scaled), 1.0)
+
+
+def _summed_alpha(quantiles: int, lipschitz: float, branching: int, height: int) -> float:
+    intervals = _intervals(quantiles)
+    _check_positive(lipschitz=lipschitz)
+    return 1 / intervals + 2 * lipschitz * float(branching) ** -height
+
+
+def _height(quantiles: int, branching: int, height: int | None) -> int:
+    _intervals(quantiles)
+    for name, value, least in (("branching", branching, 2), ("height", 1 if height is None else height, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
+    if height is not None:
+        return height
+    needed = 0
+    while branching**needed < quantiles:  # no logarithm: it would round
+        needed += 1
+    return needed + 2
+
+
+def _intervals(quantiles: int) -> int:
+    if isinstance(quantiles, bool) or not isinstance(quantiles, int) or quantiles < 2:
+        raise InputError(
+            f"Expected argument `quantiles` to be an int of at least 2, both ends included, but got {quantiles!r}."
+        )
+    return quantiles - 1
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise InputError(f"Expected argument `{name}` to be a positive finite number but got {value!r}.")

@@ -1,0 +1,198 @@
+"""The Area Error to expect of a plan at an epsilon, before anything is spent: releases of reference scores."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.exchange import Plan, check_plan, make_release
+from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
+from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve, precision_recall_from_counts
+from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.planning.reference import ReferenceScores
+from torchmetrics_fed.privacy import CentralDP, Privacy
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import summed_noise
+from torchmetrics_fed.release import Query, Release, Spec, Sum
+
+__all__ = ["ExpectedError", "expected_area_error", "expected_sampling_error"]
+
+# Exact curves are read on this many bins or on those of the grid, if they are more: next to no two scores share one.
+_EXACT_BINS = 1 << 16
+
+
+class ExpectedError(NamedTuple):
+    """A mean Area Error of both curves, and how well the runs know it.
+
+    Example:
+        >>> from torchmetrics_fed.planning import expected_area_error
+        >>> error = expected_area_error("adaptive", 1.0, n_pos=1_000, n_neg=1_000, runs=4)
+        >>> [query.fraction for query in error.queries]
+        [0.078125, 0.921875]
+    """
+
+    roc: float
+    precision_recall: float
+    roc_standard_error: float
+    precision_recall_standard_error: float
+    queries: tuple[Query, ...] = ()
+    """What was asked in the last run, for plans that depend on what was released before."""
+
+    @classmethod
+    def of(cls, runs: Sequence[tuple[float, float]], queries: tuple[Query, ...] = ()) -> ExpectedError:
+        """Return the means and standard errors of the runs' errors."""
+        errors = np.array(runs)
+        roc, precision_recall = errors.mean(0).tolist()
+        spreads = (errors.std(0, ddof=1) / math.sqrt(len(errors))).tolist()
+        return cls(roc, precision_recall, spreads[0], spreads[1], queries)
+
+
+def expected_area_error(
+    plan: Plan,
+    privacy: Privacy | float,
+    n_pos: int,
+    n_neg: int,
+    *,
+    clients: int = 1,
+    auroc: float = 0.85,
+    quantiles: int = 1024,
+    reconstruction: Reconstruction | None = None,
+    runs: int = 20,
+    seed: int = 0,
+) -> ExpectedError:
+    """Return the Area Error that privacy noise and binning will cost, from simulated releases of reference scores.
+
+    Every run draws examples (:class:`ReferenceScores`), the noise that all clients together would add, reads the curves
+    from the release, and compares them with the exact curves of the same examples. Nothing private is involved, so
+    noise comes from a seeded generator here.
+
+    How noise adds up: with ``DistributedDP`` it is calibrated for ``min_clients - max_colluding`` clients, and whoever
+    takes part beyond that adds more; with ``LocalDP`` every client adds all of it; with ``CentralDP`` it is added once.
+
+    Args:
+        plan: as of the metrics.
+        privacy: who adds how much noise; a number is the epsilon of ``CentralDP``.
+        n_pos: number of positives of all clients together.
+        n_neg: number of negatives.
+        clients: how many take part.
+        auroc: the area under the ROC curve that the model is expected to have.
+        quantiles: the resolution, as of the metrics.
+        reconstruction: how curves are read; as metrics do if not given.
+        runs: number of simulated releases, at least 2.
+        seed: of examples and noise: the same answer for the same seed.
+
+    Example:
+        >>> from torchmetrics_fed import DistributedDP
+        >>> from torchmetrics_fed.planning import expected_area_error
+        >>> privacy = DistributedDP(epsilon=1.0, min_clients=16)
+        >>> error = expected_area_error("adaptive", privacy, n_pos=6_000, n_neg=24_000, clients=20, runs=5)
+        >>> 0.0001 < error.roc < 0.002
+        True
+    """
+    privacy = CentralDP(float(privacy)) if isinstance(privacy, int | float) else privacy
+    _check_ints(clients=(clients, 1), runs=(runs, 2))
+    needed = privacy.clients_needed
+    if clients < needed:
+        raise InputError(
+            f"Expected at least min_clients={needed} clients but got {clients}: the sum would not be opened. Lower "
+            "`min_clients`, at the price of more noise in each share."
+        )
+    spec, generator = Spec("binary", 1, ScoreGrid.even(quantiles), privacy), np.random.default_rng(seed)
+    check_plan(plan, spec)
+    reference, reading = ReferenceScores(n_pos, n_neg, auroc), reconstruction or Reconstruction(quantiles=quantiles)
+    errors, release = [], None
+    for run in range(runs + (plan == "carry_over")):
+        counts = reference.counts(max(_EXACT_BINS, spec.grid.bins), generator)
+        release = _released(plan, spec, counts, clients, generator, release)
+        if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
+            errors.append(_errors(release, reading, _exact(counts)))
+    assert release is not None
+    return ExpectedError.of(errors, release.queries)
+
+
+def expected_sampling_error(
+    n_pos: int, n_neg: int, *, auroc: float = 0.85, runs: int = 20, seed: int = 0
+) -> ExpectedError:
+    """Return the Area Error of exact curves of so many examples, against those of the distribution they are drawn from.
+
+    What a test set of this size cannot tell in any case: noise well below it is not worth another unit of epsilon.
+
+    Args:
+        n_pos: number of positives.
+        n_neg: number of negatives.
+        auroc: as in :func:`expected_area_error`.
+        runs: number of test sets, at least 2.
+        seed: of the examples.
+
+    Example:
+        >>> from torchmetrics_fed.planning import expected_sampling_error
+        >>> few, many = (expected_sampling_error(n, 4 * n, runs=5).roc for n in (100, 10_000))
+        >>> few > 5 * many
+        True
+    """
+    _check_ints(runs=(runs, 2))
+    reference, generator = ReferenceScores(n_pos, n_neg, auroc), np.random.default_rng(seed)
+    truth = _exact(reference.masses(_EXACT_BINS) * [[n_neg], [n_pos]])
+    samples = (_exact(reference.counts(_EXACT_BINS, generator)) for _ in range(runs))
+    return ExpectedError.of([truth.distance(sample.roc, sample.precision_recall) for sample in samples])
+
+
+class _Exact(NamedTuple):
+    """The exact curves."""
+
+    roc: ROCCurve
+    precision_recall: PrecisionRecallCurve
+
+    def distance(self, roc: ROCCurve, precision_recall: PrecisionRecallCurve) -> tuple[float, float]:
+        """Return the Area Errors of both curves."""
+        return area_error_roc(roc, self.roc), area_error_pr(precision_recall, self.precision_recall)
+
+
+def _exact(counts: NDArray[np.int64] | NDArray[np.float64]) -> _Exact:
+    """Return the curves of counts on bins so fine that scores in one are as good as equal."""
+    leaf = torch.from_numpy(counts[:, counts.any(0)])
+    return _Exact(roc_from_counts(leaf), precision_recall_from_counts(leaf))
+
+
+def _errors(release: Release, reading: Reconstruction, exact: _Exact) -> tuple[float, float]:
+    source = read(release, reconstruction=reading)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # noise can leave nothing of a small class: the error tells
+        return exact.distance(roc_from_counts(source), precision_recall_from_counts(source))
+
+
+def _released(
+    plan: Plan,
+    spec: Spec,
+    exact: NDArray[np.int64],
+    shares: int,
+    generator: np.random.Generator,
+    previous: Release | None,
+) -> Release:
+    """Return the release of fine counts as clients would make it, with noise of the same law from a generator."""
+    privacy, counts = spec.privacy, torch.from_numpy(exact.reshape(1, 2, spec.grid.bins, -1).sum(-1))
+    assert privacy is not None
+
+    def answer(query: Query) -> Sum:
+        noise = spec.noise(query)
+        assert noise is not None
+        times, shape = privacy.noise_times(shares), spec.shape(query)
+        drawn = summed_noise(generator, privacy.mechanism, noise.variance, times, shape)
+        return Sum(spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), shares)
+
+    return make_release(plan, spec, answer, previous=previous)
+
+
+def _check_ints(**given: tuple[int, int]) -> None:
+    for name, (value, least) in given.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")

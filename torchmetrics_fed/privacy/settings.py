@@ -1,0 +1,221 @@
+"""Privacy settings: who adds noise, how much, and against whom it protects."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from typing import Any, get_args
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.privacy.noise import Mechanism, Noise, calibrated_noise, sampling_error
+from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
+from torchmetrics_fed.typing import Task
+
+__all__ = ["CentralDP", "DistributedDP", "LocalDP", "Privacy"]
+
+
+@dataclass(frozen=True)
+class Privacy(ABC):
+    """What every setting of privacy has.
+
+    Args:
+        epsilon: the privacy loss of one release, at most, whatever is computed from it.
+        delta: the probability with which it may be more; only for ``"skellam"`` and ``"discrete_gaussian"``.
+        mechanism: the law of the noise. ``"polya"``: two-sided geometric in sum, pure epsilon. ``"skellam"`` and
+            ``"discrete_gaussian"`` need delta and win where an example is in many cells, that is with many classes.
+            ``"gamma"``: Laplace in sum, in floats, for comparison with the paper only.
+        neighbours: ``"add_remove"`` protects whether a person is in the data, ``"replace_one"`` also against someone
+            who knows how many there are; it costs twice the noise.
+        examples_per_person: how many examples one person can have at most.
+
+    Example:
+        >>> from torchmetrics_fed import LocalDP, Privacy
+        >>> setting = LocalDP(epsilon=1.0, examples_per_person=3)
+        >>> isinstance(setting, Privacy), setting.neighbours
+        (True, 'add_remove')
+    """
+
+    epsilon: float
+    mechanism: Mechanism = field(default="polya", kw_only=True)
+    delta: float = field(default=0.0, kw_only=True)
+    neighbours: Neighbours = field(default="add_remove", kw_only=True)
+    examples_per_person: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
+            raise InputError(f"Expected argument `epsilon` to be a positive finite number but got {self.epsilon!r}.")
+        if self.mechanism not in get_args(Mechanism):
+            raise InputError(f"Expected `mechanism` to be one of {get_args(Mechanism)} but got {self.mechanism!r}.")
+        needs_delta = self.mechanism in ("skellam", "discrete_gaussian")
+        if needs_delta != (self.delta > 0) or not 0 <= self.delta < 1:
+            raise InputError(
+                f"Expected argument `delta` {'between 0 and 1' if needs_delta else 'of 0'} for "
+                f'mechanism="{self.mechanism}" but got {self.delta!r}.'
+            )
+        if self.mechanism == "gamma":
+            warnings.warn(
+                'mechanism="gamma" adds float noise, whose last bits can be attacked: use it to compare with the '
+                'paper, never to protect anybody. mechanism="polya" is the same law in integers.',
+                UserWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def calibrated_for(self) -> int:
+        """Number of shares whose noise adds up to what epsilon asks for."""
+        return 1
+
+    @property
+    def clients_needed(self) -> int:
+        """Number of shares that must be in a sum before it may be opened."""
+        return 1
+
+    @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through secure aggregation."""
+        return False
+
+    @property
+    @abstractmethod
+    def holds_against(self) -> str:
+        """Who learns no more than epsilon allows."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Everything two parties must agree on, in plain JSON values."""
+        losses = {name: float(getattr(self, name)).hex() for name in ("epsilon", "delta")}
+        return {"kind": type(self).__name__, **asdict(self), **losses}
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> Privacy:
+        """Return the setting with these :attr:`fields`."""
+        kinds: dict[str, type[Privacy]] = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
+        given = {name: value for name, value in fields.items() if name != "kind"}
+        given |= {name: float.fromhex(fields[name]) for name in ("epsilon", "delta")}
+        return kinds[fields["kind"]](**given)
+
+    def noise_times(self, shares: int) -> float:
+        """Return how many times the noise that epsilon asks for is in a sum of so many shares."""
+        return max(shares / self.calibrated_for, 1.0)
+
+    def charged_delta(self, cells: int, queries: int) -> float:
+        """Return the delta of a release of at most so many queries of so many cells, imperfect samplers included."""
+        return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
+
+    def noise(self, task: Task, classes: int, levels: int, cells: int, fraction: float = 1.0) -> Noise:
+        """Return the noise of one share for ``levels`` levels over ``classes`` classes, ``cells`` cells in all.
+
+        ``fraction`` is the part of epsilon and delta that it may spend, where a release takes several queries.
+        """
+        sensitivity = Sensitivity.of(
+            task, classes, levels, neighbours=self.neighbours, examples_per_person=self.examples_per_person
+        )
+        epsilon = Fraction(self.epsilon) * Fraction(fraction)
+        return calibrated_noise(self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells)
+
+    def __str__(self) -> str:
+        loss = f"epsilon={self.epsilon:g}" + (f", delta={self.delta:g}" if self.delta else "")
+        return f"{type(self).__name__}({loss}, holds against {self.holds_against})"
+
+
+@dataclass(frozen=True)
+class DistributedDP(Privacy):
+    """Every client adds a share of the noise, calibrated for ``min_clients - max_colluding`` clients.
+
+    A client knows its own noise and can subtract it from the sum, so the noise is calibrated for fewer clients than
+    take part at least. A single share carries hardly any noise, so shares travel through secure aggregation, which
+    shows nobody a single one.
+
+    Args:
+        epsilon: the privacy loss of one release.
+        min_clients: a sum of fewer shares is not opened.
+        max_colluding: how many clients may collude and share what they know of their own noise.
+        trusted_aggregator: True if the aggregator may see single shares; they are then sent as they are.
+
+    Example:
+        >>> from torchmetrics_fed import DistributedDP
+        >>> DistributedDP(epsilon=1.0, min_clients=8).calibrated_for
+        7
+    """
+
+    min_clients: int
+    max_colluding: int = 1
+    trusted_aggregator: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mechanism == "gamma" and not self.trusted_aggregator:
+            raise InputError(
+                'Expected `trusted_aggregator=True` with mechanism="gamma": float noise cannot be masked modulo 2^64.'
+            )
+        for name, value, least in (("min_clients", self.min_clients, 1), ("max_colluding", self.max_colluding, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
+        if self.max_colluding >= self.min_clients:
+            raise InputError(
+                f"Expected `max_colluding` below `min_clients` but got {self.max_colluding} and {self.min_clients}: "
+                "if all may collude, nobody's noise is left to protect anybody. Use LocalDP."
+            )
+
+    @property
+    def calibrated_for(self) -> int:
+        """Number of shares whose noise adds up to what epsilon asks for."""
+        return self.min_clients - self.max_colluding
+
+    @property
+    def clients_needed(self) -> int:
+        """Number of shares that must be in a sum before it may be opened."""
+        return self.min_clients
+
+    @property
+    def holds_against(self) -> str:
+        """Who learns no more than epsilon allows."""
+        others = f"up to {self.max_colluding} colluding client{'s' * (self.max_colluding != 1)}"
+        if self.trusted_aggregator:
+            return f"everyone who sees the release and {others}, but not the trusted aggregator"
+        return f"the aggregator and {others}"
+
+    @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through secure aggregation."""
+        return not self.trusted_aggregator
+
+
+@dataclass(frozen=True)
+class LocalDP(Privacy):
+    """Every client adds all of the noise: nobody has to be trusted, and n clients have n times the variance.
+
+    Example:
+        >>> from torchmetrics_fed import LocalDP
+        >>> print(LocalDP(epsilon=1.0))
+        LocalDP(epsilon=1, holds against everyone)
+    """
+
+    @property
+    def holds_against(self) -> str:
+        """Who learns no more than epsilon allows."""
+        return "everyone"
+
+
+@dataclass(frozen=True)
+class CentralDP(Privacy):
+    """One trusted party holds all counts and adds the noise once; across ranks it is drawn once and broadcast.
+
+    Example:
+        >>> from torchmetrics_fed import CentralDP
+        >>> print(CentralDP(epsilon=0.5))
+        CentralDP(epsilon=0.5, holds against everyone who sees the result, but not this job's processes)
+    """
+
+    @property
+    def holds_against(self) -> str:
+        """Who learns no more than epsilon allows."""
+        return "everyone who sees the result, but not this job's processes"
+
+    def noise_times(self, shares: int) -> float:
+        """Return how many times the noise that epsilon asks for is in a sum: it is drawn once."""
+        return 1.0

@@ -1,0 +1,150 @@
+"""Placement: where an earlier sum found the scores, and the leaves that the next query puts there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
+from torchmetrics_fed.reconstruct.warp import snapped, warped_grid
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.typing import Floats, Places
+
+__all__ = ["LEAST_BINS", "MOST_MISFIT", "ScoreMass", "noisy_leaves", "pilot_query", "placed_query"]
+
+LEAST_BINS = 256
+"""Bins below which there is nothing to place: all of them can be leaves."""
+
+MOST_MISFIT = 6.0
+"""Standard deviations from the smooth model, beyond which scores have ties or spikes that it does not know."""
+
+# The fraction of epsilon that finds out where the scores are, and its leaves. A multiple of 1/64, so that the fractions
+# add up to 1 exactly. Less loses in ROC where the classes are small, more loses everywhere.
+_PILOT_FRACTION, _PILOT_LEAVES = 5 / 64, 32
+# Leaves per square root of (examples of the smaller class x epsilon), and the fewest; with the smooth model, without.
+_LEAVES, _FEWEST = 0.35, 8
+_LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
+# More leaves than these are two levels: sums over many leaves get cheaper, and so much data needs no model.
+_MOST_FLAT = 40
+
+_SLOPE = 3.0
+# Even mass mixed into what was seen, so that no stretch of the range is left without edges; without a model, what
+# stands out is sharp and deserves more of them.
+_FLOOR, _FLOOR_ROUGH = 0.3, 0.15
+# Above this many classes each gets no model of its own.
+_MOST_CLASSES = 32
+
+
+def pilot_query(bins: int) -> Query:
+    """Return the first query of two: few leaves, narrow towards both ends of the range, where scores crowd."""
+    places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), bins)
+    return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION)
+
+
+def placed_query(seen: Sum, fraction: float) -> Query:
+    """Return leaves of equal mass where an earlier sum found the scores, and as many as epsilon can feed.
+
+    Args:
+        seen: what was released before. It must be private because equal-mass edges of exact counts are quantiles of
+            raw data.
+        fraction: the fraction of epsilon that the query spends.
+    """
+    if seen.spec.privacy is None:
+        raise InputError(
+            "Expected a private release to place leaves by but got exact counts: edges of equal mass are the quantiles "
+            "of the raw data. Release it with `privacy`, or use a plan that needs no data."
+        )
+    mass, bins = ScoreMass.of(seen), seen.spec.grid.bins
+    branching = _branching(float(mass.sizes.min()), _whole_epsilon(seen) * fraction, all(mass.smooth), bins)
+    even = np.linspace(0, 1, math.prod(branching) + 1)
+    places = snapped(np.interp(even, mass.below, warped_grid(bins)), bins)
+    return Query(Tree(branching, tuple(places.tolist())), fraction)
+
+
+@dataclass(frozen=True)
+class ScoreMass:
+    """Where the scores of a sum are, one histogram pair per class.
+
+    Args:
+        spread: how each class's negatives and positives are spread over the leaves, ``(classes, 2, leaves)``.
+        sizes: estimated examples, ``(classes, 2)``.
+        smooth: whether the smooth model fits, for each class.
+        places: edges of the leaves on the grid.
+        bins: number of bins of the grid.
+    """
+
+    spread: Floats
+    sizes: Floats
+    smooth: tuple[bool, ...]
+    places: Places
+    bins: int
+
+    @classmethod
+    def of(cls, seen: Sum) -> ScoreMass:
+        """Return what a sum says. It is computed once and kept with the sum."""
+        if seen not in _known:
+            _known[seen] = cls._estimated(seen)
+        return _known[seen]
+
+    @classmethod
+    def _estimated(cls, seen: Sum) -> ScoreMass:
+        bins, places = seen.spec.grid.bins, seen.places
+        u = warped_grid(bins)[places]
+        leaves = non_negative(least_squares(seen.levels))[-1].numpy().copy()
+        smooth = []
+        flat = len(seen.query.tree.branching) == 1 and seen.spec.rows == 2 and len(leaves) <= _MOST_CLASSES
+        for leaf, noisy in zip(leaves, noisy_leaves(seen), strict=True):
+            model = fit([noisy], places, u, u, _SLOPE) if flat else None
+            smooth.append(model is not None and model.misfit < MOST_MISFIT)
+            if model is not None and smooth[-1]:
+                leaf[:] = model.cells
+        sizes = np.maximum(leaves.sum(-1), 1.0)
+        spread = leaves + 1e-12 * sizes[..., None]  # an empty class is spread evenly
+        return cls(spread / spread.sum(-1, keepdims=True), sizes, tuple(smooth), places, bins)
+
+    @cached_property
+    def below(self) -> Floats:
+        """The mass of both classes, and of all of several, below every edge of the grid, from 0 to 1."""
+        u, smooth = warped_grid(self.bins), all(self.smooth)
+        below = np.append(0.0, self.spread.mean((0, 1)).cumsum())
+        at = u[self.places]
+        mass = PchipInterpolator(at, below)(u) if smooth else np.interp(u, at, below)
+        floor = _FLOOR if smooth else _FLOOR_ROUGH
+        result: Floats = (mass / mass[-1] + floor * u) / (1 + floor)
+        return result
+
+
+_known: WeakKeyDictionary[Sum, ScoreMass] = WeakKeyDictionary()
+
+
+def noisy_leaves(seen: Sum) -> list[NoisyLeaves]:
+    """Return the leaves of a sum with the variance of their noise, for each class."""
+    return [NoisyLeaves(seen.places, leaf.double().numpy(), seen.noise_variance) for leaf in seen.leaf]
+
+
+def _branching(examples: float, epsilon: float, smooth: bool, bins: int) -> tuple[int, ...]:
+    """Return the tree over as many leaves as examples of the smaller class can feed at this epsilon."""
+    # above 1 a leaf's noise is less than an example: what is lost is what the leaves do not tell apart
+    root = math.sqrt(examples * epsilon) * max(epsilon, 1.0) ** 1.5
+    leaves = max(int(_LEAVES * root), _FEWEST)
+    if not smooth or leaves > _MOST_FLAT:
+        leaves = max(int(_LEAVES_ROUGH * root), _FEWEST_ROUGH)
+    if leaves <= _MOST_FLAT:
+        return (leaves,)
+    side = min(round(math.sqrt(leaves)), math.isqrt(bins))
+    return side, side
+
+
+def _whole_epsilon(seen: Sum) -> float:
+    """Return the epsilon of a whole release whose cells would have as much noise as these really have."""
+    level = 2 * math.asinh(math.sqrt(0.5 / seen.noise_variance))
+    return level * len(seen.query.tree.branching) / seen.query.fraction

@@ -1,0 +1,1 @@
+"""A smooth model of the scores, and counts on all bins by it."""

@@ -1,0 +1,133 @@
+r"""A smooth model of both classes' densities, fitted to noisy leaves.
+
+With :math:`m` a known mass (a guess of where the scores are) and :math:`x \in [0, 1]` a coordinate, the expected counts
+of negatives and positives in a cell are
+
+.. math:: \lambda^- = N^- \, \Delta m \, e^{a(x)}, \qquad \lambda^+ = N^+ \, \Delta m \, e^{a(x) + b(x)},
+
+where a and b are a constant, a line and cosines :math:`\cos \pi j x` whose coefficients have prior variance
+:math:`\rho^2 / j^4`. So the classes share what they have in common, and the data sets how rough each of a and b is.
+The most probable coefficients are found by Gauss-Newton, :math:`\rho^2` by expectation-maximisation on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from torchmetrics_fed.typing import Floats, Places
+
+__all__ = ["Fit", "NoisyLeaves", "fit"]
+
+# Terms of a series: its constant, its line, cosines.
+_TERMS = 14
+# Prior variances of the constant and the line. Cosines: a prior guess of rho, worth so many coefficients.
+_LEVEL, _LINE, _ROUGHNESS, _WORTH = 9.0, 4.0, 2.0, 4.0
+# Gauss-Newton steps, the longest step of a log-density, the step that is small enough, and the first ones, in which the
+# fit settles before its roughness is judged.
+_STEPS, _LONGEST, _SMALL, _SETTLING = 12, 1.5, 0.03, 2
+
+
+class NoisyLeaves(NamedTuple):
+    """The answer to one query, about both classes."""
+
+    edges: Places
+    """Edges of the leaves, as places on the grid."""
+    counts: Floats
+    """``(2, leaves)``, negatives and positives."""
+    variance: float
+    """Variance of the noise in each."""
+
+
+class Fit(NamedTuple):
+    """The fitted model."""
+
+    cells: Floats
+    """Expected counts in the cells, ``(2, cells)``."""
+    bins: Floats
+    """Expected counts in the leaves of the first answer, ``(2, leaves)``."""
+    misfit: float
+    """How far that answer is from them, in standard deviations of such a distance; of the worse class."""
+
+
+def fit(
+    answers: Sequence[NoisyLeaves], cells: Places, x: Floats, mass: Floats, slope: float, start: Floats | None = None
+) -> Fit:
+    """Return the most probable densities.
+
+    Args:
+        answers: what is known; the misfit is measured on the first one.
+        cells: edges of cells, as places on the grid, all edges of the answers among them.
+        x: the coordinate at those edges, ascending from 0 to 1.
+        mass: the known mass below those edges, ascending.
+        slope: prior mean of the slope of b: positives have the higher scores.
+        start: log-densities relative to the mass, ``(2, cells)``, to start from. With them counts are taken to vary
+            by sampling, too; without, the fit is that of a pilot query, whose noise outweighs that.
+    """
+    middle, width = (x[1:] + x[:-1]) / 2, np.diff(mass)
+    inside = np.concatenate([_inside(answer.edges, cells) for answer in answers])
+    noisy = np.concatenate([answer.counts for answer in answers], 1)
+    noise = np.concatenate([np.full(answer.counts.shape[1], answer.variance) for answer in answers])
+    total = _totals(answers)
+    power = np.arange(1, _TERMS - 1) ** 4
+    series = np.c_[
+        np.ones(len(middle)), np.sqrt(12) * (middle - 0.5), np.cos(np.pi * np.outer(middle, np.arange(1, _TERMS - 1)))
+    ]
+    prior, precision = np.zeros((2, _TERMS)), np.tile(np.r_[1 / _LEVEL, 1 / _LINE, power], (2, 1))
+    prior[1, 1] = slope / np.sqrt(12)
+    at = prior if start is None else _projected(start, series, width, power)
+    rough = np.full((2, 1), _ROUGHNESS**2)
+    for step in range(_STEPS):
+        precision[:, 2:] = power / rough
+        expected = total * width * np.exp(np.clip(at.cumsum(0) @ series.T, -15, 8))
+        in_bins = expected @ inside.T
+        weight = 1 / (noise + (in_bins if start is not None else 0.0))
+        slopes = inside @ (expected[..., None] * series)
+        weighted = (slopes * weight[..., None]).transpose(0, 2, 1)
+        square, gradient = weighted @ slopes, (weighted @ (noisy - in_bins)[..., None])[..., 0]
+        hessian = np.tile(square[1], (2, 2)) + np.diag(precision.ravel())  # positives depend on both series
+        hessian[:_TERMS, :_TERMS] += square[0]
+        gradient[0] += gradient[1]
+        covariance = np.linalg.inv(hessian)
+        change = (covariance @ (gradient - precision * (at - prior)).ravel()).reshape(2, -1)
+        size = float(np.abs(change.cumsum(0) @ series.T).max())
+        at = at + change * min(1.0, _LONGEST / max(size, _SMALL))
+        if step < _SETTLING:
+            continue
+        if size < _SMALL:
+            break
+        spread = (at[:, 2:] ** 2 + np.diag(covariance).reshape(2, -1)[:, 2:]) @ power
+        rough[:, 0] = (spread + _WORTH * _ROUGHNESS**2) / (len(power) + _WORTH)
+    first = answers[0]
+    bins = in_bins[:, : first.counts.shape[1]]
+    squares = ((first.counts - bins) ** 2 / (first.variance + bins)).sum(1)
+    # a squared Laplace variable of variance 1 has mean 1 and variance 5
+    misfit = (squares - bins.shape[1]) / np.sqrt(5 * bins.shape[1])
+    return Fit(expected, bins, float(misfit.max()))
+
+
+def _inside(edges: Places, cells: Places) -> Floats:
+    """Return which cells each bin is made of, ``(bins, cells)``, as 0 and 1."""
+    at, index = np.searchsorted(cells, edges)[:, None], np.arange(len(cells) - 1)
+    return ((index >= at[:-1]) & (index < at[1:])).astype(np.float64)
+
+
+def _totals(answers: Sequence[NoisyLeaves]) -> Floats:
+    """Return each class's size, ``(2, 1)``: inverse-variance mean of the answers' sums, no less than its noise."""
+    weights = np.array([1 / (answer.counts.shape[1] * answer.variance) for answer in answers])
+    sums = np.stack([answer.counts.sum(1) for answer in answers], 1)
+    total = sums @ weights / weights.sum()
+    least = max(1 / np.sqrt(weights.sum()), 1.0)
+    floored: Floats = np.maximum(total, least)[:, None]
+    return floored
+
+
+def _projected(start: Floats, series: Floats, width: Floats, power: Places) -> Floats:
+    """Return the coefficients of a and b nearest to log-densities of both classes, rough ones held back a little."""
+    weighted = series.T * width
+    ridge = 1e-4 * np.diag(np.r_[0, 1, power])
+    at: Floats = np.linalg.solve(weighted @ series + ridge, weighted @ start.T).T
+    at[1] -= at[0]
+    return at

@@ -1,0 +1,109 @@
+"""Counts on every bin of the grid, from a release whose leaves were placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from scipy.interpolate import PchipInterpolator
+from torch import Tensor
+
+from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.placement import MOST_MISFIT, ScoreMass, noisy_leaves
+from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
+from torchmetrics_fed.reconstruct.warp import warped_grid
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Floats, Places
+
+__all__ = ["bin_counts"]
+
+# Cells of a leaf in the smooth model.
+_PARTS = 3
+# The model's coordinate is the logit of the mass, whose ends are rounded off by this.
+_LOGIT = 0.025
+_SLOPE = 6.0
+
+
+def bin_counts(release: Release) -> Tensor:
+    """Return estimated counts on all bins, ``(classes, rows, bins)``, non-negative.
+
+    Where the leaves are one level and the smooth model fits the answers to all queries, the model shapes the counts
+    inside of leaves, and of what a leaf holds beyond the model as much is added as sampling explains. Elsewhere (ties,
+    spikes, so much data that it needs no model) the leaves, made consistent and non-negative, are interpolated.
+
+    Args:
+        release: one whose last query has edges of its own.
+    """
+    if release not in _known:
+        _known[release] = torch.from_numpy(np.stack(list(_estimated(release))))
+    return _known[release]
+
+
+_known: WeakKeyDictionary[Release, Tensor] = WeakKeyDictionary()  # every metric of a collection asks
+
+
+def _estimated(release: Release) -> Iterator[Floats]:
+    """Yield the counts of each class, ``(rows, bins)``."""
+    last, pilot, bins = release.last, release.pilot, release.spec.grid.bins
+    seen = None if pilot is None else ScoreMass.of(pilot)
+    modelled: list[Floats | None] = [None] * release.spec.classes
+    if len(last.query.tree.branching) == 1 and release.spec.rows == 2 and (seen is None or all(seen.smooth)):
+        firsts = [] if pilot is None else noisy_leaves(pilot)
+        mass = _even_mass(last.places, bins) if seen is None else seen.below
+        for number, second in enumerate(noisy_leaves(last)):
+            spread = np.ones((2, 1)) if seen is None else seen.spread[number]
+            modelled[number] = _modelled([second, *firsts[number : number + 1]], mass, spread)
+    leaf = non_negative(least_squares(last.levels))[-1].numpy()
+    for rows, model in zip(leaf, modelled, strict=True):
+        yield _interpolated(rows, last.places, bins) if model is None else model
+
+
+def _even_mass(places: Places, bins: int) -> Floats:
+    """Return the mass that leaves carried over from an earlier release stand for: as much in each."""
+    u = warped_grid(bins)
+    mass: Floats = PchipInterpolator(u[places], np.linspace(0, 1, len(places)))(u)
+    return mass
+
+
+def _modelled(known: list[NoisyLeaves], mass: Floats, spread: Floats) -> Floats | None:
+    """Return one class's counts by the smooth model; None where it does not fit.
+
+    Args:
+        known: the answer to the last query, and that to the pilot query if there was one.
+        mass: the mass below every edge of the grid.
+        spread: how the pilot query saw both classes spread over its leaves; one leaf if there was none.
+    """
+    leaves, places, bins = known[0], known[0].edges, len(mass) - 1
+    u, seen_at = warped_grid(bins), known[1].edges if len(known) > 1 else np.array([0, bins])
+    parts = mass[places[:-1]] + np.diff(mass[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
+    cells = np.unique(np.r_[seen_at, places, np.searchsorted(mass, parts.ravel())])
+    at = mass[cells]
+    x = np.log((at + _LOGIT) / (1 + _LOGIT - at))
+    start = np.zeros((2, len(cells) - 1))
+    if len(known) > 1:
+        seen = np.diff(PchipInterpolator(u[seen_at], _below(spread), axis=1)(u[cells]), axis=1)
+        start = np.clip(np.log(np.maximum(seen, 1e-9) / np.diff(at)), -8, 4)
+    model = fit(known, cells, (x - x[0]) / (x[-1] - x[0]), at, _SLOPE, start)
+    if not model.misfit < MOST_MISFIT:
+        return None
+    # of what a leaf holds beyond the model, the part that sampling (variance = expected count) explains beside noise
+    beyond = (leaves.counts - model.bins) / (model.bins + leaves.variance)
+    factor = np.repeat(np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1)
+    below = PchipInterpolator(u[cells], _below(model.cells * factor), axis=1)(u)
+    return np.maximum(np.diff(below, axis=1), 0)
+
+
+def _interpolated(leaf: Floats, places: Places, bins: int) -> Floats:
+    """Return counts on the bins: monotone cubics in the warped score, lines in the end leaves, where cubics mislead."""
+    u, at, below = warped_grid(bins), np.arange(bins + 1), _below(leaf)
+    line = np.stack([np.interp(u, u[places], row) for row in below])
+    curve = PchipInterpolator(u[places], below, axis=1)(u)
+    ends = (at < places[1]) | (at > places[-2])
+    return np.maximum(np.diff(np.where(ends, line, curve), axis=1), 0)
+
+
+def _below(cells: Floats) -> Floats:
+    """Return the counts below each edge, with a leading 0."""
+    return np.concatenate([np.zeros((len(cells), 1)), cells.cumsum(1)], 1)

@@ -1,0 +1,1 @@
+"""What noise and sampling do to curves and areas."""

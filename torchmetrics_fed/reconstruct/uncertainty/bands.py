@@ -1,0 +1,131 @@
+r"""Simultaneous bounds for ratios of tails, and the steps that contain a curve.
+
+With U the examples at or above an edge and N those of a class, :math:`\hat U - t \hat N` of a release has mean 0 at the
+true t = U/N, and a variance that is quadratic in t. So the t with :math:`|\hat U - t \hat N| \le c\,\sigma(t)` are an
+interval (Fieller's, with sampling error Wilson's), and c, a quantile of the maximum over all edges and both ratios in
+simulated noise, makes all of them hold at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above, noise_tails, sampling_tails
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Floats, Singles
+
+__all__ = ["Bounds", "Steps", "UncertainTails", "order_statistic", "staircase"]
+
+
+class Bounds(NamedTuple):
+    """What a ratio is at least and at most at each edge of the leaves, edges ascending."""
+
+    low: Floats
+    high: Floats
+
+
+class Steps(NamedTuple):
+    """Bounds of a rising curve y(x). Each x stands twice, for the limits from the left and from the right."""
+
+    x: Floats
+    low: Floats
+    high: Floats
+
+
+class UncertainTails(NamedTuple):
+    """Tails of one class's negatives and positives, and what may be added to them."""
+
+    seen: Floats
+    """By least squares, unbiased, ``(2, edges)``."""
+    guess: Floats
+    """Non-negative and monotone, ``(2, edges)``."""
+    noise: Singles
+    """Vectors of what noise, and sampling if asked for, add, ``(2, vectors, edges)``."""
+    spread: Floats
+    """Variance of the noise alone at each edge, and its covariance with the total's, ``(2, edges)``."""
+    sampled: bool
+    """Whether sampling is in it."""
+
+    @classmethod
+    def of(cls, release: Release, population: bool) -> list[UncertainTails]:
+        """Return those of each class."""
+        levels, (noise, spread) = least_squares(release.levels), noise_tails(release.last)
+        seen, guess = above(levels[-1].numpy()), non_negative(levels)[-1].numpy()
+        vectors = [noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess]
+        return [cls(*each, spread, population) for each in zip(seen, above(guess), vectors, strict=True)]
+
+    def ratios(self, pairs: tuple[tuple[int, int], ...], confidence: float) -> list[Bounds]:
+        """Return bounds, all of which hold at once, of the tails of row i over the total of row j."""
+        worst = np.max([self._furthest(*pair) for pair in pairs], 0)
+        c = order_statistic(worst, confidence)
+        return [self._bounds(*pair, c) for pair in pairs]
+
+    @property
+    def empty(self) -> bool:
+        """Whether a class is lost in the noise: nothing is known of a ratio to its size."""
+        return bool((self.seen[:, 0] <= 5 * math.sqrt(self.spread[0, 0])).any())
+
+    def _variance(self, row: int, of: int) -> Floats:
+        """Coefficients of 1, t, t^2 in the variance of U - t N, ``(3, edges)``."""
+        (variance, covariance), total = self.spread, max(self.guess[of, 0], 1.0)
+        own = row == of
+        result = np.stack([variance, -2 * covariance * own, np.full_like(variance, variance[0])])
+        if self.sampled:  # N t (1 - t) within a class, t N + t^2 N between classes; 1 for tails of hardly anybody
+            result += np.array([[1.0], [total], [-total if own else total]])
+        return result
+
+    def _furthest(self, row: int, of: int) -> Floats:
+        """The largest deviation over all edges in standard deviations, of each vector."""
+        t = self.guess[row] / max(self.guess[of, 0], 1.0)
+        variance = np.einsum("ke,ke->e", self._variance(row, of), np.stack([t**0, t, t**2]))
+        # below this it is the float32 of an edge where the ratio is known to be 0 or 1
+        sure = variance <= 1e-6 * max(self.spread[0].max(), 1.0)
+        scale = np.where(sure, 0.0, 1 / np.sqrt(np.where(sure, 1.0, variance))).astype(np.float32)
+        off = (self.noise[row] - t.astype(np.float32) * self.noise[of, :, :1]) * scale
+        furthest: Floats = np.abs(off).max(-1)
+        return furthest
+
+    def _bounds(self, row: int, of: int, c: float) -> Bounds:
+        """Solve (U - t N)^2 = c^2 variance(t) for t."""
+        tail, total = self.seen[row], self.seen[of, 0]
+        one, t, t2 = c**2 * self._variance(row, of)
+        square, half = total**2 - t2, tail * total + t / 2
+        # half^2 - square * (tail^2 - one), without the terms that cancel
+        under = tail * total * t + t**2 / 4 + total**2 * one + t2 * (tail**2 - one)
+        most = 1.0 if row == of else np.inf
+        low, high = np.zeros_like(tail), np.full_like(tail, most)
+        if total > 0:
+            known = square > 0
+            root = np.sqrt(np.maximum(under, 0))[known]
+            low[known] = np.clip((half[known] - root) / square[known], 0, most)
+            high[known] = np.clip((half[known] + root) / square[known], 0, most)
+        low[-1] = high[-1] = 0.0
+        if row == of:
+            low[0] = high[0] = 1.0
+        return Bounds(low, high)
+
+
+def order_statistic(values: Floats, level: float) -> float:
+    """Return the value that so many are at or below, rounded up: the vectors are a sample, too."""
+    rank = min(math.ceil(level * (len(values) + 1)), len(values))
+    return float(np.partition(values, rank - 1)[rank - 1])
+
+
+def staircase(x: Bounds, y: Bounds, more: Floats | None = None) -> Steps:
+    r"""Return the steps that hold every rising curve through points within ``x`` and ``y``, for x from 0 to 1.
+
+    At least :math:`\max \{y^{lo}_k : x^{hi}_k \le x\}`, at most :math:`\min \{y^{hi}_k : x^{lo}_k \ge x\}`: whatever
+    the curve does between the points.
+    """
+    at = np.sort(np.r_[x.low, x.high, [] if more is None else more])
+    order, back = np.argsort(x.high, kind="stable"), np.argsort(x.low, kind="stable")
+    lows = np.r_[0.0, np.maximum.accumulate(y.low[order])]
+    highs = np.r_[np.minimum.accumulate(y.high[back][::-1])[::-1], y.high.max()]
+    low = np.stack([lows[np.searchsorted(x.high[order], at, side)] for side in ("left", "right")], 1)
+    high = np.stack([highs[np.searchsorted(x.low[back], at, side)] for side in ("left", "right")], 1)
+    low[at <= 0, 0], high[at >= 1, 1] = 0.0, y.high.max()
+    return Steps(np.repeat(at, 2), low.ravel(), np.maximum(high, low).ravel())

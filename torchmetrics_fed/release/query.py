@@ -1,0 +1,85 @@
+"""Query: what is asked once. Leaves, the tree over them, and the fraction of epsilon that the answer spends."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.errors import InputError, WireError
+from torchmetrics_fed.release.wire import Kind, Reader, frame
+
+__all__ = ["LEAST_FRACTION", "Query"]
+
+LEAST_FRACTION = 2.0**-10
+"""Less says nothing, and would take noise that no integer holds."""
+
+_MOST_LEVELS = 24
+_MOST_LEAVES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Query:
+    """What whoever aggregates asks of every client. It is public, and made from nothing or from a private release.
+
+    Args:
+        tree: the leaves on the grid, and the levels over them.
+        fraction: the fraction of epsilon that the answer spends.
+
+    Example:
+        >>> from torchmetrics_fed import Query
+        >>> from torchmetrics_fed.counting import Tree
+        >>> query = Query(Tree.binary(4096))
+        >>> Query.from_bytes(bytes(query)) == query
+        True
+    """
+
+    tree: Tree
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tree, Tree):
+            raise InputError(f"Expected argument `tree` to be a Tree but got {type(self.tree).__name__}.")
+        if not isinstance(self.fraction, int | float) or not LEAST_FRACTION <= self.fraction <= 1:
+            raise InputError(
+                f"Expected argument `fraction` to be a fraction of epsilon, {LEAST_FRACTION} to 1, but got "
+                f"{self.fraction!r}."
+            )
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the bytes."""
+        return hashlib.sha256(bytes(self)).digest()
+
+    def __bytes__(self) -> bytes:
+        """The message that asks. It holds nothing that an earlier release did not."""
+        branching, edges = self.tree.branching, self.tree.edges
+        head = struct.pack(f"<dBB{len(branching)}I", self.fraction, len(branching), edges is not None, *branching)
+        places = b"" if edges is None else np.asarray(edges, dtype="<u4").tobytes()
+        return frame(Kind.QUERY, head, places)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Query:
+        """Return the query in ``data``. Bounds are checked before anything is allocated."""
+        reader = Reader(data, Kind.QUERY)
+        (fraction,) = struct.unpack("<d", reader.view(8))
+        levels, placed = reader.number(1), reader.number(1)
+        if not 1 <= levels <= _MOST_LEVELS or placed > 1:
+            raise reader.error(f"1 to {_MOST_LEVELS} levels", f"{levels}")
+        branching = struct.unpack(f"<{levels}I", reader.view(4 * levels))
+        leaves = math.prod(branching)
+        if leaves > _MOST_LEAVES:
+            raise reader.error(f"at most {_MOST_LEAVES} leaves", f"{leaves}")
+        edges = None
+        if placed:
+            edges = tuple(np.frombuffer(reader.view(4 * (leaves + 1)), dtype="<u4").tolist())
+        reader.end()
+        try:
+            return cls(Tree(branching, edges), fraction)
+        except InputError as error:
+            raise WireError(f"Expected a query that can be answered. {error}") from None

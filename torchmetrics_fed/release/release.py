@@ -1,0 +1,211 @@
+"""Release: the sums of the shares of all its queries. The only thing that a curve is made from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.errors import InputError, ReleaseError, RoundMismatchError, WireError
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.share import Share
+from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release.sums import Adder, Sum
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
+
+__all__ = ["Release"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """What a federation, or the ranks of a job, have published together: every query, and the sum of its answers.
+
+    Args:
+        sums: one for each query, in the order in which they were asked.
+        round: the round that it was made for.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC, Release, ScoreGrid
+        >>> clients = [FederatedROC(grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1])) for _ in range(2)]
+        >>> clients[0].update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
+        >>> clients[1].update(torch.tensor([0.4, 0.9]), torch.tensor([1, 0]))
+        >>> total = Release.sum(client.share() for client in clients)
+        >>> total.shares, total.leaf.sum().item()
+        (2, 4)
+        >>> FederatedROC.from_release(Release.from_bytes(bytes(total))).compute().tpr
+        tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
+    """
+
+    sums: tuple[Sum, ...]
+    round: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.sums:
+            raise InputError("Expected a release of at least one query but got none.")
+        for later in self.sums[1:]:
+            self.sums[0].spec.check(later.spec)
+        spent = sum(Fraction(each.query.fraction) for each in self.sums)
+        if spent != 1:
+            raise ReleaseError(
+                f"Expected queries that spend all of epsilon but these spend {float(spent)} of it. Shares of a query "
+                "with a fraction below 1 are summed by a Coordinator, which asks for the rest."
+            )
+
+    @classmethod
+    def exact(cls, spec: Spec, counts: Tensor) -> Release:
+        """Return the release of exact counts, ``(classes, rows, bins)``, as they are."""
+        return cls((Sum(spec, Query(Tree.flat(spec.grid.bins)), counts.cpu().contiguous()),))
+
+    @classmethod
+    def sum(
+        cls, shares: Iterable[Share | Release], *, max_examples: int | None = None, round: str | None = None
+    ) -> Release:
+        """Add shares of one whole query, or releases of part of the clients, one by one.
+
+        Memory does not grow with their number, except for the ids. An error names the place in the order, and no
+        argument is changed. To go on without a share, add one by one: after ``total = Release.sum([total, share])``
+        has raised, ``total`` is what it was.
+
+        Args:
+            shares: what clients sent, or sums of it, in any order and grouping.
+            max_examples: the most examples that one client can have. What is more, beyond noise, is refused; see
+                :func:`torchmetrics_fed.release.checks.check_counts`. Sums of n shares may have n times as many, so
+                whoever sums a part has to check it, too.
+            round: the round that is open; if not given that of the first share.
+
+        Raises:
+            SpecMismatchError: two specs; each differing field is named.
+            RoundMismatchError: a share of another round.
+            DuplicateClientError: a share that is in the sum already, also as part of a sum.
+            ImpossibleCountsError: cells that no data can have.
+            ReleaseError: no shares, or shares of a query that spends only a fraction of epsilon.
+        """
+        adder: Adder | None = None
+        for number, share in enumerate(_iterated(shares)):
+            if not isinstance(share, Share | Release):
+                raise InputError(f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}.")
+            part = share if isinstance(share, Share) else share.last
+            if adder is None:
+                adder = Adder(part.spec, part.query, max_examples)
+                round = share.round if round is None else round
+            sender = f"share {number}, counted from 0,"
+            if share.round != round:
+                raise RoundMismatchError(
+                    f"Expected shares of one round, {round!r}, but {sender} is of round {share.round!r}. Ask that "
+                    "client for the share of this round."
+                )
+            adder.add(part, sender)
+        if adder is None:
+            raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
+        return cls((adder.sum,), round or "")
+
+    @property
+    def spec(self) -> Spec:
+        """What all parties agreed on."""
+        return self.sums[0].spec
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """What was asked."""
+        return tuple(each.query for each in self.sums)
+
+    @property
+    def last(self) -> Sum:
+        """The sum of the last query, which answers are read from."""
+        return self.sums[-1]
+
+    @property
+    def pilot(self) -> Sum | None:
+        """The sum of the query that placed the leaves of the last one, if there was one."""
+        return self.sums[-2] if len(self.sums) > 1 else None
+
+    @property
+    def shares(self) -> int:
+        """How many shares the last sum holds."""
+        return self.last.shares
+
+    @property
+    def levels(self) -> list[Tensor]:
+        """The levels of the last sum, as they were summed."""
+        return self.last.levels
+
+    @property
+    def leaf(self) -> Tensor:
+        """The leaves of the last sum."""
+        return self.last.leaf
+
+    def __repr__(self) -> str:
+        noise = f", {self.spec.privacy}" if self.spec.privacy else ""
+        queries = f"{len(self.sums)} quer{'y' if len(self.sums) == 1 else 'ies'}"
+        return f"Release({self.spec.task}, {queries}, {self.shares} shares, spec {self.spec.digest.hex()[:16]}{noise})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: as much as bytes may."""
+        self._check_may_travel()
+        return dict(self.__dict__)
+
+    def _check_may_travel(self) -> None:
+        for each in self.sums:
+            self.spec.check_may_travel(each.shares)
+
+    def __bytes__(self) -> bytes:
+        """Spec, round, and every query with its sum: whoever reads it needs nothing else."""
+        self._check_may_travel()
+        sums = [each.pack() for each in self.sums]
+        head = self.spec.digest, pack_block(self.spec.canonical), pack_text(self.round), bytes([len(sums)])
+        return frame(Kind.RELEASE, *head, *sums)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Release:
+        """Return the release in ``data``.
+
+        How many shares are in it is the word of whoever summed them: read releases of trusted parties only.
+        """
+        reader = Reader(data, Kind.RELEASE)
+        digest, spec = reader.take(DIGEST_BYTES), Spec.from_canonical(reader.block())
+        if digest != spec.digest:
+            raise reader.error("the digest of its spec", "another")
+        round_, count = reader.text(empty=True), reader.number(1)
+        try:
+            release = cls(tuple(Sum.read(reader, spec) for _ in range(count)), round_)
+        except (InputError, ReleaseError) as error:
+            raise WireError(f"Expected the bytes of a release that can be read. {error}") from None
+        reader.end()
+        return release
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bytes to a file, whole or not at all.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> from torchmetrics_fed import FederatedROC, Release
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     Release.sum([FederatedROC().share(round="3")]).save(Path(folder, "round3.release"))
+            ...     Release.load(Path(folder, "round3.release")).round
+            '3'
+        """
+        part = Path(f"{os.fspath(path)}.part")
+        part.write_bytes(bytes(self))
+        os.replace(part, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Release:
+        """Return the release that :meth:`save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes())
+
+
+def _iterated(shares: Any) -> Iterable[Share | Release]:
+    if isinstance(shares, Share | Release | bytes) or not isinstance(shares, Iterable):
+        raise InputError(
+            f"Expected argument `shares` to be an iterable of Share or Release but got {type(shares).__name__}. Pass a "
+            "list: `Release.sum([share])`."
+        )
+    return shares

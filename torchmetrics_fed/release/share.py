@@ -1,0 +1,143 @@
+"""Share: one client's answer to one query."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError, SpecMismatchError, WireError
+from torchmetrics_fed.release import rice
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
+
+__all__ = ["ID_BYTES", "Answer", "Share", "pack_cells", "read_cells"]
+
+ID_BYTES = 16
+_MARK_BYTES = 8  # of a field's digest, only to name what differs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answer:
+    """Cells ``(classes, rows, query.tree.cells)`` that answer a query under a spec: those of a client, or their sum."""
+
+    spec: Spec
+    query: Query
+    cells: Tensor
+
+    def __post_init__(self) -> None:
+        shape, dtype = self.spec.shape(self.query), self.spec.dtype
+        if self.cells.dtype != dtype or tuple(self.cells.shape) != shape:
+            raise InputError(
+                f"Expected argument `cells` to be {dtype} of shape {shape} but got {self.cells.dtype} of shape "
+                f"{tuple(self.cells.shape)}."
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: as much as bytes may."""
+        self.spec.check_may_travel(getattr(self, "shares", 1))
+        return dict(self.__dict__)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the cells in bytes."""
+        return self.cells.numel() * self.cells.element_size()
+
+    def __repr__(self) -> str:
+        noise = f", {self.spec.privacy}" if self.spec.privacy else ""
+        return (
+            f"{type(self).__name__}({self.spec.task}, {self.nbytes} bytes, spec {self.spec.digest.hex()[:16]}{noise})"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share(Answer):
+    """What one client sends: the tree's levels of its counts, plus its part of the noise.
+
+    Who sent it is not part of it: a client is a sender that the transport has authenticated.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC, Share
+        >>> metric = FederatedROC()
+        >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
+        >>> share = metric.share(round="3")
+        >>> Share.from_bytes(bytes(share), metric.spec, share.query).round
+        '3'
+    """
+
+    round: str = ""
+    """The round that it was made for. Only shares of one round add up."""
+    id: bytes = field(default_factory=lambda: secrets.token_bytes(ID_BYTES))
+    """A random name, made with the draw: the same bytes are summed once."""
+
+    @classmethod
+    def of(cls, spec: Spec, query: Query, counts: Tensor, round: str = "") -> Share:
+        """Return the answer of exact counts, or under privacy with one fresh draw of noise, which was charged."""
+        cells = spec.cells(query, counts.cpu()) if spec.privacy is None else spec.noisy_cells(query, counts)
+        return cls(spec, query, cells.contiguous(), round)
+
+    def __bytes__(self) -> bytes:
+        """The binding of spec and query, a mark of every field, id, round, and the cells.
+
+        There is no checksum and no signature: that it arrives unchanged is the transport's to guarantee. Under privacy
+        all shares of a query have one size; without, it depends on the counts, and encryption does not hide it.
+        """
+        self.spec.check_may_travel()
+        marks = [digest[:_MARK_BYTES] for digest in self.spec.digests.values()]
+        head = self.spec.binding(self.query), bytes([len(marks)]), *marks, self.id, pack_text(self.round)
+        return frame(Kind.SHARE, *head, *pack_cells(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, spec: Spec, query: Query) -> Share:
+        """Return the share in ``data``; one of another spec or query is refused, and what differs is named.
+
+        Raises :class:`SpecMismatchError` and :class:`WireError`. No pickle is read, and no more is allocated than a
+        share of this query takes.
+        """
+        reader = Reader(data, Kind.SHARE)
+        binding = reader.take(DIGEST_BYTES)
+        _check_marks(reader.rows(reader.number(1), _MARK_BYTES), spec)
+        if binding != spec.binding(query):
+            raise WireError("Expected the answer to this query but the share answers another. Ask that client again.")
+        name, round_ = reader.take(ID_BYTES), reader.text(empty=True)
+        cells = read_cells(reader.number(1), reader.rest, spec, query)
+        return cls(spec, query, cells, round_, name)
+
+
+def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
+    """Return how the cells are encoded, in one byte, and their code."""
+    spec = answer.spec
+    if spec.dtype != torch.int64:
+        raise WireError(
+            'Expected integer cells but mechanism="gamma" draws floats, which have no wire form. Use "polya", the same '
+            "law in integers."
+        )
+    how, packed = rice.pack(answer.cells.cpu().contiguous().numpy().reshape(-1), spec.privacy is not None)
+    return bytes([how]), packed
+
+
+def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -> Tensor:
+    """Return the cells that :func:`pack_cells` encodes like this."""
+    if spec.dtype != torch.int64:
+        raise WireError('Expected integer cells but mechanism="gamma" draws floats, which have no wire form.')
+    shape = spec.shape(query)
+    return torch.from_numpy(rice.unpack(how, packed, math.prod(shape), spec.privacy is not None)).reshape(shape)
+
+
+def _check_marks(theirs: list[bytes], spec: Spec) -> None:
+    mine = {name: digest[:_MARK_BYTES] for name, digest in spec.digests.items()}
+    differing = [name for name, mark in zip(mine, theirs, strict=False) if mark != mine[name]]
+    if len(theirs) != len(mine):
+        differing.append("the number of fields")
+    if differing:
+        known = {name: spec.fields[name] for name in differing if name in mine}
+        raise SpecMismatchError(
+            f"Expected the bytes of this spec but they differ in {', '.join(differing)}; here it is {known}. Build "
+            "every metric with the same arguments."
+        )

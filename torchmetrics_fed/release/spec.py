@@ -1,0 +1,227 @@
+"""Spec: everything that all parties agree on before they add up. What is asked of them is a Query."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError
+from torchmetrics_fed.privacy.noise import Noise
+from torchmetrics_fed.privacy.settings import Privacy
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.typing import MultiClass, Task
+
+__all__ = ["MOST_QUERIES", "SPEC_VERSION", "Spec"]
+
+SPEC_VERSION = 2
+
+MOST_QUERIES = 2
+"""The most queries that one release takes, which its delta is charged for."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is counted, on which grid, and with which noise it leaves.
+
+    Args:
+        task: the kind of targets.
+        classes: length of the class axis: 1 for binary tasks, the number of classes or labels for others.
+        grid: the bins of the scores.
+        privacy: who adds which noise; None for exact counts.
+        multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
+            class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
+        secure: whether exact counts, too, may only travel through secure aggregation (the paper's SA).
+
+    Example:
+        >>> from torchmetrics_fed import ScoreGrid, Spec
+        >>> Spec("binary", 1, ScoreGrid()).digest == Spec("binary", 1, ScoreGrid(bins=64)).digest
+        False
+    """
+
+    task: Task
+    classes: int
+    grid: ScoreGrid
+    privacy: Privacy | None = None
+    multi_class: MultiClass = "ovr"
+    secure: bool = False
+
+    def __post_init__(self) -> None:
+        _check_task(self.task, self.classes, self.multi_class)
+        if self.privacy is not None and not isinstance(self.privacy, Privacy):
+            raise InputError(
+                f"Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got {self.privacy!r}."
+            )
+
+    @property
+    def rows(self) -> int:
+        """Histograms per class: negatives and positives, or one per true class."""
+        return self.classes if self.multi_class == "ovo" else 2
+
+    @property
+    def epsilon(self) -> float:
+        """What a release costs; 0 without privacy."""
+        return self.privacy.epsilon if self.privacy else 0.0
+
+    @property
+    def delta(self) -> float:
+        """The delta that a release costs, whatever its queries: the samplers' distance from their laws included."""
+        most_cells = 2 * self.classes * self.rows * self.grid.bins  # no tree has twice as many nodes as leaves
+        return self.privacy.charged_delta(most_cells, MOST_QUERIES) if self.privacy else 0.0
+
+    @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through secure aggregation."""
+        return self.secure or (self.privacy is not None and self.privacy.hides_shares)
+
+    @property
+    def clients_needed(self) -> int:
+        """How many shares a sum must hold before it is opened."""
+        return self.privacy.clients_needed if self.privacy else 1
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of cells: integers, except for the paper's continuous noise."""
+        return torch.float64 if self.privacy is not None and self.privacy.mechanism == "gamma" else torch.int64
+
+    def shape(self, query: Query) -> tuple[int, int, int]:
+        """Return the shape of the cells of an answer."""
+        return self.classes, self.rows, query.tree.cells
+
+    def noise(self, query: Query) -> Noise | None:
+        """Return the noise of one answer, calibrated for the sensitivity of what is counted; None for exact counts."""
+        if self.privacy is None:
+            return None
+        levels, cells = len(query.tree.branching), math.prod(self.shape(query))
+        return self.privacy.noise(self.task, self.classes, levels, cells, query.fraction)
+
+    def edges(self, query: Query) -> Tensor:
+        """Return the edges of the query's leaves, ascending, float64."""
+        return self.grid.edges[query.tree.places(self.grid.bins)]
+
+    def cells(self, query: Query, counts: Tensor) -> Tensor:
+        """Return every level of the tree of ``counts``, ``(classes, rows, bins)``, side by side: without noise."""
+        return torch.cat(query.tree.levels(query.tree.leaf(counts)), -1)
+
+    def noisy_cells(self, query: Query, counts: Tensor) -> Tensor:
+        """Return the cells of ``counts`` with one fresh draw of noise. Only for what has been charged."""
+        noise = self.noise(query)
+        if noise is None:
+            raise InputError("Expected a spec with privacy because without it no noise is added.")
+        return self.cells(query, counts.cpu()) + torch.from_numpy(noise.draw(self.shape(query)))
+
+    def check_query(self, query: Query) -> None:
+        """Raise unless the query can be answered from counts of this spec."""
+        if not query.tree.fits(self.grid.bins):
+            edges = query.tree.edges
+            raise InputError(
+                f"Expected a query with leaves of whole bins, of which there are {self.grid.bins}, but "
+                f"{query.tree.branching} has {query.tree.leaves} leaves" + (f" up to {edges[-1]}." if edges else ".")
+            )
+        if query.fraction < 1 and self.privacy is None:
+            raise InputError("Expected a query for all of it, because exact counts have no epsilon to divide.")
+
+    def check_may_travel(self, shares: int = 1) -> None:
+        """Raise for what only secure aggregation may carry: a single share, or a sum that its noise does not cover."""
+        if self.hides_shares and shares < max(self.clients_needed, 2):
+            raise ReleaseError(
+                "Expected this to travel through secure aggregation, because by itself it hides next to nothing. Send "
+                "`metric.mask(client, ...)` with a SecureAggregationClient, or pass `trusted_aggregator=True` (with "
+                "privacy=None leave out `secure=True`) if the aggregator may see it."
+            )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The content in plain JSON values, floats in hexadecimal so that no digit is lost."""
+        return {
+            "version": SPEC_VERSION,
+            "task": self.task,
+            "classes": self.classes,
+            "multi_class": self.multi_class,
+            "secure": self.secure,
+            **self.grid.fields,
+            "privacy": self.privacy and self.privacy.fields,
+        }
+
+    @cached_property
+    def canonical(self) -> bytes:
+        """The fields as JSON, one encoding only."""
+        return _canonical(self.fields)
+
+    @classmethod
+    def from_canonical(cls, data: bytes) -> Spec:
+        """Return the spec whose :attr:`canonical` encoding is ``data``, and refuse any other encoding of it."""
+        try:
+            fields = json.loads(data)
+            privacy = fields["privacy"] and Privacy.from_fields(fields["privacy"])
+            grid = ScoreGrid.from_fields(fields)
+            spec = cls(fields["task"], fields["classes"], grid, privacy, fields["multi_class"], fields["secure"])
+            if spec.canonical == data:
+                return spec
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise WireError(f"Expected the encoding of a spec but got other bytes ({type(error).__name__}).") from None
+        raise WireError(
+            "Expected the canonical encoding of a spec but got another one. Install one version everywhere."
+        )
+
+    @cached_property
+    def digests(self) -> dict[str, bytes]:
+        """SHA-256 of each field, so that a party can name what differs without seeing the other's spec."""
+        return {name: hashlib.sha256(_canonical(value)).digest() for name, value in self.fields.items()}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of everything that is agreed on."""
+        return hashlib.sha256(self.canonical).digest()
+
+    def binding(self, query: Query) -> bytes:
+        """Return the SHA-256 of spec and query, which binds every answer to both."""
+        return hashlib.sha256(self.digest + query.digest).digest()
+
+    def check(self, other: Spec) -> None:
+        """Raise and name every field in which ``other`` differs."""
+        mine, theirs = self.fields, other.fields
+        differing = [name for name in mine if mine[name] != theirs[name]]
+        if differing:
+            named = "; ".join(
+                f"{name}: expected {_short(mine[name])}, got {_short(theirs[name])}" for name in differing
+            )
+            raise SpecMismatchError(
+                f"Expected one spec for all but {named}. Build every metric with the same arguments."
+            )
+
+
+def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
+    if task not in get_args(Task):
+        raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
+    least = {"binary": 1, "multiclass": 2, "multilabel": 1}[task]
+    if (
+        isinstance(classes, bool)
+        or not isinstance(classes, int)
+        or classes < least
+        or (task == "binary" and classes != 1)
+    ):
+        name = {"binary": "classes", "multiclass": "num_classes", "multilabel": "num_labels"}[task]
+        expected = "1" if task == "binary" else f"an int of at least {least}"
+        raise InputError(f'Expected argument `{name}` to be {expected} for task="{task}" but got {classes!r}.')
+    if multi_class not in get_args(MultiClass) or (multi_class == "ovo" and (task != "multiclass" or classes < 3)):
+        raise InputError(
+            f"Expected argument `multi_class` to be one of {get_args(MultiClass)}, the latter for three classes or "
+            f"more, but got {multi_class!r} for {classes} of task {task!r}."
+        )
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

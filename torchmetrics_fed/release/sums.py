@@ -1,0 +1,171 @@
+"""Sum: the shares of one query, added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchmetrics_fed.errors import (
+    DuplicateClientError,
+    ImpossibleCountsError,
+    InputError,
+    ReleaseError,
+    SpecMismatchError,
+)
+from torchmetrics_fed.release.checks import MAX_TOTAL, check_counts
+from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.share import ID_BYTES, Answer, Share, pack_cells, read_cells
+from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release.wire import Reader, pack_block
+
+__all__ = ["Adder", "Sum"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sum(Answer):
+    """The sum of the shares that answer one query.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC, ScoreGrid
+        >>> metric = FederatedROC(grid=ScoreGrid.from_edges([0, 0.5, 1]))
+        >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
+        >>> metric.release().last.leaf
+        tensor([[[1, 0],
+                 [0, 1]]])
+    """
+
+    shares: int = 1
+    ids: bytes = b""
+    """The sorted ids of the shares, if they were visible, so that sums of sums count none twice."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.shares <= MAX_TOTAL:
+            raise InputError(f"Expected argument `shares` to be at least 1 but got {self.shares!r}.")
+        names = self.names
+        if len(names) > self.shares or len(self.ids) % ID_BYTES or names != sorted(set(names)):
+            raise InputError(f"Expected argument `ids` to be sorted ids of up to {self.shares} shares but got others.")
+
+    @classmethod
+    def of_vector(cls, spec: Spec, query: Query, vector: NDArray[np.int64], shares: int) -> Sum:
+        """Return the sum that secure aggregation of ``shares`` vectors has opened."""
+        cells = torch.from_numpy(np.array(vector, dtype=np.int64)).reshape(spec.shape(query))
+        return cls(spec, query, cells, shares)
+
+    @property
+    def names(self) -> list[bytes]:
+        """The ids, one by one."""
+        return [self.ids[start : start + ID_BYTES] for start in range(0, len(self.ids), ID_BYTES)]
+
+    @property
+    def levels(self) -> list[Tensor]:
+        """Counts of each level of the tree, ``(classes, rows, size)``, top level first, as they were summed.
+
+        Raises :class:`ReleaseError` where fewer shares were summed than their noise is calibrated for.
+        """
+        if self.shares < self.spec.clients_needed:
+            raise ReleaseError(
+                f"Expected shares of at least min_clients={self.spec.clients_needed} clients but the sum holds "
+                f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients."
+            )
+        return self.query.tree.split(self.cells)
+
+    @property
+    def leaf(self) -> Tensor:
+        """Counts on the leaves: ``(classes, rows, leaves)``, row 0 negatives, row 1 positives."""
+        return self.levels[-1]
+
+    @property
+    def edges(self) -> Tensor:
+        """Edges of the leaves, ascending, float64."""
+        return self.spec.edges(self.query)
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Edges of the leaves as positions among the edges of the grid."""
+        return self.query.tree.places(self.spec.grid.bins).numpy()
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise that is really in each cell: more than asked for where more clients added some."""
+        privacy, noise = self.spec.privacy, self.spec.noise(self.query)
+        return 0.0 if privacy is None or noise is None else noise.variance * privacy.noise_times(self.shares)
+
+    def pack(self) -> bytes:
+        """Return query, number of shares, ids and cells, for the bytes of a release."""
+        how, packed = pack_cells(self)
+        return b"".join(
+            (
+                pack_block(bytes(self.query)),
+                self.shares.to_bytes(8, "little"),
+                pack_block(self.ids),
+                how,
+                pack_block(packed),
+            )
+        )
+
+    @classmethod
+    def read(cls, reader: Reader, spec: Spec) -> Sum:
+        """Return what :meth:`pack` wrote."""
+        query = Query.from_bytes(reader.block())
+        spec.check_query(query)
+        shares, ids, how = reader.number(8), reader.block(), reader.number(1)
+        return cls(spec, query, read_cells(how, reader.view(reader.number(8)), spec, query), shares, ids)
+
+
+class Adder:
+    """A sum as it grows. What is refused was not added.
+
+    Args:
+        spec: what all shares must agree on.
+        query: what they must answer.
+        max_examples: the most examples that one client can have.
+    """
+
+    def __init__(self, spec: Spec, query: Query, max_examples: int | None = None) -> None:
+        if max_examples is not None and (not isinstance(max_examples, int) or max_examples < 1):
+            raise InputError(f"Expected argument `max_examples` to be an int of at least 1 but got {max_examples!r}.")
+        self.spec, self.query, self.shares = spec, query, 0
+        self._max_examples, self._cells = max_examples, torch.zeros(0)
+        self._ids: set[bytes] = set()
+        self._reach = 0
+
+    def add(self, part: Share | Sum, sender: str = "a share") -> None:
+        """Check and add a share, or a sum of some."""
+        if part.spec is not self.spec:
+            try:
+                self.spec.check(part.spec)
+            except SpecMismatchError as error:
+                raise SpecMismatchError(f"{error} It is {sender} that differs.") from None
+        if part.query != self.query:
+            raise ReleaseError(f"Expected answers to one query but {sender} answers another. Ask that client again.")
+        shares, ids = (part.shares, part.names) if isinstance(part, Sum) else (1, [part.id])
+        reach = check_counts(part, sender, shares, self._max_examples)
+        if self._reach + reach > MAX_TOTAL:
+            raise ImpossibleCountsError(
+                f"Expected a sum that fits into 63 bits but with {sender} it does not. Drop it."
+            )
+        twice = self._ids.intersection(ids)
+        if twice:
+            raise DuplicateClientError(
+                f"Expected every share once but {sender} holds {len(twice)} that came before. Keep one of the two."
+            )
+        if self.shares:
+            self._cells += part.cells.cpu()
+        else:
+            self._cells = part.cells.cpu().clone()
+        self._ids.update(ids)
+        self._reach += reach
+        self.shares += shares
+
+    @property
+    def sum(self) -> Sum:
+        """The sum so far."""
+        if not self.shares:
+            raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
+        return Sum(self.spec, self.query, self._cells.clone(), self.shares, b"".join(sorted(self._ids)))

@@ -1,0 +1,190 @@
+"""Wire: the frame of all bytes that this package sends or keeps, and one reader that checks before it reads.
+
+A frame is magic, version, kind and a body. Integers are little-endian; a text is a length of one byte and UTF-8.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from itertools import pairwise
+
+from torchmetrics_fed.errors import FederatedMetricError, WireError
+
+__all__ = [
+    "DIGEST_BYTES",
+    "Kind",
+    "Reader",
+    "frame",
+    "pack_block",
+    "pack_indices",
+    "pack_text",
+    "pack_u16",
+    "text_size",
+]
+
+DIGEST_BYTES = 32
+_HEADER = struct.Struct("<4sBB")
+_MAGIC = b"TMFD"
+_VERSION = 2
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    QUERY = 1
+    SHARE = 2
+    RELEASE = 3
+    # secure aggregation, in the order of its stages
+    START = 10
+    ADVERTISE = 11
+    KEYS = 12
+    KEY_SHARES = 13
+    CIPHERTEXTS = 14
+    MASKED = 15
+    SURVIVORS = 16
+    SIGNATURE = 17
+    REQUEST = 18
+    ANSWER = 19
+    # never sent: what a node, a session or a coordinator keeps for its next process
+    PROGRESS = 30
+    SESSION = 31
+    COORDINATOR = 32
+
+
+def frame(kind: Kind, *parts: bytes) -> bytes:
+    """Return the message whose body is the parts."""
+    return _HEADER.pack(_MAGIC, _VERSION, kind) + b"".join(parts)
+
+
+def pack_u16(number: int) -> bytes:
+    """Return two bytes."""
+    return number.to_bytes(2, "little")
+
+
+def pack_text(text: str) -> bytes:
+    """Return a length of one byte and the text in UTF-8."""
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        raise WireError(f"Expected a text that UTF-8 can encode but got {text!r}. Use another name.") from error
+    if len(encoded) > 255:
+        raise WireError(f"Expected a name of at most 255 bytes but got {len(encoded)}. Send a digest of it.")
+    return bytes([len(encoded)]) + encoded
+
+
+def text_size(text: object) -> int:
+    """Return the length of a text in UTF-8; 0 of what is no text."""
+    try:
+        return len(text.encode()) if isinstance(text, str) else 0
+    except UnicodeEncodeError:
+        return 0
+
+
+def pack_block(data: bytes) -> bytes:
+    """Return a length of eight bytes and the data."""
+    return len(data).to_bytes(8, "little") + data
+
+
+def pack_indices(indices: tuple[int, ...]) -> bytes:
+    """Return a count and the indices, two bytes each."""
+    return struct.pack(f"<{1 + len(indices)}H", len(indices), *indices)
+
+
+class Reader:
+    """Reads the body of a message of one kind. It never takes more bytes than there are.
+
+    Args:
+        data: the message.
+        kind: the kind that it must be.
+        error: the type of what is raised.
+    """
+
+    def __init__(self, data: bytes | bytearray, kind: Kind, error: type[FederatedMetricError] = WireError) -> None:
+        self._kind, self._error = kind, error
+        if not isinstance(data, bytes | bytearray) or len(data) < _HEADER.size:
+            got = f"{len(data)}" if isinstance(data, bytes | bytearray) else type(data).__name__
+            raise self.error(f"at least {_HEADER.size} bytes", got)
+        magic, version, came = _HEADER.unpack_from(data)
+        if magic != _MAGIC:
+            raise self.error(f"the magic {_MAGIC!r}", f"{magic!r}")
+        if version != _VERSION:
+            raise error(
+                f"Expected version {_VERSION} of the wire format but got {version}. Install one version everywhere."
+            )
+        if came != kind:
+            name = Kind(came).name if came in set(Kind) else f"of unknown kind {came}"
+            raise error(f"Expected a message {kind.name} but got one {name}. Send what was asked for.")
+        self._data = memoryview(data).toreadonly()
+        self._at = _HEADER.size
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes."""
+        return bytes(self.view(size))
+
+    def view(self, size: int) -> memoryview:
+        """Return the next bytes without a copy."""
+        end = self._at + size
+        if end > len(self._data):
+            raise self.error(f"{end} bytes or more", str(len(self._data)))
+        self._at, start = end, self._at
+        return self._data[start:end]
+
+    @property
+    def rest(self) -> memoryview:
+        """What was not read yet."""
+        return self._data[self._at :]
+
+    def number(self, size: int) -> int:
+        """Return an unsigned integer of so many bytes."""
+        return int.from_bytes(self.view(size), "little")
+
+    def u16(self) -> int:
+        """Return a number of two bytes."""
+        return self.number(2)
+
+    def block(self) -> bytes:
+        """Return data with its length before it."""
+        return self.take(self.number(8))
+
+    def text(self, empty: bool = False) -> str:
+        """Return a text of up to 255 bytes, of at least one unless it may be empty."""
+        encoded = self.take(self.number(1))
+        try:
+            text = encoded.decode()
+        except UnicodeDecodeError:
+            raise self.error("a text in UTF-8", "other bytes") from None
+        if not text and not empty:
+            raise self.error("a text", "an empty one")
+        return text
+
+    def indices(self, below: int) -> tuple[int, ...]:
+        """Return a count and as many increasing indices."""
+        count = self.u16()
+        if count > below:
+            raise self.error(f"at most {below} clients", str(count))
+        numbers = struct.unpack(f"<{count}H", self.view(2 * count))
+        return self.increasing(numbers, below)
+
+    def increasing(self, numbers: tuple[int, ...], below: int) -> tuple[int, ...]:
+        """Return the numbers if they increase and are all below a limit."""
+        if any(one >= other for one, other in pairwise((*numbers, below))):
+            raise self.error(f"increasing indices below {below}", "others")
+        return numbers
+
+    def rows(self, count: int, size: int) -> list[bytes]:
+        """Return ``count`` pieces of ``size`` bytes, once all are known to be there."""
+        table = self.take(count * size)
+        return [table[start : start + size] for start in range(0, count * size, size)]
+
+    def end(self) -> None:
+        """Raise unless everything was read."""
+        if self._at != len(self._data):
+            raise self.error(f"{self._at} bytes", str(len(self._data)))
+
+    def error(self, expected: str, got: str) -> FederatedMetricError:
+        """The error that the message is not what it should be."""
+        return self._error(
+            f"Expected {expected} in a message {self._kind.name} but got {got}. It was cut or changed on its way, or "
+            "is something else: send the bytes as they were made."
+        )

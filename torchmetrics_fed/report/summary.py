@@ -1,0 +1,46 @@
+"""The summary figure: ROC, PR, calibration and score histograms on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from torchmetrics_fed.functional.calibration import Calibration
+from torchmetrics_fed.functional.figures.canvas import figure, room
+from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve
+from torchmetrics_fed.functional.histogram import plot_histograms
+from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve
+from torchmetrics_fed.functional.roc import ROCCurve
+
+__all__ = ["summary_figure"]
+
+
+def summary_figure(
+    roc: ROCCurve,
+    precision_recall: PrecisionRecallCurve,
+    third: Calibration | PrecisionRecallGainCurve,
+    leaf: Tensor,
+    edges: Tensor,
+    labels: Sequence[str] | None = None,
+) -> Any:
+    """Draw these on one page, and return ``(fig, axes)``, axes 2 by 2.
+
+    Args:
+        roc: upper left.
+        precision_recall: upper right.
+        third: lower left: calibration, or PR gain where scores are not probabilities.
+        leaf: counts of the score histograms, ``(..., 2, leaves)``.
+        edges: of the leaves.
+        labels: names of the classes.
+    """
+    fig, axes = figure(2, 2)
+    roc.plot(ax=axes[0, 0], labels=labels)
+    precision_recall.plot(ax=axes[0, 1], labels=labels)
+    third.plot(ax=axes[1, 0], labels=labels)
+    plot_histograms(leaf, edges, ax=axes[1, 1])
+    axes[1, 1].set_box_aspect(1)
+    legends = [[room([text.get_text() for text in ax.get_legend().get_texts()]) for ax in row] for row in axes]
+    fig.set_size_inches(6.6 + sum(map(max, zip(*legends, strict=True))), 6.4)
+    return fig, axes

@@ -1,0 +1,263 @@
+"""simulate: many clients in one process, for notebooks and papers. Needs no extra."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.exchange import make_release
+from torchmetrics_fed.functional import auroc_from_counts
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.privacy import CentralDP, LedgerEntry
+from torchmetrics_fed.release import Query, Release, Spec, Sum
+
+__all__ = ["Comparison", "Simulation", "simulate"]
+
+Batch = Sequence[Tensor]
+Item = TypeVar("Item")
+
+_EVERY = 0.2  # seconds
+_BLOCK = 1 << 18  # cells that are drawn at a time: two megabytes
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a federation cannot know: exact areas, each the mean over the classes that have one. They are not private.
+
+    Args:
+        local: the mean of the clients' own AUROCs, of those that have one.
+        local_weighted: the same weighted by the clients' examples, as trainers average metrics.
+        pooled: the AUROC of all clients' examples on the grid, without noise.
+        undefined: how many clients have no AUROC because they lack positives or negatives.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.simulate import simulate
+        >>> client = torch.tensor([0.2, 0.8]), torch.tensor([0, 1])
+        >>> simulate([client, client], FederatedROC(), compare=True).comparison.local
+        1.0
+    """
+
+    local: float
+    local_weighted: float
+    pooled: float
+    undefined: int
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What came out.
+
+    Args:
+        release: what the federation would have; under privacy all that may be published.
+        clients: how many there were.
+        comparison: exact areas beside it, if asked for.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.simulate import simulate
+        >>> simulate([(torch.rand(9), torch.randint(0, 2, (9,)))], FederatedROC()).clients
+        1
+    """
+
+    release: Release
+    clients: int
+    comparison: Comparison | None = None
+
+
+def simulate(
+    clients: Iterable[Batch | Iterable[Batch]],
+    metric: FederatedMetric | MetricCollection,
+    *,
+    compare: bool = False,
+    progress: bool | None = None,
+    round: str = "",
+    previous: Release | None = None,
+) -> Simulation:
+    """Return the release of a federation whose clients are all in this process.
+
+    Clients are taken one by one and none is kept, so a generator of them takes no more memory for 100,000 than for one.
+    The release has the law that real clients' would have, with the same queries: each adds its counts, and its own draw
+    of a share's noise (with :class:`~torchmetrics_fed.CentralDP` noise is drawn once, by this process, which is the
+    trusted party). Shares are summed in memory, so that none has to be hidden.
+
+    In a federation every client charges a ledger of its own. A person is at one client, so the release costs epsilon
+    once: it is charged once, to the ledger of ``metric``, after the clients are counted and before noise is drawn. With
+    fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
+
+    Args:
+        clients: each ``(preds, target)``, or an iterable of such batches, for instance a DataLoader. Their tensors may
+            be on any device.
+        metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing. What
+            the clients agree on is taken from it; it is not changed except for its ledger.
+        compare: whether to give the averaged local and the pooled AUROC, too. They are exact whatever the privacy: for
+            data that may be seen.
+        progress: whether to count clients on stderr; if not given, where that is a terminal, which a notebook is not.
+        round: the round's name in the release.
+        previous: the release before this one, for ``plan="carry_over"``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.simulate import simulate
+        >>> clients = ((torch.rand(50), torch.randint(0, 2, (50,))) for _ in range(20))
+        >>> simulation = simulate(clients, FederatedROC(), compare=True)
+        >>> simulation.clients, simulation.release.leaf.sum().item()
+        (20, 1000)
+        >>> fpr, tpr, thresholds = FederatedROC.from_release(simulation.release).compute()
+        >>> bool(torch.trapezoid(tpr, fpr) == simulation.comparison.pooled)
+        True
+    """
+    template = representative(metric)
+    if template.update_called:
+        raise InputError(
+            "Expected argument `metric` to have counted nothing because only the clients' data is summed, but it has. "
+            "Call `reset`, or build another."
+        )
+    spec = template.spec
+    areas = _Areas(spec) if compare else None
+    counter = _Counter(sys.stderr.isatty() if progress is None else progress)
+    total, own, count = spec.grid.empty(spec.classes, spec.rows), spec.grid.empty(spec.classes, spec.rows), 0
+    for client in counter(clients, "counted"):
+        if areas is None:  # counts of one client by itself are nobody's business
+            total = _added(template, total, client, count)
+        else:
+            own = _added(template, own.zero_(), client, count)
+            areas.add(own)
+            total += own
+        count += 1
+    needed = spec.clients_needed
+    if count < needed:
+        raise ReleaseError(
+            f"Expected at least {needed} client{'s' * (needed > 1)} but got {count}; nothing was drawn or charged. "
+            "Simulate more clients, or ask for fewer with `min_clients`."
+        )
+    name = f"{secrets.randbits(62):016x}"  # no other draw is taken for this one
+    draws = 1 if isinstance(spec.privacy, CentralDP) else count
+
+    def answer(query: Query) -> Sum:
+        cells = spec.cells(query, total).to(spec.dtype)
+        if spec.privacy is not None:
+            price = spec.epsilon, spec.delta, spec.privacy.mechanism
+            entry = LedgerEntry(template.data, name, *price, spec=spec.digest.hex(), session=name)
+            template.ledger.charge(entry, query.digest, query.fraction)
+            cells += _noise(spec, query, counter(range(draws), "drew noise for"))
+        return Sum(spec, query, cells, count)
+
+    release = make_release(template.plan, spec, answer, previous=previous, round=round)
+    return Simulation(release, count, None if areas is None else areas.compared(total))
+
+
+def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
+    """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
+    rules = template.normalization, template.ignore_index, template.validate_args, template.spec.task
+    try:
+        for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
+            if not _is_batch(batch):
+                raise InputError(
+                    "Expected (preds, target), or an iterable of such batches, two tensors each, but got "
+                    f"{type(batch).__name__}."
+                )
+            preds, target = batch
+            counts = template.spec.grid.add(counts, preds.cpu(), target.cpu(), *rules)
+    except InputError as error:
+        raise InputError(f"Client {number}, counted from 0: {error}") from error
+    return counts
+
+
+def _is_batch(client: Any) -> bool:
+    """Whether this is one batch rather than an iterable of some."""
+    return isinstance(client, tuple | list) and len(client) == 2 and all(isinstance(side, Tensor) for side in client)
+
+
+def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
+    """The sum of one share's noise for each of ``draws``.
+
+    The levels of a sum are the sum of the levels, and noise does not look at counts: adding all of the one to all of
+    the other is what the sum of shares is, without a tree for every client. Cells are independent, so the shares of a
+    block of clients are one draw of more cells: most of a small draw's time is spent in getting ready.
+    """
+    noise = spec.noise(query)
+    assert noise is not None
+    total = torch.zeros(spec.shape(query), dtype=spec.dtype).numpy()
+    block = max(_BLOCK // total.size, 1)
+    while shares := sum(1 for _ in islice(draws, block)):
+        total += noise.draw((shares, *spec.shape(query))).sum(0)
+    return torch.from_numpy(total)
+
+
+class _Areas:
+    """Running means of the clients' own areas."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._exact = Spec(spec.task, spec.classes, spec.grid, multi_class=spec.multi_class)
+        self._sum = self._weighted = 0.0
+        self._clients = self._examples = self._undefined = 0
+
+    def add(self, counts: Tensor) -> None:
+        """Add a client."""
+        area = self._area(counts)
+        if area is None:
+            self._undefined += 1
+            return
+        examples = int(counts[0].sum())
+        self._sum += area
+        self._weighted += area * examples
+        self._clients += 1
+        self._examples += examples
+
+    def compared(self, total: Tensor) -> Comparison:
+        """Return the means beside the area of all counts; NaN where nobody has any."""
+        pooled = self._area(total)
+        return Comparison(
+            self._sum / self._clients if self._clients else math.nan,
+            self._weighted / self._examples if self._examples else math.nan,
+            math.nan if pooled is None else pooled,
+            self._undefined,
+        )
+
+    def _area(self, counts: Tensor) -> float | None:
+        """The mean over the classes that have both positives and negatives."""
+        source = read(Release.exact(self._exact, counts))
+        by_class = source.leaf.reshape(-1, *source.leaf.shape[-2:])  # binary tasks have no class axis
+        defined = by_class[(by_class.sum(-1) > 0).all(-1)]
+        return auroc_from_counts(defined, source.edges).mean().item() if len(defined) else None
+
+
+class _Counter:
+    """Counts what is taken from an iterable, on one line of stderr that is written over a few times a second."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+
+    def __call__(self, items: Iterable[Item], done: str) -> Iterator[Item]:
+        """Give the items one by one."""
+        if not self._shown:
+            yield from items
+            return
+        start = last = time.monotonic()
+        number = 0
+        for number, item in enumerate(items, 1):
+            yield item
+            if (now := time.monotonic()) - last > _EVERY:
+                last = now
+                self._write(done, number, now - start, "")
+        self._write(done, number, time.monotonic() - start, "\n")
+
+    def _write(self, done: str, number: int, seconds: float, end: str) -> None:
+        sys.stderr.write(f"\r{done} {number:,} clients in {seconds:.1f} s{end}")
+        sys.stderr.flush()
