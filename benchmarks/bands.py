@@ -2,9 +2,9 @@
 
     python -m benchmarks.bands --shared FOLDER --runs 200
 
-The score files are those of FOLDER/data/scores, with two messages at each epsilon; without FOLDER they are left out.
-Other cells are made here: other plans, clients with noise of their own, more clients than noise was cut for, hard
-scores, and curves of a population, whose examples are drawn anew in each run. A curve is held if all of it is.
+The score files are those of FOLDER/data/scores, with two queries at each epsilon; without FOLDER they are left out.
+Other cells are made here: other plans, clients with noise of their own, more clients than noise was calibrated for,
+hard scores, and curves of a population, whose examples are drawn anew in each run. A curve is held if all of it is.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from scipy.stats import norm
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from benchmarks.hard_scores import HARD, Scores
-from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, Query, Release
+from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, Release
 from torchmetrics_fed.exchange import PlanName
-from torchmetrics_fed.functional.band import auroc_interval, average_precision_interval, precision_recall_band, roc_band
+from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
+from torchmetrics_fed.simulate import simulate
 
 EPSILONS = (0.1, 0.3, 1.0)
 HARD_CELLS = ("1% positives", "20 positives", "kNN, 6 values", "forest, 50 values", "saturated network", "separated")
@@ -97,20 +98,13 @@ def once(privacy: Privacy | None, plan: PlanName | None = None) -> Callable[[Sco
     return release
 
 
-def federated(privacy: Privacy, clients: int, messages: int) -> Callable[[Scores], Release]:
-    """Return what makes a release of scores dealt to clients, in one or two messages."""
+def federated(privacy: Privacy, clients: int, plan: PlanName) -> Callable[[Scores], Release]:
+    """Return what makes a release of scores dealt to clients, each with its own draw of noise."""
 
     def release(scores: Scores) -> Release:
-        plan: PlanName = "adaptive" if messages == 2 else "single"
-        metrics = [FederatedROC(privacy=privacy, plan=plan) for _ in range(clients)]
-        for number, metric in enumerate(metrics):
-            mine = slice(number, None, clients)
-            metric.update(torch.from_numpy(scores[1][mine].copy()), torch.from_numpy(scores[0][mine].copy()))
-        first = Release.sum(metric.share() for metric in metrics)
-        if messages == 1:
-            return first
-        second = Query.from_release(first)
-        return Release.sum((metric.release(plan=second) for metric in metrics), pilot=first)
+        target, preds = map(torch.from_numpy, scores)
+        dealt = ((preds[number::clients], target[number::clients]) for number in range(clients))
+        return simulate(dealt, FederatedROC(privacy=privacy, plan=plan), progress=False).release
 
     return release
 
@@ -140,15 +134,15 @@ def synthetic(name: str, scores: Scores) -> Iterator[Cell]:
     truth = Truth.exact(scores)
     settings = {
         "exact counts": once(None),
-        "one message, epsilon 0.3": once(CentralDP(0.3), "single"),
-        "one message, epsilon 1": once(CentralDP(1.0), "single"),
+        "one query, epsilon 0.3": once(CentralDP(0.3), "single"),
+        "one query, epsilon 1": once(CentralDP(1.0), "single"),
         "the paper's tree, epsilon 1": once(CentralDP(1.0), "paper"),
-        "two messages, epsilon 0.3": once(CentralDP(0.3), "adaptive"),
-        "5 clients with LocalDP, two messages, epsilon 1": federated(LocalDP(1.0), 5, 2),
-        "5 clients with LocalDP, one message, epsilon 1": federated(LocalDP(1.0), 5, 1),
-        "12 clients, noise cut for 4, two messages, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, 2),
-        "12 clients, noise cut for 4, one message, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, 1),
-        "Skellam, two messages, epsilon 1": once(CentralDP(1.0, mechanism="skellam", delta=1e-6), "adaptive"),
+        "two queries, epsilon 0.3": once(CentralDP(0.3), "adaptive"),
+        "5 clients with LocalDP, two queries, epsilon 1": federated(LocalDP(1.0), 5, "adaptive"),
+        "5 clients with LocalDP, one query, epsilon 1": federated(LocalDP(1.0), 5, "single"),
+        "12 clients, noise for 4, two queries, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, "adaptive"),
+        "12 clients, noise for 4, one query, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, "single"),
+        "Skellam, two queries, epsilon 1": once(CentralDP(1.0, mechanism="skellam", delta=1e-6), "adaptive"),
     }
     for setting, release in settings.items():
         yield Cell(f"{name}, {setting}", always(scores), truth, release)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, get_args
 from torchmetrics_fed import DistributedDP, ScoreGrid, Spec
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
-from torchmetrics_fed.planning import expected_area_error, expected_sampling_error
-from torchmetrics_fed.planning.traffic import bytes_per_client
+from torchmetrics_fed.planning import bytes_per_client, expected_area_error, expected_sampling_error
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 
 POSITIVES, NEGATIVES, CLIENTS, LEAST = 6_000, 24_000, 20, 16
@@ -41,8 +40,8 @@ def point(plan: PlanName, epsilon: float, quantiles: int, runs: int) -> Point:
     """Simulate, and print what comes out."""
     privacy, grid = DistributedDP(epsilon, LEAST), ScoreGrid.even(quantiles)
     error = expected_area_error(plan, privacy, POSITIVES, NEGATIVES, clients=CLIENTS, quantiles=quantiles, runs=runs)
-    specs = [Spec("binary", 1, grid, message.tree, privacy, portion=message.fraction) for message in error.messages]
-    sent = sum(bytes_per_client(spec, CLIENTS) for spec in specs)
+    spec = Spec("binary", 1, grid, privacy)
+    sent = sum(bytes_per_client(spec, query, CLIENTS) for query in error.queries)
     print(
         f"| {plan} | {epsilon:g} | {quantiles} | {error.roc:.5f} | {error.precision_recall:.5f} | {sent} |", flush=True
     )

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from torchmetrics_fed.reconstruct import Reconstruction
 
 EPSILONS = (0.1, 0.3, 1.0)
 QUANTILES = (16, 64, 256, 1024)
-PAPER: dict[str, Any] = {"method": "quantile", "non_negative": False}
+PAPER = Reconstruction(method="quantile", non_negative=False)
 """The paper's reconstruction: its post-processing is least squares alone."""
 OURS = ("single", "adaptive", "carry_over")
 LARGE = 100_000
@@ -47,18 +48,21 @@ class Curves:
         self.target, self.score = scores
         self._exact = roc_curve(*scores, drop_intermediate=True), precision_recall_curve(*scores)
 
-    def errors(self, epsilon: float, plan: Any, runs: int, quantiles: int = 1024, **options: Any) -> Errors:
+    def errors(
+        self, epsilon: float, plan: Any, runs: int, quantiles: int = 1024, how: Reconstruction | None = None
+    ) -> Errors:
         """ROC and PR Area Error of each run, ``(runs, 2)``."""
+        how = replace(how or Reconstruction(), quantiles=quantiles)
         metric = FederatedROC(quantiles=quantiles, privacy=CentralDP(epsilon), plan=plan)
         result = []
         for _ in range(runs + (plan == "carry_over")):
             metric.reset()
             metric.update(torch.from_numpy(self.score), torch.from_numpy(self.target))
-            result.append(self._errors(metric.release(), quantiles, options))
+            result.append(self._errors(metric.release(), how))
         return np.array(result[-runs:])  # the first of a carried-over plan has nothing to carry
 
-    def _errors(self, release: Release, quantiles: int, options: dict[str, Any]) -> tuple[float, float]:
-        tails = read(release, reconstruction=Reconstruction(quantiles=quantiles, **options)).tails
+    def _errors(self, release: Release, how: Reconstruction) -> tuple[float, float]:
+        tails = read(release, reconstruction=how).tails
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # noise may leave a class empty
             roc, pr = roc_from_tails(tails), precision_recall_from_tails(tails)
@@ -84,7 +88,7 @@ def cells(files: dict[str, Scores], runs: int, large_runs: int, plans: tuple[str
     for name, scores in files.items():
         curves, several = Curves(scores), large_runs if len(scores[0]) > LARGE else runs
         for epsilon in EPSILONS:
-            paper = [curves.errors(epsilon, "paper", several, q, **PAPER) for q in QUANTILES]
+            paper = [curves.errors(epsilon, "paper", several, q, PAPER) for q in QUANTILES]
             means, deviations = (np.array([f(e) for e in paper]) for f in (_mean, _standard_error))
             best = means.argmin(0)
             at, off = means[best, [0, 1]], deviations[best, [0, 1]]

@@ -1,6 +1,6 @@
-"""The secure sum of 8192 cells beside the prototype's figures: CPU time per client and at the server, and bytes.
+"""Secure aggregation of 8192 cells beside the prototype's figures: CPU time per client and at the server, and bytes.
 
-    python -m benchmarks.secure_sum
+    python -m benchmarks.secure_aggregation
 
 One thread, one run after a warm-up. Every client works at its full cost; the figures are their mean.
 """
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class Cost(NamedTuple):
-    """What a sum costs one client, and the server."""
+    """What an aggregation costs one client, and the server."""
 
     client_ms: float
     up_kb: float
@@ -55,7 +55,7 @@ class Clock:
 
 
 def cost(count: int, dropped: int, signed: bool = False) -> Cost:
-    """Run one sum in which the first clients drop out after sharing their keys, where it costs most."""
+    """Run one aggregation in which the first clients drop out after sharing their keys, where it costs most."""
     names = [f"{number:020d}" for number in range(count)]  # as long as Flower's node ids
     signers = {name: new_signing_keys() for name in names} if signed else {}
     verification = {name: pair.verification for name, pair in signers.items()} or None

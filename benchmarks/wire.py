@@ -16,17 +16,18 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import DistributedDP, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed import DistributedDP, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.counting import Tree
 
 EXAMPLES, CLIENTS = 100_000, 100_000
 PRIVACY = DistributedDP(1.0, min_clients=8, trusted_aggregator=True)
-SPECS = {
-    "exact leaves": Spec("binary", 1, ScoreGrid()),
-    "paper's plan, noise": Spec("binary", 1, ScoreGrid(), Tree.binary(4096), PRIVACY),
-    "default plan, noise": Spec("binary", 1, ScoreGrid(), None, PRIVACY),
-    "10 classes, exact": Spec("multiclass", 10, ScoreGrid()),
-    "10 classes, noise": Spec("multiclass", 10, ScoreGrid(), None, PRIVACY),
+FLAT, SINGLE, PAPER = (Query(make(4096)) for make in (Tree.flat, Tree.balanced, Tree.binary))
+CASES = {
+    "exact leaves": (Spec("binary", 1, ScoreGrid()), FLAT),
+    "plan paper, noise": (Spec("binary", 1, ScoreGrid(), PRIVACY), PAPER),
+    "plan single, noise": (Spec("binary", 1, ScoreGrid(), PRIVACY), SINGLE),
+    "10 classes, exact": (Spec("multiclass", 10, ScoreGrid()), FLAT),
+    "10 classes, noise": (Spec("multiclass", 10, ScoreGrid(), PRIVACY), SINGLE),
 }
 
 
@@ -59,41 +60,41 @@ def resident() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def stream(spec: Spec, cells: Tensor) -> None:
-    """Decode and add the shares of many clients, each with a name of its own."""
-    one = bytes(Share(spec, cells, "round-1", "c00000"))
+def stream(spec: Spec, query: Query, raw: Tensor) -> None:
+    """Decode and add the shares of many clients, each with an id of its own."""
+    share = Share.of(spec, query, raw, "round-1")
+    one = bytes(share)
     marks: list[float] = []
 
     def arriving() -> Iterator[Share]:
         for client in range(CLIENTS):
             if client % (CLIENTS // 4) == 0:
                 marks.append(resident())
-            yield Share.from_bytes(one.replace(b"c00000", b"c%05d" % client), spec)
+            yield Share.from_bytes(one.replace(share.id, client.to_bytes(len(share.id), "big")), spec, query)
 
     start = time.process_time()
     total = Release.sum(arriving(), max_examples=EXAMPLES, round="round-1")
     marks.append(resident())
     seconds = time.process_time() - start
-    told = ", ".join(f"{mark:.1f}" for mark in marks)
-    print(f"{total.shares:,} shares decoded and summed: {seconds / CLIENTS * 1e6:.0f} us each; resident MB {told}")
-    print(f"the release itself: {len(bytes(total)):,} bytes, of which the roster {len(total.clients):,}")
+    resided = ", ".join(f"{mark:.1f}" for mark in marks)
+    print(f"{total.shares:,} shares decoded and summed: {seconds / CLIENTS * 1e6:.0f} us each; resident MB {resided}")
+    print(f"the release itself: {len(bytes(total)):,} bytes, of which the ids {len(total.last.ids):,}")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     small = Spec("binary", 1, ScoreGrid(bins=512))
-    stream(small, counts(small))  # first, for what is told is the highest mark of the process
+    stream(small, Query(Tree.flat(512)), counts(small))  # first: what is printed is the highest mark of the process
     print("| share | cells | bytes | encode us | decode us | add us | add within a bound us |")
     print("|---|---|---|---|---|---|---|")
-    for name, spec in SPECS.items():
-        raw = counts(spec)
-        share = Share(spec, spec.cells(raw) if spec.privacy is None else spec.noisy_cells(raw), "round-1", "client-1")
-        sent, several = bytes(share), [Share(spec, share.cells, "round-1") for _ in range(50)]
+    for name, (spec, query) in CASES.items():
+        share = Share.of(spec, query, counts(spec), "round-1")
+        sent, several = bytes(share), [Share(spec, query, share.cells, "round-1") for _ in range(50)]
         figures = (
             median(lambda share=share: bytes(share)),  # type: ignore[misc]
-            median(lambda sent=sent, spec=spec: Share.from_bytes(sent, spec)),  # type: ignore[misc]
+            median(lambda sent=sent, of=(spec, query): Share.from_bytes(sent, *of)),  # type: ignore[misc]
             median(lambda several=several: Release.sum(several)) / 50,  # type: ignore[misc]
             median(lambda several=several: Release.sum(several, max_examples=EXAMPLES)) / 50,  # type: ignore[misc]
         )
-        told = " | ".join(f"{figure:.0f}" for figure in figures)
-        print(f"| {name} | {share.cells.numel():,} | {len(sent):,} | {told} |")
+        columns = " | ".join(f"{figure:.0f}" for figure in figures)
+        print(f"| {name} | {share.cells.numel():,} | {len(sent):,} | {columns} |")

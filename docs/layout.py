@@ -1,4 +1,4 @@
-"""Write house.md, the map of the repository, from the first line of every file's docstring: `python docs/house.py`."""
+"""Write layout.md, a map of the repository made of every file's first docstring line: `python docs/layout.py`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OTHERS = """\
 | path | what it is |
 |---|---|
 | `tests/` | mirrors the package |
+| `tests/transports/` | one law for every transport: the same release, the same charge |
 | `tests/attacks/` | one file per threat |
 | `tests/laws/` | what holds of the whole: any split gives the same counts, memory, layers, docstrings |
 | `tests/statistical/` | samplers against their laws, with the power of each test |
-| `tests/fixtures/` | old payloads that must stay readable |
 | `Makefile` | every command, each with its own set-up |
 | `constraints.txt` | the versions that figures were measured with |
 | `.ci/run`, `.ci/wheel` | what a change has to pass; the wheel in fresh environments |
@@ -32,26 +32,25 @@ def first_line(path: Path) -> str:
     return line.replace(":math:", "").replace("``", "`").replace("|", r"\|")
 
 
-def drawn() -> str:
+def page() -> str:
     """The whole page."""
     parts = [
-        "# The house",
+        "# Layout",
         "",
-        "Every file in one line: the first of its docstring. Made by `python docs/house.py`.",
+        "Find a file by what it does: the first line of every file's docstring. Made by `python docs/layout.py`.",
         "",
     ]
     for folder, meaning in FOLDERS.items():
         parts += [f"## {folder}", "", f"{meaning[0].upper()}{meaning[1:]}.", "", "| file | what it is |", "|---|---|"]
         for path in sorted((ROOT / folder).rglob("*.py"), key=lambda path: (path.parent, path.name)):
-            told = first_line(path)
-            if told and not path.name.startswith("."):
+            summary = first_line(path)
+            if summary and not path.name.startswith("."):
                 name = path.relative_to(ROOT / folder).as_posix()
-                parts.append(
-                    f"| `{name.replace('__init__.py', '')}` | {told} |" if "/" in name else f"| `{name}` | {told} |"
-                )
+                shown = name.replace("__init__.py", "") if "/" in name else name
+                parts.append(f"| `{shown}` | {summary} |")
         parts.append("")
     return "\n".join([*parts, "## Everything else", "", OTHERS])
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "house.md").write_text(drawn())
+    (ROOT / "docs" / "layout.md").write_text(page())

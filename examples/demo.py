@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, Release
-from torchmetrics_fed.functional import area_error_pr, area_error_roc, plot_precision_recall, plot_roc
+from torchmetrics_fed.functional import area_error_pr, area_error_roc
 
 # %% A classifier that is good but not perfect, and its scores on data that it has not seen
 CLIENTS = 6
@@ -57,24 +57,24 @@ def main(out: Path) -> None:
     roc_curve_, pr_curve_ = roc.compute(), pr.compute()
 
     exact_roc, exact_pr = roc_curve(target, preds), precision_recall_curve(target, preds)
-    print(f"{len(preds)} patients at {CLIENTS} clients, {shares[0].nbytes:,} bytes from each (before compression)")
+    print(f"{len(preds)} patients at {CLIENTS} clients, {len(bytes(shares[0])):,} bytes from each")
     print(f"mean of local AUROCs  {np.mean(local):.4f}   from {min(local):.4f} to {max(local):.4f}")
-    print(f"federated AUROC       {torch.trapezoid(roc_curve_.tpr, roc_curve_.fpr):.4f}")
+    print(f"federated AUROC       {roc_curve_.scalars['auroc']:.4f}")
     print(f"pooled exact AUROC    {roc_auc_score(target, preds):.4f}")
     print(f"Area Error            ROC {area_error_roc(roc_curve_, exact_roc):.5f}", end="   ")
     print(f"PR {area_error_pr(pr_curve_, exact_pr):.5f}")
 
-    # %% The picture: pooled curves underneath, federated ones on top
+    # %% The figure: pooled curves underneath, federated ones on top
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
     left.plot(exact_roc[0], exact_roc[1], color="0.75", linewidth=5, label="pooled, exact")
-    plot_roc(roc_curve_, ax=left, label="federated")
+    roc_curve_.plot(ax=left, label="federated")
     right.plot(exact_pr[1], exact_pr[0], color="0.75", linewidth=5, drawstyle="steps-post", label="pooled, exact")
-    plot_precision_recall(pr_curve_, ax=right, label="federated")
+    pr_curve_.plot(ax=right, label="federated")
     fig.savefig(out, dpi=150)
-    print(f"picture               {out.resolve()}")
+    print(f"figure                {out.resolve()}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchmetrics_fed import federated_collection
-from torchmetrics_fed.functional import auroc, auroc_from_curve, plot_roc, roc
+from torchmetrics_fed.functional import auroc, auroc_from_curve, roc
 from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 
 EXAMPLES = 2_000
@@ -101,7 +101,7 @@ def main(out: Path) -> None:
             report(out, trainer, evaluation, torch.as_tensor(logits).flatten(), torch.as_tensor(target).flatten())
 
 
-# %% What the first rank has to say, and the picture
+# %% What the first rank has to say, and the figure
 def report(
     out: Path, trainer: lightning.Trainer, evaluation: FederatedEvaluation, logits: Tensor, target: Tensor
 ) -> None:
@@ -121,9 +121,9 @@ def report(
         curve = roc(some, labels, normalization="sigmoid")
         ax.plot(curve.fpr, curve.tpr, color="0.5", linewidth=0.9, linestyle=("-", ":")[rank % 2], label=f"rank {rank}")
     ax.plot(pooled.fpr, pooled.tpr, color="0.75", linewidth=5, label="pooled")
-    plot_roc(federated, ax=ax, label="federated")
+    federated.plot(ax=ax, label="federated")
     fig.savefig(out, dpi=150)
-    print(f"picture                    {out.resolve()}")
+    print(f"figure                     {out.resolve()}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC
-from torchmetrics_fed.functional import plot_roc, roc
+from torchmetrics_fed.functional import roc
 from torchmetrics_fed.simulate import simulate
 
 CLIENTS = 8
@@ -57,7 +57,7 @@ def main(out: Path) -> None:
     print(f"federated, epsilon {EPSILON:g}      {FederatedAUROC.from_release(noisy.release).compute():.4f}", end="   ")
     print(f"{metric.ledger}")
 
-    # %% The picture: each client's own curve, the pooled one, and what the federation has
+    # %% The figure: each client's own curve, the pooled one, and what the federation has
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -67,10 +67,10 @@ def main(out: Path) -> None:
         ax.plot(curve.fpr, curve.tpr, color="0.55", linewidth=0.6, label="local" if number == 0 else None)
     curve = roc(preds, target)
     ax.plot(curve.fpr, curve.tpr, color="0.8", linewidth=5, label="pooled")
-    plot_roc(FederatedROC.from_release(exact.release).compute(), ax=ax, label="federated")
-    plot_roc(FederatedROC.from_release(noisy.release).compute(), ax=ax, label=f"federated, epsilon {EPSILON:g}")
+    FederatedROC.from_release(exact.release).compute().plot(ax=ax, label="federated")
+    FederatedROC.from_release(noisy.release).compute().plot(ax=ax, label=f"federated, epsilon {EPSILON:g}")
     fig.savefig(out, dpi=150)
-    print(f"picture                     {out.resolve()}")
+    print(f"figure                      {out.resolve()}")
 
 
 if __name__ == "__main__":

@@ -35,20 +35,20 @@ def test_candidates_take_turns_and_the_first_round_is_not_counted() -> None:
 
 
 def test_a_table_has_a_row_for_each_case_and_blanks_for_what_is_missing() -> None:
-    told = markdown([Figure("S", "x", "one", 1234.5), Figure("S", "y", "two", 0.01234)])
-    assert told == "## S\n\n| | one | two |\n|---|---|---|\n| x | 1,234 |  |\n| y |  | 0.0123 |"
+    table = markdown([Figure("S", "x", "one", 1234.5), Figure("S", "y", "two", 0.01234)])
+    assert table == "## S\n\n| | one | two |\n|---|---|---|\n| x | 1,234 |  |\n| y |  | 0.0123 |"
 
 
 def test_the_gate_names_what_is_off_by_more_than_its_margin_and_nothing_else() -> None:
     assert not list(failures([exactly(goal) for goal in GOALS]))
     assert not list(failures([exactly(goal, 0.99 * goal.margin) for goal in GOALS]))
     broken = GOALS[0]
-    told = list(failures([exactly(goal) for goal in GOALS[1:]] + [exactly(broken, 1.01 * broken.margin)]))
-    assert len(told) == 1
-    assert told[0].startswith(f"Expected {broken.told} >= 40, 2 times over, but measured 19.8")
+    found = list(failures([exactly(goal) for goal in GOALS[1:]] + [exactly(broken, 1.01 * broken.margin)]))
+    assert len(found) == 1
+    assert found[0].startswith(f"Expected {broken.meaning} >= 40, 2 times over, but measured 19.8")
 
 
-def test_a_goal_missed_within_its_margin_is_told_but_passes() -> None:
+def test_a_goal_missed_within_its_margin_is_shown_but_passes() -> None:
     table = goals_table([exactly(GOALS[0], 1.5)])
     assert table.count("| no |") == 1
     assert table.count("not measured") == len(GOALS) - 1

@@ -68,11 +68,11 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 500
 
 
-@pytest.mark.parametrize("script", ["docs/house.py", "docs/images/data_way.py"])
+@pytest.mark.parametrize("script", ["docs/layout.py", "docs/images/data_way.py"])
 def test_what_scripts_wrote_is_what_they_would_write(script: str) -> None:
     """Run the script and commit what it wrote where this fails: a file came, went, or got another first line."""
     path = ROOT / script
-    written = path.with_suffix(".md" if path.stem == "house" else ".svg")
+    written = path.with_suffix(".md" if path.stem == "layout" else ".svg")
     before = written.read_text()
     try:
         subprocess.run([sys.executable, str(path)], check=True)

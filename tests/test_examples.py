@@ -13,13 +13,13 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name: str, picture: Path) -> str:
-    """What an example says; it leaves a picture and names it."""
-    command = [sys.executable, str(EXAMPLES / name), "--out", str(picture)]
+def run(name: str, figure: Path) -> str:
+    """What an example says; it leaves a figure and names it."""
+    command = [sys.executable, str(EXAMPLES / name), "--out", str(figure)]
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=180)
-    assert str(picture) in ran.stdout
-    assert picture.stat().st_size > 20_000
+    assert str(figure) in ran.stdout
+    assert figure.stat().st_size > 20_000
     return ran.stdout
 
 

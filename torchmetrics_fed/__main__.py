@@ -72,7 +72,7 @@ def _privacy(given: argparse.Namespace) -> Privacy:
     least = 2 if given.trusted_aggregator else 3
     if given.clients < least:
         raise InputError(
-            f"Expected --clients of at least {least}, for fewer cannot hide each other's counts, but got "
+            f"Expected --clients of at least {least} because fewer cannot hide each other's counts, but got "
             f"{given.clients}. Say how many there are, or who else adds noise: --local or --central."
         )
     several = max(math.ceil(_SURVIVING * given.clients), least) if given.min_clients is None else given.min_clients

@@ -44,25 +44,11 @@ class InputError(FederatedMetricError, ValueError):
 
 
 class SpecMismatchError(FederatedMetricError, ValueError):
-    """Two parties that want to add up do not agree on what they count.
-
-    Example:
-        >>> from torchmetrics_fed import FederatedROC, Release
-        >>> Release.sum([FederatedROC().share(), FederatedROC(quantiles=64).share()])
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.SpecMismatchError: Expected one spec for all but bins: expected 4096, got 256...
-    """
+    """Two parties that want to add up do not agree on what they count."""
 
 
 class SyncError(FederatedMetricError, RuntimeError):
-    """The ranks could not be summed. The local state is as it was.
-
-    Example:
-        >>> from torchmetrics_fed import FederatedMetricError
-        >>> from torchmetrics_fed.errors import SyncError
-        >>> issubclass(SyncError, FederatedMetricError)  # it takes several ranks to see one
-        True
-    """
+    """The ranks could not be summed. The local state is as it was."""
 
 
 class ReleaseError(FederatedMetricError, RuntimeError):
@@ -77,17 +63,7 @@ class ReleaseError(FederatedMetricError, RuntimeError):
 
 
 class LedgerError(FederatedMetricError, RuntimeError):
-    """The ledger cannot confirm a charge. No noise may be drawn.
-
-    Example:
-        >>> from torchmetrics_fed.errors import LedgerError
-        >>> from torchmetrics_fed import PrivacyLedger
-        >>> try:
-        ...     PrivacyLedger(budget=1.0).spend("validation", round=1, epsilon=1.5)
-        ... except LedgerError as error:
-        ...     print(type(error).__name__)
-        BudgetExceededError
-    """
+    """The ledger cannot confirm a charge. No noise may be drawn."""
 
 
 class BudgetExceededError(LedgerError):
@@ -102,86 +78,30 @@ class BudgetExceededError(LedgerError):
 
 
 class LedgerConflictError(LedgerError):
-    """A release that the ledger already holds, with other amounts or where a new one was asked for.
-
-    Example:
-        >>> from torchmetrics_fed import PrivacyLedger
-        >>> ledger = PrivacyLedger()
-        >>> entry = ledger.spend("validation", round=1, epsilon=0.5)
-        >>> ledger.spend("validation", round=1, epsilon=0.7)
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.LedgerConflictError: Expected a new round but data 'validation', round '1' was spent...
-    """
+    """A release that the ledger already holds, with other amounts or where a new one was asked for."""
 
 
 class LedgerFileError(LedgerError):
-    """A ledger file that cannot be read, locked or written, or that is not what was written to it.
-
-    Example:
-        >>> from torchmetrics_fed import PrivacyLedger
-        >>> PrivacyLedger(path="/no/such/folder/ledger")
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.LedgerFileError: ...
-    """
+    """A ledger file that cannot be read, locked or written, or that is not what was written to it."""
 
 
 class DuplicateClientError(ReleaseError):
-    """A client, or a share, that is in the sum already.
-
-    Example:
-        >>> from torchmetrics_fed import FederatedROC, Release
-        >>> share = FederatedROC().share()
-        >>> Release.sum([share, share])
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.DuplicateClientError: Expected every share once but share 1...
-    """
+    """A client, or a share, that is in the sum already."""
 
 
 class RoundMismatchError(ReleaseError):
-    """A share of another round than the one that is summed.
-
-    Example:
-        >>> from torchmetrics_fed import FederatedROC, Release
-        >>> metric = FederatedROC()
-        >>> Release.sum([metric.share(round="monday"), metric.share(round="tuesday")])
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.RoundMismatchError: Expected shares of one round, 'monday', but share 1...
-    """
+    """A share of another round than the one that is summed."""
 
 
 class ImpossibleCountsError(ReleaseError):
-    """Counts that no data of the agreed size can have. They were not added.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed import FederatedROC, Release
-        >>> metric = FederatedROC()
-        >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-        >>> Release.sum([metric.share()], max_examples=100)
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.ImpossibleCountsError: ...
-    """
+    """Counts that no data of the agreed size can have. They were not added."""
 
 
 class SecureAggregationError(FederatedMetricError, RuntimeError):
     """A message or a call that secure aggregation refuses. Nothing was sent or opened because of it.
 
-    Its text never holds a secret, a share or a vector: it may reach the server.
-
-    Example:
-        >>> from torchmetrics_fed import SecureAggregationConfig, SecureAggregationServer
-        >>> SecureAggregationServer(SecureAggregationConfig("round 1", b"spec", cells=2, min_clients=3)).keys()
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.SecureAggregationError: ...
-    """
+    Its text never holds a secret, a share or a vector: it may reach the server."""
 
 
 class WireError(FederatedMetricError, ValueError):
-    """Bytes that are not what they should be, or something that has no bytes.
-
-    Example:
-        >>> from torchmetrics_fed import Release
-        >>> Release.from_bytes(b"no release")
-        Traceback (most recent call last):
-        torchmetrics_fed.errors.WireError: ...
-    """
+    """Bytes that are not what they should be, or something that has no bytes."""

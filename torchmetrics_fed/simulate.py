@@ -16,14 +16,14 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
-from torchmetrics_fed.exchange import make_release
+from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 
-__all__ = ["Comparison", "Simulation", "simulate"]
+__all__ = ["simulate"]
 
 Batch = Sequence[Tensor]
 Item = TypeVar("Item")
@@ -41,14 +41,6 @@ class Comparison:
         local_weighted: the same weighted by the clients' examples, as trainers average metrics.
         pooled: the AUROC of all clients' examples on the grid, without noise.
         undefined: how many clients have no AUROC because they lack positives or negatives.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.simulate import simulate
-        >>> client = torch.tensor([0.2, 0.8]), torch.tensor([0, 1])
-        >>> simulate([client, client], FederatedROC(), compare=True).comparison.local
-        1.0
     """
 
     local: float
@@ -65,13 +57,6 @@ class Simulation:
         release: what the federation would have; under privacy all that may be published.
         clients: how many there were.
         comparison: exact areas beside it, if asked for.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.simulate import simulate
-        >>> simulate([(torch.rand(9), torch.randint(0, 2, (9,)))], FederatedROC()).clients
-        1
     """
 
     release: Release
@@ -131,7 +116,7 @@ def simulate(
     spec = template.spec
     areas = _Areas(spec) if compare else None
     counter = _Counter(sys.stderr.isatty() if progress is None else progress)
-    total, own, count = spec.grid.empty(spec.classes, spec.rows), spec.grid.empty(spec.classes, spec.rows), 0
+    total, own, count = spec.empty_counts(), spec.empty_counts(), 0
     for client in counter(clients, "counted"):
         if areas is None:  # counts of one client by itself are nobody's business
             total = _added(template, total, client, count)

@@ -13,7 +13,7 @@ from torchmetrics.classification import BinaryROC
 from benchmarks.bench.figure import Figure
 from benchmarks.bench.peers import OURS, PEERS, READ, SLOW, Batches, missing
 from benchmarks.bench.timing import Candidate, interleaved
-from torchmetrics_fed import FederatedROC
+from torchmetrics_fed import FederatedROC, ScoreGrid
 
 __all__ = [
     "AT_ONCE",
@@ -91,7 +91,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "float64": {},
     "strided": {},
     "ignore_index": {"ignore_index": -1},
-    "score_range": {"score_range": (-1.0, 2.0)},
+    "score_range": {"grid": ScoreGrid.even(1024, (-1.0, 2.0))},
 }
 
 

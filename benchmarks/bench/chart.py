@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.bench.binary import IN_BATCHES, PEER_SECTION
-from benchmarks.bench.figure import Figure, told
+from benchmarks.bench.figure import Figure, rounded
 from benchmarks.bench.peers import OURS, PEERS, READ
 
 __all__ = ["draw"]
@@ -28,7 +28,7 @@ def draw(figures: list[Figure], path: Path) -> None:
         order, [ratios[name] - least for name in order], left=least, color=[colors.get(name, "0.75") for name in order]
     )
     for row, name in enumerate(order):
-        axes.annotate(told(ratios[name]), (ratios[name], row), (4, 0), textcoords="offset points", va="center")
+        axes.annotate(rounded(ratios[name]), (ratios[name], row), (4, 0), textcoords="offset points", va="center")
     axes.set_xscale("log")
     axes.set_xlim(least, 3 * max(ratios.values()))
     axes.set_xlabel("CPU time of all updates and one compute, in times of this package's")

@@ -24,7 +24,7 @@ EXAMPLES, SECONDS = 1_000_000, 1.0
 
 
 class Worker:
-    """A process that runs a peer when told to."""
+    """A process that runs a peer when asked to."""
 
     def __init__(self, name: str) -> None:
         environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["Figure", "markdown", "told"]
+__all__ = ["Figure", "markdown", "rounded"]
 
 
 class Figure(NamedTuple):
@@ -27,13 +27,13 @@ def markdown(figures: Iterable[Figure]) -> str:
 
 def _table(figures: list[Figure]) -> str:
     names = list(dict.fromkeys(figure.name for figure in figures))
-    values = {(figure.case, figure.name): told(figure.value) for figure in figures}
+    values = {(figure.case, figure.name): rounded(figure.value) for figure in figures}
     lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     cases = dict.fromkeys(figure.case for figure in figures)
     lines += [f"| {case} | {' | '.join(values.get((case, name), '') for name in names)} |" for case in cases]
     return "\n".join(lines)
 
 
-def told(value: float) -> str:
+def rounded(value: float) -> str:
     """Three digits that count."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

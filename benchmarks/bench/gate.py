@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from benchmarks.bench.binary import AT_ONCE, IN_BATCHES, PEER_SECTION, READ_SECTION, SMALL_SECTION
 from benchmarks.bench.contention import CONTENTION_SECTION
-from benchmarks.bench.figure import Figure, told
+from benchmarks.bench.figure import Figure, rounded
 from benchmarks.bench.memory import MEMORY_SECTION
 from benchmarks.bench.multiclass import CLASSES_SECTION
 from benchmarks.bench.peers import OURS, SLOW
@@ -19,7 +19,7 @@ __all__ = ["GOALS", "Goal", "failures", "goals_table"]
 class Goal(NamedTuple):
     """A figure and its bound: a least one for how many times slower a peer is, a greatest one for everything else."""
 
-    told: str
+    meaning: str
     section: str
     case: str
     name: str
@@ -81,8 +81,8 @@ def goals_table(figures: list[Figure]) -> str:
     lines = ["| goal | bound | measured | met |", "|---|---|---|---|"]
     for goal in GOALS:
         value = goal.found(figures)
-        measured = "not measured | " if value is None else f"{told(value)} | {'yes' if goal.met(value) else 'no'}"
-        lines.append(f"| {goal.told} | {goal.bound} | {measured} |")
+        measured = "not measured | " if value is None else f"{rounded(value)} | {'yes' if goal.met(value) else 'no'}"
+        lines.append(f"| {goal.meaning} | {goal.bound} | {measured} |")
     return "\n".join(lines)
 
 
@@ -91,4 +91,4 @@ def failures(figures: list[Figure]) -> Iterator[str]:
     for goal in GOALS:
         value = goal.found(figures)
         if value is not None and not goal.met(value, goal.margin):
-            yield f"Expected {goal.told} {goal.bound}, {goal.margin:g} times over, but measured {value:.3g}."
+            yield f"Expected {goal.meaning} {goal.bound}, {goal.margin:g} times over, but measured {value:.3g}."

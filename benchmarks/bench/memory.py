@@ -28,8 +28,8 @@ def peak_memory(rounds: int, quick: bool) -> Iterator[Figure]:
     del rounds  # memory has no weather
     for name in (OURS,) if quick else [name for name in PEERS if name not in (*SLOW, READ, *missing())]:
         command = [sys.executable, "-m", __spec__.name, name]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        yield Figure(MEMORY_SECTION, name, "MB", float(told))
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        yield Figure(MEMORY_SECTION, name, "MB", float(printed))
 
 
 def resident() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from benchmarks.reproduce.errors import Curves, Truth
 from benchmarks.reproduce.range_query import noisy_ranges, range_curves
 from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release
 from torchmetrics_fed.functional import exact_quantiles, precision_recall_from_quantiles, roc_from_quantiles
+from torchmetrics_fed.reconstruct import Reconstruction
 
 __all__ = ["estimates"]
 
-PAPER: dict[str, Any] = {"method": "quantile", "non_negative": False}
+PAPER = Reconstruction(method="quantile", non_negative=False)
 """The paper's reconstruction: quantiles of each class from its tree, least squares alone before it."""
 
 
@@ -51,12 +53,12 @@ def _release(truth: Truth, setting: Setting, quantiles: int, epsilon: float) -> 
 
 
 def _read(release: Release, quantiles: int, reading: Reading) -> Curves:
-    options = PAPER | {"quantiles": quantiles, "interpolation": "linear" if reading == "linear" else "pchip"}
+    how = replace(PAPER, quantiles=quantiles, interpolation="linear" if reading == "linear" else "pchip")
     strategy = "combine" if reading == "combine" else "separate"
-    pr = FederatedPrecisionRecallCurve.from_release(release, strategy=strategy, **options).compute()
+    pr = FederatedPrecisionRecallCurve.from_release(release, strategy=strategy, reconstruction=how).compute()
     if reading == "combine":  # a question of precision only
         return Curves(None, pr)
-    return Curves(FederatedROC.from_release(release, **options).compute(), pr)
+    return Curves(FederatedROC.from_release(release, reconstruction=how).compute(), pr)
 
 
 def _histogram(truth: Truth, bins: int) -> Any:

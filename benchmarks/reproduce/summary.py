@@ -21,12 +21,12 @@ _SHORT = {"XGBClassifier": "XGBoost", "LogisticRegression": "logistic"}
 def summary(means: Mapping[Cell, Means], found: list[Match]) -> str:
     """Return all tables."""
     noted = sorted({(cell.data, cell.setting, found.runs) for cell, found in means.items() if not cell.ratio})
-    told = (
+    counted = (
         f"{data} " + ", ".join(f"{setting} {runs}" for _, setting, runs in group)
         for data, group in groupby(noted, lambda note: note[0])
     )
     fits = sorted({(cell.data, found.runs) for cell, found in means.items() if cell.ratio})
-    lines = ["Runs per cell: " + "; ".join(told) + "."]
+    lines = ["Runs per cell: " + "; ".join(counted) + "."]
     if fits:
         lines.append("Subsamples with a fit of their own: " + ", ".join(f"{data} {runs}" for data, runs in fits) + ".")
     if any(cell.data == STAND_IN for cell in means):

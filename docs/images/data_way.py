@@ -8,7 +8,7 @@ BOX, GAP, LEFT = 104, 44, 16
 INK, RULE, SAFE, RAW = "#1f2937", "#64748b", "#dcefe3", "#fde8d7"
 
 CLIENT = [("scores", "and labels", RAW), ("counts", "on the grid", RAW), ("levels", "of the tree", RAW)]
-STEPS = ["grid", "plan", "noise"]
+STEPS = ["grid", "query", "noise"]
 
 
 def text(x: float, y: float, words: str, size: int = 13, weight: str = "normal", colour: str = INK) -> str:
@@ -55,7 +55,7 @@ def drawing() -> str:
         (160, "numbers", "AUROC, AP, F1"),
         (250, "report", ""),
     ):
-        parts += [box(answer, y, title, below or "tables, pictures", SAFE, 128)]
+        parts += [box(answer, y, title, below or "tables, figures", SAFE, 128)]
         parts.append(arrow(release + BOX + 4, 186 + (y - 160) / 8, answer - 6, y + 26))
     parts.append(text(answer + 52, 330, "read from the release alone:", 11))
     parts.append(text(answer + 52, 346, "no more noise, no more cost", 11))

@@ -1,7 +1,7 @@
 """Runs the app on this machine: in Flower's simulation, or as a SuperLink with one SuperNode per hospital on loopback.
 
     python examples/flower_app/run.py
-    python examples/flower_app/run.py --deployment epsilon=1.0 'plan="adaptive"'
+    python examples/flower_app/run.py --deployment epsilon=1.0 'plan="single"'
 
 Offline. Whatever follows is passed on as run configuration; `pyproject.toml` says what there is.
 """
@@ -66,6 +66,7 @@ def run(deployment: bool, out: Path, hospitals: int = 8, limit: float = 900, **c
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
             "OMP_NUM_THREADS": "1",
+            "HOSPITAL_LEDGERS": str(out.resolve()),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
         logs = [out / "superlink.log"]
@@ -78,20 +79,20 @@ def run(deployment: bool, out: Path, hospitals: int = 8, limit: float = 900, **c
             node += ["--node-config", f"partition-id={hospital} num-partitions={hospitals}"]
             stack.enter_context(process("flower-supernode", *node, env=env, log=logs[-1]))
         settings = {"hospitals": hospitals, "out": str(out.resolve()), **config}
-        spelled = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
-        command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", spelled]
+        written = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
+        command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", written]
         if not deployment:
             command += ["--federation-config", f"num-supernodes={hospitals} client-resources-num-cpus=1"]
         result = out / "flower_app.json"
         result.unlink(missing_ok=True)
         # `flwr run` exits with 0 even where the run failed: what counts is the result
-        told = subprocess.run(
+        ran = subprocess.run(
             command, env=env, timeout=limit, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        (out / "run.log").write_text(told.stdout)
+        (out / "run.log").write_text(ran.stdout)
         if not result.exists():
             ends = "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs[:2])
-            raise RuntimeError(f"The app wrote no result.\n{told.stdout[-6000:]}\n{ends}")
+            raise RuntimeError(f"The app wrote no result.\n{ran.stdout[-6000:]}\n{ends}")
         found: dict[str, Any] = json.loads(result.read_text())
         return found
 

@@ -19,18 +19,18 @@ import matplotlib as mpl
 import torch
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.recipe import SimEnv
-from sites import PRIVACY, SITES, Model
+from sites import BUDGET, PRIVACY, SITES, Model
 from torch import Tensor
 
-from torchmetrics_fed import FederatedAUROC, FederatedROC, Release
-from torchmetrics_fed.functional import plot_roc, roc_from_counts
-from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator, load_releases
+from torchmetrics_fed import FederatedAUROC, FederatedROC, PrivacyLedger, Release
+from torchmetrics_fed.functional import roc_from_counts
+from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator
 
 HERE = Path(__file__).parent
 
 
 # %% The job: FedAvg as it is, but for the aggregator
-def run(arguments: argparse.Namespace, workspace: Path, scores: Path | None) -> dict[int, Release]:
+def run(arguments: argparse.Namespace, workspace: Path, ledgers: Path, scores: Path | None) -> dict[int, Release]:
     aggregator = FederatedMetricAggregator(privacy=PRIVACY[arguments.privacy], min_clients=len(SITES), figures=True)
     recipe = FedAvgRecipe(
         name="curves",
@@ -38,12 +38,13 @@ def run(arguments: argparse.Namespace, workspace: Path, scores: Path | None) -> 
         min_clients=len(SITES),
         num_rounds=arguments.rounds,
         train_script=str(HERE / ("lightning_client.py" if arguments.lightning else "torch_client.py")),
-        train_args=f"--privacy {arguments.privacy}" + (f" --scores {scores}" if scores else ""),
+        train_args=f"--privacy {arguments.privacy} --ledgers {ledgers}" + (f" --scores {scores}" if scores else ""),
         aggregator=aggregator,
         key_metric="",  # the aggregator chooses the best model, by global_auroc
     )
     recipe.execute(SimEnv(clients=list(SITES), workspace_root=str(workspace)))
-    return load_releases(workspace / "curves/server/simulate_job/torchmetrics_fed", aggregator.spec)
+    paths = sorted((workspace / "curves/server/simulate_job/torchmetrics_fed").glob("round-*.release"))
+    return {int(path.stem.removeprefix("round-")): Release.load(path) for path in paths}
 
 
 # %% What each site sees alone, and what all would see together
@@ -64,13 +65,16 @@ def main(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         workspace = arguments.workspace or Path(folder, "workspace")
-        scores = Path(folder, "scores") if arguments.compare else None
+        # The simulator names every job alike, so these ledgers are for one run. Real sites keep theirs.
+        ledgers, scores = Path(folder, "ledgers"), Path(folder, "scores") if arguments.compare else None
+        ledgers.mkdir()
         if scores:
             scores.mkdir()
-        releases = run(arguments, workspace, scores)
+        releases = run(arguments, workspace, ledgers, scores)
+        spent = [PrivacyLedger(path=path).spent().epsilon for path in sorted(ledgers.glob("*.sqlite"))]
         rounds = {n: float(FederatedAUROC.from_release(release).compute()) for n, release in releases.items()}
         last = max(releases, default=-1)
-        result: dict[str, Any] = {"rounds": rounds}
+        result: dict[str, Any] = {"rounds": rounds, "spent": spent}
         if releases:
             result |= {"federated": rounds[last], "shares": releases[last].shares, "name": releases[last].round}
         if scores and releases:
@@ -81,6 +85,8 @@ def main(arguments: argparse.Namespace) -> None:
     (arguments.out / "result.json").write_text(json.dumps(result, indent=2))
     for number, value in rounds.items():
         print(f"round {number}: federated AUROC {value:.6f}")
+    if spent:
+        print(f"each site has spent epsilon {max(spent):g} of {BUDGET:g}")
     if "pooled" in result:
         print(f"mean of local AUROCs  {result['mean_local']:.6f}   from {min(local):.4f} to {max(local):.4f}")
         print(f"federated AUROC       {result['federated']:.6f}")
@@ -88,7 +94,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"result                {(arguments.out / 'result.json').resolve()}")
 
 
-# %% The picture: pooled underneath, federated on top, each site alone
+# %% The figure: pooled underneath, federated on top, each site alone
 def draw(federated: Release, pooled: Release, pairs: list[tuple[Tensor, Tensor]], path: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
@@ -101,7 +107,7 @@ def draw(federated: Release, pooled: Release, pairs: list[tuple[Tensor, Tensor]]
         alone.update(logits, truth)
         curve = alone.compute()
         ax.plot(curve.fpr, curve.tpr, linewidth=0.8, alpha=0.7, label=f"{site} alone ({area(logits, truth):.4f})")
-    plot_roc(roc_from_counts(federated), ax=ax, label="federated")
+    roc_from_counts(federated).plot(ax=ax, label="federated")
     fig.savefig(path, dpi=150)
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import lightning
 import nvflare.client.lightning as flare
 import torch
-from sites import PRIVACY, Model, data
+from sites import PRIVACY, Model, data, own_metric
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchmetrics_fed import FederatedROC
 from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--privacy", choices=PRIVACY, default="none")
+parser.add_argument("--ledgers", default=".", help="folder of the site's ledger")
 parser.add_argument("--scores", default="", help="folder to save this site's scores in: for the comparison only")
 arguments = parser.parse_args()
 
@@ -25,7 +25,7 @@ class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.layer = Model().layer
-        self.roc = FederatedROC(normalization="sigmoid", privacy=PRIVACY[arguments.privacy])
+        self.roc = own_metric(site, arguments.privacy, arguments.ledgers)
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         features, target = batch

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import DistributedDP, LocalDP
+from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger
 
 SITES = ("site-1", "site-2", "site-3", "site-4")
 FEATURES = 8
@@ -17,6 +18,14 @@ PRIVACY: dict[str, Any] = {
     "local": LocalDP(epsilon=1.0),
     "hidden": DistributedDP(epsilon=1.0, min_clients=4),
 }
+BUDGET = 5.0
+"""The epsilon that a site spends at most, however many rounds the server runs."""
+
+
+def own_metric(site: str, privacy: str, ledgers: str) -> FederatedROC:
+    """Return a site's metric. A private one has the site's own ledger, a file that outlives the job."""
+    ledger = PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite")) if PRIVACY[privacy] else None
+    return FederatedROC(normalization="sigmoid", privacy=PRIVACY[privacy], ledger=ledger)
 
 
 def data(site: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -6,13 +6,13 @@ import argparse
 
 import nvflare.client as flare
 import torch
-from sites import PRIVACY, Model, data
+from sites import PRIVACY, Model, data, own_metric
 
-from torchmetrics_fed import FederatedROC
 from torchmetrics_fed.integrations.nvflare import attach
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--privacy", choices=PRIVACY, default="none")
+parser.add_argument("--ledgers", default=".", help="folder of the site's ledger")
 parser.add_argument("--scores", default="", help="folder to save this site's scores in: for the comparison only")
 arguments = parser.parse_args()
 
@@ -20,7 +20,7 @@ flare.init()
 site = flare.get_site_name()
 features, target, unseen, truth = data(site)
 model = Model()
-metric = FederatedROC(normalization="sigmoid", privacy=PRIVACY[arguments.privacy])
+metric = own_metric(site, arguments.privacy, arguments.ledgers)
 
 while flare.is_running():
     received = flare.receive()

@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
-from torchmetrics_fed import DistributedDP, FederatedROC, InputError, Release, ReleaseError, Share
+from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC, InputError, Release, ReleaseError, Share
 
 
 def polya_pmf(epsilon: float, shares: int, honest: int) -> NDArray[np.float64]:
-    """Law of the noise of ``honest`` clients, each with a share cut for ``shares`` of them."""
+    """Law of the noise of ``honest`` clients, each with a share of noise that is calibrated for ``shares`` of them."""
     k, r = np.arange(int(60 / epsilon)), honest / shares
     log_binomial = special.gammaln(k + r) - special.gammaln(r) - special.gammaln(k + 1)
     half = np.exp(log_binomial - epsilon * k + r * np.log(-np.expm1(-epsilon)))
@@ -33,11 +33,11 @@ def loss(epsilon: float, shares: int, honest: int) -> float:
 def test_from_min_clients_up_the_loss_is_within_epsilon(epsilon: float, colluding: int, min_clients: int) -> None:
     privacy = DistributedDP(epsilon, min_clients, colluding)
     for survivors in range(min_clients, min_clients + 6):
-        assert loss(epsilon, privacy.shares, survivors - colluding) <= epsilon * (1 + 1e-6)
+        assert loss(epsilon, privacy.calibrated_for, survivors - colluding) <= epsilon * (1 + 1e-6)
 
 
-def test_the_naive_cut_fails_at_once() -> None:
-    """Shares cut for all clients: one dropout, or one client that knows its own noise, breaks the promise."""
+def test_naive_noise_fails_at_once() -> None:
+    """Noise calibrated for all clients: one dropout, or one client that knows its own noise, breaks the promise."""
     assert loss(1.0, shares=10, honest=9) == pytest.approx(1.099, abs=0.01)
     assert loss(1.0, shares=10, honest=5) == pytest.approx(1.675, abs=0.02)
 
@@ -50,7 +50,7 @@ def shares(clients: int, privacy: DistributedDP) -> list[Share]:
 
 
 def test_a_sum_of_too_few_is_not_opened() -> None:
-    sent = shares(4, DistributedDP(1.0, min_clients=4))
+    sent = shares(4, DistributedDP(1.0, min_clients=4, trusted_aggregator=True))
     few = Release.sum(sent[:3])
     for opened in (lambda: few.levels, lambda: few.leaf, lambda: FederatedROC.from_release(few).compute()):
         with pytest.raises(ReleaseError, match="min_clients=4 clients but the sum holds 3"):
@@ -64,7 +64,7 @@ def test_one_process_is_not_a_federation() -> None:
     with pytest.raises(ReleaseError, match=r"min_clients=3 ranks .* but got 1"):
         metric.compute()
     assert len(metric.ledger) == 0
-    metric.share()  # nothing was drawn: the share can still be sent
+    metric.update(torch.rand(20), torch.randint(0, 2, (20,)))  # nothing was drawn: the data can still grow
 
 
 def test_not_everyone_may_collude() -> None:
@@ -72,20 +72,65 @@ def test_not_everyone_may_collude() -> None:
         DistributedDP(1.0, min_clients=2, max_colluding=2)
 
 
-def test_the_same_share_goes_to_one_cohort_only() -> None:
-    metric = FederatedROC(quantiles=4, privacy=DistributedDP(1.0, min_clients=3))
+def test_the_same_draw_goes_into_one_sum_only() -> None:
+    """The same noise in two sums, over other clients, isolates whoever is in one of them."""
+    metric = FederatedROC(quantiles=4, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
     metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
-    share = metric.release("round-1", cohort=["a", "b", "c"])
-    assert metric.release("round-1", cohort=["c", "b", "a"]) is share
-    for round_, cohort in (("round-1", ["a", "b"]), ("round-2", ["a", "b", "c"]), ("round-1", None)):
+    share = metric.share(round="round-1")
+    assert metric.share(round="round-1") is share
+    for round_ in ("round-2", ""):
         with pytest.raises(ReleaseError, match="isolates"):
-            metric.release(round_, cohort)
+            metric.share(round=round_)
     with pytest.raises(ReleaseError, match="share was sent"):
         metric.compute()
     assert len(metric.ledger) == 1
 
 
 def test_shares_of_two_rounds_do_not_add_up() -> None:
-    one, other = (FederatedROC(quantiles=4, privacy=DistributedDP(1.0, min_clients=2)) for _ in range(2))
+    trusted = DistributedDP(1.0, min_clients=2, trusted_aggregator=True)
+    one, other = (FederatedROC(quantiles=4, privacy=trusted) for _ in range(2))
     with pytest.raises(ReleaseError, match="round"):
         Release.sum([one.share(round="1"), other.share(round="2")])
+
+
+def test_a_coordinator_opens_nothing_for_too_few() -> None:
+    trusted = DistributedDP(1.0, min_clients=4, trusted_aggregator=True)
+    coordinator = Coordinator(FederatedROC(quantiles=4, privacy=trusted), round="1", min_clients=2)
+    query = coordinator.query
+    assert query is not None
+    for number in range(3):
+        client = FederatedROC(quantiles=4, privacy=trusted)
+        coordinator.receive(str(number), client.share(round="1", query=query))
+        with pytest.raises(ReleaseError, match=f"min_clients=4 clients but got {number + 1}"):
+            coordinator.advance()
+    assert coordinator.query == query
+    coordinator.receive("3", FederatedROC(quantiles=4, privacy=trusted).share(round="1", query=query))
+    coordinator.advance()
+    assert coordinator.release.shares == 4
+
+
+def test_who_dropped_out_after_the_first_query_takes_no_part_in_the_second() -> None:
+    """A second query is asked of those whose first share was summed, and of fewer than are needed it opens nothing."""
+    trusted = DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
+    clients = {name: FederatedROC(quantiles=64, privacy=trusted, plan="adaptive") for name in "abcd"}
+    for metric in clients.values():
+        metric.update(torch.rand(50), torch.randint(0, 2, (50,)))
+    coordinator = Coordinator(clients["a"], round="1")
+    first = coordinator.query
+    assert first is not None
+    for name in "abc":
+        coordinator.receive(name, clients[name].share(round="1", query=first))
+    coordinator.advance()
+    second = coordinator.query
+    assert second is not None
+    assert coordinator.senders == frozenset("abc")
+    with pytest.raises(ReleaseError, match="'d' is not among them"):
+        coordinator.receive("d", clients["d"].share(round="1", query=second))
+    for name in "ab":
+        coordinator.receive(name, clients[name].share(round="1", query=second))
+    with pytest.raises(ReleaseError, match="min_clients=3 clients but got 2"):
+        coordinator.advance()
+    coordinator.receive("c", clients["c"].share(round="1", query=second))
+    coordinator.advance()
+    assert (coordinator.release.shares, len(coordinator.release.queries)) == (3, 2)
+    assert [len(metric.ledger) for metric in clients.values()] == [1, 1, 1, 1]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC
 from torchmetrics_fed.functional import area_error_roc
 
-PRIVACY = DistributedDP(1.0, min_clients=3)
+PRIVACY = DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
 NOTHING = torch.empty(0), torch.empty(0, dtype=torch.int64)
 
 
@@ -23,7 +23,7 @@ def share(preds: Tensor, target: Tensor) -> Tensor:
 
 
 def test_an_empty_client_sends_what_any_client_sends() -> None:
-    """Same size, same law of noise: whether a client has data must not be told by its message."""
+    """Same size, same law of noise: a share must not show whether its client has data."""
     empty = torch.stack([share(*NOTHING) for _ in range(40)])
     full = torch.stack([share(torch.full((500,), 0.3), torch.zeros(500, dtype=torch.int64)) for _ in range(40)])
     assert empty.shape == full.shape
@@ -66,13 +66,13 @@ def test_constant_scores_give_the_diagonal(score: float) -> None:
 
 
 def test_the_warning_comes_from_the_release_not_from_the_data() -> None:
-    """No positives in the data, but noise that shows some: nobody may be told that there are none."""
-    told = set()
+    """No positives in the data, but noise that shows some: nobody may be warned that there are none."""
+    warned = set()
     for _ in range(40):
         metric = FederatedROC(quantiles=64, privacy=CentralDP(0.5), plan="single")
         metric.update(torch.rand(500), torch.zeros(500, dtype=torch.int64))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             metric.compute()
-        told.add(any("No positive" in str(warning.message) for warning in caught))
-    assert told == {True, False}
+        warned.add(any("No positive" in str(warning.message) for warning in caught))
+    assert warned == {True, False}

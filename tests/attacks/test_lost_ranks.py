@@ -36,16 +36,16 @@ def work(rank: int, store: str, fault: str, connection: Connection) -> None:
     start = time.monotonic()
     try:
         metric.compute()
-        told = "computed"
+        said = "computed"
     except SyncError as error:
-        told = str(error)
-    round_ = metric._current_round()
-    connection.send((told, time.monotonic() - start, round_ is not None and round_.made is not None))
-    connection.recv()  # stay until all have told
+        said = str(error)
+    session = metric._current_session()
+    connection.send((said, time.monotonic() - start, session is not None and session.release is not None))
+    connection.recv()  # stay until all have reported
 
 
 @pytest.mark.parametrize("fault", ["dead", "stalled"])
-def test_the_others_are_told_in_time(fault: str, tmp_path: Path) -> None:
+def test_the_others_hear_of_it_in_time(fault: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(4)]
     processes = [
@@ -57,8 +57,8 @@ def test_the_others_are_told_in_time(fault: str, tmp_path: Path) -> None:
     try:
         for ours, _ in pipes[:3]:
             assert ours.poll(60)
-            told, seconds, made = ours.recv()
-            assert "one is gone or did not answer" in told
+            said, seconds, made = ours.recv()
+            assert "one is gone or did not answer" in said
             assert seconds < 2 * DEADLINE
             assert not made
     finally:

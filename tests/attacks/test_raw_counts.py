@@ -14,9 +14,20 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torchmetrics.wrappers import Running
 
 from tests.ranks import RankPool
-from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, PrivacyLedger, ReleaseError
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedAUROC,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    Privacy,
+    PrivacyLedger,
+    ReleaseError,
+)
 from torchmetrics_fed.errors import LedgerError
 
 # noise may well show a class without examples, and the release then says so
@@ -59,7 +70,7 @@ CHANNELS: dict[str, Callable[[FederatedROC], bytes | str]] = {
     "repr": repr,
     "str": str,
     "ledger": lambda metric: repr(metric.ledger) + "".join(map(str, metric.ledger)),
-    "release": lambda metric: said(lambda: repr(metric.share())),
+    "share": lambda metric: said(lambda: repr(metric.share())),
     "refused update": lambda metric: said(lambda: metric.update(torch.tensor([2.0]), torch.tensor([1]))),
     "refused merge": lambda metric: said(lambda: metric.merge_state({"counts": metric.counts})),
     "refused load": lambda metric: said(lambda: metric.load_state_dict({"counts": metric.counts})),
@@ -110,14 +121,13 @@ def test_what_was_released_pickles_without_its_counts(tmp_path: Any) -> None:
     assert len(metric.ledger) == 2
 
 
-@pytest.mark.parametrize("trusted", [False, True])
-def test_a_metric_that_holds_its_share_does_not_pickle(trusted: bool, tmp_path: Any) -> None:
+def test_a_metric_that_holds_its_share_does_not_pickle(tmp_path: Any) -> None:
     """A share of distributed noise is next to raw: most of its cells carry no noise at all."""
-    privacy = DistributedDP(1.0, min_clients=10, trusted_aggregator=trusted)
+    privacy = DistributedDP(1.0, min_clients=10, trusted_aggregator=True)
     metric = FederatedROC(quantiles=4, privacy=privacy, ledger=PrivacyLedger(path=tmp_path / "ledger"))
     metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
     metric.share(round="round-1")
-    with pytest.raises(ReleaseError, match="single share"):
+    with pytest.raises(ReleaseError, match="raw counts"):
         pickle.dumps(metric)
     metric.reset()
     assert len(pickle.loads(pickle.dumps(metric)).ledger) == 1
@@ -168,3 +178,30 @@ def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy) -> 
 @pytest.mark.slow
 def test_the_scan_finds_exact_counts_in_a_collective(ranks: RankPool) -> None:
     assert all(any(leaks(t.numpy().tobytes()) for _, t in sent) for sent in ranks.run(sent_by, None))
+
+
+def test_running_windows_are_refused() -> None:
+    """torchmetrics' Running copies the counts into states of its own, which pickles and checkpoints hold."""
+    with pytest.raises(ValueError, match="full_state_update"):
+        Running(marked(), window=2)
+    window = Running(FederatedAUROC(quantiles=4), window=2)  # exact counts may be seen
+    window.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]))
+    assert float(window.compute()) == 1.0
+
+
+SECRET = 0.12345671
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_errors_show_no_score_of_a_private_batch(task: Any) -> None:
+    """An error text may reach the server: Flower sends it."""
+    options: dict[str, Any] = {"multiclass": {"num_classes": 3}, "multilabel": {"num_labels": 3}}.get(task, {})
+    scores = torch.tensor([[SECRET, 1.5, 0.2]] * 2) if options else torch.tensor([SECRET, 1.5])
+    right = torch.zeros(2, 3, dtype=torch.int64) if task == "multilabel" else torch.zeros(2, dtype=torch.int64)
+    for preds, target in ((scores, right), (scores.clamp(0, 1), right - 7)):
+        shown = []
+        for privacy in (None, CENTRAL):
+            with pytest.raises(InputError) as caught:
+                FederatedROC(task, privacy=privacy, **options).update(preds, target)
+            shown.append("values from" in str(caught.value))
+        assert shown == [True, False]  # the exact metric helps, the private one says nothing of the data

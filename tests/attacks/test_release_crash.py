@@ -1,4 +1,4 @@
-"""Threat 15: a crash between spending and releasing. The books never show less than what may have left."""
+"""Threat 15: a crash between charging and releasing. The ledger never shows less than what may have left."""
 
 from __future__ import annotations
 
@@ -8,42 +8,69 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from torchmetrics_fed import BudgetExceededError, CentralDP, DistributedDP, FederatedROC, PrivacyLedger, Spec
+from torchmetrics_fed import BudgetExceededError, CentralDP, FederatedROC, LocalDP, PrivacyLedger, Query, Spec
+from torchmetrics_fed.errors import LedgerConflictError
 
 
 class CrashError(Exception):
     pass
 
 
-@pytest.fixture
-def crashing_draw(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Noise that is drawn, after which the process fails to go on: once."""
-    entries: list[int] = []
+def crash_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Noise whose ``number``-th draw is drawn, after which the process fails to go on."""
+    draws = 0
     draw = Spec.noisy_cells
 
-    def crash(self: Spec, counts: Tensor) -> Tensor:
-        drawn = draw(self, counts)
-        if not entries:
-            entries.append(1)
+    def crash(self: Spec, query: Query, counts: Tensor) -> Tensor:
+        nonlocal draws
+        drawn = draw(self, query, counts)
+        draws += 1
+        if draws == number:
             raise CrashError
         return drawn
 
     monkeypatch.setattr(Spec, "noisy_cells", crash)
-    return entries
 
 
-@pytest.mark.usefixtures("crashing_draw")
-@pytest.mark.parametrize("call", ["compute", "release"])
-def test_a_failed_attempt_is_paid_for_and_the_next_is_a_new_charge(call: str, scored: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("call", "plan", "number"),
+    [("compute", "single", 1), ("compute", "adaptive", 1), ("compute", "adaptive", 2), ("share", "single", 1)],
+)
+def test_a_failed_attempt_is_paid_for_and_the_next_is_a_new_charge(
+    call: str, plan: Any, number: int, scored: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = PrivacyLedger(path=tmp_path / "ledger")
-    privacy = CentralDP(0.5) if call == "compute" else DistributedDP(0.5, min_clients=3)
-    metric = FederatedROC(quantiles=16, privacy=privacy, ledger=ledger)
+    privacy = CentralDP(0.5) if call == "compute" else LocalDP(0.5)
+    metric = FederatedROC(quantiles=64, privacy=privacy, ledger=ledger, plan=plan)
     metric.update(*scored)
+    crash_at(monkeypatch, number)
     with pytest.raises(CrashError):
         getattr(metric, call)()
-    assert len(PrivacyLedger(path=tmp_path / "ledger")) == 1  # spent before it was drawn
+    assert PrivacyLedger(path=tmp_path / "ledger").spent().epsilon == 0.5  # charged, whole, before it was drawn
     getattr(metric, call)()
     assert ledger.spent().epsilon == 1.0  # a second draw is a second charge, though the data is the same
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_named_round_that_failed_is_not_drawn_again(
+    rebuilt: bool, scored: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def client() -> FederatedROC:
+        metric = FederatedROC(quantiles=16, privacy=LocalDP(0.5), ledger=PrivacyLedger(5.0, tmp_path / "ledger"))
+        metric.update(*scored)
+        return metric
+
+    metric = client()
+    crash_at(monkeypatch, 1)
+    with pytest.raises(CrashError):
+        metric.share(round="3")
+    metric = client() if rebuilt else metric
+    for _ in range(2):
+        with pytest.raises(LedgerConflictError, match="A retry is a new round, charged again"):
+            metric.share(round="3")
+    assert metric.ledger.spent().epsilon == 0.5
+    metric.share(round="3, again")
+    assert metric.ledger.spent().epsilon == 1.0
 
 
 def test_a_resumed_run_goes_on_where_the_file_ends(scored: tuple[Tensor, Tensor], tmp_path: Path) -> None:

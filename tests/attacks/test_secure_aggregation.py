@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.sync.secure_sum.federation import Federation
-from torchmetrics_fed import BudgetExceededError, InputError
+from tests.aggregation.secure.federation import Federation
+from torchmetrics_fed import (
+    BudgetExceededError,
+    DistributedDP,
+    FederatedROC,
+    InputError,
+    Query,
+    ScoreGrid,
+    SecureAggregationServer,
+    Spec,
+)
 from torchmetrics_fed.aggregation.secure import (
     SecureAggregationClient,
     SecureAggregationConfig,
-    SecureAggregationError,
     Stage,
     new_signing_keys,
 )
-from torchmetrics_fed.aggregation.secure.messages import Answer, Ciphertexts, Request, Shares, Survivors
+from torchmetrics_fed.aggregation.secure.messages import Answer, Ciphertexts, KeyShares, Request, Survivors
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
 
 ZEROS = np.zeros(8, dtype=np.int64)
@@ -44,7 +56,7 @@ def known(federation: Federation) -> tuple[Roster, bytes]:
     return roster, roster.cohort_hash(federation.server._cohort)
 
 
-# --- a server that tells different clients of different survivors
+# --- a server that names other survivors to other clients
 
 
 def test_two_lists_are_never_both_answered() -> None:
@@ -61,7 +73,7 @@ def test_two_lists_are_never_both_answered() -> None:
 
 def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
     lists = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2), "d": (0, 1, 3)}
-    federation = masked()  # the power: without signatures every client believes what it is told
+    federation = masked()  # the power: without signatures every client believes the server
     roster, cohort = known(federation)
     for name, survivors in lists.items():
         assert federation.clients[name].unmask(Request(survivors, {}).to_bytes(roster, cohort))
@@ -75,7 +87,7 @@ def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
     for survivors in set(lists.values()):
         among = {index: signatures[index] for index in survivors}
         for name in "abcd":
-            with pytest.raises(SecureAggregationError, match=r"did not: the server may tell|signed or answered for"):
+            with pytest.raises(SecureAggregationError, match=r"did not: the server may have|signed or answered for"):
                 federation.clients[name].unmask(Request(survivors, among).to_bytes(roster, cohort))
             assert federation.clients[name].stage is Stage.SIGNED
 
@@ -83,25 +95,25 @@ def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
 def test_who_signed_one_list_does_not_answer_another_that_others_signed() -> None:
     federation = masked(signed=True)
     roster, cohort = known(federation)
-    told = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2), "d": (0, 1, 2, 3)}
+    named = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2), "d": (0, 1, 2, 3)}
     signatures = {
-        index: federation.clients[name].sign_survivors(Survivors(told[name]).to_bytes(roster, cohort))[-64:]
+        index: federation.clients[name].sign_survivors(Survivors(named[name]).to_bytes(roster, cohort))[-64:]
         for index, name in enumerate("abcd")
         if name != "c"
     }
-    federation.clients["c"].sign_survivors(Survivors(told["c"]).to_bytes(roster, cohort))
+    federation.clients["c"].sign_survivors(Survivors(named["c"]).to_bytes(roster, cohort))
     request = Request((0, 1, 2, 3), signatures).to_bytes(roster, cohort)
     with pytest.raises(SecureAggregationError, match="signed or answered for"):
         federation.clients["c"].unmask(request)
     assert federation.clients["a"].unmask(request)
 
 
-def test_unsigned_requests_do_not_open_a_signed_sum() -> None:
+def test_unsigned_requests_do_not_open_a_signed_aggregation() -> None:
     federation = masked(signed=True)
     roster, cohort = known(federation)
     everyone = (0, 1, 2, 3)
     for client in federation.clients.values():
-        with pytest.raises(SecureAggregationError, match="Expected a client that is SIGNED but this one is MASKED"):
+        with pytest.raises(SecureAggregationError, match=r"SIGNED for `unmask` but this one is MASKED"):
             client.unmask(Request(everyone, {}).to_bytes(roster, cohort))
     request = federation.request()
     signatures = Request.from_bytes(request, roster, cohort).signatures
@@ -171,7 +183,7 @@ def test_keys_that_their_owner_did_not_sign_for_this_round_are_refused(forger: s
         federation.clients["a"].share_keys(changed(federation, keys, "b", entry))
 
 
-def test_strangers_are_refused_in_a_signed_sum() -> None:
+def test_strangers_are_refused_in_a_signed_aggregation() -> None:
     federation = Federation("abcd", signed=True)
     stranger = new_signing_keys()
     other = SecureAggregationClient("e", federation.config, stranger.signing, {"e": stranger.verification})
@@ -230,7 +242,7 @@ def test_the_client_counts_for_itself() -> None:
         )
 
 
-# --- shares
+# --- key shares
 
 
 def test_boxes_open_only_for_whom_and_from_whom_they_are() -> None:
@@ -277,8 +289,8 @@ def test_a_wrong_commitment_is_seen() -> None:
     keys = federation.advertise()
     roster, _ = known(federation)
     for name in "abcd":
-        shares = Shares.from_bytes(federation.clients[name].share_keys(keys), roster)
-        wrong = Shares(shares.sender, bytes(32) if name == "c" else shares.commitment, shares.boxes)
+        shares = KeyShares.from_bytes(federation.clients[name].share_keys(keys), roster)
+        wrong = KeyShares(shares.sender, bytes(32) if name == "c" else shares.commitment, shares.boxes)
         federation.send(name, wrong.to_bytes(roster))
     federation.mask(federation.server.ciphertexts())
     federation.answer(federation.request())
@@ -305,6 +317,16 @@ def test_the_first_message_stands() -> None:
     federation.mask(federation.share(keys))
     federation.answer(federation.request())
     assert np.array_equal(federation.server.sum()[0], federation.expected("abcd"))
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray])
+def test_another_message_is_never_ignored_in_silence(buffer: Callable[[bytes], bytes]) -> None:
+    """Refused as another one, or as no bytes at all; but whoever sends it must hear of it."""
+    federation = Federation("abcd")
+    with contextlib.suppress(SecureAggregationError):
+        federation.send("a", buffer(federation.clients["a"].advertise()))
+    with pytest.raises(SecureAggregationError, match="Expected"):
+        federation.send("a", buffer(federation.client("a").advertise()))
 
 
 def test_a_repeated_masked_vector_counts_once() -> None:
@@ -342,7 +364,7 @@ def test_who_dropped_out_does_not_come_back() -> None:
     federation.drops = {"d": "share"}
     keys = federation.advertise()
     boxes = federation.share(keys)
-    with pytest.raises(SecureAggregationError, match="Expected a message MASKED but got one SHARES"):
+    with pytest.raises(SecureAggregationError, match="Expected a message MASKED but got one KEY_SHARES"):
         federation.send("d", federation.clients["d"].share_keys(keys))
     message = federation.clients["a"].mask(boxes["a"], lambda: ZEROS)
     forged = message[:70] + (3).to_bytes(2, "little") + message[72:]
@@ -358,18 +380,18 @@ def test_stages_come_in_order() -> None:
             step()
     with pytest.raises(SecureAggregationError, match="Call `request`"):
         server.survivors()
-    with pytest.raises(SecureAggregationError, match="ADVERTISED but this one is NEW"):
+    with pytest.raises(SecureAggregationError, match="ADVERTISED for `share_keys` but this one is NEW"):
         client.share_keys(b"")
     keys = federation.advertise()
-    with pytest.raises(SecureAggregationError, match="NEW but this one is ADVERTISED"):
+    with pytest.raises(SecureAggregationError, match="NEW for `advertise` but this one is ADVERTISED"):
         client.advertise()
     boxes = federation.share(keys)
-    with pytest.raises(SecureAggregationError, match="ADVERTISED but this one is SHARED"):
+    with pytest.raises(SecureAggregationError, match="ADVERTISED for `share_keys` but this one is SHARED"):
         client.share_keys(keys)
     federation.mask(boxes)
-    with pytest.raises(SecureAggregationError, match="SHARED but this one is MASKED"):
+    with pytest.raises(SecureAggregationError, match="SHARED for `mask` but this one is MASKED"):
         client.mask(boxes["a"], lambda: federation.factory("a"))
-    with pytest.raises(SecureAggregationError, match="unsigned"):
+    with pytest.raises(SecureAggregationError, match="signed for `sign_survivors`"):
         client.sign_survivors(b"")
     assert federation.calls["a"] == 1
     assert server.keys() == keys
@@ -401,6 +423,71 @@ def test_messages_of_another_round_are_refused() -> None:
     again.mask(again_boxes)
     with pytest.raises(SecureAggregationError, match="about the same clients and keys"):
         again.clients["a"].unmask(one.request())
+
+
+# --- what is summed: the server writes the queries, and the binding says which one it is (attack 7)
+
+SPEC = Spec("binary", 1, ScoreGrid(bins=64), DistributedDP(1.0, min_clients=3))
+WHOLE, SMALL = Query(Tree((8, 8))), Query(Tree((8, 8)), 1 / 256)
+
+
+def test_two_queries_that_differ_in_their_fraction_are_two_aggregations() -> None:
+    bindings = [SPEC.binding(Query(Tree((8, 8)), number / 256)) for number in range(1, 257)]
+    for start in range(0, 32, 8):  # 256 bits: every 64 of them tell the fractions apart
+        assert len({binding[start : start + 8] for binding in bindings}) == 256
+    one, other = (SecureAggregationConfig.for_query(SPEC, query, "7/1") for query in (WHOLE, SMALL))
+    assert one.hash != other.hash
+    assert (one.binding, len(one.binding)) == (SPEC.binding(WHOLE), 32)
+    assert SecureAggregationConfig.from_bytes(one.to_bytes()).binding == SPEC.binding(WHOLE)
+    one.check_agreed(SPEC, WHOLE, False)
+    with pytest.raises(SecureAggregationError, match="bound to"):
+        other.check_agreed(SPEC, WHOLE, False)
+
+
+@pytest.mark.parametrize("size", [1, 5, 8, 16, 31])
+def test_a_binding_that_was_cut_is_refused(size: int) -> None:
+    config = SecureAggregationConfig.for_query(SPEC, WHOLE, "7/1")
+    for binding in (config.binding[:size], config.binding[:size] + bytes(32 - size), config.binding + bytes(size)):
+        cut = SecureAggregationConfig.from_bytes(replace(config, binding=binding).to_bytes())
+        with pytest.raises(SecureAggregationError, match="bound to"):
+            cut.check_agreed(SPEC, WHOLE, False)
+
+
+def test_every_bit_of_the_binding_is_compared() -> None:
+    config = SecureAggregationConfig.for_query(SPEC, WHOLE, "7/1")
+    for bit in range(256):
+        binding = bytearray(config.binding)
+        binding[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(SecureAggregationError, match="bound to"):
+            replace(config, binding=bytes(binding)).check_agreed(SPEC, WHOLE, False)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_client_draws_nothing_for_an_aggregation_of_another_query(signed: bool) -> None:
+    """Agreed by all on a query for 1/256 of epsilon; a client that was asked for all of it does not take part."""
+    names = "abc"
+    config = SecureAggregationConfig.for_query(SPEC, SMALL, "7/1", signed=signed)
+    keys = {name: new_signing_keys() for name in names}
+    verification = {name: pair.verification for name, pair in keys.items()} if signed else None
+    clients = {
+        name: SecureAggregationClient(name, config, keys[name].signing if signed else None, verification)
+        for name in names
+    }
+    server = SecureAggregationServer(config, verification)
+    for name, client in clients.items():
+        server.receive(name, client.advertise())
+    roster = server.keys()
+    for name, client in clients.items():
+        server.receive(name, client.share_keys(roster))
+    boxes = server.ciphertexts()
+    metric = FederatedROC(quantiles=16, privacy=DistributedDP(1.0, min_clients=3))
+    assert metric.spec == SPEC
+    with pytest.raises(SecureAggregationError, match="bound to"):
+        metric.mask(clients["a"], boxes["a"], round="7", query=WHOLE)
+    assert len(metric.ledger) == 0
+    assert clients["a"].stage is Stage.SHARED
+    metric.mask(clients["a"], boxes["a"], round="7", query=SMALL)  # what was agreed on is answered
+    assert len(metric.ledger) == 1
 
 
 # --- the vector
@@ -447,7 +534,7 @@ def test_a_factory_cannot_mask_twice_by_calling_back() -> None:
     federation = Federation("abcd")
     boxes = federation.share(federation.advertise())
     client = federation.clients["a"]
-    with pytest.raises(SecureAggregationError, match="SHARED but this one is MASKED"):
+    with pytest.raises(SecureAggregationError, match="SHARED for `mask` but this one is MASKED"):
         client.mask(boxes["a"], lambda: np.frombuffer(client.mask(boxes["a"], lambda: ZEROS), dtype=np.int64))
     assert client.stage is Stage.PURGED
 
@@ -461,8 +548,9 @@ def test_a_factory_that_purges_sends_nothing() -> None:
         client.purge()
         return ZEROS
 
-    with pytest.raises(SecureAggregationError, match="PURGED"):
+    with pytest.raises(SecureAggregationError, match="purged meanwhile"):
         client.mask(boxes["a"], purging)
+    assert client.stage is Stage.PURGED
 
 
 def test_a_client_is_not_copied() -> None:
@@ -488,7 +576,7 @@ def scene(kind: Kind, signed: bool) -> tuple[bytes, Feed]:
     keys = federation.advertise()
     if kind is Kind.KEYS:
         return keys, client.share_keys
-    if kind is Kind.SHARES:
+    if kind is Kind.KEY_SHARES:
         return client.share_keys(keys), lambda message: server.receive("a", message)
     boxes = federation.share(keys)
     if kind is Kind.CIPHERTEXTS:
@@ -512,7 +600,13 @@ def scene(kind: Kind, signed: bool) -> tuple[bytes, Feed]:
     return client.unmask(request), lambda message: server.receive("a", message)
 
 
-SCENES = [(kind, signed) for kind in Kind for signed in (False, True) if signed or kind not in (7, 8)]
+SENT = [kind for kind in Kind if Kind.START <= kind <= Kind.PROGRESS]
+SCENES = [
+    (kind, signed)
+    for kind in SENT
+    for signed in (False, True)
+    if signed or kind not in (Kind.SURVIVORS, Kind.SIGNATURE)
+]
 # Where every changed byte is seen at once. Elsewhere a change can only be garbage that nothing distinguishes from a
 # vector, a share, a commitment, a box for another client or, unsigned, a key.
 TIGHT = {
@@ -522,7 +616,7 @@ TIGHT = {
     (Kind.CIPHERTEXTS, False),
     (Kind.REQUEST, False),
 }
-TIGHT |= {(kind, True) for kind in Kind} - {(Kind.SHARES, True), (Kind.MASKED, True), (Kind.ANSWER, True)}
+TIGHT |= {(kind, True) for kind in SENT} - {(Kind.KEY_SHARES, True), (Kind.MASKED, True), (Kind.ANSWER, True)}
 
 
 def is_accepted(feed: Feed, message: bytes) -> bool:
@@ -543,7 +637,7 @@ def test_cut_and_changed_messages_are_refused(kind: Kind, signed: bool) -> None:
     for longer in (message + b"\0", message + message):
         with pytest.raises(SecureAggregationError, match="Expected"):
             feed(longer)
-    for wrong in (None, "text", 5, bytearray(message)):
+    for wrong in (None, "text", 5):
         with pytest.raises(SecureAggregationError, match="Expected"):
             feed(wrong)  # type: ignore[arg-type]
     generator, accepted = random.Random(kind), []
@@ -566,7 +660,7 @@ def test_noise_is_refused(kind: Kind, signed: bool) -> None:
             feed(message[:38] + generator.randbytes(generator.randrange(300)))
 
 
-def test_errors_tell_no_secret() -> None:
+def test_errors_show_no_secret() -> None:
     federation = Federation("abcd", vectors=dict.fromkeys("abcd", np.full(8, 123456789)))
     keys = federation.advertise()
     boxes = federation.share(keys)

@@ -1,18 +1,33 @@
-"""Threats 9, 10 and 11: malformed, replayed and poisoned shares."""
+"""Threats 9, 10 and 11: malformed, replayed and poisoned bytes, of everything that is sent or kept."""
 
 from __future__ import annotations
 
 import pickle
 import random
-import struct
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed import (
+    Coordinator,
+    DistributedDP,
+    FederatedAUROC,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Query,
+    Release,
+    ScoreGrid,
+    Share,
+    Spec,
+)
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import (
     DuplicateClientError,
@@ -22,161 +37,285 @@ from torchmetrics_fed.errors import (
     SpecMismatchError,
     WireError,
 )
-from torchmetrics_fed.release.wire import FIELDS
+from torchmetrics_fed.exchange.session import Session
+from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.wire import Kind, frame, pack_block, pack_text
 
-SPEC = Spec("binary", 1, ScoreGrid(bins=64), Tree((4, 16)), DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
-CELLS = torch.tensor([(11 * i) % 29 - 6 for i in range(2 * 68)]).reshape(SPEC.shape)
-SHARE = Share(SPEC, CELLS, "round-7", "a")
-PAYLOADS: dict[type[Share | Release], list[bytes]] = {
-    Share: [bytes(SHARE), bytes(Share(SPEC, CELLS * 2**58)), bytes(Share(SPEC, CELLS.abs() // 20, "round-7", "b"))],
-    Release: [bytes(Release.sum([SHARE, Share(SPEC, CELLS.flip(-1), "round-7", "b"), Share(SPEC, CELLS, "round-7")]))],
-}
-EXACT = Spec("binary", 1, ScoreGrid(bins=64))  # without noise the cells are spelled shorter, in one of many ways
+SPEC = Spec("binary", 1, ScoreGrid(bins=64), DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
+QUERY = Query(Tree((4, 16)))
+CELLS = torch.tensor([(11 * i) % 29 - 6 for i in range(2 * 68)]).reshape(SPEC.shape(QUERY))
+SHARE = Share(SPEC, QUERY, CELLS, "round-7")
+EXACT = Spec("binary", 1, ScoreGrid(bins=64))  # without noise the cells have shorter codes, in one of many ways
+FLAT = Query(Tree.flat(64))
 COUNTS = CELLS.abs()[..., :64]
-SOURCES: list[tuple[type[Share | Release], Spec, bytes]] = [
-    *((kind, SPEC, payload) for kind, payloads in PAYLOADS.items() for payload in payloads),
-    (Share, EXACT, bytes(Share(EXACT, COUNTS, "round-7", "a"))),
-    (Share, EXACT, bytes(Share(EXACT, COUNTS // 20))),
-    (Release, EXACT, bytes(Release.sum([Share(EXACT, COUNTS), Share(EXACT, COUNTS.flip(-1))]))),
-]
-SLOTS = 7  # where the digests begin
-NAMES = SLOTS + 16 * 8  # where the round begins
+PILOT, SECOND = Query(Tree((2,), (0, 9, 64)), 0.25), Query(Tree((2, 2), (0, 4, 9, 31, 64)), 0.75)
+BINDING, MARKS = 6, 39  # where the binding begins, and the marks of the fields
+NAMES = MARKS + 8 * len(SPEC.digests) + 16  # where the round begins
 
 
-def slots(spec: Spec) -> list[str]:
-    return [*FIELDS, *(name for name in spec.digests if name not in FIELDS)]
+def session_note() -> tuple[bytes, Callable[[bytes], bytes]]:
+    metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), plan=PILOT)
+    metric.update(torch.linspace(0, 1, 50), torch.arange(50) % 2)
+    metric.share(round="round-7", query=PILOT)
+
+    def read(data: bytes) -> bytes:
+        session, counts = Session.from_bytes(data, metric.spec, PrivacyLedger(), "data")
+        return session.to_bytes(counts)
+
+    return metric.suspend(), read
+
+
+def coordinator_notes() -> tuple[list[bytes], Callable[[bytes], bytes]]:
+    """A coordinator that has not begun, in its first and in its second query, and at its end."""
+    metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), plan=PILOT)
+    clients = {name: FederatedROC(quantiles=16, privacy=LocalDP(1.0)) for name in ("ann", "ben", "Zoë")}
+    coordinator = Coordinator(metric, round="round-7")
+    notes = [coordinator.to_bytes()]
+    while (query := coordinator.query) is not None:
+        for name, client in clients.items():
+            coordinator.receive(name, client.share(round="round-7", query=query))
+            notes.append(coordinator.to_bytes())
+        coordinator.advance()
+    return [notes[0], notes[2], notes[4], coordinator.to_bytes()], lambda data: Coordinator.from_bytes(
+        data, metric
+    ).to_bytes()
+
+
+@cache
+def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
+    """Payloads of each kind, and what reads one and writes it again."""
+
+    def share(spec: Spec, query: Query) -> Callable[[bytes], bytes]:
+        return lambda data: bytes(Share.from_bytes(data, spec, query))
+
+    def release(data: bytes) -> bytes:
+        return bytes(Release.from_bytes(data))
+
+    noisy = [SHARE, *(Share(SPEC, QUERY, cells, "round-7") for cells in (CELLS.flip(-1), CELLS * 2**50))]
+    exact = [Share(EXACT, FLAT, counts) for counts in (COUNTS, COUNTS.flip(-1))]
+    parts = (Sum(SPEC, PILOT, CELLS[..., :2].contiguous(), 3), Sum(SPEC, SECOND, CELLS[..., :6].contiguous(), 3))
+    notes, coordinator = coordinator_notes()
+    return {
+        "shares": [
+            *((bytes(each), share(SPEC, QUERY)) for each in noisy),
+            (bytes(exact[0]), share(EXACT, FLAT)),
+            (bytes(Share(EXACT, FLAT, COUNTS // 20, "round-7")), share(EXACT, FLAT)),
+        ],
+        "queries": [(bytes(query), lambda data: bytes(Query.from_bytes(data))) for query in (QUERY, PILOT, SECOND)],
+        "releases": [(bytes(Release.sum(noisy)), release), (bytes(Release.sum(exact)), release)],
+        "releases of two queries": [(bytes(Release(parts, "round-7")), release)],
+        "sessions": [session_note()],
+        "coordinators": [(note, coordinator) for note in notes],
+    }
+
+
+FAMILIES = ["shares", "queries", "releases", "releases of two queries", "sessions", "coordinators"]
 
 
 def mutants(payload: bytes, chance: random.Random) -> Iterator[bytes]:
     """Payloads with something wrong: one of each kind, again and again."""
-    body = len(payload) - chance.randrange(1, len(payload) - NAMES)
+    names, body = (min(start, len(payload) - 2) for start in (NAMES, len(payload) - chance.randrange(1, len(payload))))
     while True:
-        for start in (0, NAMES, body):  # most of a payload is digests, where every change is refused alike
+        for start in (0, names, body):  # many bytes are digests, where every change is refused alike
             place = chance.randrange(start, len(payload))
             flipped = bytearray(payload)
             flipped[place] ^= 1 << chance.randrange(8)
             yield bytes(flipped)
             flipped[chance.randrange(start, len(payload))] = chance.randrange(256)
             yield bytes(flipped)
+            flipped[chance.randrange(start, len(payload))] = chance.randrange(4)
+            yield bytes(flipped)
             yield payload[:place] + chance.randbytes(chance.randrange(1, 9)) + payload[place:]
             yield payload[:place] + payload[place + chance.randrange(1, 9) :]
+            yield payload[:place] + payload[place - chance.randrange(1, 40) :]  # something twice
         yield payload[: chance.randrange(len(payload))]
         yield payload + chance.randbytes(chance.randrange(1, 9))
-        yield payload[:NAMES] + chance.randbytes(chance.randrange(400))
-        yield payload[:6] + bytes([chance.randrange(4)]) + payload[7:]
-        yield payload[:4] + chance.randbytes(3) + payload[7:]
+        yield payload[:names] + chance.randbytes(chance.randrange(400))
+        yield payload[:4] + chance.randbytes(2) + payload[6:]
         yield chance.randbytes(chance.randrange(400))
         yield pickle.dumps(chance.choice([SPEC, payload, Counter(payload), CELLS]))
 
 
-@pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.audit)])
-def test_a_mutant_is_canonical_or_refused(many: int) -> None:
+@pytest.mark.parametrize("many", [3_000, pytest.param(100_000, marks=pytest.mark.audit)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_mutant_has_one_encoding_or_is_refused(family: str, many: int) -> None:
     chance, outcomes = random.Random(many), Counter[str]()
-    sources = [(kind, spec, mutants(payload, chance)) for kind, spec, payload in SOURCES]
+    sources = [(read, mutants(payload, chance)) for payload, read in families()[family]]
     for turn in range(many):
-        kind, spec, source = sources[turn % len(sources)]
+        read, source = sources[turn % len(sources)]
         mutant = next(source)
         try:
-            accepted = kind.from_bytes(mutant, spec)
+            again = read(mutant)
         except FederatedMetricError as error:
             outcomes[type(error).__name__] += 1
         else:
-            assert bytes(accepted) == mutant
+            assert again == mutant
             outcomes["accepted"] += 1
-    # the test has seen what it is about: other counts, other specs, and rubbish; other spellings are in test_wire
-    assert all(outcomes[name] > many // 200 for name in ("accepted", "SpecMismatchError", "WireError"))
+    # the test has seen what it is about: other numbers, and rubbish; other codes of the same cells are in test_wire
+    assert all(outcomes[name] > many // 1000 for name in ("accepted", "WireError")), outcomes
 
 
-@pytest.mark.parametrize("kind", PAYLOADS)
-def test_every_truncation_is_refused(kind: type[Share | Release]) -> None:
-    for payload in PAYLOADS[kind]:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_truncation_is_refused(family: str) -> None:
+    for payload, read in families()[family]:
+        assert read(payload) == payload
         for size in range(len(payload)):
-            with pytest.raises(WireError):
-                kind.from_bytes(payload[:size], SPEC)
+            with pytest.raises((WireError, SpecMismatchError)):
+                read(payload[:size])
 
 
-def test_pickle_bytes_are_not_opened() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pickle_bytes_are_not_opened(family: str) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return pytest.fail, ("a pickle was opened",)
 
-    with pytest.raises(WireError, match="magic"):
-        Share.from_bytes(pickle.dumps(Trap()), SPEC)
+    for _, read in families()[family]:
+        with pytest.raises(WireError, match="magic"):
+            read(pickle.dumps(Trap()))
 
 
-def allocated(payload: bytes, spec: Spec, kind: type[Share | Release]) -> int:
+def test_a_session_names_every_query_once() -> None:
+    note, read = families()["sessions"][0]
+    place = note.index(PILOT.digest)
+    assert note[place - 1] == 1
+    twice = note[: place - 1] + b"\2" + PILOT.digest + note[place:]
+    with pytest.raises(WireError, match="Expected"):
+        read(twice)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of a tensor that is made inside; what torch allocates, tracemalloc does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+def allocated(read: Callable[[], object]) -> int:
+    """About how many bytes a refusal takes."""
+    with Largest():
+        torch.zeros(1)  # torch imports much the first time
+    largest = Largest()
     tracemalloc.start()
-    with pytest.raises(WireError):
-        kind.from_bytes(payload, spec)
+    with largest, pytest.raises(FederatedMetricError):
+        read()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return peak
+    return max(peak, 8 * largest.elements)
 
 
-def test_a_claim_of_2_gib_allocates_next_to_nothing() -> None:
-    """By a spec of so many cells and a payload with few, whatever their spelling; by so many clients; by long codes."""
-    huge, small = Spec("multilabel", 2**15, ScoreGrid()), Spec("multilabel", 1, ScoreGrid())
+def test_a_share_that_claims_2_gib_allocates_next_to_nothing() -> None:
+    """A spec of so many cells and a payload with few, whatever their encoding."""
+    huge, query = Spec("multilabel", 2**15, ScoreGrid()), Query(Tree.flat(4096))
     assert 8 * 2**15 * 2 * 4096 == 2**31
-    header = bytearray(bytes(Share(small, torch.zeros(small.shape, dtype=torch.int64)))[: NAMES + 2])
-    for slot, name in enumerate(slots(huge)):
-        header[SLOTS + 8 * slot : SLOTS + 8 * slot + 8] = huge.digests[name][:8]
-    for spelling in range(3):
-        header[6] = spelling
+    marks = [digest[:8] for digest in huge.digests.values()]
+    for how in range(3):
         for body in (b"", bytes(100_000), b"\xff" * 100_000, b"\x40" * 100_000):
-            assert allocated(bytes(header) + body, huge, Share) < 2_000_000
-    release = PAYLOADS[Release][0]
-    numbers = NAMES + 1 + len("round-7")
-    for shares, clients in ((2**28, 2**28), (2**63 - 1, 2**60), (2**64 - 1, 2**64 - 1), (2**28, 2**29)):
-        claim = release[:numbers] + struct.pack("<QQ", shares, clients) + release[numbers + 16 :]
-        assert allocated(claim, SPEC, Release) < 2_000_000
+            head = huge.binding(query), bytes([len(marks)]), *marks, bytes(16), pack_text(""), bytes([how])
+            claim = frame(Kind.SHARE, *head, body)
+            assert allocated(lambda claim=claim: Share.from_bytes(claim, huge, query)) < 2_000_000  # type: ignore[misc]
+
+
+def release_of(spec: Spec, *sums: bytes, count: int | None = None) -> bytes:
+    """The bytes of a release that no release has to allow."""
+    head = spec.digest, pack_block(spec.canonical), pack_text(""), bytes([len(sums) if count is None else count])
+    return frame(Kind.RELEASE, *head, *sums)
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+HEAD = pack_block(bytes(FLAT))
+CLAIMS = {
+    "shares": release_of(EXACT, HEAD + number(2**64 - 1) + number(0) + b"\0" + pack_block(bytes(1024))),
+    "ids": release_of(EXACT, HEAD + number(2**28) + number(2**32) + bytes(100)),
+    "more ids": release_of(EXACT, HEAD + number(2**63 - 1) + number(2**64 - 1) + bytes(100)),
+    "cells": release_of(EXACT, HEAD + number(3) + number(0) + b"\0" + number(2**40) + bytes(100)),
+    "a query": release_of(EXACT, number(2**40) + bytes(100)),
+    "leaves": release_of(EXACT, pack_block(bytes(Query(Tree((2**24,))))) + bytes(100)),
+    "sums": release_of(EXACT, Sum(EXACT, FLAT, COUNTS).pack(), count=255),
+    "classes": release_of(Spec("multilabel", 2**40, ScoreGrid(bins=64)), HEAD + number(3) + number(0) + b"\1\0\0"),
+    "a spec": frame(Kind.RELEASE, bytes(32), number(2**40), bytes(100)),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_release_that_claims_much_allocates_next_to_nothing(claim: str) -> None:
+    assert allocated(lambda: Release.from_bytes(CLAIMS[claim])) < 2_000_000
+
+
+def test_a_grid_that_is_claimed_is_not_made() -> None:
+    """A few hundred bytes can name 16 million bins. Nobody who has not sent as many cells gets that much memory."""
+    spec = EXACT.canonical.replace(b'"bins":64', b'"bins":16777216')
+    claim = frame(Kind.RELEASE, bytes(32), pack_block(spec), bytes(100))
+    assert allocated(lambda: Release.from_bytes(claim)) < 2_000_000
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
-    [(0, "magic"), (4, "version 1 of the wire format but got 254"), (5, "kind"), (6, "cells"), (NAMES, "round|client")],
+    ("place", "said"),
+    [
+        (0, "magic"),
+        (4, "version 2 of the wire format but got 253"),
+        (5, "message SHARE"),
+        (BINDING, "answers another"),
+        (NAMES, "SHARE|encoding|cells"),
+    ],
 )
-def test_each_field_changed_alone_is_refused_and_named(place: int, told: str) -> None:
+def test_each_field_changed_alone_is_refused_and_named(place: int, said: str) -> None:
     payload = bytearray(bytes(SHARE))
     payload[place] ^= 255
-    with pytest.raises(WireError, match=told):
-        Share.from_bytes(bytes(payload), SPEC)
+    with pytest.raises(WireError, match=said):
+        Share.from_bytes(bytes(payload), SPEC, QUERY)
 
 
-def test_each_digest_changed_alone_is_refused_and_named() -> None:
-    names = slots(SPEC)
-    names += ["a field that this version does not know"] * (16 - len(names))
-    for slot, name in enumerate(names):
+def test_every_bit_of_the_binding_counts() -> None:
+    """256 of them: none is left out of the comparison."""
+    for bit in range(8 * 32):
+        payload = bytearray(bytes(SHARE))
+        payload[BINDING + bit // 8] ^= 1 << bit % 8
+        with pytest.raises(WireError, match="answers another"):
+            Share.from_bytes(bytes(payload), SPEC, QUERY)
+
+
+def test_each_mark_changed_alone_is_refused_and_named() -> None:
+    for slot, name in enumerate(SPEC.digests):
         for byte in range(8):
             payload = bytearray(bytes(SHARE))
-            payload[SLOTS + 8 * slot + byte] ^= 1
+            payload[MARKS + 8 * slot + byte] ^= 1
             with pytest.raises(SpecMismatchError, match=rf"differ in {name};"):
-                Share.from_bytes(bytes(payload), SPEC)
+                Share.from_bytes(bytes(payload), SPEC, QUERY)
 
 
 def received(payload: bytes) -> Share:
-    return Share.from_bytes(payload, SPEC)
+    return Share.from_bytes(payload, SPEC, QUERY)
 
 
 def test_replays_and_mixtures_are_refused() -> None:
-    """What header fields cannot show alone, the sum does: the round, the client, the spec."""
+    """What bytes cannot show alone, the sum does: the round, the id, the spec."""
     payload = bytes(SHARE)
-    renamed = payload.replace(b"\x01a", b"\x01b", 1)
-    another_round = payload.replace(b"round-7", b"round-6")
-    assert Release.sum(map(received, (payload, renamed)), round="round-7").shares == 2
-    for payloads in ((payload, payload), (payload, renamed, renamed)):
-        with pytest.raises(DuplicateClientError, match=r"client '[ab]'"):
+    other_id = payload.replace(SHARE.id, bytes(16))
+    another_round = payload.replace(b"round-7", b"round-6").replace(SHARE.id, bytes(16))
+    assert Release.sum(map(received, (payload, other_id)), round="round-7").shares == 2
+    for payloads in ((payload, payload), (payload, other_id, other_id)):
+        with pytest.raises(DuplicateClientError, match="Expected every share once"):
             Release.sum(map(received, payloads), round="round-7")
     with pytest.raises(RoundMismatchError, match="'round-6'"):
         Release.sum(map(received, (payload, another_round)))
     with pytest.raises(RoundMismatchError, match="'round-7'"):
         Release.sum([received(payload)], round="round-8")
-    other = Spec(
-        "binary", 1, ScoreGrid(bins=64), Tree((4, 16)), DistributedDP(2.0, min_clients=3, trusted_aggregator=True)
-    )
+    other = Spec("binary", 1, ScoreGrid(bins=64), DistributedDP(2.0, min_clients=3, trusted_aggregator=True))
     with pytest.raises(SpecMismatchError, match="privacy"):
-        Release.sum([received(payload), Share(other, CELLS, "round-7", "b")])
+        Release.sum([received(payload), Share(other, QUERY, CELLS, "round-7")])
     with pytest.raises(SpecMismatchError, match="differ in privacy;"):
-        Share.from_bytes(payload, other)
+        Share.from_bytes(payload, other, QUERY)
 
 
 @pytest.mark.parametrize("clients", [10, 100])
@@ -193,7 +332,8 @@ def test_what_one_client_at_the_bound_can_do_to_auroc(clients: int) -> None:
     honest.update((torch.randn(len(target), generator=generator) + 2 * target).sigmoid() * 0.9 + 0.05, target)
     rest, liar = honest.share(), FederatedROC()
     liar.update(torch.arange(bound) % 2.0, 1 - torch.arange(bound) % 2)
-    poisoned = Release.sum([Release(rest.spec, rest.cells, shares=clients - 1), liar.share()], max_examples=bound)
+    honest_part = Release((Sum(rest.spec, rest.query, rest.cells, shares=clients - 1),))
+    poisoned = Release.sum([honest_part, liar.share()], max_examples=bound)
     before = FederatedAUROC.from_release(Release.sum([rest])).compute().item()
     after = FederatedAUROC.from_release(poisoned).compute().item()
     assert after == pytest.approx(before * ((clients - 1) / clients) ** 2, abs=1e-6)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import FederatedROC, InputError, ScoreGrid, columns
+from torchmetrics_fed import FederatedROC, InputError, ScoreGrid
+from torchmetrics_fed.counting import columns
 from torchmetrics_fed.typing import Task
 
 GRID = ScoreGrid(bins=64)
@@ -114,7 +115,7 @@ def test_further_dimensions_and_ranges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "spoil", "told"),
+    ("task", "spoil", "named"),
     [
         ("multiclass", lambda s, c, _: (s * 3, c), r"\[0.0, 1.0\]"),
         ("multiclass", lambda s, c, _: (s.index_fill(0, torch.tensor([499]), torch.nan), c), "NaN"),
@@ -128,13 +129,13 @@ def test_further_dimensions_and_ranges() -> None:
     ],
 )
 def test_a_bad_batch_is_refused_and_changes_nothing(
-    task: Task, spoil: Callable[..., tuple[Tensor, Tensor]], told: str, monkeypatch: pytest.MonkeyPatch
+    task: Task, spoil: Callable[..., tuple[Tensor, Tensor]], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columns, "CHUNK", 64)  # the last of many chunks is the bad one
     counts = GRID.add(GRID.empty(K), *batch()[:2], task="multiclass")
     before = counts.clone()
     preds, target = spoil(*batch())
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=named):
         GRID.add(counts, preds, target, task=task)
     assert torch.equal(counts, before)
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import InputError, ScoreGrid, kernel, plain
+from torchmetrics_fed import InputError, ScoreGrid
+from torchmetrics_fed.counting import binary, plain
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -49,7 +50,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
             monkeypatch.setattr(plain, name, size)
     else:
         monkeypatch.setattr(plain.PlainKernel, "add", lambda *_: False)
-        monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "direct" else 1_000)
+        monkeypatch.setattr(binary, "CHUNK", 10**9 if request.param == "direct" else 1_000)
 
 
 @pytest.mark.usefixtures("path")
@@ -166,13 +167,13 @@ def poisoned(value: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "named"),
     [
         (poisoned(float("nan")), "NaN"),
         (poisoned(float("inf")), r"\[0.0, 1.0\]"),
         (poisoned(-float("inf")), r"\[0.0, 1.0\]"),
         (poisoned(-1e-7), "normalization"),
-        (poisoned(1.0000001), "score_range"),
+        (poisoned(1.0000001), r"scores in \[0.0, 1.0\]"),
         (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2)), "only 0 and 1"),
         (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), -1)), "ignore_index"),
         (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**32)), "4294967296"),
@@ -185,12 +186,12 @@ def poisoned(value: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     ],
 )
 def test_a_bad_batch_is_refused_and_changes_nothing(
-    spoil: Callable[[Tensor, Tensor], tuple[Any, Any]], told: str, scored: tuple[Tensor, Tensor]
+    spoil: Callable[[Tensor, Tensor], tuple[Any, Any]], named: str, scored: tuple[Tensor, Tensor]
 ) -> None:
     grid = ScoreGrid()
     counts = grid.add(grid.empty(), *scored)
     before = counts.clone()
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=named):
         grid.add(counts, *spoil(*scored))
     assert torch.equal(counts, before)
 

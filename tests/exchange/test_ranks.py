@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.ranks import RankPool
 from torchmetrics_fed import (
@@ -59,9 +61,9 @@ class Draws:
         self.patch = pytest.MonkeyPatch()
         original = Spec.noisy_cells
 
-        def counting(spec: Spec, counts: Tensor) -> Tensor:
+        def counting(spec: Spec, query: Query, counts: Tensor) -> Tensor:
             self.count += 1
-            return original(spec, counts)
+            return original(spec, query, counts)
 
         self.patch.setattr(Spec, "noisy_cells", counting)
         return self
@@ -82,7 +84,7 @@ def released(rank: int, privacy: Privacy, folder: str) -> tuple[ROCCurve, ROCCur
     [(THREE, [2, 2, 2]), (LocalDP(1.0), [2, 2, 2]), (CentralDP(1.0), [2, 0, 0])],
     ids=["distributed", "local", "central"],
 )
-def test_identical_curves_and_one_draw_a_message(
+def test_identical_curves_and_one_draw_a_query(
     ranks: RankPool, tmp_path: Path, privacy: Privacy, draws: list[int]
 ) -> None:
     results = ranks.run(released, privacy, str(tmp_path))
@@ -164,12 +166,13 @@ def other_epsilon(rank: int) -> str:
     return str(caught.value)
 
 
-def test_ranks_with_another_epsilon_are_told(ranks: RankPool) -> None:
+def test_ranks_with_another_epsilon_are_named(ranks: RankPool) -> None:
     assert all("differ in privacy" in message for message in ranks.run(other_epsilon))
 
 
 def one_client(rank: int) -> tuple[Tensor, int, int]:
-    metric = counted(rank, DistributedDP(1.0, min_clients=5), quantiles=16, plan=Query(Tree((8,))))
+    privacy = DistributedDP(1.0, min_clients=5, trusted_aggregator=True)
+    metric = counted(rank, privacy, quantiles=16, plan=Query(Tree((8,))))
     with Draws() as draws:
         share = metric.share(round="round-1")
         assert metric.share(round="round-1") is share
@@ -205,7 +208,7 @@ def collected(rank: int) -> tuple[Any, int]:
     return curves, draws.count
 
 
-def test_a_collection_is_one_draw_a_message_per_rank(ranks: RankPool) -> None:
+def test_a_collection_is_one_draw_a_query_per_rank(ranks: RankPool) -> None:
     for curves, draws in ranks.run(collected):
         assert draws == 2
         assert torch.equal(curves["precision_recall_curve"].recall.flip(0), curves["roc"].tpr)
@@ -248,7 +251,7 @@ def many_classes(rank: int) -> tuple[Tensor, Tensor, int]:
 def test_many_classes_across_ranks(ranks: RankPool) -> None:
     results = ranks.run(many_classes)
     for areas, again, draws in results:
-        assert draws == 1
+        assert draws == 2
         assert torch.equal(areas, results[0][0])
         assert torch.equal(areas, again)
         assert bool(((areas - 0.5).abs() < 0.1).all())
@@ -260,12 +263,12 @@ def carried(rank: int) -> list[Tensor]:
     for _ in range(2):
         metric.update(*data(rank))
         metric.compute()
-        edges.append(metric.release().spec.edges)
+        edges.append(metric.release().last.edges)
         metric.reset()
     return edges
 
 
-def test_ranks_plan_the_next_release_from_the_last_one_alike(ranks: RankPool) -> None:
+def test_ranks_place_the_next_release_by_the_last_one_alike(ranks: RankPool) -> None:
     results = ranks.run(carried)
     for edges in results:
         assert all(torch.equal(mine, first) for mine, first in zip(edges, results[0], strict=True))
@@ -279,7 +282,80 @@ def unlike(rank: int) -> tuple[str, int]:
     return str(caught.value), draws.count
 
 
-def test_ranks_with_different_plans_are_told_before_anything_is_drawn(ranks: RankPool) -> None:
+def test_ranks_with_different_plans_are_named_before_anything_is_drawn(ranks: RankPool) -> None:
     for message, draws in ranks.run(unlike):
         assert "plan" in message
         assert draws == 0
+
+
+def counted_collectives(call: Any) -> int:
+    """How many collectives a call takes on this rank."""
+    with Collectives() as wire:
+        call()
+    return wire.count
+
+
+class Collectives(TorchDispatchMode):
+    """Counts what goes into any collective."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += str(func).startswith("c10d")
+        return func(*args, **(kwargs or {}))
+
+
+def plotted(rank: int, privacy: Privacy | None, name: str) -> tuple[int, int, int]:
+    collection: Any = federated_collection(privacy=privacy, metrics=[name], confidence=0.9)
+    metric = collection[name]
+    metric.update(*data(rank))
+    compute, plot = counted_collectives(metric.compute), counted_collectives(metric.plot)
+    plt.close("all")
+    metric.reset()
+    return compute, plot, len(metric.ledger)
+
+
+@pytest.mark.parametrize("name", ["roc", "precision_recall_curve", "auroc", "average_precision", "det", "calibration"])
+@pytest.mark.parametrize("privacy", [None, THREE], ids=["exact", "private"])
+def test_a_plot_costs_no_more_collectives_than_compute(ranks: RankPool, privacy: Privacy | None, name: str) -> None:
+    for compute, plot, entries in ranks.run(plotted, privacy, name):
+        assert compute > 0
+        assert plot <= compute if privacy is None else plot == 0
+        assert entries == (privacy is not None)
+
+
+def unfed(rank: int, anybody: bool) -> tuple[str, int]:
+    metric = FederatedROC(privacy=THREE)
+    if anybody and rank == 1:
+        metric.update(*data(rank))
+    try:
+        metric.compute()
+    except ReleaseError as error:
+        return str(error), len(metric.ledger)
+    return "", len(metric.ledger)
+
+
+def test_a_rank_without_data_answers_and_ranks_without_any_charge_nothing(ranks: RankPool) -> None:
+    assert ranks.run(unfed, True) == [("", 1)] * 3
+    for message, entries in ranks.run(unfed, False):
+        assert "nothing was counted" in message
+        assert entries == 0
+
+
+def gathered(tensor: Tensor, group: Any = None) -> list[Tensor]:
+    parts = [torch.empty_like(tensor) for _ in range(3)]
+    dist.all_gather(parts, tensor)
+    return parts
+
+
+def by_gather_function(rank: int, privacy: Privacy) -> tuple[ROCCurve, int]:
+    metric = counted(rank, privacy, dist_sync_fn=gathered)
+    return metric.compute(), len(metric.ledger)
+
+
+@pytest.mark.parametrize("privacy", [THREE, LocalDP(1.0), CentralDP(1.0)], ids=["distributed", "local", "central"])
+def test_a_gather_function_carries_releases_too(ranks: RankPool, privacy: Privacy) -> None:
+    results = ranks.run(by_gather_function, privacy)
+    assert all(same(curve, results[0][0]) and entries == 1 for curve, entries in results)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import CentralDP, Release, ScoreGrid, Spec
+from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import operating
 from torchmetrics_fed.functional.auroc import auroc_from_counts, mann_whitney_u
@@ -20,9 +20,11 @@ from torchmetrics_fed.functional.distance import kolmogorov_smirnov
 from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.release import Sum
 
-SPECS = [Spec("binary", 1, ScoreGrid(bins=16), tree, CentralDP(1.0)) for tree in (Tree((4, 4)), Tree.binary(16))]
-RELEASES = 5_000  # of each spec
+SPEC = Spec("binary", 1, ScoreGrid(bins=16), CentralDP(1.0))
+QUERIES = [Query(Tree((4, 4))), Query(Tree.binary(16))]
+RELEASES = 5_000  # of each query
 Source = Release | Tensor
 Values = Callable[[Source, Reconstruction], tuple[Tensor, ...]]
 
@@ -46,12 +48,12 @@ WAYS = [Reconstruction(), Reconstruction(non_negative=False, least_squares=False
 pytestmark = pytest.mark.filterwarnings("ignore:No (positive |negative )?examples")
 
 
-def releases(spec: Spec, number: int) -> Iterator[Release]:
+def releases(query: Query, number: int) -> Iterator[Release]:
     generator = torch.Generator().manual_seed(9)
     for turn in range(number):
         scale = 10 ** (turn % 16)
-        cells = torch.randint(-scale, scale + 1, spec.shape, generator=generator)
-        yield Release(spec, cells.abs() if turn % 3 == 0 else cells)
+        cells = torch.randint(-scale, scale + 1, SPEC.shape(query), generator=generator)
+        yield Release((Sum(SPEC, query, cells.abs() if turn % 3 == 0 else cells),))
 
 
 def check(source: Source, how: Reconstruction) -> None:
@@ -73,17 +75,17 @@ def check(source: Source, how: Reconstruction) -> None:
 
 
 @pytest.mark.parametrize("how", WAYS, ids=["default", "raw"])
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: str(spec.tree.branching))
-def test_any_release_gives_values_in_range(spec: Spec, how: Reconstruction) -> None:
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
+def test_any_release_gives_values_in_range(query: Query, how: Reconstruction) -> None:
     """All at once: functions of histograms with leading axes do for each what they do for one."""
-    leaf = torch.stack([read(release, None, how).leaf for release in releases(spec, RELEASES)])
+    leaf = torch.stack([read(release, None, how).leaf for release in releases(query, RELEASES)])
     check(leaf, how)
 
 
 @pytest.mark.parametrize("how", [*WAYS, Reconstruction("quantile")], ids=["default", "raw", "quantile"])
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: str(spec.tree.branching))
-def test_releases_one_by_one(spec: Spec, how: Reconstruction) -> None:
-    for release in releases(spec, 48):
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
+def test_releases_one_by_one(query: Query, how: Reconstruction) -> None:
+    for release in releases(query, 48):
         check(release, how)
         if how.method == "aligned":
             leaf = read(release, None, how).leaf

@@ -10,8 +10,7 @@ from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
 from torchmetrics_fed import InputError
-from torchmetrics_fed.functional import roc_from_counts
-from torchmetrics_fed.functional.auroc import auroc_from_counts, auroc_from_curve, mann_whitney_u
+from torchmetrics_fed.functional import auroc_from_counts, auroc_from_curve, mann_whitney_u, roc_from_counts
 from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Reconstruction
 
@@ -64,7 +63,7 @@ def test_leading_axes(max_fpr: float | None) -> None:
 
 @pytest.mark.parametrize("max_fpr", MAX_FPRS)
 @pytest.mark.parametrize("counts", [[[0, 0], [1, 2]], [[1, 2], [0, 0]], [[0, 0], [0, 0]], [[0, 1], [0, 0]]])
-def test_without_a_class_it_is_told_and_0(counts: list[list[int]], max_fpr: float | None) -> None:
+def test_without_a_class_it_warns_and_is_0(counts: list[list[int]], max_fpr: float | None) -> None:
     with pytest.warns(UserWarning, match="No (positive|negative)"):
         assert auroc_from_counts(torch.tensor(counts), max_fpr=max_fpr).item() == 0
     assert mann_whitney_u(torch.tensor(counts)).item() == 0

@@ -8,8 +8,11 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 from torchmetrics.functional.classification import binary_average_precision
 
-from torchmetrics_fed.functional import precision_recall_curve
-from torchmetrics_fed.functional.average_precision import average_precision_from_counts, average_precision_from_curve
+from torchmetrics_fed.functional import (
+    average_precision_from_counts,
+    average_precision_from_curve,
+    precision_recall_curve,
+)
 from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Reconstruction
 
@@ -34,7 +37,7 @@ def test_leading_axes() -> None:
     ("counts", "expected"),
     [([[0, 0], [1, 2]], 1), ([[1, 2], [0, 0]], 0), ([[0, 0], [0, 0]], 0), ([[0, 1], [0, 0]], 0), ([[0, 0], [1, 0]], 1)],
 )
-def test_without_a_class_it_is_told(counts: list[list[int]], expected: float) -> None:
+def test_without_a_class_it_warns(counts: list[list[int]], expected: float) -> None:
     with pytest.warns(UserWarning, match="No (positive|negative)"):
         assert average_precision_from_counts(torch.tensor(counts)).item() == expected
 

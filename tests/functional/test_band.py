@@ -23,7 +23,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
-from torchmetrics_fed.reconstruct import bands as bands_module
+from torchmetrics_fed.reconstruct.uncertainty import bands as bands_module
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 
 
@@ -123,11 +123,11 @@ def refuted(runs: int, covered: float, claimed: float = 0.95) -> bool:
 
 @pytest.mark.audit
 def test_coverage_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One message, two, and more clients than noise was cut for. With half the c the curves must be missed."""
+    """One query, two, and more clients than noise was calibrated for. With half the c the curves must be missed."""
     scores = normal(8_000, 0.3, 2.0, 1.5)
     truth, runs = Truth.exact(scores), 100
     two = once(CentralDP(0.5), "adaptive")
-    releases = [two, once(CentralDP(1.0), "single"), federated(DistributedDP(0.5, 3), 6, 2)]
+    releases = [two, once(CentralDP(1.0), "single"), federated(DistributedDP(0.5, 3), 6, "adaptive")]
     for release in releases:
         cell = Cell("", always(scores), truth, release)
         assert not any(refuted(runs, rate) for rate in np.mean([held(cell) for _ in range(runs)], 0)[:4])

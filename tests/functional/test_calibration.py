@@ -68,7 +68,7 @@ def test_leading_axes() -> None:
     assert all(torch.equal(value[1, 2], expected) for value, expected in zip(every, one, strict=True))
 
 
-def test_one_class_will_do_but_no_examples_are_told() -> None:
+def test_one_class_will_do_but_no_examples_are_warned_of() -> None:
     assert calibration_from_counts(torch.tensor([[2, 2], [0, 0]])).brier_score.item() == (0.25**2 + 0.75**2) / 2
     with pytest.warns(UserWarning, match="No examples"):
         result = calibration_from_counts(torch.zeros(2, 4), bins=2)

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import InputError
-from torchmetrics_fed.functional import exact_quantiles
-from torchmetrics_fed.functional.curve import choose_grid
+from torchmetrics_fed import InputError, ScoreGrid
+from torchmetrics_fed.functional import exact_quantiles, roc
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
         ({"quantiles": 1}, "quantiles"),
         ({"quantiles": 2.5}, "quantiles"),
-        ({"score_range": (1.0, 0.0)}, "low < high"),
-        ({"score_range": (0.0, float("inf"))}, "finite"),
-        ({"score_range": (1.0, 1.0 + 2**-50)}, "tell apart"),
-        ({"score_edges": [0.0, 0.5, 0.5, 1.0]}, "strictly increasing"),
-        ({"score_edges": [0.0, 1.0]}, "at least three"),
-        ({"thresholds": 200}, "`quantiles`.*`score_edges`"),
+        ({"grid": "uneven"}, r"`grid`.*ScoreGrid\.even.*ScoreGrid\.from_edges"),
+        ({"grid": [0.0, 0.5, 1.0]}, r"`grid`.*ScoreGrid\.from_edges"),
         ({"normalization": "softmax"}, "normalization"),
-        ({"normalization": "sigmoid", "score_range": (0.2, 0.7)}, "range after normalization"),
+        ({"normalization": "sigmoid", "grid": ScoreGrid.even(64, (0.2, 0.7))}, "range is that after normalization"),
     ],
 )
-def test_arguments_that_cannot_be_used_are_named(arguments: dict[str, object], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        choose_grid(**arguments)  # type: ignore[arg-type]
+def test_arguments_that_cannot_be_used_are_named(arguments: dict[str, object], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        roc(torch.tensor([0.2, 0.8]), torch.tensor([0, 1]), **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: ScoreGrid.even(64, (1.0, 0.0)), "low < high"),
+        (lambda: ScoreGrid.even(64, (0.0, float("inf"))), "finite"),
+        (lambda: ScoreGrid.even(64, (1.0, 1.0 + 2**-50)), "tell apart"),
+        (lambda: ScoreGrid.from_edges([0.0, 0.5, 0.5, 1.0]), "strictly increasing"),
+        (lambda: ScoreGrid.from_edges([0.0, 1.0]), "at least three"),
+    ],
+)
+def test_grids_that_cannot_be_used_are_named(make: Callable[[], ScoreGrid], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        make()
 
 
 @pytest.mark.parametrize("quantiles", [2, 3, 100, 1024])

@@ -40,7 +40,7 @@ def test_leading_axes() -> None:
     assert torch.equal(curves.fnr[1, 2], one.fnr)
 
 
-def test_without_a_class_it_is_told() -> None:
+def test_without_a_class_it_warns() -> None:
     with pytest.warns(UserWarning, match="No positive"):
         assert det_from_counts(torch.tensor([[1, 2], [0, 0]])).fnr.tolist() == [1, 1, 1]
     with pytest.warns(UserWarning, match="No negative"):

@@ -1,4 +1,4 @@
-"""Pictures: the curve that was computed, on the axes that were given."""
+"""Figures: the curve that was computed, on the axes that were given."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ from scipy.stats import norm
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
-from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, InputError
+from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, InputError, evaluation_report
 from torchmetrics_fed.functional import (
-    evaluation_sheet,
-    plot_calibration,
-    plot_det,
-    plot_gain,
+    DETCurve,
+    area_under_gain,
+    auroc_from_curve,
+    calibration_from_counts,
+    det_from_counts,
     plot_histograms,
-    plot_precision_recall,
-    plot_roc,
     precision_recall_from_counts,
+    precision_recall_gain_from_counts,
     roc_from_counts,
 )
-from torchmetrics_fed.functional.auroc import auroc_from_curve
-from torchmetrics_fed.functional.calibration import calibration_from_counts
-from torchmetrics_fed.functional.det import DETCurve, det_from_counts
-from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -89,11 +85,11 @@ def _drawn(ax: Any) -> list[Any]:
 
 
 def _everything(counts: Tensor, ax: Any = None, **options: Any) -> Iterator[tuple[Any, Any]]:
-    yield plot_roc(roc_from_counts(counts), ax=ax, **options)
-    yield plot_precision_recall(precision_recall_from_counts(counts), ax=ax, **options)
-    yield plot_det(det_from_counts(counts), ax=ax, **options)
-    yield plot_gain(precision_recall_gain_from_counts(counts), ax=ax, **options)
-    yield plot_calibration(calibration_from_counts(counts), ax=ax, **options)
+    yield roc_from_counts(counts).plot(ax=ax, **options)
+    yield precision_recall_from_counts(counts).plot(ax=ax, **options)
+    yield det_from_counts(counts).plot(ax=ax, **options)
+    yield precision_recall_gain_from_counts(counts).plot(ax=ax, **options)
+    yield calibration_from_counts(counts).plot(ax=ax, **options)
 
 
 def _check_whole(fig: Any, *axes: Any) -> None:
@@ -106,7 +102,7 @@ def _check_whole(fig: Any, *axes: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 10, 12])
-def test_pictures_are_whole(leaf: Tensor, count: int) -> None:
+def test_figures_are_whole(leaf: Tensor, count: int) -> None:
     counts = _classes(leaf, count) if count else leaf
     for fig, ax in (*_everything(counts), plot_histograms(counts, torch.linspace(0, 1, 1025))):
         _check_whole(fig, ax)
@@ -116,8 +112,8 @@ def test_pictures_are_whole(leaf: Tensor, count: int) -> None:
 
 @pytest.mark.parametrize("name", ["{}", "a class with a long name, number {}"])
 @pytest.mark.parametrize("count", [2, 3, 10, 12])
-def test_sheet_of_classes_is_whole(leaf: Tensor, count: int, name: str) -> None:
-    fig, axes = evaluation_sheet(_classes(leaf, count), labels=[name.format(index) for index in range(count)])
+def test_the_summary_figure_of_classes_is_whole(leaf: Tensor, count: int, name: str) -> None:
+    fig, axes = evaluation_report(_classes(leaf, count), labels=[name.format(index) for index in range(count)]).plot()
     _check_whole(fig, *axes.flat)
 
 
@@ -136,7 +132,7 @@ def test_a_line_and_an_entry_for_each_class(leaf: Tensor) -> None:
         assert len({line.get_color() for line in _drawn(ax)}) == 3
         assert [entry.split()[0] for entry in _entries(ax)[1:]] == labels
     curve = roc_from_counts(counts)
-    _, ax = plot_roc(curve)
+    _, ax = curve.plot()
     for line, tpr, area in zip(_drawn(ax), curve.tpr, auroc_from_curve(curve), strict=True):
         assert torch.equal(torch.as_tensor(line.get_ydata()), tpr)
         assert line.get_label().endswith(f"(AUROC {area:.4f})")
@@ -144,7 +140,7 @@ def test_a_line_and_an_entry_for_each_class(leaf: Tensor) -> None:
 
 
 def test_ten_classes_can_be_told_apart(leaf: Tensor) -> None:
-    _, ax = plot_roc(roc_from_counts(_classes(leaf, 10)))
+    _, ax = roc_from_counts(_classes(leaf, 10)).plot()
     assert len({(line.get_color(), line.get_linestyle()) for line in _drawn(ax)}) == 10
 
 
@@ -155,29 +151,29 @@ def test_many_classes_are_grey_with_their_mean(leaf: Tensor) -> None:
         assert len(_drawn(ax)) == 12
         assert len(_entries(ax)) == 2
     curve = roc_from_counts(counts)
-    _, ax = plot_roc(curve)
+    _, ax = curve.plot()
     assert _entries(ax)[1] == f"12 classes (mean AUROC {auroc_from_curve(curve).mean():.4f})"
 
 
 @pytest.mark.parametrize("count", [3, 12])
 def test_an_average_is_shown_once(leaf: Tensor, count: int) -> None:
     curve = roc_from_counts(_classes(leaf, count))
-    _, ax = plot_roc(curve, score=torch.tensor(0.5))
+    _, ax = curve.plot(score=torch.tensor(0.5))
     few = ["chance", "class 0", "class 1", "class 2", "AUROC 0.5000"]
     assert _entries(ax) == (few if count == 3 else ["chance", "12 classes (AUROC 0.5000)"])
     assert len(_drawn(ax)) == count
 
 
 def test_curves_on_the_same_axes_differ_in_colour_and_share_the_chance_line(leaf: Tensor) -> None:
-    _, ax = plot_roc(roc_from_counts(leaf), label="ours")
-    plot_roc(roc_from_counts(leaf.flip(-2)), ax=ax, label="theirs")
+    _, ax = roc_from_counts(leaf).plot(label="ours")
+    roc_from_counts(leaf.flip(-2)).plot(ax=ax, label="theirs")
     assert len({line.get_color() for line in _drawn(ax)}) == 2
     assert [entry.split()[0] for entry in _entries(ax)] == ["chance", "ours", "theirs"]
 
 
 def test_legend_stands_off_the_curve(leaf: Tensor) -> None:
     for counts in (leaf, leaf.flip(-2), _classes(leaf, 4), _classes(leaf, 12)):
-        for fig, ax in (plot_roc(roc_from_counts(counts)), plot_precision_recall(precision_recall_from_counts(counts))):
+        for fig, ax in (roc_from_counts(counts).plot(), precision_recall_from_counts(counts).plot()):
             fig.canvas.draw()
             box = ax.get_legend().get_window_extent()
             for line in _drawn(ax):
@@ -187,7 +183,7 @@ def test_legend_stands_off_the_curve(leaf: Tensor) -> None:
 
 def test_det_is_drawn_on_normal_deviates(leaf: Tensor) -> None:
     curve = det_from_counts(leaf)
-    _, ax = plot_det(curve)
+    _, ax = curve.plot()
     (line,) = _drawn(ax)
     x, y = (torch.as_tensor(values) for values in line.get_data())
     assert bool(x.isfinite().all())
@@ -203,7 +199,7 @@ def test_det_is_drawn_on_normal_deviates(leaf: Tensor) -> None:
 def test_normal_scores_make_a_straight_det_curve_with_the_known_equal_error_rate() -> None:
     edges = torch.linspace(-6, 8, 4097, dtype=torch.float64)
     counts = torch.stack([torch.as_tensor(norm.cdf(edges, mean)).diff() for mean in (0.0, 2.0)])
-    _, ax = plot_det(det_from_counts(counts, edges))
+    _, ax = det_from_counts(counts, edges).plot()
     (line,) = _drawn(ax)
     x, y = (torch.as_tensor(values) for values in line.get_data())
     seen = (x.abs() < 2.5) & (y.abs() < 2.5)
@@ -214,16 +210,16 @@ def test_normal_scores_make_a_straight_det_curve_with_the_known_equal_error_rate
 @pytest.mark.parametrize("good", [True, False])
 def test_det_of_perfect_and_of_useless_scores_is_finite(good: bool) -> None:
     fpr, fnr = torch.tensor([[1, 0, 0], [0, 0, 1]] if good else [[1, 1, 0], [0, 1, 1]]).double()
-    fig, ax = plot_det(DETCurve(fpr, fnr, torch.tensor([0, 0.5, 1])))
+    fig, ax = DETCurve(fpr, fnr, torch.tensor([0, 0.5, 1])).plot()
     fig.canvas.draw()
     assert _entries(ax)[-1] == f"DET (EER {0 if good else 100:.2f}%)"
     assert -10 < ax.get_xlim()[0] < ax.get_xlim()[1] < 10
 
 
 def test_det_view_keeps_the_curves_drawn_before(leaf: Tensor) -> None:
-    _, ax = plot_det(det_from_counts(leaf))
+    _, ax = det_from_counts(leaf).plot()
     before = ax.get_xlim()
-    plot_det(DETCurve(torch.tensor([1, 0, 0]), torch.tensor([0, 0, 1]), torch.tensor([0, 0.5, 1])), ax=ax)
+    DETCurve(torch.tensor([1, 0, 0]), torch.tensor([0, 0, 1]), torch.tensor([0, 0.5, 1])).plot(ax=ax)
     assert ax.get_xlim()[0] <= before[0] < before[1] <= ax.get_xlim()[1]
 
 
@@ -231,7 +227,7 @@ def test_reliability_diagram_shows_the_bins_that_have_examples() -> None:
     counts = torch.zeros(2, 15)
     counts[0, 2], counts[1, 2], counts[0, 9], counts[1, 9] = 30, 10, 5, 15
     calibration = calibration_from_counts(counts)
-    _, ax = plot_calibration(calibration)
+    _, ax = calibration.plot()
     (dots,) = ax.collections
     assert dots.get_offsets().data.tolist() == pytest.approx(torch.tensor([[2.5 / 15, 0.25], [9.5 / 15, 0.75]]).numpy())
     small, large = sorted(dots.get_sizes())
@@ -260,12 +256,12 @@ def test_histograms_of_few_leaves_and_of_no_examples() -> None:
     assert list(positive.get_data().values) == [0, 0, 0]
 
 
-def test_sheet_has_four_pictures(leaf: Tensor) -> None:
-    fig, axes = evaluation_sheet(leaf)
+def test_the_summary_figure_has_four_parts(leaf: Tensor) -> None:
+    fig, axes = evaluation_report(leaf).plot()
     _check_whole(fig, *axes.flat)
     assert axes.shape == (2, 2)
     assert [ax.get_xlabel() for ax in axes.flat] == ["False positive rate", "Recall", "Mean score", "Score"]
-    _, axes = evaluation_sheet(leaf, torch.linspace(-5, 5, 1025, dtype=torch.float64))
+    _, axes = evaluation_report(leaf, torch.linspace(-5, 5, 1025, dtype=torch.float64)).plot()
     assert axes[1, 0].get_xlabel() == "Recall gain"
     assert f"AUPRG {area_under_gain(leaf):.4f}" in _entries(axes[1, 0])[-1]
 
@@ -273,7 +269,7 @@ def test_sheet_has_four_pictures(leaf: Tensor) -> None:
 def test_labels_and_scores_must_fit(leaf: Tensor) -> None:
     curve = roc_from_counts(_classes(leaf, 3))
     with pytest.raises(InputError, match="name 3 curves but got 2"):
-        plot_roc(curve, labels=["cat", "dog"])
+        curve.plot(labels=["cat", "dog"])
     with pytest.raises(InputError, match="each of 3 curves, or one for all, but got 2"):
-        plot_roc(curve, score=torch.tensor([0.5, 0.5]))
+        curve.plot(score=torch.tensor([0.5, 0.5]))
     assert plt.get_fignums() == []

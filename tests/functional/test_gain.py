@@ -101,7 +101,7 @@ def test_leading_axes() -> None:
 
 
 @pytest.mark.parametrize("counts", [[[0, 0], [1, 2]], [[1, 2], [0, 0]], [[0, 0], [0, 0]], [[0, 0], [0, 1]]])
-def test_without_a_class_it_is_told_and_0(counts: list[list[int]]) -> None:
+def test_without_a_class_it_warns_and_is_0(counts: list[list[int]]) -> None:
     with pytest.warns(UserWarning, match="No (positive|negative)"):
         assert area_under_gain(torch.tensor(counts)).item() == 0
     with pytest.warns(UserWarning, match="No (positive|negative)"):

@@ -56,7 +56,8 @@ def test_it_is_torchmetrics_and_the_best_of_all_thresholds(
     scored: tuple[Tensor, Tensor], function: Any, twin: Any, best: str, fixed: str, minimum: float
 ) -> None:
     scores, target = scored
-    (leaf,), edges, _ = count(scores, target, quantiles=16)
+    source = count(scores, target, quantiles=16)
+    leaf, edges = source.leaf, source.edges
     value, threshold = function(leaf, minimum)
     every = [rates_at(leaf, edge) for edge in range(64 if best == "precision" else 65)]
     assert value.item() == pytest.approx(max(r[best] for r in every if r[fixed] >= minimum), abs=1e-12)
@@ -72,7 +73,8 @@ def test_it_is_torchmetrics_and_the_best_of_all_thresholds(
 
 @pytest.mark.parametrize(("function", "best"), FREE)
 def test_it_is_the_best_of_all_thresholds(scored: tuple[Tensor, Tensor], function: Any, best: str) -> None:
-    (leaf,), edges, _ = count(*scored, quantiles=16)
+    source = count(*scored, quantiles=16)
+    leaf, edges = source.leaf, source.edges
     value, threshold = function(leaf)
     every = np.array([rates_at(leaf, edge)[best] for edge in range(65)])
     assert value.item() == pytest.approx(every.max(), abs=1e-12)
@@ -123,7 +125,7 @@ def test_without_a_class() -> None:
     assert plain(best_f1(no_negatives)) == (1, 0.5)
 
 
-def test_a_missing_class_is_told() -> None:
+def test_a_missing_class_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="No positive"):
         youden(torch.tensor([[1, 2], [0, 0]]))
 

@@ -20,7 +20,7 @@ from torchmetrics_fed.functional import (
     precision_recall_from_counts,
     precision_recall_from_quantiles,
 )
-from torchmetrics_fed.reconstruct import Method
+from torchmetrics_fed.reconstruct import Method, Reconstruction
 
 
 def test_aligned_is_torchmetrics_at_every_edge_below_1(scored: tuple[Tensor, Tensor]) -> None:
@@ -48,7 +48,9 @@ def test_average_precision_of_binned_scores_is_scikit_learns(scored: tuple[Tenso
 @pytest.mark.parametrize("method", ["aligned", "quantile"])
 @pytest.mark.parametrize("strategy", ["separate", "combine"])
 def test_order_and_ends_are_torchmetrics(scored: tuple[Tensor, Tensor], method: Method, strategy: Strategy) -> None:
-    precision, recall, thresholds = precision_recall_curve(*scored, method=method, strategy=strategy)
+    precision, recall, thresholds = precision_recall_curve(
+        *scored, reconstruction=Reconstruction(method), strategy=strategy
+    )
     assert len(precision) == len(recall) == len(thresholds) + 1
     assert [end.item() for end in (precision[-1], recall[-1], recall[0])] == [1, 0, 1]
     assert precision[0].item() == pytest.approx(scored[1].double().mean().item())
@@ -69,11 +71,13 @@ def test_the_papers_strategies_and_exact_quantiles_come_close(scored: tuple[Tens
     eq = precision_recall_from_quantiles(exact_quantiles(*scored, 256), 5_000 - n_positive, n_positive)
     assert area_error_pr(eq, exact) < 0.01
     for strategy in get_args(Strategy):
-        curve = precision_recall_curve(*scored, quantiles=256, method="quantile", strategy=strategy)
+        curve = precision_recall_curve(
+            *scored, quantiles=256, reconstruction=Reconstruction("quantile"), strategy=strategy
+        )
         assert area_error_pr(curve, exact) < 0.02
 
 
-def test_a_missing_class_is_told_and_the_curve_stays_defined() -> None:
+def test_a_missing_class_is_warned_of_and_the_curve_stays_defined() -> None:
     with pytest.warns(UserWarning, match="No positive"):
         curve = precision_recall_curve(torch.rand(50), torch.zeros(50, dtype=torch.bool))
     assert bool(curve.precision.isfinite().all())

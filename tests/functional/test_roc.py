@@ -10,7 +10,7 @@ from torchmetrics.classification import BinaryROC
 
 from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional import area_error_roc, exact_quantiles, roc, roc_from_counts, roc_from_quantiles
-from torchmetrics_fed.reconstruct import Method
+from torchmetrics_fed.reconstruct import Method, Reconstruction
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -41,7 +41,7 @@ def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(scored: tup
 
 @pytest.mark.parametrize("method", ["aligned", "quantile"])
 def test_curves_run_from_0_0_to_1_1(scored: tuple[Tensor, Tensor], method: Method) -> None:
-    fpr, tpr, thresholds = roc(*scored, method=method)
+    fpr, tpr, thresholds = roc(*scored, reconstruction=Reconstruction(method))
     assert [end.item() for end in (fpr[0], tpr[0], fpr[-1], tpr[-1])] == [0, 0, 1, 1]
     assert bool((thresholds.diff() <= 0).all())
     assert bool((fpr.diff() >= 0).all())
@@ -51,7 +51,7 @@ def test_curves_run_from_0_0_to_1_1(scored: tuple[Tensor, Tensor], method: Metho
 def test_quantiles_from_the_tree_come_close_to_exact_ones(scored: tuple[Tensor, Tensor]) -> None:
     exact = roc_curve(*reversed(scored))
     from_exact = roc_from_quantiles(exact_quantiles(*scored, 256))
-    from_tree = roc(*scored, quantiles=256, method="quantile")
+    from_tree = roc(*scored, quantiles=256, reconstruction=Reconstruction("quantile"))
     assert area_error_roc(from_exact, exact) < 0.002
     assert area_error_roc(from_tree, exact) < 0.002
 
@@ -63,9 +63,9 @@ def test_counts_may_have_leading_axes() -> None:
         assert torch.equal(curves.tpr[index], roc_from_counts(leaf[index]).tpr)
 
 
-@pytest.mark.parametrize(("label", "told"), [(0, "No positive"), (1, "No negative")])
-def test_a_missing_class_is_told_and_its_rate_is_0(label: int, told: str) -> None:
-    with pytest.warns(UserWarning, match=told):
+@pytest.mark.parametrize(("label", "warning"), [(0, "No positive"), (1, "No negative")])
+def test_a_missing_class_is_warned_of_and_its_rate_is_0(label: int, warning: str) -> None:
+    with pytest.warns(UserWarning, match=warning):
         curve = roc(torch.rand(50), torch.full((50,), label))
     assert bool((curve[1 - label] == 0).all())
     assert curve[label][-1] == 1

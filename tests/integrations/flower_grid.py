@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from uuid import uuid4
 
+import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
@@ -19,11 +20,11 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
-from torchmetrics_fed import FederatedMetric, Query
+from torchmetrics_fed import FederatedMetric, Query, Spec
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
 from torchmetrics_fed.integrations.flower.records import Asked
 
-__all__ = ["Client", "Cut", "LocalGrid", "Passed", "ask"]
+__all__ = ["Client", "Cut", "Draws", "LocalGrid", "Passed", "ask"]
 
 RUN_ID, SERVER = 2**63 + 11, 1
 
@@ -147,9 +148,9 @@ class Client:
     """Mods around all others."""
     spoil: Callable[[RecordDict], object] = lambda content: None
     """Changes the reply's content before it leaves the evaluation."""
-    drawn: list[Tensor] = field(default_factory=list)
-    """The vectors that went into secure sums."""
     evaluations: int = 0
+    times: int = 1
+    """How often every example is counted."""
 
     def app(self) -> ClientApp:
         """Return the app, as a new process would make it."""
@@ -165,10 +166,9 @@ class Client:
             self.evaluations += 1
             metric = self.metric()
             metric.update(self.preds, self.target)
+            metric.counts *= self.times
             content = RecordDict({"metrics": self.metrics()})
             content[RECORD] = state_record(metric, message)
-            if "masked" in content.config_records[RECORD]:
-                self.drawn.append(self.vector(metric, message))
             self.spoil(content)
             return Message(content, reply_to=message)
 
@@ -185,12 +185,24 @@ class Client:
         """Return what Flower's users log."""
         return MetricRecord({"num-examples": len(self.target), "loss": float(self.preds.mean())})
 
-    @staticmethod
-    def vector(metric: FederatedMetric, message: Message) -> Tensor:
-        """Return the vector that was masked: asked again for the same round it is the same."""
-        asked = message.content.config_records[RECORD]
-        plan = Query.from_bytes(bytes(asked["plan"])) if asked["plan"] else None  # type: ignore[arg-type]
-        return metric.counts.new_tensor(metric.vector(str(asked["round"]), plan))
+
+class Draws:
+    """Records the cells that are drawn in this process, with noise, in their order."""
+
+    def __enter__(self) -> list[Tensor]:
+        drawn: list[Tensor] = []
+        original = Spec.noisy_cells
+
+        def recording(spec: Spec, query: Query, counts: Tensor) -> Tensor:
+            drawn.append(original(spec, query, counts))
+            return drawn[-1]
+
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(Spec, "noisy_cells", recording)
+        return drawn
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
 
 
 def ask(grid: LocalGrid, node: int, asked: Asked, arrays: ArrayRecord | None = None) -> Message:

@@ -22,8 +22,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
-from tests.integrations.flower_grid import Client, Cut, LocalGrid, ask
+from tests.integrations.flower_grid import Client, Cut, Draws, LocalGrid, ask
 from torchmetrics_fed import (
+    Coordinator,
     DistributedDP,
     FederatedAUROC,
     FederatedAveragePrecision,
@@ -38,6 +39,7 @@ from torchmetrics_fed import (
     federated_collection,
 )
 from torchmetrics_fed.aggregation.secure import new_signing_keys
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.integrations.flower import (
     RECORD,
     FederatedEvaluationMixin,
@@ -163,7 +165,7 @@ def test_other_metrics_are_aggregated_as_flower_does() -> None:
 def test_every_round_has_its_release() -> None:
     curves = aggregate_fn(roc())
     start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc)), rounds=3)
-    assert len({release.round for release in curves.releases}) == 3
+    assert len({bytes(release) for release in curves.releases}) == 3
 
 
 def without_share(content: RecordDict) -> None:
@@ -212,7 +214,7 @@ def test_a_share_that_comes_twice_counts_once(log: pytest.LogCaptureFixture) -> 
     curves = aggregate_fn(roc())
     start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc, spoil=repeat)))
     assert curves.releases[0].shares == 4
-    assert "again. Keep one of the two" in warnings(log)
+    assert "Keep one of the two" in warnings(log)
 
 
 @pytest.mark.parametrize("mixed_in", [False, True])
@@ -254,25 +256,28 @@ def test_no_share_at_all_is_no_curve_and_no_error(log: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("there", [4, 5])
-def test_fewer_than_min_clients_give_no_scalars(there: int, log: pytest.LogCaptureFixture) -> None:
-    def make() -> FederatedROC:
-        return roc(privacy=DistributedDP(epsilon=1.0, min_clients=5, trusted_aggregator=True))
+def test_fewer_than_min_clients_give_no_scalars(there: int, tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    def make(**options: Any) -> FederatedROC:
+        return roc(privacy=DistributedDP(epsilon=1.0, min_clients=5, trusted_aggregator=True), **options)
 
-    curves, grid = aggregate_fn(make()), grid_of(clients(make))
+    parties = charged(make, tmp_path)
+    for client in parties.values():
+        client.folder = None
+    curves, grid = aggregate_fn(make()), grid_of(parties)
     grid.cuts = {Cut(node, MessageType.EVALUATE) for node in NODES[there:]}
     logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid).evaluate_metrics_clientapp[1]
     assert len(curves.releases) == (there == 5)
     assert ("federated-auroc" in logged) == (there == 5)
     assert "loss" in logged
     assert ("min_clients=5" in warnings(log)) == (there < 5)
-    assert "epsilon does not cover" in warnings(log)  # every client has told how many examples it has
+    assert "epsilon does not cover" in warnings(log)  # every client has sent how many examples it has
 
 
 def test_the_mod_guards_plain_federations_too(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
-    def make() -> FederatedROC:
-        return roc(privacy=LocalDP(epsilon=1.0))
+    def make(**options: Any) -> FederatedROC:
+        return roc(privacy=LocalDP(epsilon=1.0), **options)
 
-    grid, curves = grid_of(clients(make, tmp_path)), aggregate_fn(make())
+    grid, curves = grid_of(charged(make, tmp_path)), aggregate_fn(make())
     logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid).evaluate_metrics_clientapp[1]
     sent = [reply.content.metric_records["metrics"] for reply in grid.replies(MessageType.EVALUATE)]
     assert [dict(record) for record in sent] == [{"num-examples": 1}] * 5
@@ -310,13 +315,13 @@ def test_multiclass_equals_pooled(multi_class: str) -> None:
     assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.release()).compute())
 
 
-# --- shares that may only travel through the secure sum
+# --- shares that may only travel through secure aggregation
 
 
 @pytest.mark.parametrize("make", [lambda: roc(secure=True), lambda: roc(privacy=DistributedDP(1.0, 5))])
 def test_without_the_mod_nothing_leaves_that_must_be_hidden(make: Callable[[], FederatedROC]) -> None:
     metric = pooled(make, data())
-    with pytest.raises(ReleaseError, match="Expected the secure sum for this metric's shares"):
+    with pytest.raises(ReleaseError, match="Expected secure aggregation for this metric's shares"):
         state_record(metric)
     assert not len(metric.ledger)
     grid, curves = grid_of(clients(make)), aggregate_fn(make())
@@ -329,7 +334,7 @@ def secure() -> FederatedROC:
     return roc(secure=True)
 
 
-def test_the_secure_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+def test_the_aggregated_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     strategy = strategy_of(secure())
     result = start(strategy, grid_of(clients(secure, tmp_path)), rounds=2)
     everyone = pooled(secure, data())
@@ -383,7 +388,7 @@ def test_a_node_without_the_mod_drops_out(tmp_path: Path, log: pytest.LogCapture
     grid, strategy = grid_of(parties), strategy_of(secure())
     start(strategy, grid)
     assert strategy.releases[1].shares == 4
-    assert "dropped out of the sum" in warnings(log)
+    assert "dropped out of the aggregation" in warnings(log)
 
 
 def test_an_evaluation_that_forgets_the_record_drops_out(tmp_path: Path) -> None:
@@ -401,13 +406,13 @@ def private(**options: Any) -> Callable[..., FederatedROC]:
     return lambda **more: roc(privacy=DistributedDP(epsilon=2.0, min_clients=4), **options, **more)
 
 
-def booked(make: Make, folder: Path, **options: Any) -> dict[int, Client]:
+def charged(make: Make, folder: Path, **options: Any) -> dict[int, Client]:
     """Clients whose ledgers are files of their own."""
     parties = clients(make, folder, **options)
     for node, client in parties.items():
         client.folder = folder / f"notes {node}"
         path = folder / f"ledger {node}"
-        client.metric = lambda path=path: make(ledger=PrivacyLedger(path=path))  # type: ignore[misc]
+        client.metric = lambda path=path: make(ledger=PrivacyLedger(budget=99.0, path=path))  # type: ignore[misc]
     return parties
 
 
@@ -415,28 +420,30 @@ def ledgers(folder: Path) -> list[PrivacyLedger]:
     return [PrivacyLedger(path=folder / f"ledger {node}") for node in NODES]
 
 
-def test_distributed_noise_is_summed_exactly_and_booked_once_per_client(tmp_path: Path) -> None:
-    parties = booked(private(), tmp_path)
-    grid, strategy = grid_of(parties), strategy_of(private()())
+def test_distributed_noise_is_summed_exactly_and_charged_once_per_client(tmp_path: Path) -> None:
+    parties = charged(private(plan="single"), tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(private(plan="single")())
     grid.cuts = {Cut(NODES[4], "evaluate", "after")}
-    start(strategy, grid)
+    with Draws() as drawn:
+        start(strategy, grid)
     release = strategy.releases[1]
-    drawn = [parties[node].drawn[0] for node in NODES[:4]]
-    assert torch.equal(release.cells.flatten(), torch.stack(drawn).sum(0))
+    order = [passed.node for passed in grid.passed if passed.reply and passed.stage == "evaluate"]
+    summed = [cells for node, cells in zip(order, drawn, strict=True) if node != NODES[4]]
+    assert torch.equal(release.last.cells, torch.stack(summed).sum(0))
     assert release.shares == 4
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(1, 2.0)] * 5
     rest = {node: found for node, found in data().items() if node != NODES[4]}
-    exact = release.spec.tree.split(release.cells)[-1] - pooled(roc, rest).counts
-    assert exact.any()
+    assert (release.leaf - pooled(roc, rest).counts).any()
 
 
 def test_no_share_is_on_the_wire(tmp_path: Path) -> None:
-    parties = booked(private(), tmp_path)
+    parties = charged(private(), tmp_path)
     grid, strategy = grid_of(parties), strategy_of(private()())
-    start(strategy, grid)
+    with Draws() as drawn:
+        start(strategy, grid)
     masked = {reply.metadata.src_node_id: reply.content.config_records for reply in grid.replies("evaluate")}
-    for node, client in parties.items():
-        (vector,) = client.drawn
+    for (node, client), cells in zip(((node, parties[node]) for node in masked), drawn, strict=False):
+        vector = cells.flatten()
         raw = pooled(roc, {0: (client.preds, client.target)}).counts
         for secret in (vector, vector.reshape(2, -1)[0], raw, raw[0, 0], raw[0, 1]):
             assert not any(secret.numpy().tobytes() in passed.data for passed in grid.passed)
@@ -458,7 +465,7 @@ def test_plain_shares_are_on_the_wire() -> None:
 
 @pytest.mark.parametrize("publish", [(), ("loss",)])
 def test_other_metrics_leave_only_if_published(publish: tuple[str, ...], tmp_path: Path) -> None:
-    grid, strategy = grid_of(booked(private(), tmp_path, publish=publish)), strategy_of(private()())
+    grid, strategy = grid_of(charged(private(), tmp_path, publish=publish)), strategy_of(private()())
     result = start(strategy, grid)
     assert ("loss" in result.evaluate_metrics_clientapp[1]) == bool(publish)
     for reply in grid.replies("evaluate"):
@@ -466,82 +473,110 @@ def test_other_metrics_leave_only_if_published(publish: tuple[str, ...], tmp_pat
         assert set(reply.content.metric_records["metrics"]) == {"num-examples", *publish}
 
 
-def test_two_rounds_spend_one_epsilon_and_end_in_one_release(tmp_path: Path) -> None:
-    make = private(plan="adaptive")
-    parties = booked(make, tmp_path)
+def trusted(**options: Any) -> Callable[..., FederatedROC]:
+    privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=True)
+    return lambda **more: roc(privacy=privacy, **options, **more)
+
+
+@pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
+def test_two_queries_are_one_evaluation_one_entry_and_one_release(make: Make, tmp_path: Path) -> None:
+    parties = charged(make, tmp_path)
     grid, strategy = grid_of(parties), strategy_of(make())
-    result = start(strategy, grid)
+    with Draws() as drawn:
+        result = start(strategy, grid)
     release = strategy.releases[1]
-    assert release.pilot is not None
-    assert release.pilot.spec.fraction + release.spec.fraction == 1
-    assert release.spec.tree.edges is not None
-    for place, made in enumerate((release.pilot, release)):
-        drawn = torch.stack([client.drawn[place] for client in parties.values()])
-        assert torch.equal(made.cells.flatten(), drawn.sum(0))
-    assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(2, 2.0)] * 5
+    assert [query.fraction for query in release.queries] == [5 / 64, 59 / 64]
+    assert release.last.query.tree.edges is not None
+    for number, each in enumerate(release.sums):
+        assert torch.equal(each.cells, torch.stack(drawn[5 * number : 5 * number + 5]).sum(0))
+    assert [client.evaluations for client in parties.values()] == [1] * 5
+    assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(1, 2.0)] * 5
     exact = auroc(pooled(roc, data()).release())
     assert result.evaluate_metrics_clientapp[1]["federated-auroc"] == pytest.approx(exact, abs=0.1)
 
 
-def test_two_rounds_whose_second_fails_release_nothing(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
-    make = private(plan="adaptive")
-    parties = booked(make, tmp_path)
-    grid, strategy = grid_of(parties), strategy_of(make())
-
-    def leave(content: RecordDict) -> None:
-        if sum(client.evaluations for client in parties.values()) > 5:
-            raise ValueError("gone")
-
-    for client in parties.values():
-        client.spoil = leave
+def test_the_second_query_carries_no_model(tmp_path: Path) -> None:
+    grid, strategy = grid_of(charged(private(), tmp_path)), strategy_of(private()())
     start(strategy, grid)
-    assert sum(client.evaluations for client in parties.values()) == 10
-    assert not strategy.releases
-    assert "no curve of round 1" in warnings(log)
-    assert all(ledger.spent().epsilon <= 2.0 for ledger in ledgers(tmp_path))
+    second = [passed.message for passed in grid.passed if passed.stage == "answer" and not passed.reply]
+    assert len(second) == 5
+    assert not any(message.content.array_records for message in second)
 
 
-def test_two_rounds_work_with_a_trusted_aggregator(tmp_path: Path) -> None:
-    def make(**options: Any) -> FederatedROC:
-        privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=True)
-        return roc(privacy=privacy, plan="adaptive", **options)
-
-    strategy = strategy_of(make())
-    start(strategy, grid_of(booked(make, tmp_path)))
-    assert strategy.releases[1].pilot is not None
-    assert strategy.releases[1].shares == 5
+@pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_drops_out_between_two_queries_is_not_in_the_second_sum(
+    make: Make, when: Literal["before", "after"], tmp_path: Path
+) -> None:
+    grid, strategy = grid_of(charged(make, tmp_path)), strategy_of(make())
+    grid.cuts = {Cut(NODES[2], "answer", when)}
+    start(strategy, grid)
+    assert [each.shares for each in strategy.releases[1].sums] == [5, 4]
     assert [ledger.spent().epsilon for ledger in ledgers(tmp_path)] == [2.0] * 5
 
 
-def test_two_rounds_without_the_mixin_are_refused() -> None:
-    with pytest.raises(InputError, match="adaptive"):
-        aggregate_fn(roc(privacy=LocalDP(epsilon=1.0), plan="adaptive"))
+@pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
+def test_without_a_second_answer_there_is_no_release(make: Make, tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    parties = charged(make, tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(make())
+    grid.cuts = {Cut(node, "answer") for node in NODES[:2]}
+    start(strategy, grid)
+    assert not strategy.releases
+    assert "no curve of round 1" in warnings(log)
+    assert all(ledger.spent().epsilon == 2.0 for ledger in ledgers(tmp_path))  # nothing is refunded
+    grid.cuts = set()
+    start(strategy, grid)
+    assert strategy.releases[1].shares == 5
 
 
-@pytest.mark.parametrize("trusted", [False, True])
-def test_a_server_cannot_make_two_messages_spend_more_than_epsilon(trusted: bool, tmp_path: Path) -> None:
-    def make(**options: Any) -> FederatedROC:
-        privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=trusted)
-        return roc(privacy=privacy, plan="adaptive", **options)
+def test_a_plan_of_two_queries_needs_the_mixin() -> None:
+    for plan in ("adaptive", "carry_over"):
+        with pytest.raises(InputError, match="nobody can ask again"):
+            aggregate_fn(roc(privacy=LocalDP(epsilon=1.0), plan=plan))
+    assert aggregate_fn(roc(privacy=LocalDP(epsilon=1.0))).metric.plan is None
 
-    grid, plan = grid_of(booked(make, tmp_path)), Query(private()().spec.tree, 1.0)
-    begin = secure_sum_config(make().spec.planned(plan.tree, plan.fraction), "r").to_bytes()
-    stage = "evaluate" if trusted else "advertise"
-    assert ask(grid, NODES[0], Asked(stage, "r", start=begin, plan=bytes(plan))).has_error()
+
+@pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
+def test_a_server_cannot_make_queries_spend_more_than_epsilon(make: Make, tmp_path: Path) -> None:
+    parties = charged(make, tmp_path)
+    grid, strategy = grid_of(parties), strategy_of(make())
+    start(strategy, grid)
+    second = [passed.message for passed in grid.passed if passed.stage == "answer" and not passed.reply]
+    name = second[0].content.config_records[RECORD]["round"]
+    for query in (Query(Tree((16,)), 0.5), Query(Tree((16,)), 1.0), *strategy.releases[1].queries):
+        reply = ask(grid, NODES[0], Asked("answer", str(name), bytes(query), start=b""))
+        assert reply.has_error()
+    assert [client.evaluations for client in parties.values()] == [1] * 5
+    assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(1, 2.0)] * 5
 
 
 def test_leaves_are_carried_over_to_the_next_round(tmp_path: Path) -> None:
     make = private(plan="carry_over")
+    parties = charged(make, tmp_path)
     strategy = strategy_of(make())
-    start(strategy, grid_of(booked(make, tmp_path)), rounds=2)
-    assert strategy.releases[1].spec.tree.edges is None
-    assert strategy.releases[2].spec.tree.edges is not None
-    assert strategy.releases[2].spec.fraction == 1
+    start(strategy, grid_of(parties), rounds=2)
+    assert [len(strategy.releases[number].queries) for number in (1, 2)] == [2, 1]
+    assert strategy.releases[2].last.query.tree.edges is not None
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(2, 4.0)] * 5
+    assert [client.evaluations for client in parties.values()] == [2] * 5
+
+
+@pytest.mark.parametrize("ledger", [{}, {"budget": 3.0}, {"path": "ledger"}], ids=["none", "no path", "no budget"])
+def test_where_the_server_asks_a_private_metric_needs_a_budget_that_lasts(
+    ledger: dict[str, Any], tmp_path: Path
+) -> None:
+    options = ledger | ({"path": tmp_path / "ledger"} if "path" in ledger else {})
+    metric = roc(privacy=LocalDP(epsilon=1.0), ledger=PrivacyLedger(**options))
+    with pytest.raises(InputError, match="a budget and a path"):
+        evaluation_mod(metric)
+    metric.update(*data()[NODES[0]])
+    with pytest.raises(InputError, match="a budget and a path"):
+        state_record(metric)
+    assert len(metric.ledger) == 0
 
 
 def test_a_spent_budget_keeps_a_client_out(tmp_path: Path) -> None:
-    parties = booked(private(), tmp_path)
+    parties = charged(private(), tmp_path)
     path = tmp_path / f"ledger {NODES[0]}"
     parties[NODES[0]].metric = lambda: private()(ledger=PrivacyLedger(budget=1.0, path=path))
     grid, strategy = grid_of(parties), strategy_of(private()())
@@ -607,7 +642,7 @@ def test_the_mixin_sums_plain_counts_too(tmp_path: Path) -> None:
         assert torch.equal(strategy.releases[1].leaf, pooled(roc, data()).counts)
 
 
-# --- signed sums
+# --- signed aggregations
 
 
 def signed(folder: Path) -> tuple[dict[int, Client], dict[str, bytes]]:
@@ -619,7 +654,7 @@ def signed(folder: Path) -> tuple[dict[int, Client], dict[str, bytes]]:
     return parties, verification
 
 
-def test_a_signed_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path) -> None:
+def test_a_signed_aggregation_is_the_pooled_counts_to_the_bit(tmp_path: Path) -> None:
     parties, verification = signed(tmp_path)
     grid, strategy = grid_of(parties), strategy_of(secure(), verification_keys=verification)
     grid.cuts = {Cut(NODES[0], "evaluate")}
@@ -639,7 +674,7 @@ def test_a_wrong_key_is_refused(own: bool, tmp_path: Path, log: pytest.LogCaptur
     grid, strategy = grid_of(parties), strategy_of(secure(), verification_keys=verification)
     start(strategy, grid)
     assert strategy.releases[1].shares == 4
-    assert f"node {node} has dropped out of the sum" in warnings(log)
+    assert f"node {node} has dropped out of the aggregation" in warnings(log)
 
 
 def test_clients_do_not_believe_the_servers_keys(tmp_path: Path) -> None:
@@ -657,7 +692,7 @@ def test_clients_do_not_believe_the_servers_keys(tmp_path: Path) -> None:
 
 
 def test_another_spec_is_refused(tmp_path: Path) -> None:
-    parties = booked(private(), tmp_path)
+    parties = charged(private(), tmp_path)
     for other in (secure(), roc(privacy=DistributedDP(2.0, 3)), roc(privacy=DistributedDP(20.0, 4))):
         grid, strategy = grid_of(parties), strategy_of(other)
         start(strategy, grid)
@@ -669,8 +704,8 @@ def test_another_spec_is_refused(tmp_path: Path) -> None:
 
 
 def test_fewer_clients_than_agreed_are_refused(tmp_path: Path) -> None:
-    grid, spec = grid_of(booked(private(), tmp_path)), private()().spec
-    honest = secure_sum_config(spec, "r")
+    grid, coordinator = grid_of(charged(private(), tmp_path)), Coordinator(private()(), round="r")
+    honest, query = coordinator.config, bytes(coordinator.query or b"")
     for asked_for, refused in (
         (honest, False),
         (replace(honest, min_clients=3), True),
@@ -678,29 +713,29 @@ def test_fewer_clients_than_agreed_are_refused(tmp_path: Path) -> None:
         (replace(honest, max_colluding=0), True),
         (replace(honest, cells=honest.cells - 1), True),
         (replace(honest, round_id="another"), True),
-        (replace(honest, spec_fingerprint=secure().spec.digest), True),
+        (replace(honest, binding=secure().spec.digest), True),
         (replace(honest, signed=True), True),
     ):
         grid.passed.clear()
         node = NODES[1] if asked_for.min_clients == 5 else NODES[0]
-        reply = ask(grid, node, Asked("advertise", "r", start=asked_for.to_bytes()))
+        reply = ask(grid, node, Asked("advertise", "r", query, start=asked_for.to_bytes()))
         assert reply.has_error() == refused, asked_for
-        assert not refused or "Build the metric with the same arguments" in str(reply.error.reason)
+        assert not refused or "both sides" in str(reply.error.reason)
     grid.passed.clear()
-    ask(grid, NODES[0], Asked("advertise", "r2", start=b""))
+    ask(grid, NODES[0], Asked("advertise", "r2", query, start=b""))
     assert grid.refusals("advertise")
 
 
-def test_an_unsigned_sum_is_refused_where_signed_ones_were_agreed(tmp_path: Path) -> None:
+def test_an_unsigned_aggregation_is_refused_where_signed_ones_were_agreed(tmp_path: Path) -> None:
     parties, _ = signed(tmp_path)
     grid, strategy = grid_of(parties), strategy_of(secure())
     start(strategy, grid)
     assert not strategy.releases
-    assert all("Expected a signed sum" in reason for reason in grid.refusals("advertise"))
+    assert all("Expected a signed aggregation" in reason for reason in grid.refusals("advertise"))
     assert len(grid.refusals("advertise")) == 5
 
 
-def test_a_signed_sum_is_refused_without_keys(tmp_path: Path) -> None:
+def test_a_signed_aggregation_is_refused_without_keys(tmp_path: Path) -> None:
     _, verification = signed(tmp_path)
     grid, strategy = grid_of(clients(secure, tmp_path)), strategy_of(secure(), verification_keys=verification)
     start(strategy, grid)
@@ -709,7 +744,12 @@ def test_a_signed_sum_is_refused_without_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [ConfigRecord(), ConfigRecord({"stage": "unmask"}), Asked("dance", "r").record(), Asked("unmask", "r").record()],
+    [
+        ConfigRecord(),
+        ConfigRecord({"stage": "unmask"}),
+        Asked("dance", "r", b"").record(),
+        Asked("unmask", "r", bytes(Query(Tree.flat(256)))).record(),
+    ],
 )
 def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path: Path) -> None:
     grid = grid_of(clients(secure, tmp_path))
@@ -720,10 +760,10 @@ def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path:
 
 def test_a_server_cannot_ask_for_a_plain_share(tmp_path: Path) -> None:
     grid = grid_of(clients(secure, tmp_path))
-    reply = ask(grid, NODES[0], Asked("evaluate", "r"))
+    reply = ask(grid, NODES[0], Asked("evaluate", "r", bytes(Query(Tree.flat(256)))))
     assert reply.has_error()
     (bare,) = grid.send_and_receive([Message(RecordDict(), NODES[0], MessageType.EVALUATE)])
-    assert "Expected the secure sum" in str(bare.error.reason)
+    assert "Expected secure aggregation" in str(bare.error.reason)
 
 
 def test_only_our_metrics_are_taken() -> None:

@@ -16,16 +16,17 @@ from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
     FederatedAUROC,
-    FederatedMetricError,
     FederatedROC,
-    InputError,
     LocalDP,
-    Privacy,
     PrivacyLedger,
-    ReleaseError,
+    Release,
+    ScoreGrid,
     Share,
     federated_collection,
 )
+from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
+from torchmetrics_fed.exchange.queries import first_query
+from torchmetrics_fed.privacy import Privacy
 
 pytest.importorskip("nvflare")
 
@@ -42,7 +43,6 @@ from torchmetrics_fed.integrations.nvflare import (
     META_KEY,
     FederatedMetricAggregator,
     attach,
-    load_releases,
     payload,
     round_name,
 )
@@ -58,6 +58,11 @@ def scores(site: int, size: int = 500) -> tuple[Tensor, Tensor]:
     return (torch.randn(size, generator=generator) + 1.5 * target + site - 2).sigmoid(), target
 
 
+def ledger_of(folder: Path, site: int, budget: float | None = 20.0) -> PrivacyLedger:
+    """The ledger of a site, as each of its processes opens it."""
+    return PrivacyLedger(budget, folder / f"ledger of site {site}")
+
+
 def counted(site: int, **options: Any) -> FederatedROC:
     metric = FederatedROC(**options)
     metric.update(*scores(site))
@@ -70,7 +75,7 @@ def model(site: int, round: int = 0, metric: Any = None, steps: int | None = Non
     if steps is not None:
         meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = steps
     made = FLModel(params={"w": torch.tensor([1.0, float(site)])}, meta=meta, **fields)
-    return attach(made, metric or counted(site), round=round, job=JOB, client=f"site-{site}")
+    return attach(made, metric or counted(site), round=round, job=JOB)
 
 
 def open_round(folder: Path, round: int = 0, **options: Any) -> FederatedMetricAggregator:
@@ -81,8 +86,13 @@ def open_round(folder: Path, round: int = 0, **options: Any) -> FederatedMetricA
     return aggregator
 
 
-def pooled(*sites: int) -> FederatedAUROC:
-    metric = FederatedAUROC()
+def written(folder: Path) -> dict[str, Release]:
+    """The releases that an aggregator has left in a folder, by name."""
+    return {path.stem: Release.load(path) for path in sorted((folder / JOB).glob("*.release"))}
+
+
+def pooled(*sites: int, **options: Any) -> FederatedAUROC:
+    metric = FederatedAUROC(**options)
     for site in sites:
         metric.update(*scores(site))
     return metric
@@ -94,14 +104,24 @@ def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -
         aggregator.accept_model(model(site, round=2))
     metrics = aggregator.aggregate_model().metrics
     assert metrics["global_auroc"] == pooled(1, 2, 3).compute()
-    releases = load_releases(tmp_path / JOB, FederatedROC().spec)
-    assert list(releases) == [2]
-    release = releases[2]
-    assert (release.round, release.shares, release.clients) == (round_name(JOB, 2), 3, b"")
-    assert torch.equal(release.cells, pooled(1, 2, 3).release().cells)
+    assert list(written(tmp_path)) == ["round-0002"]
+    release = written(tmp_path)["round-0002"]
+    assert (release.round, release.shares) == (round_name(JOB, 2), 3)
+    assert release.spec == FederatedROC().spec
+    assert torch.equal(release.last.cells, pooled(1, 2, 3).release().last.cells)
     assert (tmp_path / JOB / "round-0002.png").stat().st_size > 10_000
-    with pytest.raises(InputError, match="folder"):
-        load_releases(tmp_path / "elsewhere", release.spec)
+
+
+@pytest.mark.parametrize(
+    "grid", [ScoreGrid.even(64, (-1.0, 2.0)), ScoreGrid.from_edges([0.0, 0.1, 0.5, 0.6, 1.0])], ids=["range", "edges"]
+)
+def test_a_grid_of_ones_own_is_the_same_on_both_sides(grid: ScoreGrid, tmp_path: Path) -> None:
+    aggregator = open_round(tmp_path, grid=grid)
+    for site in (1, 2):
+        aggregator.accept_model(model(site, metric=counted(site, grid=grid)))
+    assert aggregator.aggregate_model().metrics["global_auroc"] == pooled(1, 2, grid=grid).compute()
+    aggregator.accept_model(model(1))  # of another grid, so left out
+    assert aggregator.aggregate_model().metrics is None
 
 
 def test_models_and_metrics_are_averaged_as_fedavg_does(tmp_path: Path) -> None:
@@ -129,8 +149,8 @@ def test_weights_by_name_and_differences(tmp_path: Path) -> None:
     assert got.params_type == ParamsType.DIFF
 
 
-def bad(kind: str) -> FLModel:
-    """A model of site 3 whose share cannot be added."""
+def bad(kind: str, earlier: FLModel) -> FLModel:
+    """A model whose share cannot be added to a sum that holds the earlier one, and site 2's."""
     made = model(3)
     if kind == "damaged":
         made.meta[META_KEY] = made.meta[META_KEY][:-3]
@@ -141,7 +161,7 @@ def bad(kind: str) -> FLModel:
     elif kind == "other round":
         made = model(3, round=1)
     elif kind == "somebody else's":
-        made.meta[META_KEY] = model(1).meta[META_KEY]
+        made.meta[META_KEY] = earlier.meta[META_KEY]
     elif kind == "a second one":
         made = model(2)
     elif kind == "too many":
@@ -158,7 +178,8 @@ def test_a_bad_share_is_left_out_and_its_sender_named(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     aggregator = open_round(tmp_path, max_examples=1_000)
-    sent = [model(1), model(2), bad(kind)]
+    sent = [model(1), model(2)]
+    sent.append(bad(kind, sent[0]))
     with caplog.at_level(logging.WARNING):
         for one in sent:
             aggregator.accept_model(one)
@@ -178,7 +199,7 @@ def test_too_few_shares_make_no_curve_and_training_goes_on(tmp_path: Path, caplo
         got = aggregator.aggregate_model()
     assert got.metrics == {"loss": 1.0}
     assert torch.equal(got.params["w"], torch.tensor([1.0, 1.5]))
-    assert "expected shares of 3 clients or more but got 2" in caplog.text
+    assert "Expected shares of at least min_clients=3 clients but got 2" in caplog.text
     assert not list(tmp_path.rglob("*.release"))
 
 
@@ -190,14 +211,18 @@ def test_rounds_do_not_mix(tmp_path: Path) -> None:
         for site in sites:
             aggregator.accept_model(model(site, round=round_))
         assert aggregator.aggregate_model().metrics["global_auroc"] == pooled(*sites).compute()
-    assert list(load_releases(tmp_path / JOB, aggregator.spec)) == [0, 1]
+    assert [(name, release.shares) for name, release in written(tmp_path).items()] == [
+        ("round-0000", 2),
+        ("round-0001", 2),
+    ]
 
 
 @pytest.mark.parametrize("privacy", [TRUSTED, LocalDP(epsilon=5.0)], ids=["trusted", "local"])
 def test_private_shares_are_opened_once_their_noise_adds_up(privacy: Privacy, tmp_path: Path) -> None:
     aggregator = open_round(tmp_path, privacy=privacy, min_clients=3)
-    metrics = [counted(site, privacy=privacy) for site in (1, 2, 3)]
+    metrics = [counted(site, privacy=privacy, ledger=ledger_of(tmp_path, site)) for site in (1, 2, 3)]
     sent = [model(site, metric=metric) for site, metric in enumerate(metrics, 1)]
+    assert [metric.ledger.spent().epsilon for metric in metrics] == [5.0, 5.0, 5.0]
     assert len({len(one.meta[META_KEY]) for one in sent}) == 1
     for one in sent:
         aggregator.accept_model(one)
@@ -211,17 +236,18 @@ def test_private_shares_are_opened_once_their_noise_adds_up(privacy: Privacy, tm
 def test_min_clients_of_the_noise_counts_even_if_the_server_asks_for_fewer(tmp_path: Path) -> None:
     aggregator = open_round(tmp_path, privacy=TRUSTED)
     for site in (1, 2):
-        aggregator.accept_model(model(site, metric=counted(site, privacy=TRUSTED)))
+        metric = counted(site, privacy=TRUSTED, ledger=ledger_of(tmp_path, site))
+        aggregator.accept_model(model(site, metric=metric))
     assert aggregator.aggregate_model().metrics is None
     assert not list(tmp_path.rglob("*.release"))
 
 
 @pytest.mark.parametrize("options", [{"privacy": DistributedDP(epsilon=1.0, min_clients=3)}, {"secure": True}])
-def test_shares_that_the_server_must_not_see_are_refused(options: dict[str, Any]) -> None:
-    metric = counted(1, **options)
+def test_shares_that_the_server_must_not_see_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    metric = counted(1, ledger=ledger_of(tmp_path, 1), **options)
     with pytest.raises(ReleaseError, match=r"trusted_aggregator=True.*LocalDP.*Flower"):
-        payload(metric, 0, job=JOB, client="site-1")
-    assert len(metric.ledger) == 0  # nothing was drawn or booked
+        payload(metric, 0, job=JOB)
+    assert len(metric.ledger) == 0  # nothing was drawn or charged
     if "privacy" in options:
         with pytest.raises(ReleaseError, match="NVFlare hands it each client's payload"):
             FederatedMetricAggregator(**options)
@@ -232,26 +258,64 @@ def test_central_noise_has_no_shares() -> None:
         FederatedMetricAggregator(privacy=CentralDP(epsilon=1.0))
 
 
+def lasting(kind: str, folder: Path) -> PrivacyLedger | None:
+    """A ledger that has everything, or lacks what its kind says."""
+    budget, path = 20.0 if "budget" not in kind else None, folder / "ledger" if "path" not in kind else None
+    return None if kind == "no ledger" else PrivacyLedger(budget, path)
+
+
+@pytest.mark.parametrize("privacy", [TRUSTED, LocalDP(epsilon=5.0)], ids=["trusted", "local"])
+@pytest.mark.parametrize("kind", ["no ledger", "no budget", "no path", "no budget, no path"])
+def test_a_private_metric_needs_a_limit_that_lasts(kind: str, privacy: Privacy, tmp_path: Path) -> None:
+    """The server decides how many rounds there are, and a site's next process must know of those before it."""
+    metric = counted(1, privacy=privacy, ledger=lasting(kind, tmp_path))
+    with pytest.raises(InputError, match="a ledger with a budget and a path because here the server decides"):
+        payload(metric, 0, job=JOB)
+    with pytest.raises(InputError, match="a ledger with a budget and a path"):
+        attach(FLModel(params={"w": 1}), metric, round=0, job=JOB)
+    assert len(metric.ledger) == 0  # nothing was drawn or charged
+    assert payload(counted(1, privacy=privacy, ledger=lasting("all", tmp_path)), 0, job=JOB)
+    assert payload(counted(1, ledger=lasting(kind, tmp_path)), 0, job=JOB)  # exact counts spend nothing
+
+
+def test_the_budget_ends_the_rounds_of_a_site_and_its_next_process_knows(tmp_path: Path) -> None:
+    for round in range(4):  # epsilon 5 each, of 20; every round another process
+        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), round, job=JOB)
+    with pytest.raises(BudgetExceededError):
+        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 4, job=JOB)
+    with pytest.raises(FederatedMetricError, match="A retry is a new round"):  # nor does an old one get a new draw
+        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 3, job=JOB)
+    assert len(ledger_of(tmp_path, 1)) == 4
+
+
+def test_the_same_round_gets_the_same_bytes(tmp_path: Path) -> None:
+    metric = counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1))
+    assert payload(metric, 0, job=JOB) == payload(metric, 0, job=JOB)
+    with pytest.raises(ReleaseError, match="the same noise in two sums"):
+        payload(metric, 1, job=JOB)
+    assert len(metric.ledger) == 1
+
+
 def test_a_share_survives_the_wire_of_nvflare() -> None:
     sent = model(1)
-    got = FLModelUtils.from_shareable(fobs.loads(fobs.dumps(FLModelUtils.to_shareable(model(1)))))
+    got = FLModelUtils.from_shareable(fobs.loads(fobs.dumps(FLModelUtils.to_shareable(sent))))
     assert got.meta[META_KEY] == sent.meta[META_KEY]
 
 
-def test_attach_adds_one_entry_and_says_what_it_lacks() -> None:
+def test_attach_adds_one_entry_and_says_what_it_lacks(tmp_path: Path) -> None:
     made = FLModel(params={"w": 1}, metrics={"loss": 1.0}, meta={"mine": 2}, current_round=4)
-    attach(made, counted(1, privacy=TRUSTED), job=JOB, client="site-1")
+    attach(made, counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), job=JOB)
     assert set(made.meta) == {"mine", META_KEY}
     assert (made.params, made.metrics) == ({"w": 1}, {"loss": 1.0})
     with pytest.raises(InputError, match=r"received\.current_round"):
-        attach(FLModel(params={"w": 1}), counted(1), job=JOB, client="site-1")
+        attach(FLModel(params={"w": 1}), counted(1), job=JOB)
     with pytest.raises(InputError, match="federated metric"):
-        payload(torch.nn.Linear(1, 1), 0, job=JOB, client="site-1")  # type: ignore[arg-type]
+        payload(torch.nn.Linear(1, 1), 0, job=JOB)  # type: ignore[arg-type]
 
 
 def test_a_collection_sends_one_share(tmp_path: Path) -> None:
     aggregator = open_round(tmp_path, privacy=TRUSTED)
-    ledgers = [PrivacyLedger() for _ in range(3)]
+    ledgers = [ledger_of(tmp_path, site) for site in (1, 2, 3)]
     for site, ledger in enumerate(ledgers, 1):
         collection = federated_collection(privacy=TRUSTED, ledger=ledger)
         collection.update(*scores(site))
@@ -265,7 +329,7 @@ def test_the_best_model_can_only_be_chosen_by_what_there_is() -> None:
         FederatedMetricAggregator(key_metric="accuracy")
 
 
-def test_a_trainer_that_was_not_patched_is_told() -> None:
+def test_a_trainer_that_was_not_patched_is_an_error() -> None:
     class Module(lightning.LightningModule):
         roc = counted(1)
 
@@ -279,18 +343,17 @@ def test_a_trainer_that_was_not_patched_is_told() -> None:
 
 @pytest.mark.parametrize("privacy", [None, TRUSTED], ids=["exact", "private"])
 def test_lightning_sends_the_share_of_the_received_model_only(
-    privacy: Privacy | None, monkeypatch: pytest.MonkeyPatch
+    privacy: Privacy | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Module(lightning.LightningModule):
         __fl_meta__: dict[str, Any]
 
         def __init__(self) -> None:
             super().__init__()
-            self.roc = FederatedROC(privacy=privacy)
+            self.roc = FederatedROC(privacy=privacy, ledger=ledger_of(tmp_path, 1))
             self.__fl_meta__ = {"mine": 1}
 
     monkeypatch.setattr("nvflare.client.get_job_id", lambda: JOB)
-    monkeypatch.setattr("nvflare.client.get_site_name", lambda: "site-1")
     received = FLCallback.__new__(FLCallback)  # its constructor wants a running job
     received.current_round = 3
     trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
@@ -306,8 +369,9 @@ def test_lightning_sends_the_share_of_the_received_model_only(
     module.roc.update(*scores(1))
     trainer.state.fn = TrainerFn.VALIDATING
     callback.on_validation_epoch_end(trainer, module)
-    share = Share.from_bytes(module.__fl_meta__[META_KEY], module.roc.spec)
-    assert (share.round, share.client) == (round_name(JOB, 3), "site-1")
+    share = Share.from_bytes(module.__fl_meta__[META_KEY], module.roc.spec, first_query(None, module.roc.spec))
+    assert share.round == round_name(JOB, 3)
+    assert len(module.roc.ledger) == (privacy is not None)
     assert int(module.roc.counts.sum()) == 0
     # the patched trainer adds the steps, which tell the number of examples, unless they are there
     assert module.__fl_meta__.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND) == (None if privacy is None else 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, Release
 from torchmetrics_fed.functional import precision_recall_curve, roc
-from torchmetrics_fed.reconstruct import Method
+from torchmetrics_fed.reconstruct import Method, Reconstruction
 
 
 @pytest.mark.parametrize("clients", [1, 2, 10, 1_000])
@@ -26,11 +26,12 @@ def test_any_number_of_clients(clients: int, method: Method, scored: tuple[Tenso
         shares.append(metric.share())
     total = Release.sum(shares)
     assert total.shares == clients
-    curve = FederatedROC.from_release(total, method=method).compute()
-    pooled = roc(*scored, quantiles=64, method=method)
+    how = Reconstruction(method)
+    curve = FederatedROC.from_release(total, reconstruction=how).compute()
+    pooled = roc(*scored, quantiles=64, reconstruction=how)
     assert all(torch.equal(a, b) for a, b in zip(curve, pooled, strict=True))
-    curve_pr = FederatedPrecisionRecallCurve.from_release(total, method=method).compute()
-    pooled_pr = precision_recall_curve(*scored, quantiles=64, method=method)
+    curve_pr = FederatedPrecisionRecallCurve.from_release(total, reconstruction=how).compute()
+    pooled_pr = precision_recall_curve(*scored, quantiles=64, reconstruction=how)
     assert all(torch.equal(a, b) for a, b in zip(curve_pr, pooled_pr, strict=True))
 
 

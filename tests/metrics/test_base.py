@@ -14,10 +14,18 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
-from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, InputError, Release, ReleaseError
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+    InputError,
+    Release,
+    ReleaseError,
+    ScoreGrid,
+)
 from torchmetrics_fed.errors import SpecMismatchError, SyncError
 from torchmetrics_fed.functional import ROCCurve, roc
-from torchmetrics_fed.reconstruct import Method
+from torchmetrics_fed.reconstruct import Method, Reconstruction
 
 
 def updated(*batch: Tensor, **options: Any) -> Any:
@@ -32,10 +40,11 @@ def same(one: ROCCurve, other: ROCCurve) -> bool:
 
 def test_class_and_functional_twin_agree(scored: tuple[Tensor, Tensor]) -> None:
     for method in get_args(Method):
-        metric = FederatedROC(quantiles=64, method=method)
+        how = Reconstruction(method)
+        metric = FederatedROC(quantiles=64, reconstruction=how)
         for preds, target in zip(scored[0].chunk(7), scored[1].chunk(7), strict=True):
             metric.update(preds, target)
-        assert same(metric.compute(), roc(*scored, quantiles=64, method=method))
+        assert same(metric.compute(), roc(*scored, quantiles=64, reconstruction=how))
 
 
 def test_compute_follows_later_updates_and_reset_forgets(scored: tuple[Tensor, Tensor]) -> None:
@@ -206,10 +215,12 @@ def test_from_release(scored: tuple[Tensor, Tensor]) -> None:
     total = Release.sum(client.share() for client in clients)
     metric = FederatedROC.from_release(total)
     assert same(metric.compute(), roc(*scored, quantiles=16))
+    paper = Reconstruction("quantile")
     assert same(
-        FederatedROC.from_release(total, method="quantile").compute(), roc(*scored, quantiles=16, method="quantile")
+        FederatedROC.from_release(total, reconstruction=paper).compute(),
+        roc(*scored, quantiles=16, reconstruction=paper),
     )
-    for refused in (lambda: metric.update(*scored), lambda: metric(*scored), metric.release):
+    for refused in (lambda: metric.update(*scored), lambda: metric(*scored), metric.share):
         with pytest.raises(ReleaseError):
             refused()
     with pytest.raises(ReleaseError):
@@ -220,23 +231,23 @@ def test_from_release(scored: tuple[Tensor, Tensor]) -> None:
 
 
 def test_from_release_keeps_custom_edges_and_ranges() -> None:
-    for bins in ({"score_edges": [0.0, 0.1, 0.5, 1.0]}, {"quantiles": 8, "score_range": (-1.0, 1.0)}):
-        client = FederatedPrecisionRecallCurve(**bins)
+    for grid in (ScoreGrid.from_edges([0.0, 0.1, 0.5, 1.0]), ScoreGrid.even(8, (-1.0, 1.0))):
+        client = FederatedPrecisionRecallCurve(grid=grid)
         client.update(torch.tensor([0.05, 0.3, 0.7]), torch.tensor([0, 1, 1]))
         total = Release.sum([client.share()])
         curve = FederatedPrecisionRecallCurve.from_release(total).compute()
         assert torch.equal(curve.precision, client.compute().precision)
 
 
-def test_the_total_is_what_curves_are_read_from(scored: tuple[Tensor, Tensor]) -> None:
+def test_the_release_is_what_curves_are_read_from(scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(*scored)
-    total = metric.release()
-    assert same(FederatedROC.from_release(total).compute(), metric.compute())
-    assert FederatedROC.from_release(total).release() is total
+    release = metric.release()
+    assert same(FederatedROC.from_release(release).compute(), metric.compute())
+    assert FederatedROC.from_release(release).release() is release
     summed = updated(
         *scored, dist_sync_fn=lambda tensor, group=None: [tensor] * 3, distributed_available_fn=lambda: True
     )
-    assert summed.release().cells.sum() == 15_000
+    assert summed.release().leaf.sum() == 15_000
 
 
 def test_quantiles_per_class() -> None:
@@ -252,8 +263,19 @@ def test_quantiles_per_class() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(InputError, match=r"`quantiles`.*`score_edges`"):
-        FederatedROC(thresholds=200)  # type: ignore[arg-type]
+    for name, value, instead in (
+        ("thresholds", 200, r"`quantiles`.*from_edges"),
+        ("score_range", (0, 2), r"grid=ScoreGrid\.even"),
+        ("score_edges", [0, 0.5, 1], r"grid=ScoreGrid\.from_edges"),
+        ("epsilon", 1.0, "privacy=DistributedDP"),
+        ("method", "quantile", r"reconstruction=Reconstruction\(method"),
+    ):
+        with pytest.raises(InputError, match=f"no argument `{name}`.*{instead}"):
+            FederatedROC(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`grid` to be one of"):
+        FederatedROC(grid="uneven")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`reconstruction` to be a Reconstruction"):
+        FederatedROC(reconstruction="quantile")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="task"):
         FederatedROC("regression")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="ignore_index"):
@@ -298,15 +320,16 @@ def test_dist_sync_fn_moves_everything(scored: tuple[Tensor, Tensor]) -> None:
     assert metric.counts.sum() == 5_000
 
 
-def test_one_draw_for_all_needs_a_process_group(scored: tuple[Tensor, Tensor]) -> None:
+def test_one_draw_for_all_goes_through_dist_sync_fn_too(scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(
         *scored,
-        privacy=CentralDP(1.0),
+        privacy=CentralDP(40.0),  # hardly any noise
         dist_sync_fn=lambda tensor, group=None: [tensor] * 3,
         distributed_available_fn=lambda: True,
     )
-    with pytest.raises(SyncError, match="init_process_group"):
-        metric.compute()
+    assert abs(int(metric.release().leaf.sum()) - 15_000) < 100
+    assert metric.counts.sum() == 5_000
+    assert len(metric.ledger) == 1
 
 
 def test_a_sync_without_process_group_is_refused(scored: tuple[Tensor, Tensor]) -> None:
@@ -321,7 +344,7 @@ def test_collections_group_what_counts_alike_and_nothing_else(scored: tuple[Tens
         "roc": FederatedROC(quantiles=16),
         "pr": FederatedPrecisionRecallCurve(quantiles=16),
         "ignoring": FederatedROC(quantiles=16, ignore_index=0),
-        "elsewhere": FederatedROC(quantiles=16, score_range=(0.0, 2.0)),
+        "elsewhere": FederatedROC(grid=ScoreGrid.even(16, (0.0, 2.0))),
     }
     collection: Any = MetricCollection(dict(metrics))
     collection.update(torch.empty(0), torch.empty(0, dtype=torch.int64))  # a first batch that tells nothing apart

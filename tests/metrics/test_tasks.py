@@ -30,9 +30,12 @@ from torchmetrics_fed import (
     FederatedPrecisionRecallGain,
     FederatedROC,
     InputError,
+    Query,
     Release,
     ScoreGrid,
 )
+from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.functional import auroc
 
 K = 4
 GRID = ScoreGrid.even(16)
@@ -164,6 +167,14 @@ def test_one_vs_one_is_scikit_learns(average: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
+@pytest.mark.parametrize("average", ["macro", "weighted", "micro", None])
+def test_areas_are_those_of_the_functional_twin(multi_class: Any, average: Any) -> None:
+    scores, classes, _ = data()
+    metric = updated(FederatedAUROC, 1, multi_class=multi_class, average=average)
+    assert torch.equal(metric.compute(), auroc(scores, classes, **CLASSES, multi_class=multi_class, average=average))
+
+
 def test_one_vs_one_counts_answer_one_vs_rest_as_well() -> None:
     for kind in (FederatedROC, FederatedPrecisionRecallCurve, FederatedDET):
         rest, pairs = updated(kind, 1).compute(), updated(kind, 1, multi_class="ovo").compute()
@@ -219,8 +230,10 @@ def test_averages_that_a_metric_does_not_have_are_refused() -> None:
 
 
 def test_sensitivity_follows_the_classes() -> None:
-    one, many = FederatedROC(privacy=CentralDP(1.0)).spec, FederatedROC(**CLASSES, privacy=CentralDP(1.0)).spec
-    assert one.noise is not None
-    assert many.noise is not None
-    levels = len(many.tree.branching) / len(one.tree.branching)
-    assert many.noise.variance == pytest.approx(one.noise.variance * (K * levels) ** 2, rel=0.05)
+    """An example of K classes is in K times as many cells, which is as much noise as K times smaller an epsilon."""
+    query = Query(Tree.flat(64))
+    one = FederatedROC(privacy=CentralDP(0.5)).spec.noise(query)
+    many = FederatedROC(**CLASSES, privacy=CentralDP(0.5 * K)).spec.noise(query)
+    assert one is not None
+    assert many is not None
+    assert many.variance == pytest.approx(one.variance, rel=1e-12)

@@ -38,7 +38,7 @@ def test_the_table_is_aligned(advice: Advice) -> None:
     rows = lines[head : head + 5]
     assert len({len(row) for row in rows}) == 1
     assert len({row.index("±") for row in rows[1:]}) == 1 or all("±" in row for row in rows[1:])
-    assert rows[1].split()[-2:] == ["8,736", "72,477"]  # of cells 69,888 bytes, of the secure sum the rest
+    assert rows[1].split()[-2:] == ["8,736", "72,477"]  # of cells 69,888 bytes, of secure aggregation the rest
 
 
 def test_the_recommended_plan_is_good_and_simple(advice: Advice) -> None:
@@ -48,20 +48,28 @@ def test_the_recommended_plan_is_good_and_simple(advice: Advice) -> None:
     assert [plan.name for plan in advice.plans] == PLANS
 
 
-def test_cells_and_bytes_are_those_of_all_messages(advice: Advice) -> None:
+def test_cells_and_bytes_are_those_of_all_queries(advice: Advice) -> None:
     sizes = {plan.name: plan for plan in advice.plans}
     assert (sizes["single"].cells, sizes["paper"].cells) == (8_736, 16_380)
     two = sizes["adaptive"]
-    assert two.cells == 2 * sum(message.tree.cells for message in two.error.messages)
-    assert len(two.error.messages) == 2
+    assert two.cells == 2 * sum(query.tree.cells for query in two.error.queries)
+    assert len(two.error.queries) == 2
     assert all(plan.bytes > 8 * plan.cells for plan in advice.plans)
 
 
 @pytest.mark.parametrize(
-    ("privacy", "clients", "told"),
+    ("privacy", "clients", "expected"),
     [
-        (DistributedDP(epsilon=1.0, min_clients=16), 20, ["15 of them add up to epsilon", "33% more variance"]),
-        (LocalDP(1.0), 20, ["holds towards everyone", "of each client"]),
+        (
+            DistributedDP(epsilon=1.0, min_clients=16),
+            20,
+            [
+                "holds against the aggregator and up to 1 colluding client",
+                "calibrated for 15 clients",
+                "33% more variance",
+            ],
+        ),
+        (LocalDP(1.0), 20, ["holds against everyone", "of each client"]),
         (CentralDP(1.0), 1, ["not this job's processes", "added once by the party"]),
         (
             DistributedDP(epsilon=1.0, min_clients=16, trusted_aggregator=True),
@@ -71,17 +79,17 @@ def test_cells_and_bytes_are_those_of_all_messages(advice: Advice) -> None:
     ],
     ids=["distributed", "local", "central", "trusted"],
 )
-def test_privacy_is_told_in_words(privacy: Privacy, clients: int, told: list[str]) -> None:
+def test_privacy_is_put_in_words(privacy: Privacy, clients: int, expected: list[str]) -> None:
     text = str(advise(privacy, 600, 2_400, clients=clients, runs=2))
     assert max(map(len, text.splitlines())) < 100
     flowing = " ".join(text.split())
-    for words in told:
+    for words in expected:
         assert words in flowing
     assert f"{type(privacy).__name__}(epsilon=1" in flowing
 
 
-def test_noise_told_is_the_noise_in_a_release(advice: Advice) -> None:
-    # one level, 59/64 of epsilon: variance 2a / (1 - a)^2 = 2.18; 20 shares cut for 15 add up to a third more
+def test_the_noise_named_is_the_noise_in_a_release(advice: Advice) -> None:
+    # one level, 59/64 of epsilon: variance 2a / (1 - a)^2 = 2.18; 20 shares calibrated for 15 add up to a third more
     assert "standard deviation 1.48 asked for, 1.71 in the sum of 20" in " ".join(str(advice).split())
 
 
@@ -97,7 +105,7 @@ def test_much_data_and_little_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ("--examples 100", "the following arguments are required: --epsilon"),
         ("--epsilon 1 --examples 100", "Expected --clients of at least 3"),
@@ -112,12 +120,12 @@ def test_much_data_and_little_are_told_apart() -> None:
         ("--epsilon 1 --examples 100 --central --local", "not allowed with argument --central"),
         ("--epsilon 1 --examples 100 --central --auroc 0.4", "`auroc` between 0.5 and 1 but got 0.4"),
         ("--epsilon 1 --examples 100 --central --quantiles 1", "`quantiles` to be an int from 2"),
-        ("--epsilon 1 --examples 9000 --clients 2000", "3 to 1024 clients of one secure sum but got 2000"),
+        ("--epsilon 1 --examples 9000 --clients 2000", "3 to 1024 clients of one secure aggregation but got 2000"),
         ("--epsilon 99 --examples 100 --central", "up to about 40"),
     ],
 )
-def test_bad_options_are_refused_and_named(options: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_refused_and_named(options: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["plan", *options.split()])
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

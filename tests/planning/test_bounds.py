@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -23,12 +23,14 @@ from torchmetrics_fed.functional import (
     roc,
     roc_from_quantiles,
 )
+from torchmetrics_fed.functional.curve import CurveOptions
 from torchmetrics_fed.planning.bounds import (
     area_error_bound_pr,
     area_error_bound_private,
     area_error_bound_roc,
     area_error_bound_summed,
 )
+from torchmetrics_fed.reconstruct import Method, Reconstruction
 
 Scores = tuple[Tensor, Tensor]
 
@@ -121,8 +123,8 @@ def test_summed_histograms_stay_below_theorem_4_4(quantiles: int, scored: Callab
             for label in (0, 1)
         ]
         bound = area_error_bound_summed(quantiles, _ratio(target), lipschitz=max(fractions) * bins)
-        for method in ("quantile", "aligned"):
-            options: dict[str, Any] = {"quantiles": quantiles, "method": method}
+        for method in get_args(Method):
+            options: CurveOptions = {"quantiles": quantiles, "reconstruction": Reconstruction(method)}
             curves = roc(preds, target, **options), precision_recall_curve(preds, target, **options)
             measured = _errors(*curves, (preds, target))
             assert measured[0] <= bound.roc
@@ -135,14 +137,14 @@ def test_private_histograms_stay_below_theorem_4_5_on_average(epsilon: float) ->
         preds, target = _beta(seed)
         n_pos = int(target.sum())
         metric = FederatedROC(quantiles=64, privacy=CentralDP(epsilon), plan="paper")
-        paper: dict[str, Any] = {"quantiles": 64, "method": "quantile", "non_negative": False}
+        paper = Reconstruction("quantile", 64, non_negative=False)
         measured = []
         for _ in range(5):
             metric.reset()
             metric.update(preds, target)
             total = metric.release()
-            first = FederatedROC.from_release(total, **paper).compute()
-            second = FederatedPrecisionRecallCurve.from_release(total, **paper).compute()
+            first = FederatedROC.from_release(total, reconstruction=paper).compute()
+            second = FederatedPrecisionRecallCurve.from_release(total, reconstruction=paper).compute()
             measured.append(_errors(first, second, (preds, target)))
         bound = area_error_bound_private(64, epsilon, n_pos, len(target) - n_pos, lipschitz=10.0)
         assert (np.mean(measured, 0) < bound).all()
@@ -179,7 +181,7 @@ def test_bounds_are_those_of_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "named"),
     [
         (lambda: area_error_bound_roc(1), "`quantiles` to be an int of at least 2, both ends included, but got 1"),
         (lambda: area_error_bound_roc(4, 0), "`quantiles` to be an int of at least 2"),
@@ -191,6 +193,6 @@ def test_bounds_are_those_of_the_text() -> None:
         (lambda: area_error_bound_private(16, 1.0, 9, 9, height=0), "`height` to be an int of at least 1 but got 0"),
     ],
 )
-def test_bad_arguments_are_named(call: Callable[[], object], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_bad_arguments_are_named(call: Callable[[], object], named: str) -> None:
+    with pytest.raises(InputError, match=named):
         call()

@@ -25,9 +25,10 @@ from torchmetrics_fed import (
     Release,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.exchange import Plan, PlanName
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
 from torchmetrics_fed.planning import ExpectedError, ReferenceScores, expected_area_error, expected_sampling_error
+from torchmetrics_fed.reconstruct.placement import pilot_query
 from torchmetrics_fed.simulate import simulate
 
 PLANS: tuple[PlanName, ...] = get_args(PlanName)
@@ -137,13 +138,19 @@ def test_it_is_fast_whatever_the_number_of_examples() -> None:
     assert 0 < error.roc < 1e-5
 
 
-def test_messages_are_those_of_the_plan() -> None:
-    two = expected_area_error("adaptive", 1.0, 1_000, 1_000, runs=2).messages
-    assert [message.fraction for message in two] == [Query.pilot(4096).fraction, 1 - Query.pilot(4096).fraction]
-    assert len(expected_area_error("carry_over", 1.0, 1_000, 1_000, runs=2).messages) == 1
-    own = Query(Tree((8, 8)), 0.5)
-    assert expected_area_error(own, 1.0, 1_000, 1_000, runs=2).messages == (own,)
-    assert expected_area_error("paper", 1.0, 1_000, 1_000, runs=2, quantiles=64).messages == (Query(Tree.binary(256)),)
+def test_queries_are_those_of_the_plan() -> None:
+    def queries(plan: Plan, quantiles: int = 1024) -> tuple[Query, ...]:
+        return expected_area_error(plan, 1.0, 1_000, 1_000, runs=2, quantiles=quantiles).queries
+
+    pilot, placed = queries("adaptive")
+    assert pilot == pilot_query(4096)
+    assert placed.fraction == 1 - pilot.fraction
+    assert [query.fraction for query in queries("carry_over")] == [1]
+    own = Query(Tree((8, 8)))
+    assert queries(own) == (own,)
+    half = Query(Tree((8, 8)), 0.5)
+    assert [query.fraction for query in queries(half)] == [0.5, 0.5]  # the rest is asked for, too
+    assert queries("paper", quantiles=64) == (Query(Tree.binary(256)),)
 
 
 def test_a_class_that_noise_swallows_is_an_error_and_no_warning() -> None:
@@ -165,7 +172,7 @@ def test_sampling_error_falls_with_the_square_root_of_the_examples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "named"),
     [
         ({"plan": "three_round"}, "`plan` to be a Query or one of .* but got 'three_round'"),
         ({"privacy": -1.0}, "`epsilon` to be a positive finite number but got -1.0"),
@@ -177,7 +184,7 @@ def test_sampling_error_falls_with_the_square_root_of_the_examples() -> None:
         ({"auroc": 1.0}, "`auroc` between 0.5 and 1 but got 1.0"),
     ],
 )
-def test_bad_arguments_are_named(changes: dict[str, Any], told: str) -> None:
+def test_bad_arguments_are_named(changes: dict[str, Any], named: str) -> None:
     arguments: dict[str, Any] = {"plan": "single", "privacy": 1.0, "n_pos": 100, "n_neg": 100, **changes}
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=named):
         expected_area_error(**arguments)

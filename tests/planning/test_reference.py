@@ -31,7 +31,7 @@ def test_counts_are_drawn_from_the_masses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
         ((0, 5), "`n_pos` to be an int of at least 1 but got 0"),
         ((5, 1.5), "`n_neg` to be an int of at least 1 but got 1.5"),
@@ -39,6 +39,6 @@ def test_counts_are_drawn_from_the_masses() -> None:
         ((5, 5, 1.0), "`auroc` between 0.5 and 1 but got 1.0"),
     ],
 )
-def test_bad_arguments_are_named(arguments: tuple[int, int], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_bad_arguments_are_named(arguments: tuple[int, int], named: str) -> None:
+    with pytest.raises(InputError, match=named):
         ReferenceScores(*arguments)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy, Release, ScoreGrid, Spec
+from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct.uncertainty.areas import average_precision_area, roc_area
 from torchmetrics_fed.reconstruct.uncertainty.bands import Bounds, order_statistic, staircase
 from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above, noise_tails
+from torchmetrics_fed.release import Sum
 
 PRIVACY = [
     (CentralDP(1.0), 1),
@@ -23,12 +24,12 @@ PRIVACY = [
 
 @pytest.mark.parametrize(("privacy", "shares"), PRIVACY)
 def test_vectors_have_the_variance_that_is_there(privacy: Privacy, shares: int) -> None:
-    spec = Spec("binary", 1, ScoreGrid(bins=256), Tree.flat(8), privacy)
-    release = Release(spec, torch.zeros(spec.shape, dtype=torch.int64), shares=shares)
-    tails, spread = noise_tails(release)
-    expected = release.noise_variance * np.arange(8, -1, -1)  # a flat tree's tail is the sum of its leaves
+    spec, query = Spec("binary", 1, ScoreGrid(bins=256), privacy), Query(Tree.flat(8))
+    total = Sum(spec, query, torch.zeros(spec.shape(query), dtype=torch.int64), shares)
+    tails, spread = noise_tails(total)
+    expected = total.noise_variance * np.arange(8, -1, -1)  # a flat tree's tail is the sum of its leaves
     assert np.allclose(spread[0], expected, rtol=0.1)
-    assert np.allclose(spread[1], expected, rtol=0.1, atol=0.5 * release.noise_variance)
+    assert np.allclose(spread[1], expected, rtol=0.1, atol=0.5 * total.noise_variance)
     assert tails.shape[-1] == 9
 
 

@@ -1,8 +1,7 @@
-"""Plans: leaves from a private release only, portions that add up to one epsilon, and estimates on every bin."""
+"""Placement: leaves from a private release only, fractions that add up to one epsilon, estimates on every bin."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from torchmetrics_fed import (
     CentralDP,
+    Coordinator,
     DistributedDP,
     FederatedAUROC,
     FederatedROC,
@@ -23,13 +23,18 @@ from torchmetrics_fed import (
     Query,
     Release,
     ReleaseError,
-    Spec,
+    SecureAggregationClient,
+    SecureAggregationConfig,
+    SecureAggregationServer,
     federated_collection,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.errors import SpecMismatchError
+from torchmetrics_fed.errors import LedgerConflictError, SpecMismatchError
+from torchmetrics_fed.exchange import next_query
 from torchmetrics_fed.functional import auroc
+from torchmetrics_fed.reconstruct.placement import pilot_query, placed_query
 from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
+from torchmetrics_fed.release import Sum
 
 ONE = CentralDP(1.0)
 
@@ -46,31 +51,30 @@ def count(metric: FederatedROC, examples: int = 20_000, seed: int = 0) -> None:
     metric.update((torch.randn(examples, generator=generator) + 1.5 * target).sigmoid(), target)
 
 
-def test_a_plan_is_never_made_from_exact_counts() -> None:
+def test_a_query_is_never_placed_by_exact_counts() -> None:
     with pytest.raises(InputError, match="private release"):
-        Query.from_release(updated(privacy=None).release())
+        placed_query(updated(privacy=None).release().last, 1.0)
 
 
-def test_both_messages_spend_epsilon_once_in_one_entry() -> None:
+def test_both_queries_spend_epsilon_once_in_one_entry() -> None:
     ledger = PrivacyLedger(budget=1.0)
-    metric = updated(plan="adaptive", ledger=ledger)
-    release = metric.release()
+    release = updated(plan="adaptive", ledger=ledger).release()
     assert len(ledger) == 1
     assert ledger.spent().epsilon == 1.0
-    assert release.pilot is not None
-    assert release.pilot.spec.fraction + release.spec.fraction == 1
-    assert release.spec.epsilon + release.pilot.spec.epsilon == 1
+    pilot, last = release.queries
+    assert pilot == pilot_query(4096)
+    assert pilot.fraction + last.fraction == 1
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 0.7, 3.3])
-def test_the_noise_of_both_messages_adds_up_to_epsilon_exactly(epsilon: float) -> None:
-    """Pure noise of rate r loses r for each cell that an example is in: one of every level of both messages."""
+def test_the_noise_of_both_queries_adds_up_to_epsilon_exactly(epsilon: float) -> None:
+    """Pure noise of rate r loses r for each cell that an example is in: one of every level of both queries."""
     release = updated(privacy=CentralDP(epsilon), plan="adaptive").release()
+    assert len(release.sums) == 2
     loss = 0.0
-    for one in (release, release.pilot):
-        assert one is not None
+    for one in release.sums:
         rate = 2 * math.asinh(math.sqrt(0.5 / one.noise_variance))
-        loss += rate * len(one.spec.tree.branching)
+        loss += rate * len(one.query.tree.branching)
     assert loss == pytest.approx(epsilon, rel=1e-9)
 
 
@@ -78,7 +82,7 @@ def test_leaves_follow_the_scores() -> None:
     narrow = FederatedROC(privacy=ONE, plan="adaptive")
     target = torch.randint(0, 2, (50_000,))
     narrow.update(0.4 + 0.02 * torch.rand(50_000), target)
-    edges = narrow.release().spec.edges
+    edges = narrow.release().last.edges
     inside = ((edges > 0.38) & (edges < 0.44)).double().mean()
     assert inside > 0.5
 
@@ -92,16 +96,13 @@ def test_every_plan_finds_the_area(plan: Any) -> None:
     assert abs(FederatedAUROC.from_release(metric.release()).compute() - exact) < 0.02
 
 
-def test_the_next_evaluation_is_planned_from_the_last_release() -> None:
+def test_the_next_evaluation_is_placed_by_the_last_release() -> None:
     metric = updated(plan="carry_over")
     first = metric.release()
-    assert first.pilot is not None  # nothing to carry yet: two rounds
+    assert len(first.queries) == 2  # nothing to carry yet
     metric.reset()
     count(metric, seed=1)
-    second = metric.release()
-    assert second.pilot is None
-    assert second.spec.fraction == 1
-    assert second.spec.tree == Query.from_release(first).tree
+    assert metric.release().queries == (placed_query(first.last, 1.0),)
     assert metric.ledger.spent().epsilon == 2
 
 
@@ -114,41 +115,71 @@ def test_a_collection_carries_over_for_all_its_metrics() -> None:
         roc: Any = collection["roc"]
         release = roc.release()
         collection.reset()
-    assert release.pilot is None
-    assert release.spec.tree.edges is not None
+    (query,) = release.queries
+    assert query.tree.edges is not None
 
 
-def clients(privacy: Any, number: int = 4) -> list[FederatedROC]:
-    return [updated(5_000, seed, privacy=privacy, plan="adaptive") for seed in range(number)]
+def clients(privacy: Any, number: int = 4) -> dict[str, FederatedROC]:
+    return {f"client {seed}": updated(5_000, seed, privacy=privacy, plan="adaptive") for seed in range(number)}
 
 
-@pytest.mark.parametrize("privacy", [LocalDP(2.0), DistributedDP(2.0, min_clients=3, trusted_aggregator=True)])
-def test_clients_answer_two_messages_and_no_third(privacy: Any) -> None:
+def exchanged(metrics: dict[str, FederatedROC]) -> Release:
+    """The release of clients that a coordinator asks, each query as bytes."""
+    coordinator = Coordinator(next(iter(metrics.values())), round="round")
+    while (query := coordinator.query) is not None:
+        for name, metric in metrics.items():
+            coordinator.receive(name, bytes(metric.share(round="round", query=Query.from_bytes(bytes(query)))))
+        coordinator.advance()
+    return coordinator.release
+
+
+VISIBLE = [LocalDP(2.0), DistributedDP(2.0, min_clients=3, trusted_aggregator=True)]
+
+
+@pytest.mark.parametrize("privacy", VISIBLE, ids=["local", "trusted"])
+def test_clients_answer_two_queries_and_no_third(privacy: Any) -> None:
     metrics = clients(privacy)
-    pilot = Release.sum(metric.share(round="round") for metric in metrics)
-    plan = Query.from_release(pilot)
-    sent = Query.from_bytes(bytes(plan))
-    shares = [metric.release("round", plan=sent) for metric in metrics]
-    release = Release.sum(shares, pilot=pilot)
-    curve = FederatedROC.from_release(release).compute()
-    assert curve.tpr[-1] == 1
-    assert all(metric.ledger.spent().epsilon == 2.0 for metric in metrics)
-    assert metrics[0].release("round", plan=sent) is shares[0]
-    with pytest.raises(ReleaseError, match="plan"):
-        metrics[0].release("round", plan=Query(Tree((16,)), 0.5))
+    release = exchanged(metrics)
+    first, second = release.queries
+    assert second == placed_query(release.sums[0], 1 - first.fraction)
+    assert FederatedROC.from_release(release).compute().tpr[-1] == 1
+    assert all(metric.ledger.spent().epsilon == 2.0 for metric in metrics.values())
+    asked = metrics["client 0"]
+    again = [asked.share(round="round", query=query) for query in release.queries]
+    assert all(share is asked.share(round="round", query=share.query) for share in again)
+    with pytest.raises(LedgerConflictError, match="spend its epsilon once"):
+        asked.share(round="round", query=Query(Tree((16,)), 0.5))
     with pytest.raises(ReleaseError, match="round"):
-        metrics[0].release("another", plan=sent)
-    assert metrics[0].ledger.spent().epsilon == 2.0
+        asked.share(round="another", query=second)
+    assert asked.ledger.spent().epsilon == 2.0
 
 
-def test_a_first_message_is_no_pilot_of_another_spec_or_of_too_much() -> None:
-    pilot = Release.sum(metric.share(round="round") for metric in clients(LocalDP(1.0)))
-    whole = Release.sum([updated(privacy=LocalDP(1.0)).share(round="round")])
-    with pytest.raises(InputError, match="share one epsilon"):
-        dataclasses.replace(whole, pilot=pilot)
-    other = Release.sum([updated(privacy=LocalDP(0.5)).share(round="round")])
+@pytest.mark.parametrize("privacy", VISIBLE, ids=["local", "trusted"])
+def test_a_server_that_asks_for_more_than_the_fraction_left_is_refused(privacy: Any) -> None:
+    """Not by the plan, which is the aggregator's, but by the ledger, and what is left can still be asked for."""
+    metric = updated(1_000, privacy=privacy)
+    first = pilot_query(4096)
+    metric.share(round="round", query=first)
+    for fraction in (1.0, 1 - first.fraction + 2.0**-20):
+        with pytest.raises(LedgerConflictError, match="fraction that is left"):
+            metric.share(round="round", query=Query(Tree((16,)), fraction))
+    metric.share(round="round", query=Query(Tree((16,)), 1 - first.fraction))
+    with pytest.raises(LedgerConflictError, match="fraction that is left"):
+        metric.share(round="round", query=Query(Tree((32,)), 2.0**-10))
+    assert [entry.epsilon for entry in metric.ledger] == [2.0]
+
+
+def test_sums_of_another_spec_or_of_too_much_make_no_release() -> None:
+    release = exchanged(clients(LocalDP(1.0)))
+    pilot, _ = release.sums
+    whole = Release.sum([updated(privacy=LocalDP(1.0)).share(round="round")]).last
+    with pytest.raises(ReleaseError, match="spend all of epsilon"):
+        Release((pilot, whole))
+    with pytest.raises(ReleaseError, match="Coordinator"):
+        Release((pilot,))
+    other = exchanged(clients(LocalDP(0.5))).last
     with pytest.raises(SpecMismatchError):
-        dataclasses.replace(other, pilot=pilot)
+        Release((pilot, other))
 
 
 def test_a_plan_without_privacy_or_with_too_few_bins_is_refused() -> None:
@@ -158,14 +189,8 @@ def test_a_plan_without_privacy_or_with_too_few_bins_is_refused() -> None:
         FederatedROC(privacy=ONE, quantiles=16, plan="adaptive")
     with pytest.raises(InputError, match="plan"):
         FederatedROC(privacy=ONE, plan="three_round")  # type: ignore[arg-type]
-    with pytest.raises(ReleaseError, match="without `privacy`"):
-        updated(privacy=None).release(plan=Query(Tree((16,))))
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"branching":[2],"edges":[0,1],"portion":"0x1p0"}', b"\xff"])
-def test_what_is_no_plan_is_refused(data: bytes) -> None:
-    with pytest.raises(InputError):
-        Query.from_bytes(data)
+    with pytest.raises(InputError, match="no epsilon to divide"):
+        updated(privacy=None).share(query=Query(Tree((16,)), 0.5))
 
 
 @pytest.mark.parametrize("options", [{"task": "multiclass", "num_classes": 3}, {"task": "multilabel", "num_labels": 3}])
@@ -173,11 +198,12 @@ def test_what_is_no_plan_is_refused(data: bytes) -> None:
 def test_several_classes_share_the_leaves(options: dict[str, Any], multi_class: Any) -> None:
     if options["task"] == "multilabel" and multi_class == "ovo":
         pytest.skip("only classes can be one against one")
-    metric = FederatedAUROC(privacy=CentralDP(3.0), plan="adaptive", multi_class=multi_class, **options)
+    metric = FederatedAUROC(privacy=CentralDP(3.0), multi_class=multi_class, **options)
     target = torch.randint(0, 3, (6_000,)) if "num_classes" in options else torch.randint(0, 2, (6_000, 3))
     one_hot = torch.nn.functional.one_hot(target, 3) if target.ndim == 1 else target
     metric.update((torch.randn(6_000, 3) + 2 * one_hot).sigmoid(), target)
     assert 0.85 < metric.compute() < 0.97
+    assert len(metric.release().queries) == 2  # several classes are placed like one
 
 
 @given(
@@ -188,34 +214,52 @@ def test_several_classes_share_the_leaves(options: dict[str, Any], multi_class: 
 )
 @settings(max_examples=150, deadline=None)
 def test_any_integers_give_finite_counts(cells: list[int], more: list[int], epsilon: float, bins: int) -> None:
-    """Whatever noise makes of the messages: a plan, and counts on every bin that are numbers and not negative."""
-    base = FederatedROC(quantiles=bins // 4, privacy=CentralDP(epsilon), plan="adaptive").spec
-    pilot = Release(base, torch.tensor(cells).reshape(base.shape))
-    plan = Query.from_release(pilot)
-    spec: Spec = base.planned(plan.tree, plan.fraction)
-    noisy = np.resize(more, spec.shape)
-    for release in (Release(spec, torch.from_numpy(noisy), pilot=pilot), Release(spec, torch.from_numpy(noisy))):
+    """Whatever noise makes of the sums: a query, and counts on every bin that are numbers and not negative."""
+    spec = FederatedROC(quantiles=bins // 4, privacy=CentralDP(epsilon)).spec
+    first = pilot_query(bins)
+    pilot = Sum(spec, first, torch.tensor(cells).reshape(spec.shape(first)))
+    second = next_query("adaptive", [pilot], spec=spec)
+    assert second is not None
+    assert first.fraction + second.fraction == 1
+    noisy = torch.from_numpy(np.resize(more, spec.shape(second)))
+    whole = Query(second.tree)
+    for release in (Release((pilot, Sum(spec, second, noisy))), Release((Sum(spec, whole, noisy),))):
         counts = bin_counts(release)
         assert counts.shape == (1, 2, bins)
         assert bool(counts.isfinite().all())
         assert bool((counts >= 0).all())
-        Query.from_release(release)
+        assert placed_query(release.last, 1.0).tree.fits(bins)
 
 
-@pytest.mark.parametrize("portion", [0.0, -1.0, 1e-6, 1.5, math.nan])
-def test_a_server_cannot_ask_for_a_portion_that_is_none(portion: float) -> None:
+@pytest.mark.parametrize("fraction", [0.0, -1.0, 1e-6, 1.5, math.nan])
+def test_a_server_cannot_ask_for_a_fraction_that_is_none(fraction: float) -> None:
     metric = updated(100, privacy=LocalDP(1.0))
-    with pytest.raises(InputError, match="portion"):
-        metric.release("round", plan=Query.from_bytes(bytes(Query(Tree((16,)), portion))))
+    with pytest.raises(InputError, match="fraction"):
+        metric.share(round="round", query=Query(Tree((16,)), fraction))
     assert len(metric.ledger) == 0
 
 
+def masked(metric: FederatedROC, query: Query, round: str) -> bytes:
+    """This metric's answer in an aggregation with two others, up to the masked vector."""
+    config = SecureAggregationConfig.for_query(metric.spec, query, f"{round}/{query.fraction}")
+    server = SecureAggregationServer(config)
+    members = {name: SecureAggregationClient(name, config) for name in ("ann", "ben", "eve")}
+    for name, member in members.items():
+        server.receive(name, member.advertise())
+    keys = server.keys()
+    for name, member in members.items():
+        server.receive(name, member.share_keys(keys))
+    return metric.mask(members["ann"], server.ciphertexts()["ann"], round=round, query=query)
+
+
 def test_a_redraw_for_another_round_starts_over() -> None:
-    metric = updated(100, privacy=DistributedDP(1.0, min_clients=3), plan="adaptive")
-    for name in ("first", "second"):
-        pilot = metric.vector(name)
-        plan = Query(Tree((16,)), 1 - metric.spec.fraction)
-        second = metric.vector(name, plan)
-        assert len(pilot) == 64
-        assert len(second) == 32
+    metric = updated(100, privacy=DistributedDP(1.0, min_clients=3))
+    first = pilot_query(4096)
+    queries = first, Query(Tree((16,)), 1 - first.fraction)
+    for round in ("first", "second"):
+        for query in queries:
+            masked(metric, query, round)
+        with pytest.raises(LedgerConflictError, match="fraction that is left"):
+            masked(metric, Query(Tree((32,)), 0.5), round)
+    assert [entry.round for entry in metric.ledger] == ["first", "second"]
     assert metric.ledger.spent().epsilon == 2.0

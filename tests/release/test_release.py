@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 import pickle
 import tracemalloc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,24 +16,45 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from torchmetrics_fed import FederatedROC, InputError, LocalDP, Release, ReleaseError, ScoreGrid, Share, Spec
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedCalibration,
+    FederatedMetric,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    Privacy,
+    Query,
+    Release,
+    ReleaseError,
+    ScoreGrid,
+    Share,
+    Spec,
+)
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import DuplicateClientError, ImpossibleCountsError, RoundMismatchError, SpecMismatchError
+from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.release.checks import noise_tail
+from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import MultiClass
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16))
+FLAT, TREE = Query(Tree.flat(16)), Query(Tree((4, 4)))
 
 
-def share() -> Share:
-    return Share(SPEC, torch.randint(0, 50, (1, 2, 16)))
+def share(round: str = "") -> Share:
+    return Share(SPEC, FLAT, torch.randint(0, 50, (1, 2, 16)), round)
 
 
 def test_the_sum_does_not_depend_on_order_or_grouping() -> None:
     shares = [share() for _ in range(7)]
     total = Release.sum(shares)
     grouped = Release.sum([Release.sum(shares[4:]), shares[3], Release.sum(shares[:3])])
-    assert torch.equal(total.cells, grouped.cells)
+    assert torch.equal(total.last.cells, grouped.last.cells)
     assert total.shares == grouped.shares == 7
     assert torch.equal(total.leaf, torch.stack([one.cells for one in shares]).sum(0))
 
@@ -44,13 +69,21 @@ def test_summing_leaves_the_shares_alone() -> None:
 def test_another_spec_is_refused_and_named() -> None:
     other = Spec("binary", 1, ScoreGrid(bins=16, score_range=(-1.0, 1.0)))
     with pytest.raises(SpecMismatchError, match="score_range"):
-        Release.sum([share(), Share(other, torch.zeros(1, 2, 16, dtype=torch.int64))])
+        Release.sum([share(), Share(other, FLAT, torch.zeros(1, 2, 16, dtype=torch.int64))])
+
+
+def test_another_query_is_refused_and_its_place_named() -> None:
+    """The same grid, the same number of cells, and even the same leaves: another query is another question."""
+    placed = Query(Tree((16,), tuple(range(17))))
+    cells = torch.zeros(1, 2, 16, dtype=torch.int64)
+    with pytest.raises(ReleaseError, match="share 1, counted from 0, answers another"):
+        Release.sum([Share(SPEC, FLAT, cells), Share(SPEC, placed, cells)])
 
 
 @pytest.mark.parametrize("cells", [torch.zeros(1, 2, 16), torch.zeros(2, 16, dtype=torch.int64)])
 def test_cells_must_be_integers_of_the_specs_shape(cells: Tensor) -> None:
     with pytest.raises(InputError, match="int64 of shape"):
-        Share(SPEC, cells)
+        Share(SPEC, FLAT, cells)
 
 
 def test_no_shares_is_an_error_not_an_empty_curve() -> None:
@@ -78,71 +111,67 @@ def test_a_share_is_a_copy(scored: tuple[Tensor, Tensor]) -> None:
     assert torch.equal(sent.cells, before)
 
 
-PRIVATE = Spec("binary", 1, ScoreGrid(bins=16), Tree((4, 4)), LocalDP(1.0))
-LEVELS = Spec("binary", 1, ScoreGrid(bins=16), Tree((4, 4)))
-
-
-def named(client: str, round: str = "") -> Share:
-    return Share(SPEC, torch.randint(0, 50, (1, 2, 16)), round, client)
+PRIVATE = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))
 
 
 def test_bytes_come_back_and_add_up_as_before() -> None:
-    shares = [named(client, "1") for client in "abcde"]
+    shares = [share("1") for _ in range(5)]
     parts = [Release.sum(shares[:2]), Release.sum(shares[2:])]
-    total = Release.sum(Release.from_bytes(bytes(part), SPEC) for part in parts)
-    straight = Release.sum(Share.from_bytes(bytes(one), SPEC) for one in shares)
+    total = Release.sum(Release.from_bytes(bytes(part)) for part in parts)
+    straight = Release.sum(Share.from_bytes(bytes(one), SPEC, FLAT) for one in shares)
     assert bytes(total) == bytes(straight) == bytes(Release.sum(reversed(shares)))
 
 
-def test_a_client_is_counted_once_in_whatever_grouping() -> None:
-    a, b, c = (named(client) for client in "abc")
+def test_a_share_is_counted_once_in_whatever_grouping() -> None:
+    a, b, c = (share() for _ in range(3))
     groupings: list[list[Share | Release]] = [[a, b, a], [Release.sum([a, b]), a], [a, Release.sum([b, a])]]
     for shares in groupings:
-        with pytest.raises(DuplicateClientError, match="again"):
+        with pytest.raises(DuplicateClientError, match="Expected every share once"):
             Release.sum(shares)
-    with pytest.raises(DuplicateClientError, match="a sum of 2 shares counts 2 of them"):
+    with pytest.raises(DuplicateClientError, match="share 1, counted from 0, holds 2 that came before"):
         Release.sum([Release.sum([a, b, c]), Release.sum([b, a])])
-    with pytest.raises(DuplicateClientError, match="client 'a'"):
-        Release.sum([a, b, Share.from_bytes(bytes(a), SPEC)])
-    assert Release.sum([share(), share(), a]).shares == 3  # without a name nobody can tell
+    with pytest.raises(DuplicateClientError, match="share 2, counted from 0, holds 1"):
+        Release.sum([a, b, Share.from_bytes(bytes(a), SPEC, FLAT)])
+    assert Release.sum([Release.sum([a]), Release.sum([b, c])]).shares == 3
 
 
 def test_the_round_is_the_one_that_is_open() -> None:
-    old = [named(client, "1") for client in "ab"]
+    old = [share("1") for _ in range(2)]
     assert Release.sum(old, round="1").round == "1"
-    with pytest.raises(RoundMismatchError, match="'2', but got the share of client 'a' of round '1'"):
+    with pytest.raises(RoundMismatchError, match="'2', but share 0, counted from 0, is of round '1'"):
         Release.sum(old, round="2")
-    with pytest.raises(RoundMismatchError, match="client 'c'"):
-        Release.sum([*old, named("c", "2")])
+    with pytest.raises(RoundMismatchError, match="share 2"):
+        Release.sum([*old, share("2")])
 
 
-def test_the_sender_of_another_spec_is_named() -> None:
+def test_the_place_of_another_spec_is_named() -> None:
     other = Spec("binary", 1, ScoreGrid(bins=16, score_range=(-1.0, 1.0)))
-    with pytest.raises(SpecMismatchError, match=r"score_range.*client 'b'"):
-        Release.sum([named("a"), Share(other, torch.zeros(1, 2, 16, dtype=torch.int64), client="b")])
+    with pytest.raises(SpecMismatchError, match=r"score_range.*share 1"):
+        Release.sum([share(), Share(other, FLAT, torch.zeros(1, 2, 16, dtype=torch.int64))])
 
 
 def test_a_refused_share_leaves_the_sum_as_it_was() -> None:
-    total = Release.sum([named("a"), named("b")])
+    one = share()
+    total = Release.sum([one, share()])
     before = bytes(total)
-    for bad in (named("b"), named("c", "2"), Share(SPEC, torch.full((1, 2, 16), -1), client="d")):
+    for bad in (one, share("2"), Share(SPEC, FLAT, torch.full((1, 2, 16), -1))):
         with pytest.raises(ReleaseError):
             Release.sum([total, bad])
     assert bytes(total) == before
-    assert Release.sum([total, named("c")]).shares == 3
+    assert Release.sum([total, share()]).shares == 3
 
 
 def test_exact_counts_are_such_that_data_can_have_them() -> None:
     leaf = torch.randint(0, 50, (1, 2, 16))
-    good = LEVELS.cells(leaf)
-    assert Release.sum([Share(LEVELS, good)]).leaf.equal(leaf)
+    good = SPEC.cells(TREE, leaf)
+    assert Release.sum([Share(SPEC, TREE, good)]).leaf.equal(leaf)
     negative, disagreeing = good.clone(), good.clone()
     negative[0, 0, 5] = -1
     disagreeing[0, 1, 2] += 1
-    for cells, told in ((negative, "at least 0"), (disagreeing, "levels that agree")):
-        for bad in (Share(LEVELS, cells, client="m"), Release(LEVELS, cells)):
-            with pytest.raises(ImpossibleCountsError, match=told):
-                Release.sum([Share(LEVELS, good), bad])
+    for cells, named in ((negative, "at least 0"), (disagreeing, "levels that agree")):
+        for bad in (Share(SPEC, TREE, cells), Release((Sum(SPEC, TREE, cells),))):
+            with pytest.raises(ImpossibleCountsError, match=named):
+                Release.sum([Share(SPEC, TREE, good), bad])
 
 
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
@@ -150,7 +179,7 @@ def test_classes_agree_on_the_number_of_examples(multi_class: MultiClass) -> Non
     metric = FederatedROC("multiclass", num_classes=3, multi_class=multi_class)
     metric.update(torch.rand(100, 3).softmax(1), torch.randint(0, 3, (100,)))
     sent = metric.share()
-    Release.sum([sent, sent], max_examples=100)
+    Release.sum([sent, Share(sent.spec, sent.query, sent.cells)], max_examples=100)
     sent.cells[1, 0, 0] += 1
     with pytest.raises(ImpossibleCountsError, match="classes that agree"):
         Release.sum([sent])
@@ -159,9 +188,9 @@ def test_classes_agree_on_the_number_of_examples(multi_class: MultiClass) -> Non
 def test_a_sum_does_not_overflow() -> None:
     huge = torch.zeros(1, 2, 16, dtype=torch.int64)
     huge[0, 0, 0] = 2**58 - 1
-    sent = [Share(SPEC, huge, client=str(client)) for client in range(40)]
+    sent = [Share(SPEC, FLAT, huge) for _ in range(40)]
     assert Release.sum(sent[:32]).leaf.max() == 32 * (2**58 - 1)
-    for too_many in (sent[:33], [Share(SPEC, huge + 1)]):
+    for too_many in (sent[:33], [Share(SPEC, FLAT, huge + 1)]):
         with pytest.raises(ImpossibleCountsError, match="63 bits"):
             Release.sum(too_many)
 
@@ -171,25 +200,25 @@ def test_more_examples_than_a_client_can_have() -> None:
     full[0, 0, 3], full[0, 1, 7] = 60, 40
     over = full.clone()
     over[0, 1, 15] = 1
-    assert Release.sum([Share(SPEC, full)] * 3, max_examples=100).shares == 3
-    assert Release.sum([Release(SPEC, full + over, shares=3)], max_examples=100).shares == 3
-    for bad in (Share(SPEC, over, client="m"), Release(SPEC, 2 * over, shares=2)):
+    assert Release.sum([Share(SPEC, FLAT, full) for _ in range(3)], max_examples=100).shares == 3
+    assert Release.sum([Release((Sum(SPEC, FLAT, full + over, shares=3),))], max_examples=100).shares == 3
+    for bad in (Share(SPEC, FLAT, over), Release((Sum(SPEC, FLAT, 2 * over, shares=2),))):
         with pytest.raises(ImpossibleCountsError, match="max_examples=100"):
-            Release.sum([Share(SPEC, full), bad], max_examples=100)
+            Release.sum([Share(SPEC, FLAT, full), bad], max_examples=100)
     with pytest.raises(InputError, match="max_examples"):
-        Release.sum([Share(SPEC, full)], max_examples=0)
+        Release.sum([Share(SPEC, FLAT, full)], max_examples=0)
 
 
 def test_noise_is_not_taken_for_examples() -> None:
     counts = torch.zeros(1, 2, 16, dtype=torch.int64)
     counts[0, 0, 3] = 100
-    honest = [Share(PRIVATE, PRIVATE.noisy_cells(counts)) for _ in range(300)]
+    honest = [Share(PRIVATE, TREE, PRIVATE.noisy_cells(TREE, counts)) for _ in range(300)]
     assert Release.sum(honest, max_examples=100).shares == 300
     for place, amount in ((0, 200), (9, 200), (9, -200)):  # on an upper level, on a leaf, below zero
         poisoned = honest[0].cells.clone()
         poisoned[0, 1, place] += amount
-        with pytest.raises(ImpossibleCountsError, match="for noise"):
-            Release.sum([Share(PRIVATE, poisoned)], max_examples=100)
+        with pytest.raises(ImpossibleCountsError, match="because of noise"):
+            Release.sum([Share(PRIVATE, TREE, poisoned)], max_examples=100)
 
 
 @pytest.mark.parametrize("weight", [1 / 7, 1.0, 50.0])
@@ -207,11 +236,143 @@ def test_the_tail_of_the_noise_bounds_it_and_is_not_wide(weight: float, rate: fl
 
 @pytest.mark.slow
 def test_memory_is_flat_over_many_clients() -> None:
-    cells = torch.randint(0, 50, (1, 2, 16))
+    """Of a share that was added nothing is left but its id."""
+    cells, alive, most = torch.randint(0, 50, (1, 2, 16)), weakref.WeakSet[Share](), 0
+
+    def sent() -> Iterator[Share]:
+        nonlocal most
+        for _ in range(20_000):
+            one = Share(SPEC, FLAT, cells)
+            alive.add(one)
+            most = max(most, len(alive))
+            yield one
+
     tracemalloc.start()
-    total = Release.sum(Share(SPEC, cells, client=str(client)) for client in range(20_000))
+    total = Release.sum(sent())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert total.shares == 20_000
-    assert len(total.clients) == 160_000
-    assert peak < 1_500_000
+    assert len(total.last.ids) == 16 * 20_000
+    assert most <= 2
+    assert peak < 20_000 * 400  # an id, in a set and in lists of ids
+
+
+class Task:
+    """A kind of targets, with the arguments of its metrics, and scores that have something to tell."""
+
+    def __init__(self, task: str, **arguments: object) -> None:
+        self.arguments: dict[str, Any] = {"task": task, "quantiles": 64} | arguments
+        self.classes = 1 if task == "binary" else 3
+        self.bands = "multi_class" not in arguments
+
+    def scored(self) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(3)
+        task = self.arguments["task"]
+        if task == "multiclass":
+            target = torch.randint(0, 3, (900,), generator=generator)
+            logits = torch.randn(900, 3, generator=generator) + 2 * torch.nn.functional.one_hot(target, 3)
+            return logits.softmax(1), target
+        shape = (900,) if task == "binary" else (900, 3)
+        target = torch.randint(0, 2, shape, generator=generator)
+        return (torch.randn(shape, generator=generator) + 2 * target - 1).sigmoid(), target
+
+
+TASKS = {
+    "binary": Task("binary"),
+    "multiclass": Task("multiclass", num_classes=3),
+    "multilabel": Task("multilabel", num_labels=3),
+    "ovo": Task("multiclass", num_classes=3, multi_class="ovo"),
+}
+PLANS: list[tuple[Privacy | None, PlanName | None]] = [
+    (None, None),
+    *((privacy, plan) for privacy in (CentralDP(2.0), LocalDP(2.0)) for plan in get_args(PlanName)),
+]
+
+
+def answers(release: Release, bands: bool) -> list[Tensor]:
+    """Everything that is read from a release, for each class by itself."""
+    kinds: tuple[type[FederatedMetric], ...] = (
+        FederatedROC,
+        FederatedPrecisionRecallCurve,
+        FederatedAUROC,
+        FederatedAveragePrecision,
+        FederatedCalibration,
+    )
+    values: list[Tensor] = []
+    for kind in kinds:
+        metric = kind.from_release(release, **({"average": None} if release.spec.multi_class == "ovr" else {}))
+        value = metric.compute()
+        values += [value] if isinstance(value, Tensor) else list(value)
+    if bands:
+        curves = FederatedROC, FederatedPrecisionRecallCurve
+        for curve in (kind.from_release(release, confidence=0.9) for kind in curves):
+            values += list(curve.band())
+        areas = FederatedAUROC, FederatedAveragePrecision
+        for area in (kind.from_release(release, confidence=0.9, average=None) for kind in areas):
+            values += list(area.interval())
+    return values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("privacy", "plan"), PLANS, ids=[f"{type(privacy).__name__}-{plan}" for privacy, plan in PLANS]
+)
+def test_a_saved_release_answers_as_it_did(
+    task: str, privacy: Privacy | None, plan: PlanName | None, tmp_path: Path
+) -> None:
+    """Whatever the plan: a loaded release has the same spec, queries and sums, and the same answers to the bit."""
+    metric = FederatedROC(**TASKS[task].arguments, privacy=privacy, plan=plan)
+    for _ in range(2 if plan == "carry_over" else 1):  # the first time there is nothing to carry over
+        metric.reset()
+        metric.update(*TASKS[task].scored())
+        release = metric.release()
+    assert len(release.queries) == (2 if plan == "adaptive" else 1)
+    release.save(tmp_path / "saved")
+    loaded = Release.load(tmp_path / "saved")
+    assert bytes(loaded) == bytes(release) == (tmp_path / "saved").read_bytes()
+    assert (loaded.spec, loaded.queries, loaded.round) == (release.spec, release.queries, release.round)
+    for mine, theirs in zip(release.sums, loaded.sums, strict=True):
+        assert torch.equal(mine.cells, theirs.cells)
+        assert (mine.shares, mine.ids) == (theirs.shares, theirs.ids)
+    bands = TASKS[task].bands
+    for before, after in zip(answers(release, bands), answers(loaded, bands), strict=True):
+        assert torch.equal(before, after)
+
+
+def test_a_release_spends_all_of_epsilon_and_no_more() -> None:
+    """Queries whose fractions leave something, or take more than there is, make no release."""
+
+    def part(fraction: float) -> Sum:
+        return Sum(PRIVATE, Query(Tree((4, 4)), fraction), torch.zeros(1, 2, 20, dtype=torch.int64))
+
+    assert len(Release((part(5 / 64), part(59 / 64))).queries) == 2
+    wrong = (0.5,), (1.0, 0.5), (0.5, 511 / 1024), (1 / 1024, 1.0)
+    for parts in (tuple(map(part, fractions)) for fractions in wrong):
+        with pytest.raises(ReleaseError, match="spend all of epsilon"):
+            Release(parts)
+    with pytest.raises(InputError, match="at least one query"):
+        Release(())
+    with pytest.raises(ReleaseError, match="summed by a Coordinator"):
+        Release.sum([Share(PRIVATE, Query(Tree((4, 4)), 0.5), torch.zeros(1, 2, 20, dtype=torch.int64))])
+
+
+def test_a_release_that_is_too_small_does_not_travel() -> None:
+    """What secure aggregation must hide stays where it is, as bytes, as a file and as a pickle."""
+    spec = Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(1.0, min_clients=3))
+    few, enough = (Release((Sum(spec, FLAT, torch.zeros(1, 2, 16, dtype=torch.int64), shares),)) for shares in (2, 3))
+    for way in (bytes, pickle.dumps):
+        with pytest.raises(ReleaseError, match="secure aggregation"):
+            way(few)
+    assert torch.equal(Release.from_bytes(bytes(enough)).leaf, pickle.loads(pickle.dumps(enough)).leaf)
+
+
+def test_an_interrupted_save_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "saved"
+    Release.sum([share("1")]).save(path)
+    before = path.read_bytes()
+    alone = Release((Sum(Spec("binary", 1, ScoreGrid(bins=16), secure=True), FLAT, torch.zeros(1, 2, 16).long()),))
+    with pytest.raises(ReleaseError):
+        alone.save(path)
+    assert path.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == [path]

@@ -1,29 +1,32 @@
-"""The spec: two that differ anywhere have different fingerprints, and the difference is named."""
+"""The spec: two that differ anywhere have different digests, and the difference is named."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import pytest
 
-from torchmetrics_fed import CentralDP, InputError, ScoreGrid, Spec
+from torchmetrics_fed import CentralDP, DistributedDP, InputError, LocalDP, Privacy, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.errors import SpecMismatchError
+from torchmetrics_fed.errors import SpecMismatchError, WireError
 
 VARIANTS = {
     "base": Spec("binary", 1, ScoreGrid()),
     "bins": Spec("binary", 1, ScoreGrid(bins=64)),
     "score_range": Spec("binary", 1, ScoreGrid(score_range=(0.0, 1.0 + 2**-52))),
     "score_edges": Spec("binary", 1, ScoreGrid.from_edges([0.0, 0.3, 1.0])),
-    "tree": Spec("binary", 1, ScoreGrid(), Tree((64, 64))),
     "task": Spec("multilabel", 1, ScoreGrid()),
     "classes": Spec("multilabel", 2, ScoreGrid()),
     "multi_class": Spec("multiclass", 3, ScoreGrid(), multi_class="ovo"),
-    "privacy": Spec("binary", 1, ScoreGrid(), Tree.flat(4096), CentralDP(1.0)),
+    "privacy": Spec("binary", 1, ScoreGrid(), CentralDP(1.0)),
+    "secure": Spec("binary", 1, ScoreGrid(), secure=True),
 }
 
 
-def test_every_field_moves_the_fingerprint() -> None:
+def test_every_field_moves_the_digest() -> None:
     assert all(one.digest != other.digest for one, other in combinations(VARIANTS.values(), 2))
     assert Spec("binary", 1, ScoreGrid()).digest == VARIANTS["base"].digest
 
@@ -41,5 +44,114 @@ def test_what_cannot_be_counted_is_refused() -> None:
         Spec("multiclass", 1, ScoreGrid())
     with pytest.raises(InputError, match="multi_class"):
         Spec("multilabel", 4, ScoreGrid(), multi_class="ovo")
-    with pytest.raises(InputError, match="whole bins"):
-        Spec("binary", 1, ScoreGrid(), Tree((3,)), CentralDP(1.0))
+    with pytest.raises(InputError, match="privacy"):
+        Spec("binary", 1, ScoreGrid(), "a lot")  # type: ignore[arg-type]
+    spec = Spec("binary", 1, ScoreGrid(), CentralDP(1.0))
+    for tree in (Tree((3,)), Tree((2,), (0, 5, 4095)), Tree((2,), (0, 5, 4097))):
+        with pytest.raises(InputError, match="whole bins"):
+            spec.check_query(Query(tree))
+    with pytest.raises(InputError, match="no epsilon to divide"):
+        VARIANTS["base"].check_query(Query(Tree.flat(4096), 0.5))
+
+
+QUERIES = {
+    "base": Query(Tree((64, 64))),
+    "fraction": Query(Tree((64, 64)), 1023 / 1024),
+    "branching": Query(Tree((64, 32, 2))),
+    "flat": Query(Tree((4096,))),
+    "edges": Query(Tree((64, 64), tuple(range(4097)))),  # the same leaves, named otherwise
+    "places": Query(Tree((2,), (0, 1, 4096))),
+    "other places": Query(Tree((2,), (0, 2, 4096))),
+}
+
+
+def test_an_answer_is_bound_to_all_of_spec_and_query() -> None:
+    """Two that differ anywhere, the fraction included, have different bindings: 256 bits, all of them of a hash."""
+    bindings = [spec.binding(query) for spec in VARIANTS.values() for query in QUERIES.values()]
+    assert all(len(binding) == 32 for binding in bindings)
+    for start in range(0, 32, 4):  # every four bytes of it depend on everything
+        assert len({binding[start : start + 4] for binding in bindings}) == len(bindings)
+    again = Spec("binary", 1, ScoreGrid()).binding(Query.from_bytes(bytes(QUERIES["fraction"])))
+    assert again == VARIANTS["base"].binding(QUERIES["fraction"])
+
+
+PRIVACIES: list[Privacy] = [
+    CentralDP(1.0),
+    LocalDP(0.3, examples_per_person=4),
+    DistributedDP(0.7, min_clients=5, max_colluding=2),
+    DistributedDP(0.7, min_clients=5, trusted_aggregator=True, mechanism="skellam", delta=1e-6),
+]
+SPECS = [*VARIANTS.values(), *(Spec("binary", 1, ScoreGrid(), privacy) for privacy in PRIVACIES)]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.digest.hex()[:8])
+def test_the_canonical_encoding_comes_back(spec: Spec) -> None:
+    again = Spec.from_canonical(spec.canonical)
+    assert again == spec
+    assert again.digest == spec.digest
+
+
+def encodings(spec: Spec) -> Iterator[bytes]:
+    """Other JSON of the same fields, and JSON in which one value is of another type."""
+    fields = spec.fields
+    yield json.dumps(fields, sort_keys=True).encode()
+    yield json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
+    yield spec.canonical + b" "
+    yield spec.canonical[:-1] + b',"zzz":1}'
+    yield spec.canonical.replace(b'"task"', b'"\\u0074ask"')
+    yield spec.canonical.replace(b'"task":', b'"task":"binary","task":')
+    paths: list[tuple[str, ...]] = [(name,) for name in fields]
+    paths += [("privacy", name) for name in fields["privacy"] or ()]
+    for path in paths:
+        yield from retyped(fields, path)
+
+
+def retyped(fields: dict[str, Any], path: tuple[str, ...]) -> Iterator[bytes]:
+    changed = json.loads(json.dumps(fields))
+    holder = changed[path[0]] if len(path) > 1 else changed
+    value = holder[path[-1]]
+    others: list[Any] = [[], {}]
+    if isinstance(value, int):  # a bool is one, too
+        others += [int(value), float(value), str(value), bool(value)]
+    if isinstance(value, str):
+        others += [[value], value.upper(), f" {value}"]
+    for other in others:
+        holder[path[-1]] = other
+        yield json.dumps(changed, sort_keys=True, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.digest.hex()[:8])
+def test_a_spec_has_one_encoding_and_strict_types(spec: Spec) -> None:
+    for other in encodings(spec):
+        if other != spec.canonical:
+            with pytest.raises(WireError, match="Expected"):
+                Spec.from_canonical(other)
+
+
+HOSTILE = [b"", b"{", b"null", b"[]", b"[" * 100_000, b"9" * 100_000, b'{"privacy":null}', b"\xff\xfe"]
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=lambda data: repr(data[:12]))
+def test_what_is_no_spec_is_refused(data: bytes) -> None:
+    with pytest.raises(WireError, match="Expected"):
+        Spec.from_canonical(data)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"bins":4096', b'"bins":1208925819614629174706176'),
+        (b'"bins":4096', b'"bins":0'),
+        (b'"bins":4096', b'"bins":-4096'),
+        (b'"classes":1', b'"classes":1e400'),
+        (b'"0x1.0000000000000p+0"', b'"0x1p9999"'),
+        (b'"0x1.0000000000000p+0"', b'"nan"'),
+        (b'"0x1.0000000000000p+0"', b'"inf"'),
+        (b'"version":2', b'"version":3'),
+    ],
+)
+def test_values_that_no_spec_has_are_refused(old: bytes, new: bytes) -> None:
+    canonical = VARIANTS["base"].canonical
+    assert old in canonical
+    with pytest.raises(WireError, match="Expected"):
+        Spec.from_canonical(canonical.replace(old, new, 1))

@@ -1,9 +1,8 @@
-"""The bytes of shares and releases: they come back as they were, in one spelling, and old ones stay readable."""
+"""The bytes of shares, sums and releases: they come back as they were, and have one encoding only."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,58 +10,58 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import InputError, SpecMismatchError, WireError
 from torchmetrics_fed.release import rice
+from torchmetrics_fed.release.sums import Sum
 
-FIXTURES = Path(__file__).parent / "fixtures"
 EXACT = Spec("binary", 1, ScoreGrid(bins=16))
-NOISY = Spec("binary", 1, ScoreGrid(bins=16), Tree((4, 4)), DistributedDP(0.5, min_clients=3, trusted_aggregator=True))
+NOISY = Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(0.5, min_clients=3, trusted_aggregator=True))
 CLASSES = Spec("multiclass", 3, ScoreGrid(bins=8))
+FLAT, TREE, EIGHT = Query(Tree.flat(16)), Query(Tree((4, 4))), Query(Tree.flat(8))
+PILOT, SECOND = Query(Tree((2,), (0, 3, 16)), 0.25), Query(Tree((4, 2), (0, 1, 2, 3, 5, 8, 11, 13, 16)), 0.75)
 
 
-def cells(spec: Spec, numbers: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(numbers, dtype=np.int64).reshape(spec.shape))
+def cells(spec: Spec, query: Query, numbers: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(numbers, dtype=np.int64).reshape(spec.shape(query)))
 
 
-def frozen() -> dict[str, Share | Release]:
-    """What the files in tests/fixtures hold. They were written once, with ``path.write_bytes(bytes(it))`` for each.
-
-    Version 1 stays readable for ever: these files are never written again. A change of the format gets a new version,
-    and files of its own.
-    """
-    noisy = [
-        Share(NOISY, cells(NOISY, [(7 * i + turn) % 23 - 5 for i in range(40)]), "round-2", client)
-        for turn, client in enumerate(("a", "b", "Zürich"))
-    ]
+def written() -> dict[str, Share | Release]:
+    """One of each kind and encoding."""
+    drawn = [cells(NOISY, TREE, [(7 * i + turn) % 23 - 5 for i in range(40)]) for turn in range(3)]
+    noisy = [Share(NOISY, TREE, each, "Zürich", bytes([turn] * 16)) for turn, each in enumerate(drawn)]
     positives = [[[5 - c] * 8, [c + 1] * 8] for c in range(3)]
     wide = (np.arange(1, 41, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
+    parts = [Sum(NOISY, query, cells(NOISY, query, range(size)), 3) for query, size in ((PILOT, 4), (SECOND, 24))]
     return {
-        "share_exact_v1": Share(EXACT, cells(EXACT, range(32)), "round-1", "hospital-a"),
-        "share_noisy_v1": noisy[2],
-        "share_multiclass_v1": Share(CLASSES, cells(CLASSES, positives)),
-        "share_wide_v1": Share(NOISY, cells(NOISY, wide), "round-2"),
-        "release_v1": Release.sum(noisy),
+        "exact share": Share(EXACT, FLAT, cells(EXACT, FLAT, range(32)), "round-1"),
+        "noisy share": noisy[2],
+        "share of classes": Share(CLASSES, EIGHT, cells(CLASSES, EIGHT, positives)),
+        "wide share": Share(NOISY, TREE, cells(NOISY, TREE, wide), "round-2"),
+        "release": Release.sum(noisy),
+        "exact release": Release.exact(EXACT, cells(EXACT, FLAT, range(32))),
+        "release of two queries": Release(tuple(parts), "round-3"),
     }
 
 
-def same(one: Share | Release, other: Share | Release) -> bool:
+def same(one: Share | Sum, other: Share | Sum) -> bool:
     names = {field.name for field in dataclasses.fields(one)} - {"cells"}
     return torch.equal(one.cells, other.cells) and all(getattr(one, n) == getattr(other, n) for n in names)
 
 
-@pytest.mark.parametrize("name", frozen())
-def test_frozen_payloads_stay_readable_and_equal(name: str) -> None:
-    expected, payload = frozen()[name], (FIXTURES / f"{name}.bin").read_bytes()
-    assert same(type(expected).from_bytes(payload, expected.spec), expected)
-    assert bytes(expected) == payload
-
-
-def test_the_frozen_payloads_cover_every_kind_and_spelling() -> None:
-    payloads = [(FIXTURES / f"{name}.bin").read_bytes() for name in frozen()]
-    assert {payload[5] for payload in payloads} == {1, 2}
-    assert {payload[6] for payload in payloads} == {rice.FIXED, rice.UNSIGNED}
+@pytest.mark.parametrize("name", written())
+def test_bytes_come_back(name: str) -> None:
+    expected = written()[name]
+    if isinstance(expected, Share):
+        share = Share.from_bytes(bytes(expected), expected.spec, expected.query)
+        assert same(share, expected)
+        assert bytes(share) == bytes(expected)
+        return
+    release = Release.from_bytes(bytes(expected))
+    assert (release.spec, release.round, release.queries) == (expected.spec, expected.round, expected.queries)
+    assert all(same(one, other) for one, other in zip(release.sums, expected.sums, strict=True))
+    assert bytes(release) == bytes(expected)
 
 
 EXTREMES = [-(2**63), 2**63 - 1, -1, 0, 1]
@@ -112,20 +111,20 @@ def other_width(integers: NDArray[np.int64], width: int) -> bytes:
     return bytes([width + 1]) + low + int(codes, 2).to_bytes(len(codes) // 8, "big")
 
 
-def test_every_other_spelling_is_refused() -> None:
+def test_every_other_encoding_is_refused() -> None:
     integers = np.arange(64) % 16
     how, packed = rice.pack(integers)
     assert (how, packed) == (rice.UNSIGNED, other_width(integers, 2))
     others = [(rice.UNSIGNED, other_width(integers, width)) for width in (0, 1, 3, 4, 5)]
     others += [(rice.SIGNED, other_width(2 * integers, 3)), (rice.FIXED, integers.astype("<i8").tobytes())]
     others += [(rice.UNSIGNED, packed + b"\0"), (rice.UNSIGNED, packed[:-1] + bytes([packed[-1] ^ 1]))]
-    for spelling, body in others:
+    for encoding, body in others:
         with pytest.raises(WireError):
-            rice.unpack(spelling, body, 64)
+            rice.unpack(encoding, body, 64)
     assert (rice.unpack(how, packed, 64) == integers).all()
     with pytest.raises(WireError, match="canonical"):  # the last block is filled up with zeros, and only with zeros
         rice.unpack(how, packed, 63)
-    with pytest.raises(WireError, match="canonical"):  # 64 zeros are not spelled out
+    with pytest.raises(WireError, match="canonical"):  # 64 zeros are not written out
         rice.unpack(rice.UNSIGNED, other_width(np.zeros(64, dtype=np.int64), 0), 64)
     with pytest.raises(WireError, match="canonical"):  # nor do codes wrap around
         rice.unpack(rice.UNSIGNED, bytes([64, 0]) + bytes(63 * 8) + b"\x3f" + b"\xff" * 7 + b"\xc0", 128)
@@ -133,68 +132,91 @@ def test_every_other_spelling_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["", "a", "é" * 127, "\0", "round 1\n"])
 def test_names_come_back(name: str) -> None:
-    sent = Share.from_bytes(bytes(Share(EXACT, cells(EXACT, range(32)), name, name)), EXACT)
-    assert (sent.round, sent.client) == (name, name)
+    sent = Share(EXACT, FLAT, cells(EXACT, FLAT, range(32)), name)
+    assert Share.from_bytes(bytes(sent), EXACT, FLAT).round == name
+    assert Release.from_bytes(bytes(Release.sum([sent]))).round == name
 
 
-@pytest.mark.parametrize(("name", "told"), [("é" * 128, "at most 255 bytes but got 256"), ("\ud800", "UTF-8")])
-def test_names_that_do_not_fit_are_refused(name: str, told: str) -> None:
-    for share in (Share(EXACT, cells(EXACT, range(32)), name), Share(EXACT, cells(EXACT, range(32)), "", name)):
-        with pytest.raises(WireError, match=told):
-            bytes(share)
+@pytest.mark.parametrize(("name", "said"), [("é" * 128, "at most 255 bytes but got 256"), ("\ud800", "UTF-8")])
+def test_names_that_do_not_fit_are_refused(name: str, said: str) -> None:
+    share = Share(EXACT, FLAT, cells(EXACT, FLAT, range(32)), name)
+    for named in (share, Release.sum([share])):
+        with pytest.raises(WireError, match=said):
+            bytes(named)
 
 
 @pytest.mark.filterwarnings("ignore:mechanism:UserWarning")
 def test_floats_have_no_wire_form() -> None:
-    spec = Spec("binary", 1, ScoreGrid(bins=16), Tree((4, 4)), LocalDP(0.5, mechanism="gamma"))
+    spec = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(0.5, mechanism="gamma"))
+    floats = torch.zeros(spec.shape(TREE), dtype=torch.float64)
+    for unsent in (Share(spec, TREE, floats), Release((Sum(spec, TREE, floats),))):
+        with pytest.raises(WireError, match="gamma"):
+            bytes(unsent)
+    integers = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(0.5))
+    payload = bytes(Share(integers, TREE, floats.long()))
+    for mine, theirs in zip(integers.digests.values(), spec.digests.values(), strict=True):
+        payload = payload.replace(mine[:8], theirs[:8])  # as if such a spec had bytes
+    payload = payload.replace(integers.binding(TREE), spec.binding(TREE))
     with pytest.raises(WireError, match="gamma"):
-        bytes(Share(spec, torch.zeros(spec.shape, dtype=torch.float64)))
-    with pytest.raises(WireError, match="gamma"):
-        Share.from_bytes(b"", spec)
+        Share.from_bytes(payload, spec, TREE)
 
 
 def test_a_share_is_not_a_release() -> None:
-    share, release = frozen()["share_noisy_v1"], frozen()["release_v1"]
-    with pytest.raises(WireError, match="kind release but got a share"):
-        Release.from_bytes(bytes(share), NOISY)
-    with pytest.raises(WireError, match="kind share but got a release"):
-        Share.from_bytes(bytes(release), NOISY)
-    with pytest.raises(WireError, match="bytes of a share but got int"):
-        Share.from_bytes(5, NOISY)  # type: ignore[arg-type]
+    share, release = written()["noisy share"], written()["release"]
+    with pytest.raises(WireError, match="message RELEASE but got one SHARE"):
+        Release.from_bytes(bytes(share))
+    with pytest.raises(WireError, match="message SHARE but got one RELEASE"):
+        Share.from_bytes(bytes(release), NOISY, TREE)
+    with pytest.raises(WireError, match="message QUERY but got one SHARE"):
+        Query.from_bytes(bytes(share))
+    with pytest.raises(WireError, match="but got int"):
+        Share.from_bytes(5, NOISY, TREE)  # type: ignore[arg-type]
 
 
 OTHERS = {
-    "task": (EXACT, Spec("multilabel", 1, ScoreGrid(bins=16))),
-    "classes": (Spec("multilabel", 2, ScoreGrid(bins=16)), Spec("multilabel", 1, ScoreGrid(bins=16))),
-    "multi_class": (CLASSES, Spec("multiclass", 3, ScoreGrid(bins=8), multi_class="ovo")),
-    "bins": (EXACT, Spec("binary", 1, ScoreGrid(bins=32), Tree.flat(16))),
-    "score_range": (EXACT, Spec("binary", 1, ScoreGrid(bins=16, score_range=(-1.0, 1.0)))),
-    "tree": (
-        NOISY,
-        Spec("binary", 1, ScoreGrid(bins=16), Tree((2, 8)), DistributedDP(0.5, 3, trusted_aggregator=True)),
-    ),
-    "privacy": (
-        NOISY,
-        Spec("binary", 1, ScoreGrid(bins=16), Tree((4, 4)), DistributedDP(0.5, 4, trusted_aggregator=True)),
-    ),
+    "task": (EXACT, Spec("multilabel", 1, ScoreGrid(bins=16)), FLAT),
+    "classes": (Spec("multilabel", 2, ScoreGrid(bins=16)), Spec("multilabel", 1, ScoreGrid(bins=16)), FLAT),
+    "multi_class": (CLASSES, Spec("multiclass", 3, ScoreGrid(bins=8), multi_class="ovo"), EIGHT),
+    "bins": (EXACT, Spec("binary", 1, ScoreGrid(bins=32)), FLAT),
+    "score_range": (EXACT, Spec("binary", 1, ScoreGrid(bins=16, score_range=(-1.0, 1.0))), FLAT),
+    "privacy": (NOISY, Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(0.5, 4, trusted_aggregator=True)), TREE),
 }
 
 
 @pytest.mark.parametrize("field", OTHERS)
 def test_another_spec_is_refused_and_only_what_differs_is_named(field: str) -> None:
-    for mine, theirs in (OTHERS[field], OTHERS[field][::-1]):
-        payload = bytes(Share(theirs, torch.zeros(theirs.shape, dtype=torch.int64)))
+    one, other, query = OTHERS[field]
+    for mine, theirs in ((one, other), (other, one)):
+        payload = bytes(Share(theirs, query, torch.zeros(theirs.shape(query), dtype=torch.int64)))
         with pytest.raises(SpecMismatchError, match=rf"differ in {field};"):
-            Share.from_bytes(payload, mine)
+            Share.from_bytes(payload, mine, query)
 
 
 def test_several_differing_fields_are_all_named() -> None:
-    edges = Spec("binary", 1, ScoreGrid(score_edges=(0.0, 0.1, 0.5, 1.0)))
-    with pytest.raises(SpecMismatchError, match="differ in bins, score_edges, tree;"):
-        Share.from_bytes(bytes(frozen()["share_exact_v1"]), edges)
+    edges = Spec("binary", 1, ScoreGrid.from_edges((0.0, 0.1, 0.5, 1.0)))
+    with pytest.raises(SpecMismatchError, match="differ in bins, score_edges;"):
+        Share.from_bytes(bytes(written()["exact share"]), edges, Query(Tree.flat(3)))
 
 
-@pytest.mark.parametrize("clients", [b"1234567", b"12345678" * 2, b"22345678" + b"12345678", bytes(range(32))])
-def test_a_release_has_a_sorted_roster(clients: bytes) -> None:
-    with pytest.raises(InputError, match="clients"):
-        Release(EXACT, cells(EXACT, range(32)), shares=3, clients=clients)
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(Tree((4, 4)), 0.5),
+        Query(Tree((4, 4)), 1023 / 1024),
+        Query(Tree((2, 8))),
+        Query(Tree((4, 4), tuple(range(17)))),
+    ],
+    ids=str,
+)
+def test_an_answer_to_another_query_is_refused(query: Query) -> None:
+    """Though the fraction alone differs, or nothing but how the same leaves are named."""
+    with pytest.raises(WireError, match="answers another"):
+        Share.from_bytes(bytes(written()["noisy share"]), NOISY, query)
+
+
+@pytest.mark.parametrize(
+    "ids", [b"x" * 15, b"x" * 32, b"y" * 16 + b"x" * 16, b"".join(bytes([i] * 16) for i in range(4))], ids=len
+)
+def test_a_sum_has_sorted_ids_and_no_more_than_shares(ids: bytes) -> None:
+    with pytest.raises(InputError, match="ids"):
+        Sum(EXACT, FLAT, cells(EXACT, FLAT, range(32)), shares=3, ids=ids)

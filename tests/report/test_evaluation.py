@@ -47,7 +47,7 @@ def private(scored: Data) -> Release:
 
 @pytest.fixture
 def classes() -> Tensor:
-    """Counts of three classes, each better told than the one before."""
+    """Counts of three classes, each better separated than the one before."""
     generator = torch.Generator().manual_seed(1)
     low, high = torch.linspace(9, 1, 16), torch.linspace(1, 9, 16)
     rates = torch.stack([torch.stack([30 * low, 5 * ((3 - k) * low + k * high)]) for k in (1, 2, 3)])
@@ -106,10 +106,10 @@ def test_reading_a_private_release_spends_nothing_and_changes_nothing(scored: Da
     metric = FederatedROC(quantiles=64, privacy=LocalDP(epsilon=1.0))
     metric.update(*scored)
     release = Release.sum([metric.share()])
-    before, spent = release.cells.clone(), len(metric.ledger)
+    before, spent = release.last.cells.clone(), len(metric.ledger)
     first, second = (str(evaluation_report(release)) for _ in range(2))
     assert first == second
-    assert torch.equal(release.cells, before)
+    assert torch.equal(release.last.cells, before)
     assert len(metric.ledger) == spent
 
 
@@ -152,7 +152,7 @@ def test_scores_that_are_not_probabilities_have_no_calibration(classes: Tensor) 
     assert f"AUPRG {report.area_under_gain[0]:.4f}" in axes[1, 0].get_legend().get_texts()[1].get_text()
 
 
-def test_sheet_shows_the_reports_numbers(exact: Release) -> None:
+def test_the_summary_figure_shows_the_reports_numbers(exact: Release) -> None:
     report = evaluation_report(exact)
     fig, axes = report.plot()
     assert list(fig.axes) == list(axes.flat)
@@ -170,7 +170,7 @@ def test_report_stays_as_it_was_when_the_counts_go_on(classes: Tensor) -> None:
     assert str(report) == text
 
 
-def test_an_empty_class_is_told_once() -> None:
+def test_an_empty_class_is_warned_of_once() -> None:
     with pytest.warns(UserWarning, match="No positive examples") as caught:
         report = evaluation_report(torch.tensor([[3, 1], [0, 0]]))
     assert len(caught) == 1

@@ -37,7 +37,7 @@ def mean_ratio(folder: Path, data: list[str], runs: int, epsilons: tuple[float, 
     """Geometric mean over cells of our Area Error over the published one: ROC, PR."""
     curves = {name: Curves(scores) for name, scores in files(folder, data).items()}
     ratios = [
-        curves[scores].errors(epsilon, "paper", runs, quantiles, **PAPER).mean(0) / paper
+        curves[scores].errors(epsilon, "paper", runs, quantiles, PAPER).mean(0) / paper
         for (scores, epsilon, quantiles), paper in published(folder, data).items()
         if epsilon in epsilons
     ]
@@ -73,19 +73,19 @@ def test_hard_scores_are_no_reason_to_fall_behind_the_paper(name: str) -> None:
     """Half as bad again, or five thousandths worse, beyond five standard errors: docs/measurements.md says how bad."""
     curves = Curves(HARD[name](np.random.default_rng(7)))
     ours = curves.errors(1.0, None, 12)
-    paper = [curves.errors(1.0, "paper", 12, q, **PAPER) for q in (16, 64, 256)]
+    paper = [curves.errors(1.0, "paper", 12, q, PAPER) for q in (16, 64, 256)]
     means = np.array([errors.mean(0) for errors in paper])
     off = np.max([errors.std(0) / 12**0.5 for errors in (ours, *paper)], axis=0)
     assert (ours.mean(0) < 1.5 * means.min(0) + 5e-3 + 5 * off).all()
 
 
 def client_errors(clients: int, runs: int, epsilon: float = 0.5) -> NDArray[np.float64]:
-    """ROC Area Error of each run, data and noise split over the clients, shares cut for all of them."""
+    """ROC Area Error of each run, data and noise split over the clients, noise calibrated for all of them."""
     generator = torch.Generator().manual_seed(3)
     target = torch.randint(0, 2, (8_000,), generator=generator)
     preds = (torch.randn(8_000, generator=generator) + 1.5 * target).sigmoid()
     exact = roc_curve(target, preds)
-    privacy = DistributedDP(epsilon, min_clients=clients, max_colluding=0)
+    privacy = DistributedDP(epsilon, min_clients=clients, max_colluding=0, trusted_aggregator=True)
     metrics = [FederatedROC(quantiles=64, privacy=privacy, plan="paper") for _ in range(clients)]
     errors = []
     for _ in range(runs):

@@ -30,7 +30,7 @@ _DIGEST_SLOTS = 8
 
 
 class Agreement(NamedTuple):
-    """What the ranks have told each other."""
+    """What the ranks know of each other."""
 
     statuses: tuple[int, int]
     """The lowest and the highest status of any rank."""
@@ -38,44 +38,6 @@ class Agreement(NamedTuple):
     """The largest proposal."""
     any_data: bool
     """Whether any rank has counted something."""
-
-
-@dataclass(frozen=True)
-class Alone:
-    """This process, as a federation of one: what ranks do together, without any collective."""
-
-    device: torch.device
-
-    size = 1
-    is_first = True
-
-    def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
-        """Return what this process knows."""
-        return Agreement((status, status), secrets.randbits(62), any_data)
-
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is up."""
-        return flag
-
-    def sum(self, counts: Tensor) -> Tensor:
-        """Return the counts."""
-        return counts
-
-    def sum_to_first(self, counts: Tensor) -> Tensor:
-        """Return the counts."""
-        return counts
-
-    def from_first(self, tensor: Tensor) -> Tensor:
-        """Return the tensor."""
-        return tensor
-
-    def query_from_first(self, query: Query, bins: int) -> Query:
-        """Return the query."""
-        return query
-
-    def hidden_sum(self, cells: Tensor, view: bytes) -> Tensor:
-        """Return the cells."""
-        return cells
 
 
 @dataclass(frozen=True)
@@ -227,6 +189,32 @@ class Ranks:
                 "Expected this rank to belong to the metric's `process_group` but it does not. Compute only on the "
                 "group's ranks."
             )
+
+
+class Alone(Ranks):
+    """This process, as a federation of one: what ranks do together, without any collective."""
+
+    size = 1
+    rank = 0
+
+    def exchange(self, payload: bytes) -> list[bytes]:
+        """Return the payload."""
+        return [payload]
+
+    def sum_to_first(self, counts: Tensor) -> Tensor:
+        """Return the counts."""
+        return counts
+
+    def from_first(self, tensor: Tensor) -> Tensor:
+        """Return the tensor."""
+        return tensor
+
+    def query_from_first(self, query: Query, bins: int) -> Query:
+        """Return the query."""
+        return query
+
+    def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
+        return tensor
 
 
 @contextmanager

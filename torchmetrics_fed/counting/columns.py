@@ -141,9 +141,9 @@ def _normalized(scores: Tensor, rules: Rules) -> Tensor:
 
 
 class _Scratch(threading.local):
-    """Room for the columns and indices of a chunk, kept between batches: asking anew costs a third of a small update.
+    """Room for the columns and indices of a chunk, kept between batches: asking again costs a third of a small update.
 
-    Per thread, and in no object that could be copied or pickled, for it holds what the last scores were.
+    Per thread, and in no object that could be copied or pickled, because it holds what the last scores were.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import mul
 from typing import Any
@@ -34,10 +33,19 @@ class Tree:
 
     branching: tuple[int, ...]
     edges: tuple[int, ...] | None = None
+    sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """Number of nodes of each level, top level first."""
+    leaves: int = field(init=False, repr=False, compare=False)
+    """Number of leaves."""
+    cells: int = field(init=False, repr=False, compare=False)
+    """Number of nodes of all levels: what one histogram of a share holds."""
 
     def __post_init__(self) -> None:
         if not self.branching or any(b < 2 for b in self.branching):
             raise InputError(f"Expected argument `branching` to be ints of at least 2 but got {self.branching}.")
+        sizes = tuple(accumulate(self.branching, mul))
+        for name, value in (("sizes", sizes), ("leaves", sizes[-1]), ("cells", sum(sizes))):
+            object.__setattr__(self, name, value)
         if self.edges is None:
             return
         ascending = all(left < right for left, right in pairwise(self.edges))
@@ -78,21 +86,6 @@ class Tree:
         height = bins.bit_length() - 1
         levels = -(-height // 4)
         return cls(tuple(1 << height // levels + (level < height % levels) for level in range(levels)))
-
-    @property
-    def leaves(self) -> int:
-        """Number of leaves."""
-        return math.prod(self.branching)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of nodes of each level, top level first."""
-        return tuple(accumulate(self.branching, mul))
-
-    @property
-    def cells(self) -> int:
-        """Number of nodes of all levels: what one histogram of a share holds."""
-        return sum(self.sizes)
 
     @property
     def fields(self) -> Any:

@@ -42,7 +42,7 @@ class Coordinator:
         metric: one built like the clients'; anything with ``spec`` and ``plan``. It is not changed.
         round: the name of the round, which no other release has.
         can_ask_again: whether clients can be asked a second time.
-        previous: the release before this one, for ``plan="carry_over"``.
+        previous: the release before this one, for ``plan="carry_over"``, or the first sum of one that was not finished.
         min_clients: fewer are not summed; under privacy at least its own.
         max_examples: the most examples that one client can have; whoever claims more is refused.
 
@@ -67,7 +67,7 @@ class Coordinator:
         *,
         round: str,
         can_ask_again: bool = True,
-        previous: Release | None = None,
+        previous: Release | Sum | None = None,
         min_clients: int = 1,
         max_examples: int | None = None,
     ) -> None:
@@ -99,6 +99,11 @@ class Coordinator:
     def senders(self) -> frozenset[str] | None:
         """Whom the query is asked of: those whose share was summed before; None for everybody."""
         return self._allowed
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """The sums of the queries that are closed."""
+        return self._sums
 
     @property
     def received(self) -> int:
@@ -178,7 +183,7 @@ class Coordinator:
         parts += [each.pack() for each in sums]
         parts.append(pack_block(b"" if self._query is None else bytes(self._query)))
         for names in (sorted(self._allowed or ()), sorted(self._senders)):
-            parts.append(pack_block(b"".join(map(pack_text, names))))
+            parts += [len(names).to_bytes(4, "little"), *map(pack_text, names)]
         return frame(Kind.COORDINATOR, *parts)
 
     @classmethod
@@ -195,12 +200,16 @@ class Coordinator:
             raise reader.error("a coordinator of this metric", "one of another spec")
         coordinator = cls(metric, round=reader.text(empty=True), **options)
         finished, count = reader.number(1), reader.number(1)
+        if not finished <= count <= finished + 1:
+            raise reader.error(f"{finished} sums, or one more", str(count))
         sums = [Sum.read(reader, metric.spec) for _ in range(count)]
-        asked, *names = reader.block(), reader.block(), reader.block()
+        asked = reader.block()
+        allowed, senders = ([reader.text() for _ in range(reader.number(4))] for _ in range(2))
+        if any(names != sorted(set(names)) for names in (allowed, senders)):
+            raise reader.error("names in order, each once", "others")
         reader.end()
         coordinator._sums = tuple(sums[:finished])
         coordinator._query = Query.from_bytes(asked) if asked else None
-        allowed, senders = (_names(block) for block in names)
         coordinator._allowed = frozenset(allowed) if finished else None
         if coordinator._query is not None:
             coordinator._adder, coordinator._senders = coordinator._adding(), set(senders)
@@ -237,11 +246,3 @@ class Coordinator:
                 f"Expected answers of those whose first share was summed but {sender!r} is not among them. It takes "
                 "part in the next round."
             )
-
-
-def _names(block: bytes) -> list[str]:
-    names = []
-    while block:
-        names.append(block[1 : 1 + block[0]].decode())
-        block = block[1 + block[0] :]
-    return names

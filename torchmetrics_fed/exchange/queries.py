@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Literal, TypeAlias, get_args
 
 from torchmetrics_fed.counting.tree import Tree
@@ -14,7 +13,16 @@ from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.sums import Sum
 
-__all__ = ["Plan", "PlanName", "check_plan", "first_query", "make_release", "next_query", "plan_label"]
+__all__ = [
+    "Plan",
+    "PlanName",
+    "check_one_query",
+    "check_plan",
+    "first_query",
+    "make_release",
+    "next_query",
+    "plan_label",
+]
 
 PlanName = Literal["adaptive", "single", "carry_over", "paper"]
 
@@ -23,7 +31,7 @@ Plan: TypeAlias = PlanName | Query | None
 
 
 def next_query(
-    plan: Plan, sums: Sequence[Sum], *, spec: Spec, can_ask_again: bool = True, previous: Release | None = None
+    plan: Plan, sums: Sequence[Sum], *, spec: Spec, can_ask_again: bool = True, previous: Release | Sum | None = None
 ) -> Query | None:
     """Return what to ask next, given what was asked and summed so far; None where the release is complete.
 
@@ -49,7 +57,7 @@ def next_query(
         sums: the sums of the queries so far, in their order.
         spec: what all parties agree on.
         can_ask_again: whether a second query can be asked.
-        previous: the release before this one, for ``carry_over``.
+        previous: the release before this one, for ``carry_over``; of a release that was never finished, its first sum.
 
     Example:
         >>> from torchmetrics_fed import CentralDP, FederatedROC
@@ -60,16 +68,16 @@ def next_query(
     """
     bins = spec.grid.bins
     if sums:
-        left = 1 - sum(Fraction(each.query.fraction) for each in sums)
-        return placed_query(sums[-1], float(left)) if left > 0 else None
+        left = 1 - sum(each.query.fraction for each in sums)
+        return placed_query(sums[-1], left) if left > 0 else None
     if spec.privacy is None:
-        return Query(Tree.flat(bins))
+        return spec.all_bins
     if isinstance(plan, Query):
         return plan
     if plan == "paper":
         return Query(Tree.binary(bins))
     if plan == "carry_over" and previous is not None:
-        return placed_query(previous.last, 1.0)
+        return placed_query(previous.last if isinstance(previous, Release) else previous, 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
         return Query(Tree.balanced(bins))
     return pilot_query(bins)
@@ -83,7 +91,7 @@ def first_query(plan: Plan, spec: Spec) -> Query:
 
 
 def make_release(
-    plan: Plan, spec: Spec, answer: Callable[[Query], Sum], *, previous: Release | None = None, round: str = ""
+    plan: Plan, spec: Spec, answer: Callable[[Query], Sum], *, previous: Release | Sum | None = None, round: str = ""
 ) -> Release:
     """Return the release that ``answer``, which sums all answers to a query, gives for a plan."""
     sums: list[Sum] = []
@@ -93,14 +101,14 @@ def make_release(
 
 
 def check_plan(plan: Plan, spec: Spec) -> None:
-    """Raise unless releases of this spec can be made by this plan."""
-    if plan is None:
-        return None
-    if spec.privacy is None:
+    """Raise unless releases of this spec can be made by this plan, and their noise be calibrated."""
+    if plan is not None and spec.privacy is None:
         raise InputError("Expected no argument `plan` without `privacy`: exact counts are sent as they are.")
+    if spec.privacy is None:
+        return
     if isinstance(plan, Query):
-        return spec.check_query(plan)
-    if plan not in get_args(PlanName):
+        spec.check_query(plan)
+    elif plan is not None and plan not in get_args(PlanName):
         raise InputError(f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got {plan!r}.")
     bins = spec.grid.bins
     if plan in ("adaptive", "carry_over") and bins < LEAST_BINS:
@@ -108,9 +116,16 @@ def check_plan(plan: Plan, spec: Spec) -> None:
             f'Expected at least {LEAST_BINS} bins to place leaves on with plan="{plan}" but there are {bins}. Leave '
             "`plan` out: so few bins can all be sent."
         )
-    if plan == "paper":
-        Tree.binary(bins)
-    return None
+    spec.noise(first_query(plan, spec))
+
+
+def check_one_query(plan: Plan) -> None:
+    """Raise for a plan of several queries, where nobody can ask again."""
+    if plan in ("adaptive", "carry_over") or (isinstance(plan, Query) and plan.fraction < 1):
+        raise InputError(
+            f"Expected a plan of one query but got plan={plan!r}, and here nobody can ask again. Leave `plan` out; in "
+            "Flower, use a strategy with FederatedEvaluationMixin."
+        )
 
 
 def plan_label(plan: Plan) -> bytes:

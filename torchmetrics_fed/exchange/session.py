@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from copy import copy
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from torchmetrics_fed.exchange.queries import Plan, make_release, plan_label
 from torchmetrics_fed.exchange.states import State, session_move
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry, PrivacyLedger
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum, rice
+from torchmetrics_fed.release.share import ID_BYTES
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
 
 __all__ = ["Session"]
@@ -71,13 +73,15 @@ class Session:
         """Return the state after an event, or raise and say what to do instead."""
         return session_move(self.state, event)
 
-    def share(self, counts: Tensor, query: Query, round: str, ranks: Ranks | Alone) -> Share:
+    def share(self, counts: Tensor, query: Query, round: str, ranks: Ranks) -> Share:
         """Return this client's answer to a query, its ranks' counts summed first; asked again, the very same."""
         self.spec.check_may_travel()
         self._check_answerable(query)
         if self.spec.privacy is None:
             ranks.agree(self.spec, {"query": query.digest}, 0, True)
-            return Share.of(self.spec, query, ranks.sum(counts), round)
+            total = ranks.sum(counts)
+            mark = self._agreed_id(self._sealed(total) + query.digest + round.encode(), ranks)
+            return Share(self.spec, query, self.spec.cells(query, total.cpu()).contiguous(), round, mark)
         heard = self._agree(counts, ranks, {"query": query.digest, "round": round.encode()})
         after = self.check("answer")
         if self.state is State.ANSWERED and round != self.round:
@@ -89,10 +93,10 @@ class Session:
         known = self._answered.get(query.digest)
         if known is not None:
             return known
-        name = self._charge(query, round, heard, ranks)
+        name = self.name or f"{heard.proposal:016x}"
+        self._charge(query, round, name, ranks)
         cells = self._drawn_once(query, counts, ranks)
-        mark = ranks.from_first(torch.frombuffer(bytearray(secrets.token_bytes(16)), dtype=torch.uint8))
-        share = Share(self.spec, query, cells, round, bytes(mark.cpu().numpy()))
+        share = Share(self.spec, query, cells, round, self._agreed_id(secrets.token_bytes(16), ranks))
         self._remember(query, share, name, round)
         self._keep(after, counts)
         return share
@@ -111,17 +115,18 @@ class Session:
         def vector() -> NDArray[np.int64]:
             heard = self._agree(counts, alone, {})
             after = self.check("answer")
-            if self.state is State.ANSWERED and round != self.round and self.spec.privacy is not None:
-                self._answered, self.name = {}, ""
-            if query.digest in self._answered or (self._answered and self.spec.privacy is None):
+            afresh = self.state is State.ANSWERED and round != self.round and self.spec.privacy is not None
+            if not afresh and (query.digest in self._answered or (self._answered and self.spec.privacy is None)):
                 raise ReleaseError(
                     f"Expected one aggregation of this data in round {round!r} but it has entered one before: two sums "
                     "with the same noise, over other clients, give a client away. A retry is a new round, charged "
                     "again."
                 )
-            name = self.name or f"{heard.proposal:016x}"
+            name = f"{heard.proposal:016x}" if afresh or not self.name else self.name
             if self.spec.privacy is not None:
-                name = self._charge(query, round, heard, alone)
+                self._charge(query, round, name, alone)
+            if afresh:
+                self._answered = {}
             cells = self._drawn_once(query, counts, alone)
             self._remember(query, None, name, round)
             self._keep(after, counts)
@@ -129,11 +134,9 @@ class Session:
 
         return client.mask(boxes, vector)
 
-    def publish(
-        self, counts: Tensor, plan: Plan, previous: Release | None, any_data: bool, ranks: Ranks | Alone
-    ) -> Release:
+    def publish(self, counts: Tensor, plan: Plan, previous: Release | None, any_data: bool, ranks: Ranks) -> Release:
         """Return the release of this data: the one there is, or the sum of all ranks' fresh shares."""
-        carried = b"" if previous is None else previous.last.query.digest
+        carried = previous.last.query.digest if previous is not None and plan == "carry_over" else b""
         heard = self._agree(counts, ranks, {"plan": plan_label(plan), "previous release": carried}, any_data)
         after = self.check("publish")
         if self.release is not None:
@@ -149,13 +152,15 @@ class Session:
                 f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
             )
 
+        name = f"{heard.proposal:016x}"
+
         def answer(query: Query) -> Sum:
             query = ranks.query_from_first(query, self.spec.grid.bins)
-            name = self._charge(query, "", heard, ranks)
+            self._charge(query, "", name, ranks)
             return self._summed(query, counts, name, ranks)
 
         release = make_release(plan, self.spec, answer, previous=previous)
-        self.release, self.name = release, f"{heard.proposal:016x}"
+        self.release, self.name = release, name
         self._keep(after, counts)
         return release
 
@@ -183,7 +188,10 @@ class Session:
             raise reader.error("a session of this metric", "one of another spec")
         session = cls(spec, ledger, data)
         session.name, session.round = reader.text(), reader.text(empty=True)
-        session._answered = dict.fromkeys(reader.rows(reader.number(1), DIGEST_BYTES))
+        digests = reader.rows(reader.number(1), DIGEST_BYTES)
+        session._answered = dict.fromkeys(digests)
+        if not digests or len(session._answered) < len(digests):
+            raise reader.error("queries that were answered, each once", "others")
         shape = spec.classes, spec.rows, spec.grid.bins
         counts = torch.from_numpy(rice.unpack(reader.number(1), reader.rest, int(np.prod(shape)))).reshape(shape)
         session._keep(State.ANSWERED, counts)
@@ -191,15 +199,11 @@ class Session:
 
     def without_counts(self, empty: Tensor) -> Session:
         """Return this session for a metric that has left its counts behind."""
-        twin = Session(self.spec, self.ledger, self.data)
-        twin.name, twin.round, twin.release, twin.charged = self.name, self.round, self.release, self.charged
-        twin._answered = dict(self._answered)
+        twin = copy(self)
         twin._keep(self.state, empty)
         return twin
 
-    def _agree(
-        self, counts: Tensor, ranks: Ranks | Alone, settings: dict[str, bytes], any_data: bool = True
-    ) -> Agreement:
+    def _agree(self, counts: Tensor, ranks: Ranks, settings: dict[str, bytes], any_data: bool = True) -> Agreement:
         """Return what ranks know, with a name for this attempt, once all are at the same point."""
         changed = self.state is not State.COUNTING and self._seal != self._sealed(counts)
         status = _CHANGED if changed else list(State).index(self.state)
@@ -213,15 +217,14 @@ class Session:
         self.check_unchanged(counts)
         return heard
 
-    def _charge(self, query: Query, round: str, heard: Agreement, ranks: Ranks | Alone) -> str:
-        """Charge the release on every rank before any rank draws, and return the session's name.
+    def _charge(self, query: Query, round: str, name: str, ranks: Ranks) -> None:
+        """Charge the release on every rank before any rank draws.
 
         Each attempt has a name of its own, so that a second draw is never taken for the first. Ranks that share a
         ledger file know the same name, and write one entry. What fails later has been paid for.
         """
         privacy, refusal = self.spec.privacy, None
         assert privacy is not None
-        name = self.name or f"{heard.proposal:016x}"
         entry = LedgerEntry(
             self.data,
             round or name,
@@ -239,18 +242,17 @@ class Session:
             raise ReleaseError("Expected every rank's ledger to allow this release but one refused; nothing was drawn.")
         if refusal is not None:
             raise refusal
-        return name
 
-    def _summed(self, query: Query, counts: Tensor, name: str, ranks: Ranks | Alone) -> Sum:
+    def _summed(self, query: Query, counts: Tensor, name: str, ranks: Ranks) -> Sum:
         """Return the sum of all ranks' fresh shares of one query."""
         if isinstance(self.spec.privacy, CentralDP):
-            return Sum(self.spec, query, self._drawn_once(query, counts, ranks))
+            return Sum(self.spec, query, self._drawn_once(query, counts, ranks), ranks.size)
         cells = self.spec.noisy_cells(query, counts).to(counts.device)
         hidden = self.spec.hides_shares
         total = ranks.hidden_sum(cells, self.spec.binding(query) + name.encode()) if hidden else ranks.sum(cells)
         return Sum(self.spec, query, total.cpu(), ranks.size)
 
-    def _drawn_once(self, query: Query, counts: Tensor, ranks: Ranks | Alone) -> Tensor:
+    def _drawn_once(self, query: Query, counts: Tensor, ranks: Ranks) -> Tensor:
         """Return the cells of all ranks' counts with one draw of noise, the same on every rank."""
         total = ranks.sum_to_first(counts)
         if not ranks.is_first:
@@ -260,6 +262,11 @@ class Session:
         else:
             cells = self.spec.noisy_cells(query, total)
         return ranks.from_first(cells).cpu()
+
+    def _agreed_id(self, source: bytes, ranks: Ranks) -> bytes:
+        """The first rank's id for a share: exact counts that are sent again are the same share."""
+        mark = hashlib.sha256(source).digest()[:ID_BYTES]
+        return bytes(ranks.from_first(torch.frombuffer(bytearray(mark), dtype=torch.uint8)).cpu().numpy())
 
     def _remember(self, query: Query, share: Share | None, name: str, round: str) -> None:
         self.name, self.round = name, round

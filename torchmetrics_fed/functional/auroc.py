@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import averaged
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_tails
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["auroc", "auroc_from_counts", "auroc_of", "mann_whitney_u"]
+__all__ = ["auroc", "auroc_from_counts", "mann_whitney_u"]
 
 
 def auroc_from_counts(
-    source: Release | Tensor | Source,
+    source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     max_fpr: float | None = None,
+    average: Average | None = None,
 ) -> Tensor:
     """Return the AUROC of a release or of leaf counts, in [0, 1]; scores of one leaf are ties, which count half.
 
+    Averaged one-vs-one counts give the mean over pairs of classes (Hand and Till 2001), as in scikit-learn.
+
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        edges: of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
         max_fpr: as in :func:`auroc_from_curve`.
+        average: over classes, as in :func:`auroc`; each class by itself if not given.
 
     Example:
         >>> import torch
@@ -40,11 +38,15 @@ def auroc_from_counts(
         >>> auroc_from_counts(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.7500, dtype=torch.float64)
     """
-    return auroc_from_curve(roc_from_tails(read(source, edges, reconstruction).tails), max_fpr)
+    histograms = read(source, edges, reconstruction)
+    if histograms.pairs is not None and average in ("macro", "weighted"):
+        tails = histograms.reconstruction.tails(histograms.pairs, histograms.edges)
+        return _over_pairs(tails, average, max_fpr)
+    return averaged(lambda each: auroc_from_curve(roc_from_tails(each.tails), max_fpr), histograms, average)
 
 
 def mann_whitney_u(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> Tensor:
     r"""Return Mann and Whitney's U of the positives: :math:`\sum_k c^+_k (C^-_{<k} + c^-_k / 2)`, in [0, n+ n-].
 
@@ -59,26 +61,6 @@ def mann_whitney_u(
     """
     negative, positive = read(source, edges, reconstruction).leaf.double().clamp(min=0.0).unbind(-2)
     return (positive * (negative.cumsum(-1) - negative / 2)).sum(-1)
-
-
-def auroc_of(
-    source: Source,
-    average: Average | None = None,
-    max_fpr: float | None = None,
-    pairs: Sequence[Tensor] | None = None,
-) -> Tensor:
-    """Return the AUROC of histograms that were read, of each class or averaged.
-
-    Args:
-        source: the histograms.
-        average: as in :func:`auroc`.
-        max_fpr: as in :func:`auroc_from_curve`.
-        pairs: levels of the counts by column and true class, ``(K, K, size)``: the areas of all pairs of classes are
-            averaged then (Hand and Till 2001), weighted by the pairs' examples for ``"weighted"``, as in scikit-learn.
-    """
-    if pairs is not None and average in ("macro", "weighted"):
-        return _over_pairs(source.reconstruction.tails(pairs, source.edges), average, max_fpr)
-    return averaged(lambda histograms: auroc_from_counts(histograms, max_fpr=max_fpr), source, average)
 
 
 def _over_pairs(tails: Tails, average: Average, max_fpr: float | None) -> Tensor:
@@ -114,6 +96,5 @@ def auroc(
         >>> auroc(preds, target)
         tensor(0.7500, dtype=torch.float64)
     """
-    if options.get("multi_class") == "ovo":
-        raise InputError("Expected FederatedAUROC for one-vs-one areas: the function reads one class against the rest.")
-    return auroc_of(count(preds, target, task, **options), None if task == "binary" else average, max_fpr)
+    average = None if task == "binary" else average
+    return auroc_from_counts(count(preds, target, task, **options), max_fpr=max_fpr, average=average)

@@ -11,7 +11,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source
 from torchmetrics_fed.typing import Average
 
-__all__ = ["average_of", "averaged", "checked_average", "macro_curve"]
+__all__ = ["averaged", "checked_average", "macro_curve"]
 
 
 def checked_average(average: Average | None, allowed: Sequence[Average]) -> Average | None:
@@ -23,28 +23,16 @@ def checked_average(average: Average | None, allowed: Sequence[Average]) -> Aver
     return average
 
 
-def average_of(values: Tensor, positives: Tensor, average: Average | None) -> Tensor:
-    """Return the values of all classes, ``(K,)``, their mean, or their mean weighted by the classes' positives.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.average import average_of
-        >>> average_of(torch.tensor([0.5, 1.0]), torch.tensor([3.0, 1.0]), "weighted")
-        tensor(0.6250)
-    """
-    if average == "macro":
-        return values.mean()
-    if average == "weighted":
-        total = positives.sum()
-        return (values * positives).sum() / total if total > 0 else values.mean()
-    return values
-
-
 def averaged(of: Callable[[Source], Tensor], source: Source, average: Average | None) -> Tensor:
     """Return a scalar metric of each class, or its average: of all classes' scores together, or over the classes."""
     if average == "micro":
         return of(source.pooled())
-    return average_of(of(source), source.leaf[..., 1, :].sum(-1), average)
+    values = of(source)
+    if average == "weighted":  # by the classes' positives
+        positives = source.leaf[..., 1, :].sum(-1)
+        total = positives.sum()
+        return (values * positives).sum() / total if total > 0 else values.mean()
+    return values.mean() if average == "macro" else values
 
 
 def macro_curve(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,27 +8,27 @@ from typing_extensions import Unpack
 from torchmetrics_fed.functional.average import averaged
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.precision_recall import average_precision_from_curve, precision_recall_from_counts
-from torchmetrics_fed.functional.source import Source
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Task
 
 __all__ = [
     "average_precision",
     "average_precision_from_counts",
-    "average_precision_of",
 ]
 
 
 def average_precision_from_counts(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+    average: Average | None = None,
 ) -> Tensor:
     """Return the average precision of a release or of leaf counts, in [0, 1]; 0 without positives, 1 without negatives.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        edges: of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
+        average: over classes, as in :func:`average_precision`; each class by itself if not given.
 
     Example:
         >>> import torch
@@ -36,12 +36,8 @@ def average_precision_from_counts(
         >>> average_precision_from_counts(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.6875, dtype=torch.float64)
     """
-    return average_precision_from_curve(precision_recall_from_counts(source, edges, reconstruction))
-
-
-def average_precision_of(source: Source, average: Average | None = None) -> Tensor:
-    """Return the average precision of histograms that were read, of each class or averaged."""
-    return averaged(average_precision_from_counts, source, average)
+    histograms = read(source, edges, reconstruction)
+    return averaged(lambda each: average_precision_from_curve(precision_recall_from_counts(each)), histograms, average)
 
 
 def average_precision(
@@ -63,4 +59,5 @@ def average_precision(
         >>> average_precision(preds, target)
         tensor(0.8333, dtype=torch.float64)
     """
-    return average_precision_of(count(preds, target, task, **options), None if task == "binary" else average)
+    average = None if task == "binary" else average
+    return average_precision_from_counts(count(preds, target, task, **options), average=average)

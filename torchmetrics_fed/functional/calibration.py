@@ -13,12 +13,11 @@ from typing_extensions import Unpack
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["Calibration", "calibration", "calibration_from_counts", "calibration_of"]
+__all__ = ["Calibration", "calibration", "calibration_from_counts"]
 
 _MARKER = 80.0  # area of the fullest bin's marker, in square points
 
@@ -53,11 +52,7 @@ class Calibration(NamedTuple):
         r"""Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
 
         A marker's area is its bin's count. The legend shows the expected calibration error (ECE) and the Brier score.
-
-        Args:
-            ax: axes to draw on; new ones if not given.
-            label: legend entry of a curve without class axis.
-            labels: those of the classes.
+        Arguments are those of :meth:`ROCCurve.plot`.
 
         Example:
             >>> import torch
@@ -84,10 +79,11 @@ class Calibration(NamedTuple):
 
 
 def calibration_from_counts(
-    source: Release | Tensor | Source,
+    source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     bins: int = 15,
+    average: Average | None = None,
 ) -> Calibration:
     r"""Return calibration error, Brier score and reliability curve of a release or of leaf counts.
 
@@ -100,6 +96,7 @@ def calibration_from_counts(
         edges: of leaf counts, within [0, 1]; even over [0, 1] if not given.
         reconstruction: what to do with noisy levels; the counts are read, whatever its method.
         bins: number of calibration bins, even over [0, 1]; a leaf is in the one that holds its centre.
+        average: None for each class, ``"micro"`` for all classes' scores together.
 
     Example:
         >>> import torch
@@ -112,7 +109,9 @@ def calibration_from_counts(
     """
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
         raise InputError(f"Expected argument `bins` to be a positive int but got {bins!r}. The usual number is 15.")
-    _, edges, _ = histograms = read(source, edges, reconstruction)
+    histograms = read(source, edges, reconstruction)
+    histograms = histograms.pooled() if average == "micro" else histograms
+    edges = histograms.edges
     low, high = edges[0].item(), edges[-1].item()
     if not 0 <= low < high <= 1:
         raise InputError(
@@ -138,11 +137,6 @@ def calibration_from_counts(
     return Calibration(ece, brier, predicted, observed, examples)
 
 
-def calibration_of(source: Source, average: Average | None = None, bins: int = 15) -> Calibration:
-    """Return the calibration of histograms that were read, of each class or of all their scores together."""
-    return calibration_from_counts(source.pooled() if average == "micro" else source, bins=bins)
-
-
 def calibration(
     preds: Tensor,
     target: Tensor,
@@ -164,4 +158,4 @@ def calibration(
         >>> calibration(preds, target, bins=2).observed
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    return calibration_of(count(preds, target, task, **options), average, bins)
+    return calibration_from_counts(count(preds, target, task, **options), bins=bins, average=average)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release.release import Release
 
 __all__ = ["Confusion", "confusion_at"]
 
@@ -34,7 +33,7 @@ class Confusion(NamedTuple):
 
 
 def confusion_at(
-    source: Release | Tensor | Source,
+    source: Readable,
     threshold: float,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,

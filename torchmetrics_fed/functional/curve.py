@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Literal, NamedTuple, TypedDict, get_args
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import MultiClass, Normalization, Task
@@ -20,12 +20,10 @@ __all__ = [
     "CurveOptions",
     "GridName",
     "Quantiles",
-    "choose_grid",
-    "classes_of",
+    "agreed_spec",
     "count",
     "exact_quantiles",
     "warn_if_empty",
-    "with_quantiles",
 ]
 
 GridName = Literal["even"]
@@ -59,13 +57,18 @@ class Quantiles(NamedTuple):
     positive: Tensor
 
 
-def choose_grid(
+def agreed_spec(
+    task: Task,
+    num_classes: int | None = None,
+    num_labels: int | None = None,
+    multi_class: MultiClass = "ovr",
     quantiles: int = 1024,
     grid: GridName | ScoreGrid = "even",
     normalization: Normalization | None = None,
-    task: Task = "binary",
-) -> ScoreGrid:
-    """Return the grid that a curve's options ask for, or raise and say what to pass instead."""
+    privacy: Privacy | None = None,
+    secure: bool = False,
+) -> Spec:
+    """Return what a curve's options ask for, or raise and say what to pass instead."""
     logits = "softmax" if task == "multiclass" else "sigmoid"
     if normalization not in (None, logits):
         raise InputError(
@@ -83,7 +86,8 @@ def choose_grid(
             f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
             f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
         )
-    return chosen
+    classes = {"multiclass": num_classes, "multilabel": num_labels}.get(task, 1)  # the spec says if one is missing
+    return Spec(task, classes or 0, chosen, privacy, multi_class, secure)
 
 
 def count(
@@ -102,26 +106,10 @@ def count(
     validate_args: bool = True,
 ) -> Source:
     """Return the histograms of one batch, to be read as the options ask for."""
-    chosen = choose_grid(quantiles, grid, normalization, task)
-    spec = Spec(task, classes_of(task, num_classes, num_labels), chosen, multi_class=multi_class)
-    empty = chosen.empty(spec.classes, spec.rows).to(preds.device)
-    counts = chosen.add(empty, preds, target, normalization, ignore_index, validate_args, task)
-    return read(Release.exact(spec, counts), reconstruction=with_quantiles(reconstruction, quantiles))
-
-
-def with_quantiles(reconstruction: Reconstruction | None, quantiles: int) -> Reconstruction:
-    """Return the reconstruction for a metric of so many quantiles, unless it has a number of its own."""
-    if reconstruction is None:
-        return Reconstruction(quantiles=quantiles)
-    if not isinstance(reconstruction, Reconstruction):
-        raise InputError(f"Expected argument `reconstruction` to be a Reconstruction but got {reconstruction!r}.")
-    return replace(reconstruction, quantiles=reconstruction.quantiles or quantiles)
-
-
-def classes_of(task: Task, num_classes: int | None, num_labels: int | None) -> int:
-    """Return the length of the class axis; :class:`~torchmetrics_fed.Spec` says what is wrong with a missing one."""
-    given = {"multiclass": num_classes, "multilabel": num_labels}.get(task, 1)
-    return given if given is not None else 0
+    spec = agreed_spec(task, num_classes, num_labels, multi_class, quantiles, grid, normalization)
+    empty = spec.empty_counts().to(preds.device)
+    counts = spec.grid.add(empty, preds, target, normalization, ignore_index, validate_args, task)
+    return read(Release.exact(spec, counts), reconstruction=Reconstruction.sized(reconstruction, quantiles))
 
 
 def warn_if_empty(total: Tensor) -> None:
@@ -150,7 +138,7 @@ def exact_quantiles(preds: Tensor, target: Tensor, quantiles: int | Tensor = 102
     q = torch.linspace(0, 1, quantiles, dtype=torch.float64) if isinstance(quantiles, int) else quantiles.double()
     classes = [preds[target == label].double().sort().values for label in (0, 1)]
     if any(len(scores) == 0 for scores in classes):
-        raise InputError("Expected examples of both classes, for a class without examples has no quantiles.")
+        raise InputError("Expected examples of both classes because a class without examples has no quantiles.")
     return Quantiles(*(_interpolated(scores, q) for scores in classes))
 
 

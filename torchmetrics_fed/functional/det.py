@@ -11,12 +11,11 @@ from typing_extensions import Unpack
 
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["DETCurve", "det_curve", "det_from_counts", "det_from_tails", "det_of"]
+__all__ = ["DETCurve", "det_curve", "det_from_counts", "det_from_tails"]
 
 _PERCENT = (0.001, 0.01, 0.1, 1, 5, 20, 50, 80, 95, 99)
 _FINITE = 1e-9  # rates of 0 and 1 lie at infinity; here they are just out of view
@@ -47,11 +46,7 @@ class DETCurve(NamedTuple):
 
         Both rates are drawn at :math:`\Phi^{-1}`, so scores that are normal in each class make a straight line. The
         legend shows the equal error rate (EER).
-
-        Args:
-            ax: axes to draw on; new ones if not given.
-            label: legend entry of a curve without class axis.
-            labels: those of the classes.
+        Arguments are those of :meth:`ROCCurve.plot`.
 
         Example:
             >>> import torch
@@ -89,14 +84,16 @@ def det_from_tails(tails: Tails) -> DETCurve:
 
 
 def det_from_counts(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+    average: Average | None = None,
 ) -> DETCurve:
     """Return the DET curve of a release or of leaf counts.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        edges: of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
+        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together.
 
     Example:
         >>> import torch
@@ -105,12 +102,8 @@ def det_from_counts(
         >>> fpr, fnr
         (tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64), tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64))
     """
-    return det_from_tails(read(source, edges, reconstruction).tails)
-
-
-def det_of(source: Source, average: Average | None = None) -> DETCurve:
-    """Return the DET curve of histograms that were read, of each class or of all their scores together."""
-    return det_from_tails((source.pooled() if average == "micro" else source).tails)
+    histograms = read(source, edges, reconstruction)
+    return det_from_tails((histograms.pooled() if average == "micro" else histograms).tails)
 
 
 def det_curve(
@@ -133,7 +126,7 @@ def det_curve(
         >>> det_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.5, 1])).fnr
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    return det_of(count(preds, target, task, **options), average)
+    return det_from_counts(count(preds, target, task, **options), average=average)
 
 
 def _deviate(rate: Tensor) -> Tensor:

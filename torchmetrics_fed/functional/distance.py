@@ -6,24 +6,21 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.functional.curve import warn_if_empty
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release.release import Release
 
 __all__ = ["kolmogorov_smirnov"]
 
 
 def kolmogorov_smirnov(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> Tensor:
     r"""Return the Kolmogorov-Smirnov distance ``(...)``, :math:`\max_s |T(s) - F(s)|`, in [0, 1].
 
     It is the largest over the edges, so at most that of the scores themselves. It is 0 where a class is empty.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        edges: of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
 
     Example:
         >>> import torch

@@ -16,9 +16,8 @@ from typing_extensions import Unpack
 
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Task
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "precision_recall_gain_curve",
     "precision_recall_gain_from_counts",
     "precision_recall_gain_from_tails",
-    "precision_recall_gain_of",
 ]
 
 
@@ -35,8 +33,8 @@ class PrecisionRecallGainCurve(NamedTuple):
     """A PR-gain curve in the unit square and the PR curve's order: thresholds increase, recall gain falls from 1 to 0.
 
     It ends where recall is pi, at recall gain 0: thresholds above that crossing all stand at it. Precision gain is cut
-    off at 0, below which calling everything positive is better. The first three have the same length, for the PR
-    curve's last point, of no threshold, is not on this curve.
+    off at 0, below which calling everything positive is better. The first three have the same length because the
+    PR curve's last point, of no threshold, is not on this curve.
 
     Example:
         >>> import torch
@@ -65,11 +63,7 @@ class PrecisionRecallGainCurve(NamedTuple):
     ) -> Any:
         """Draw the curve, and return ``(fig, ax)``. On the dashed line F1 is that of selecting everything.
 
-        Args:
-            score: the area to show (AUPRG); the curve's own if not given.
-            ax: axes to draw on; new ones if not given.
-            label: legend entry of a curve without class axis.
-            labels: those of the classes.
+        Arguments are those of :meth:`ROCCurve.plot`.
 
         Example:
             >>> import torch
@@ -101,14 +95,16 @@ def precision_recall_gain_from_tails(tails: Tails) -> PrecisionRecallGainCurve:
 
 
 def precision_recall_gain_from_counts(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+    average: Average | None = None,
 ) -> PrecisionRecallGainCurve:
     """Return the PR-gain curve of a release or of leaf counts.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        edges: of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
+        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together.
 
     Example:
         >>> import torch
@@ -116,11 +112,12 @@ def precision_recall_gain_from_counts(
         >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]]))[:2]
         (tensor([0.0000, 0.6667], dtype=torch.float64), tensor([1.0000, 0.6667], dtype=torch.float64))
     """
-    return precision_recall_gain_from_tails(read(source, edges, reconstruction).tails)
+    histograms = read(source, edges, reconstruction)
+    return precision_recall_gain_from_tails((histograms.pooled() if average == "micro" else histograms).tails)
 
 
 def area_under_gain(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> Tensor:
     r"""Return the area under the PR-gain curve (AUPRG) of a release or of leaf counts, in :math:`[-n^-/(2 n^+), 1]`.
 
@@ -163,11 +160,6 @@ def _gains(tails: Tails) -> tuple[Tensor, Tensor]:
     return torch.where(defined, precision_gain, 0.0), torch.where(defined, recall_gain, 0.0)
 
 
-def precision_recall_gain_of(source: Source, average: Average | None = None) -> PrecisionRecallGainCurve:
-    """Return the PR-gain curve of histograms that were read, of each class or of all their scores together."""
-    return precision_recall_gain_from_tails((source.pooled() if average == "micro" else source).tails)
-
-
 def precision_recall_gain_curve(
     preds: Tensor,
     target: Tensor,
@@ -188,4 +180,4 @@ def precision_recall_gain_curve(
         >>> precision_recall_gain_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.5, 1])).precision_gain
         tensor([0., 0.], dtype=torch.float64)
     """
-    return precision_recall_gain_of(count(preds, target, task, **options), average)
+    return precision_recall_gain_from_counts(count(preds, target, task, **options), average=average)

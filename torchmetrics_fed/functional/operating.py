@@ -14,9 +14,8 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import warn_if_empty
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release.release import Release
 
 __all__ = [
     "OperatingPoint",
@@ -52,7 +51,7 @@ class OperatingPoint(NamedTuple):
 
 
 def recall_at_precision(
-    source: Release | Tensor | Source,
+    source: Readable,
     min_precision: float,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
@@ -71,7 +70,7 @@ def recall_at_precision(
 
 
 def precision_at_recall(
-    source: Release | Tensor | Source,
+    source: Readable,
     min_recall: float,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
@@ -95,7 +94,7 @@ def precision_at_recall(
 
 
 def sensitivity_at_specificity(
-    source: Release | Tensor | Source,
+    source: Readable,
     min_specificity: float,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
@@ -114,7 +113,7 @@ def sensitivity_at_specificity(
 
 
 def specificity_at_sensitivity(
-    source: Release | Tensor | Source,
+    source: Readable,
     min_sensitivity: float,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
@@ -133,7 +132,7 @@ def specificity_at_sensitivity(
 
 
 def best_f1(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     r"""Return the highest :math:`F_1 = 2 TP / (2 TP + FP + FN)`.
 
@@ -150,7 +149,7 @@ def best_f1(
 
 
 def youden(
-    source: Release | Tensor | Source, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return Youden's J, the highest of tpr - fpr; 0 where a class is empty.
 
@@ -176,7 +175,7 @@ class _Rates(NamedTuple):
     thresholds: Tensor
 
 
-def _rates(source: Release | Tensor | Source, edges: Tensor | None, reconstruction: Reconstruction | None) -> _Rates:
+def _rates(source: Readable, edges: Tensor | None, reconstruction: Reconstruction | None) -> _Rates:
     tails = read(source, edges, reconstruction).tails
     warn_if_empty(tails.total)
     total = tails.total.clamp(min=0.0)[..., None]

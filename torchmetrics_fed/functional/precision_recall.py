@@ -23,9 +23,8 @@ from torchmetrics_fed.functional.figures.canvas import (
     rows,
     with_interval,
 )
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
-from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Task
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "precision_recall_from_counts",
     "precision_recall_from_quantiles",
     "precision_recall_from_tails",
-    "precision_recall_of",
 ]
 
 Strategy = Literal["separate", "combine"]
@@ -74,14 +72,7 @@ class PrecisionRecallCurve(NamedTuple):
         """Draw the curve as the step that its average precision is the area of, and return ``(fig, ax)``.
 
         The chance line is the positives' share, the precision where everything is selected; the mean of the classes'.
-
-        Args:
-            score: the average precision to show; that of the curve if not given.
-            ax: axes to draw on; new ones if not given.
-            label: legend entry of a curve without class axis.
-            labels: those of the classes.
-            band: shaded behind the curve, if given.
-            interval: of the average precision, shown behind it, if given.
+        Arguments are those of :meth:`ROCCurve.plot`.
 
         Example:
             >>> import torch
@@ -130,11 +121,11 @@ def precision_recall_curve(
         >>> precision_recall_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1])).precision
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
-    return precision_recall_of(count(preds, target, task, **options), strategy, average)
+    return precision_recall_from_counts(count(preds, target, task, **options), strategy=strategy, average=average)
 
 
 def precision_recall_from_counts(
-    source: Release | Tensor | Source,
+    source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     strategy: Strategy = "separate",
@@ -159,20 +150,14 @@ def precision_recall_from_counts(
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
         tensor([0.5000, 0.7500, 1.0000], dtype=torch.float64)
     """
-    return precision_recall_of(read(source, edges, reconstruction), strategy, average)
-
-
-def precision_recall_of(
-    source: Source, strategy: Strategy = "separate", average: Average | None = None
-) -> PrecisionRecallCurve:
-    """Return the PR curve of histograms that were read."""
+    histograms = read(source, edges, reconstruction)
     check_strategy(strategy)
     if average == "micro":
-        source = source.pooled()
+        histograms = histograms.pooled()
     if strategy == "combine":
-        both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in source.levels]
-        source = source._replace(levels=both)
-    curve = precision_recall_from_tails(source.tails, strategy)
+        both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in histograms.levels]
+        histograms = histograms._replace(levels=both)
+    curve = precision_recall_from_tails(histograms.tails, strategy)
     if average != "macro":
         return curve
     precision, recall = macro_curve(curve.precision, curve.recall)

@@ -23,9 +23,8 @@ from torchmetrics_fed.functional.figures.canvas import (
     rows,
     with_interval,
 )
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
-from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Task
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "roc_from_counts",
     "roc_from_quantiles",
     "roc_from_tails",
-    "roc_of",
 ]
 
 
@@ -122,11 +120,11 @@ def roc(
         >>> roc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]), grid=ScoreGrid.from_edges(edges)).tpr
         tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
-    return roc_of(count(preds, target, task, **options), average)
+    return roc_from_counts(count(preds, target, task, **options), average=average)
 
 
 def roc_from_counts(
-    source: Release | Tensor | Source,
+    source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     average: Average | None = None,
@@ -146,12 +144,8 @@ def roc_from_counts(
         >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
-    return roc_of(read(source, edges, reconstruction), average)
-
-
-def roc_of(source: Source, average: Average | None = None) -> ROCCurve:
-    """Return the ROC curve of histograms that were read."""
-    curve = roc_from_tails((source.pooled() if average == "micro" else source).tails)
+    histograms = read(source, edges, reconstruction)
+    curve = roc_from_tails((histograms.pooled() if average == "micro" else histograms).tails)
     if average != "macro":
         return curve
     fpr, tpr = macro_curve(curve.fpr, curve.tpr)

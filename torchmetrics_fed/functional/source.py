@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release.release import Release
 
-__all__ = ["Source", "read"]
+__all__ = ["Readable", "Source", "read"]
 
 
 def _against_the_rest(level: Tensor) -> Tensor:
@@ -34,6 +34,8 @@ class Source(NamedTuple):
     edges: Tensor
     """Ascending edges of the leaves, float64."""
     reconstruction: Reconstruction
+    pairs: list[Tensor] | None = None
+    """One-vs-one: the levels by column and true class, ``(K, K, size)``."""
 
     @property
     def leaf(self) -> Tensor:
@@ -44,14 +46,23 @@ class Source(NamedTuple):
         """Return the histograms of all classes together, for micro-averages."""
         return self._replace(levels=[level.sum(0) for level in self.levels])
 
+    def quantiles(self, fractions: Tensor) -> Tensor:
+        """Return the scores at or below which fractions of each histogram lie, from the tree, as in the paper."""
+        scores = self.reconstruction.scores(self.levels, self.edges, fractions.double().reshape(-1))
+        return scores.reshape(*scores.shape[:-1], *fractions.shape)
+
     @property
     def tails(self) -> Tails:
         """Tails of both classes at decreasing thresholds."""
         return self.reconstruction.tails(self.levels, self.edges)
 
 
+Readable: TypeAlias = Release | Tensor | Source
+"""What functions take: a release, leaf counts ``(..., 2, leaves)``, or what was read of either."""
+
+
 def read(
-    source: Release | Tensor | Source,
+    source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
 ) -> Source:
@@ -72,13 +83,13 @@ def read(
         return source
     reconstruction = reconstruction or Reconstruction()
     if isinstance(source, Release):
-        levels = reconstruction.levels(source)
-        last = source.last
-        edges = last.edges if levels[-1].shape[-1] == last.query.tree.leaves else source.spec.grid.edges
-        if source.spec.task == "binary":
+        spec = source.spec
+        levels = source.levels if spec.privacy is None else reconstruction.levels(source)
+        edges = spec.grid.edges if levels[-1].shape[-1] == spec.grid.bins else source.last.edges
+        if spec.task == "binary":
             levels = [level[0] for level in levels]
-        elif source.spec.multi_class == "ovo":
-            levels = [_against_the_rest(level) for level in levels]
+        elif spec.multi_class == "ovo":
+            return Source([_against_the_rest(level) for level in levels], edges, reconstruction, levels)
         return Source(levels, edges, reconstruction)
     if edges is None:
         edges = torch.linspace(0, 1, source.shape[-1] + 1, dtype=torch.float64)

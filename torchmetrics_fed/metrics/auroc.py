@@ -5,9 +5,9 @@ from typing import Any
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import auroc_of
+from torchmetrics_fed.functional.auroc import auroc_from_counts
 from torchmetrics_fed.functional.band import Interval, auroc_interval, roc_band
-from torchmetrics_fed.functional.roc import checked_max_fpr, roc_of
+from torchmetrics_fed.functional.roc import checked_max_fpr, roc_from_counts
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Average, Task
 
@@ -38,6 +38,7 @@ class FederatedAUROC(FederatedMetric):
     has_bands = True
     is_scalar: bool = True
     higher_is_better: bool | None = True
+    short_name = "auroc"
     plot_legend_name: str = "AUROC"
     averages: tuple[Average, ...] = ("micro", "macro", "weighted")
     default_average: Average | None = "macro"
@@ -53,10 +54,7 @@ class FederatedAUROC(FederatedMetric):
 
     def compute(self) -> Tensor:
         """Return the area of all ranks' counts."""
-        pairs = None
-        if self.spec.multi_class == "ovo":
-            pairs = self.reconstruction.levels(self._source())
-        return self._out(auroc_of(self._read(), self.average, self.max_fpr, pairs))
+        return self._out(auroc_from_counts(self._read(), max_fpr=self.max_fpr, average=self.average))
 
     def interval(self) -> Interval:
         """Return the interval of the area, with the ``confidence`` that this metric was built with.
@@ -75,8 +73,10 @@ class FederatedAUROC(FederatedMetric):
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draw the curves whose areas these are, with the areas (``val``, or what :meth:`compute` returns) shown."""
         with self._summed():
-            area = self._area_of_curves(self._value() if val is None else val)
-            curve = roc_of(self._read(), "micro" if self.average == "micro" else None)
+            area = self._value() if val is None else val
+            if self.average in ("macro", "weighted"):  # a mean over classes belongs to none of their curves
+                area = None
+            curve = roc_from_counts(self._read(), average="micro" if self.average == "micro" else None)
             if self.confidence is None or val is not None:
                 return curve.plot(area, ax)
             band = roc_band(self._source(), self.confidence, self.population)

@@ -12,15 +12,19 @@ from torchmetrics_fed.aggregation import Alone
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError, ReleaseError
-from torchmetrics_fed.exchange import Plan, Session, Sessions, check_plan, first_query
+from torchmetrics_fed.exchange import Plan
+from torchmetrics_fed.exchange.queries import check_plan, first_query
+from torchmetrics_fed.exchange.session import Session
+from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.band import check_confidence
-from torchmetrics_fed.functional.curve import GridName, Quantiles, choose_grid, classes_of, with_quantiles
+from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec
 from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.metrics.guards import refuse_others
 from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Query, Release, Share, Spec
+from torchmetrics_fed.release import Query, Release, Share
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
 
 __all__ = ["FederatedMetric"]
@@ -70,6 +74,8 @@ class FederatedMetric(CountsMetric):
         (True, torch.Size([3, 2, 256]))
     """
 
+    short_name: str = ""
+    """What collections call it."""
     averages: tuple[Average, ...] = ("micro", "macro")
     """The averages that this metric has."""
     default_average: Average | None = None
@@ -99,19 +105,18 @@ class FederatedMetric(CountsMetric):
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        _refuse_others(kwargs)
-        chosen = choose_grid(quantiles, grid, normalization, task)
-        spec = Spec(task, classes_of(task, num_classes, num_labels), chosen, privacy, multi_class, secure)
-        check_plan(plan, spec)
-        spec.noise(first_query(plan, spec))  # raises now where no noise can be calibrated
+        refuse_others(kwargs)
+        spec = agreed_spec(task, num_classes, num_labels, multi_class, quantiles, grid, normalization, privacy, secure)
+        if plan is not None or privacy is not None:
+            check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
-        books = PrivacyLedger() if ledger is None else ledger
-        super().__init__(spec, plan, books, data, (ignore_index, normalization), **kwargs)
+        ledger = PrivacyLedger() if ledger is None else ledger
+        super().__init__(spec, plan, ledger, data, (ignore_index, normalization), **kwargs)
         self.average: Average | None = None
         if task != "binary":
             self.average = checked_average(self.default_average if average == "default" else average, self.averages)
-        self.reconstruction = with_quantiles(reconstruction, quantiles)
+        self.reconstruction = Reconstruction.sized(reconstruction, quantiles)
         self.normalization: Normalization | None = normalization
         self.ignore_index, self.validate_args = ignore_index, validate_args
         self.confidence, self.population = confidence, population
@@ -153,16 +158,8 @@ class FederatedMetric(CountsMetric):
             self._check_local()
             self._join_session()
             before, spec = self.counts, self.spec
-            after = spec.grid.add(
-                before,
-                preds,
-                target,
-                self.normalization,
-                self.ignore_index,
-                self.validate_args,
-                spec.task,
-                spec.privacy is not None,
-            )
+            rules = self.normalization, self.ignore_index, self.validate_args, spec.task, spec.privacy is not None
+            after = spec.grid.add(before, preds, target, *rules)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:
@@ -197,8 +194,8 @@ class FederatedMetric(CountsMetric):
         Args:
             client: this client's side of the aggregation, after ``share_keys``.
             boxes: the server's ciphertexts for this client.
-            round: the round that the aggregator has opened.
-            query: what the aggregator asks; the first query of this metric's own plan if not given.
+            round: as in :meth:`share`, and likewise ``query``.
+            query: what the aggregator asks.
         """
         session, ranks = self._answering(), self._ranks()
         if not isinstance(ranks, Alone):
@@ -240,11 +237,8 @@ class FederatedMetric(CountsMetric):
 
     def check_ledger(self) -> None:
         """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
-        if self.spec.privacy is not None and (self.ledger.budget is None or self.ledger.path is None):
-            raise InputError(
-                "Expected a ledger with a budget and a path because here the server decides how often it asks, but got "
-                f"{self.ledger}. Pass `ledger=PrivacyLedger(budget=3.0, path=...)`, one file for each node."
-            )
+        if self.spec.privacy is not None:
+            self.ledger.check_lasting()
 
     def share_sessions(self, sessions: Sessions) -> None:
         """Share every session, and so its one release, with the metrics that were given the same ``sessions``.
@@ -259,12 +253,9 @@ class FederatedMetric(CountsMetric):
         if not bool(((fractions >= 0) & (fractions <= 1)).all()):
             raise InputError(f"Expected argument `q` to be fractions from 0 to 1 but got {q}.")
         with self._summed():
-            source = self._read()
-        scores = self.reconstruction.scores(source.levels, source.edges, fractions.reshape(-1))
-        negative, positive = (scores[..., row, :].unflatten(-1, fractions.shape or (1,)) for row in (0, 1))
-        if fractions.ndim == 0:
-            negative, positive = negative[..., 0], positive[..., 0]
-        return Quantiles(self._out(negative), self._out(positive))
+            scores = self._read().quantiles(fractions)
+        rows = scores.movedim(-1 - fractions.ndim, 0)
+        return self._answer(Quantiles(rows[0], rows[1]))
 
     def _answering(self) -> Session:
         """The session that answers queries."""
@@ -292,35 +283,20 @@ class FederatedMetric(CountsMetric):
             )
         return self.confidence
 
-    def _area_of_curves(self, value: Tensor) -> Tensor | None:
-        """The value to show beside the curves; a mean over classes belongs to none of them."""
-        return None if self.average in ("macro", "weighted") else value
-
     def _read(self) -> Source:
         """The histograms that answers are read from."""
         return read(self._source(), reconstruction=self.reconstruction)
+
+    def _value(self) -> Any:
+        """What ``compute`` returns, for counts that are summed already."""
+        return type(self).compute(self)
+
+    def _out(self, values: Tensor) -> Tensor:
+        """The values on the metric's device and in its dtype."""
+        return values.to(self.device, self.dtype)
 
     def _answer(self, curve: _Curve) -> _Curve:
         """The curve, a named tuple of tensors, on the metric's device and in its dtype."""
         kind: Any = type(curve)
         answer: _Curve = kind(*map(self._out, curve))
         return answer
-
-
-_INSTEAD = {
-    "thresholds": "the bins are the thresholds: `quantiles` sets how fine they are, `grid=ScoreGrid.from_edges(edges)` "
-    "sets them one by one",
-    "score_range": "use `grid=ScoreGrid.even(quantiles, score_range)`",
-    "score_edges": "use `grid=ScoreGrid.from_edges(edges)`",
-    "epsilon": "use `privacy=DistributedDP(epsilon, min_clients)`, `LocalDP(epsilon)` or `CentralDP(epsilon)`",
-    "method": "use `reconstruction=Reconstruction(method=...)`",
-}
-
-
-def _refuse_others(kwargs: dict[str, Any]) -> None:
-    """Raise for arguments that others have, and say what to pass here."""
-    if kwargs.get("thresholds", 0) is None:  # torchmetrics' own default
-        del kwargs["thresholds"]
-    for name in kwargs:
-        if name in _INSTEAD:
-            raise InputError(f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}.")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torchmetrics_fed.functional.calibration import Calibration, calibration_of
+from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Average, Task
 
@@ -28,6 +28,7 @@ class FederatedCalibration(FederatedMetric):
     """
 
     higher_is_better: bool | None = False
+    short_name = "calibration"
     plot_legend_name: str = "Calibration"
     averages: tuple[Average, ...] = ("micro",)
 
@@ -37,7 +38,7 @@ class FederatedCalibration(FederatedMetric):
 
     def compute(self) -> Calibration:
         """Return the calibration of all ranks' counts."""
-        return self._answer(calibration_of(self._read(), self.average, self.bins))
+        return self._answer(calibration_from_counts(self._read(), bins=self.bins, average=self.average))
 
     def plot(self, calibration: Calibration | None = None, ax: Any = None) -> Any:
         """Draw the reliability curve of ``calibration``, or of what :meth:`compute` returns; return ``(fig, ax)``."""

@@ -8,29 +8,12 @@ from typing import Any
 from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.exchange import Sessions
-from torchmetrics_fed.metrics.auroc import FederatedAUROC
-from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
+from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.metrics.base import FederatedMetric
-from torchmetrics_fed.metrics.calibration import FederatedCalibration
-from torchmetrics_fed.metrics.det import FederatedDET
-from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
-from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
-from torchmetrics_fed.metrics.roc import FederatedROC
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.typing import Task
 
 __all__ = ["federated_collection", "representative"]
-
-_METRICS: dict[str, type[FederatedMetric]] = {
-    "roc": FederatedROC,
-    "precision_recall_curve": FederatedPrecisionRecallCurve,
-    "auroc": FederatedAUROC,
-    "average_precision": FederatedAveragePrecision,
-    "det": FederatedDET,
-    "precision_recall_gain": FederatedPrecisionRecallGain,
-    "calibration": FederatedCalibration,
-}
 
 # What has to be the same, beside the spec, where one metric counts and pays for others.
 _COUNTED_ALIKE = ("ledger", "data", "ignore_index", "normalization")
@@ -66,16 +49,17 @@ def federated_collection(
         >>> collection["roc"].ledger
         PrivacyLedger(epsilon 1, delta ... spent, 1 release)
     """
-    unknown = [name for name in metrics if not isinstance(metrics, Mapping) and name not in _METRICS]
+    known = {kind.short_name: kind for kind in FederatedMetric.__subclasses__()}
+    unknown = [name for name in metrics if not isinstance(metrics, Mapping) and name not in known]
     if unknown or not metrics:
-        raise InputError(f"Expected argument `metrics` to name some of {list(_METRICS)} but got {list(metrics)}.")
-    classes = metrics if isinstance(metrics, Mapping) else {name: _METRICS[name] for name in metrics}
-    books, sessions = PrivacyLedger() if ledger is None else ledger, Sessions()
+        raise InputError(f"Expected argument `metrics` to name some of {list(known)} but got {list(metrics)}.")
+    classes = metrics if isinstance(metrics, Mapping) else {name: known[name] for name in metrics}
+    ledger, sessions = PrivacyLedger() if ledger is None else ledger, Sessions()
     # only some metrics have bands; the others go without
     bands = {name: options.pop(name) for name in ("confidence", "population") if name in options}
     built: dict[str, Metric | MetricCollection] = {}
     for name, kind in classes.items():
-        metric = kind(task, ledger=books, **options, **(bands if kind.has_bands else {}))
+        metric = kind(task, ledger=ledger, **options, **(bands if kind.has_bands else {}))
         metric.share_sessions(sessions)
         built[name] = metric
     return MetricCollection(built, prefix=prefix, postfix=postfix)

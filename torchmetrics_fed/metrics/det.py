@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torchmetrics_fed.functional.det import DETCurve, det_of
+from torchmetrics_fed.functional.det import DETCurve, det_from_counts
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Average
 
@@ -24,12 +24,13 @@ class FederatedDET(FederatedMetric):
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
 
+    short_name = "det"
     plot_legend_name: str = "DET"
     averages: tuple[Average, ...] = ("micro",)
 
     def compute(self) -> DETCurve:
         """Return the DET curve of all ranks' counts."""
-        return self._answer(det_of(self._read(), self.average))
+        return self._answer(det_from_counts(self._read(), average=self.average))
 
     def plot(self, curve: DETCurve | None = None, ax: Any = None) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns, on normal-deviate axes, and return ``(fig, ax)``."""

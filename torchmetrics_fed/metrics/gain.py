@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_of
+from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Average
 
@@ -25,12 +25,13 @@ class FederatedPrecisionRecallGain(FederatedMetric):
         tensor([0., 1.], dtype=torch.float64)
     """
 
+    short_name = "precision_recall_gain"
     plot_legend_name: str = "PR gain"
     averages: tuple[Average, ...] = ("micro",)
 
     def compute(self) -> PrecisionRecallGainCurve:
         """Return the PR-gain curve of all ranks' counts."""
-        return self._answer(precision_recall_gain_of(self._read(), self.average))
+        return self._answer(precision_recall_gain_from_counts(self._read(), average=self.average))
 
     def plot(self, curve: PrecisionRecallGainCurve | None = None, ax: Any = None) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""

@@ -1,20 +1,41 @@
-"""Guards: callers that a private metric must not serve, and that give no other sign than being on the stack.
-
-They are the last resort, and never on the path of an exact metric.
-"""
+"""Guards: arguments that belong elsewhere, and callers that a private metric must not serve."""
 
 import inspect
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from torchmetrics.wrappers import BootStrapper
 
-from torchmetrics_fed.errors import ReleaseError
+from torchmetrics_fed.errors import InputError, ReleaseError
 
-__all__ = ["refuse_logging", "refuse_resampling"]
+__all__ = ["refuse_logging", "refuse_others", "refuse_resampling"]
 
 # Where Lightning computes what was given to `self.log`.
 _LOGGING = "connectors.logger_connector.result"
+
+
+_INSTEAD = {
+    "thresholds": "the bins are the thresholds: `quantiles` sets how fine they are, `grid=ScoreGrid.from_edges(edges)` "
+    "sets them one by one",
+    "score_range": "use `grid=ScoreGrid.even(quantiles, score_range)`",
+    "score_edges": "use `grid=ScoreGrid.from_edges(edges)`",
+    "epsilon": "use `privacy=DistributedDP(epsilon, min_clients)`, `LocalDP(epsilon)` or `CentralDP(epsilon)`",
+    "method": "use `reconstruction=Reconstruction(method=...)`",
+}
+
+
+def refuse_others(kwargs: dict[str, Any]) -> None:
+    """Raise for arguments that others have, and say what to pass here."""
+    if kwargs.get("thresholds", 0) is None:  # torchmetrics' own default
+        del kwargs["thresholds"]
+    for name in kwargs:
+        if name in _INSTEAD:
+            raise InputError(f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}.")
+
+
+# The callers below give no other sign of themselves than being on the stack, so looking there is the last resort. It is
+# never on the path of an exact metric.
 
 
 def refuse_resampling() -> None:

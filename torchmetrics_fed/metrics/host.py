@@ -15,7 +15,9 @@ from typing_extensions import Self
 
 from torchmetrics_fed.aggregation import Alone, Ranks
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
-from torchmetrics_fed.exchange import Plan, Session, Sessions
+from torchmetrics_fed.exchange import Plan
+from torchmetrics_fed.exchange.session import Session
+from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.metrics.guards import refuse_logging, refuse_resampling
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Spec
@@ -65,6 +67,7 @@ class CountsMetric(Metric):
         self._curve_dtype = torch.float64
         self._sessions = Sessions()
         self._session: Session | None = None
+        self._parties = 1  # ranks whose counts are summed, while they are
         # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
         # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
         # state because torchmetrics 1.6 compares no other.
@@ -74,7 +77,7 @@ class CountsMetric(Metric):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value, or under privacy None because that value would be another release."""
-        if self.spec.privacy is not None or self._session is not None:
+        if self.spec.privacy is not None or self._given is not None:
             self.update(*args, **kwargs)
             self._forward_cache = None
             return None
@@ -123,14 +126,14 @@ class CountsMetric(Metric):
         if self.spec.privacy is not None:
             if not self.is_scalar:
                 refuse_logging(type(self).__name__)
-            any_data = self.update_called
-            self._joined().publish(total, self.plan, self._sessions.previous, any_data, ranks)
+            self._joined().publish(total, self.plan, self._sessions.previous, self.update_called, ranks)
         elif isinstance(ranks, Alone):
             return
         else:
             agreed = ranks.agree(self.spec, {}, 0, self.update_called)
             view = self.spec.digest + agreed.proposal.to_bytes(8, "big")
             total = ranks.hidden_sum(total, view) if self.spec.secure else ranks.sum(total)
+            self._parties = ranks.size
         self._cache = self._copy_state_dict()
         self.counts = total
         self._is_synced = True
@@ -244,13 +247,9 @@ class CountsMetric(Metric):
 
         return wrapped
 
-    def _value(self) -> Any:
-        """What ``compute`` returns, for counts that are summed already."""
-        return type(self).compute(self)
-
     def _ranks(
         self, gather: Callable[..., Any] | None = None, group: Any = None, available: Callable[..., Any] | None = None
-    ) -> Ranks | Alone:
+    ) -> Ranks:
         if not (available or self.distributed_available_fn)():
             return Alone(self.counts.device)
         return Ranks(self.counts.device, group or self.process_group, gather or self.dist_sync_fn)
@@ -270,10 +269,8 @@ class CountsMetric(Metric):
             session.check_unchanged(self.counts)
             return session.release
         if self.spec.privacy is None:
-            return Release.exact(self.spec, self.counts)
-        raise ReleaseError(
-            "Expected a release to compute from but none was made: the sum over ranks is switched off here."
-        )
+            return Release.exact(self.spec, self.counts, self._parties if self._is_synced else 1)
+        raise ReleaseError("Expected a release to compute from but the sum over ranks is switched off here.")
 
     @property
     def _given(self) -> Release | None:
@@ -292,14 +289,8 @@ class CountsMetric(Metric):
 
     def _join_session(self) -> None:
         """Make sure that data can be added, and under privacy that it belongs to a session."""
-        session = self._current_session()
-        if session is not None:
-            session.check("update")
-        if self._session is None and self.spec.privacy is not None:
-            self._joined()
-
-    def _out(self, values: Tensor) -> Tensor:
-        return values.to(self.device, self._curve_dtype)
+        if self.spec.privacy is not None or self._session is not None:
+            self._joined().check("update")
 
     def _check_local(self) -> None:
         """Raise where the counts are the sum over ranks for the moment."""
@@ -317,8 +308,7 @@ class CountsMetric(Metric):
                 "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "
                 "differs. Build both with the same arguments."
             )
-        if counts.dtype != torch.int64 or counts.shape != self.counts.shape or bool((counts < 0).any()):
-            raise InputError(
-                f"Expected non-negative int64 counts of shape {tuple(self.counts.shape)} but got {counts.dtype} of "
-                f"shape {tuple(counts.shape)}, or negative ones."
-            )
+        shape = tuple(self.counts.shape)
+        if counts.dtype != torch.int64 or tuple(counts.shape) != shape or bool((counts < 0).any()):
+            got = f"{counts.dtype} of shape {tuple(counts.shape)}"
+            raise InputError(f"Expected non-negative int64 counts of shape {shape} but got {got}, or negative ones.")

@@ -9,7 +9,7 @@ from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
     check_strategy,
-    precision_recall_of,
+    precision_recall_from_counts,
 )
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Task
@@ -41,6 +41,7 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
     """
 
     has_bands = True
+    short_name = "precision_recall_curve"
     plot_legend_name: str = "PR"
 
     def __init__(self, task: Task = "binary", *, strategy: Strategy = "separate", **kwargs: Any) -> None:
@@ -50,7 +51,7 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
 
     def compute(self) -> PrecisionRecallCurve:
         """Return the precision-recall curve of all ranks' counts."""
-        return self._answer(precision_recall_of(self._read(), self.strategy, self.average))
+        return self._answer(precision_recall_from_counts(self._read(), strategy=self.strategy, average=self.average))
 
     def band(self) -> Band:
         """Return the band of precision over recall, as :meth:`FederatedROC.band` does."""

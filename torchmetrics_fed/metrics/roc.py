@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from torchmetrics_fed.functional.band import Band, roc_band
-from torchmetrics_fed.functional.roc import ROCCurve, roc_of
+from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
 from torchmetrics_fed.metrics.base import FederatedMetric
 
 __all__ = ["FederatedROC"]
@@ -36,11 +36,12 @@ class FederatedROC(FederatedMetric):
     """
 
     has_bands = True
+    short_name = "roc"
     plot_legend_name: str = "ROC"
 
     def compute(self) -> ROCCurve:
         """Return the ROC curve of all ranks' counts."""
-        return self._answer(roc_of(self._read(), self.average))
+        return self._answer(roc_from_counts(self._read(), average=self.average))
 
     def band(self) -> Band:
         """Return the band that holds the exact curve with the ``confidence`` that this metric was built with.

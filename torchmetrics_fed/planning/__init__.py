@@ -1,14 +1,12 @@
 """Before anything is spent: the error to expect of every plan, advice, the paper's bounds, and bytes on the wire."""
 
-from torchmetrics_fed.planning.advice import Advice, PlanAdvice, advise
+from torchmetrics_fed.planning.advice import advise
 from torchmetrics_fed.planning.expected import ExpectedError, expected_area_error, expected_sampling_error
 from torchmetrics_fed.planning.reference import ReferenceScores
 from torchmetrics_fed.planning.traffic import bytes_per_client
 
 __all__ = [
-    "Advice",
     "ExpectedError",
-    "PlanAdvice",
     "ReferenceScores",
     "advise",
     "bytes_per_client",

@@ -32,7 +32,7 @@ _ASKS: dict[PlanName, str] = {
 
 
 class PlanAdvice(NamedTuple):
-    """One plan."""
+    """One plan: the error to expect, and what each client sends."""
 
     name: PlanName
     error: ExpectedError

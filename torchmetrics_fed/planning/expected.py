@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.exchange import Plan, check_plan, make_release
+from torchmetrics_fed.exchange import Plan
+from torchmetrics_fed.exchange.queries import check_plan, make_release
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
 from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve, precision_recall_from_counts
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts

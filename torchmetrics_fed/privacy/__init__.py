@@ -2,7 +2,6 @@
 
 from torchmetrics_fed.privacy.entry import LedgerEntry
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
-from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.privacy.settings import CentralDP, DistributedDP, LocalDP, Privacy
 
-__all__ = ["CentralDP", "DistributedDP", "LedgerEntry", "LocalDP", "Noise", "Privacy", "PrivacyLedger"]
+__all__ = ["CentralDP", "DistributedDP", "LedgerEntry", "LocalDP", "Privacy", "PrivacyLedger"]

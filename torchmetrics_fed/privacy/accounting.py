@@ -33,7 +33,7 @@ Number = float | Fraction
 OCTAVE = 512
 # Above this variance the Bessel function loses the digits that the accounting needs, and tables grow long.
 MOST_VARIANCE = 1e9
-# A gap between the sum of discrete Gaussian shares and a discrete Gaussian is booked up to this part of epsilon.
+# A gap between the sum of discrete Gaussian shares and a discrete Gaussian is charged up to this part of epsilon.
 MOST_GAP = 0.01
 
 
@@ -87,7 +87,7 @@ def discrete_gaussian_sigma2(
         delta: the delta to spend.
         sensitivity: the worst change of the release.
         shares: honest shares in the sum, at least.
-        cells: cells over which the gap is booked; all that move unless told otherwise.
+        cells: cells over which the gap is charged; all that move if not given.
 
     Example:
         >>> float(discrete_gaussian_sigma2(1, 1e-6, Sensitivity.of("binary", 1, levels=1)))
@@ -108,7 +108,7 @@ def discrete_gaussian_sigma2(
     if gap == 0:
         return alone
     left, rest = budget - gap, delta * math.exp(-gap / 2)
-    # More noise than `alone`: the gap booked here is at least that of the result.
+    # More noise than `alone`: the gap charged here is at least that of the result.
     return max(alone, _least(lambda sigma2: discrete_gaussian_delta(left, sigma2, sensitivity) <= rest, float(alone)))
 
 

@@ -1,4 +1,4 @@
-"""Budget: how much privacy all releases together may cost, and by which composition that is reckoned."""
+"""Budget: how much privacy all releases together may cost, and by which composition it is computed."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ class Budget:
         if self.epsilon is None:
             return
         after = [*amounts, new]
-        told = ""
+        excess = ""
         if self.composition == "pld":
             together = compose_pld(after, self.delta)
             if together > self.epsilon:
-                told = f"this release needs epsilon {new[0]} and makes it {together:.6g} of {self.epsilon} in all"
-                told += f" (at delta {self.delta}), {self.left(amounts):.6g} of {self.epsilon} is left"
+                excess = f"this release needs epsilon {new[0]} and makes it {together:.6g} of {self.epsilon} in all"
+                excess += f" (at delta {self.delta}), {self.left(amounts):.6g} of {self.epsilon} is left"
         else:
             epsilon, delta = add_up(after)
             if epsilon > exact(self.epsilon):
-                told = f"this release needs epsilon {new[0]}, {self.left(amounts)} of {self.epsilon} is left"
+                excess = f"this release needs epsilon {new[0]}, {self.left(amounts)} of {self.epsilon} is left"
             elif delta > exact(self.delta):
                 left = max(0.0, float(exact(self.delta) - add_up(amounts)[1]))
-                told = f"this release needs delta {new[1]}, {left} of {self.delta} is left"
-        if told:
+                excess = f"this release needs delta {new[1]}, {left} of {self.delta} is left"
+        if excess:
             raise BudgetExceededError(
-                f"Expected a release within the budget but {told}. Release no more of this data, or build the ledger "
+                f"Expected a release within the budget but {excess}. Release no more of this data, or build the ledger "
                 "with a larger `budget` or `delta`."
             )
 

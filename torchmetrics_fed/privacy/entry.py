@@ -43,7 +43,7 @@ class LedgerEntry:
         named = {"data": "a name", "round": "an integer or a name"}
         for name in ("data", "round", "mechanism", "time", "spec", "session"):
             value = getattr(self, name)
-            if not isinstance(value, str) or (name in named and not value):
+            if not isinstance(value, str) or (name in named and not value) or not _is_text(value):
                 raise InputError(f"Expected argument `{name}` to be {named.get(name, 'a string')} but got {value!r}.")
 
     @property
@@ -59,20 +59,34 @@ class LedgerEntry:
 
 def checked_epsilon(name: str, value: Any) -> float:
     """``value`` as a float if it is finite and positive."""
-    if not _is_number(value) or not (0 < value < math.inf):
+    number = _number(value)
+    if not 0 < number < math.inf:
         raise InputError(f"Expected argument `{name}` to be a finite number > 0 but got {value!r}.")
-    return float(value)
+    return number
 
 
 def checked_delta(value: Any) -> float:
     """``value`` as a float if it is a probability below 1."""
-    if not _is_number(value) or not (0 <= value < 1):
+    number = _number(value)
+    if not 0 <= number < 1:
         raise InputError(f"Expected argument `delta` to be a number in [0, 1) but got {value!r}.")
-    return float(value)
+    return number
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _number(value: Any) -> float:
+    """``value`` as a float, and NaN if it is none. No -0.0, which not every store keeps."""
+    try:
+        return float(value) + 0.0 if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError
 from torchmetrics_fed.privacy.budget import Budget, Composition, Spent, checked_composition
@@ -19,7 +21,7 @@ from torchmetrics_fed.privacy.store import Store
 
 __all__ = ["PrivacyLedger", "Spent"]
 
-_FIELDS = "data, round, spec, session, epsilon, delta, mechanism, time"
+_Key: TypeAlias = tuple[str, str, str]
 
 
 class PrivacyLedger:
@@ -64,8 +66,8 @@ class PrivacyLedger:
         if composition == "pld":
             pld_library()
         self._store = Store(self.path)
-        self._seen = 0, ""  # how many entries there were, and the chain up to the last of them
-        self._entries()
+        self._known = _Known()
+        self._read()
 
     def spend(
         self,
@@ -92,7 +94,9 @@ class PrivacyLedger:
         """
         entry = LedgerEntry(data, round, epsilon, delta, mechanism, _now())  # type: ignore[arg-type]
         with self._store.transaction() as tables:
-            _, known = self._entered(tables, entry)
+            books = self._entered(tables, entry)
+        self._known = books
+        known = books.entries[entry.key]
         if known is not entry and (known.amounts != entry.amounts or not exist_ok):
             raise LedgerConflictError(
                 f"Expected a new round but data {known.data!r}, round {known.round!r} was spent on {known.time} "
@@ -113,8 +117,11 @@ class PrivacyLedger:
             fraction: the fraction of epsilon that its answer spends.
             again: whether this session may have noted the query already, as other ranks of it do.
         """
+        if not 0 < fraction < math.inf:
+            raise InputError(f"Expected argument `fraction` to be above 0, at most 1, but got {fraction!r}.")
         with self._store.transaction() as tables:
-            number, known = self._entered(tables, entry)
+            books = self._entered(tables, entry)
+            known = books.entries[entry.key]
             name = f"round {known.round!r} of data {known.data!r}"
             if known.session != entry.session:
                 raise LedgerConflictError(
@@ -126,21 +133,30 @@ class PrivacyLedger:
                     f"Expected one price for {name} but it was charged epsilon {known.epsilon}, delta {known.delta}, "
                     f"now got {entry.epsilon}, {entry.delta}. Give the release a round of its own."
                 )
-            answered = dict(tables.execute("SELECT query, fraction FROM answers WHERE entry = ?", (number,)).fetchall())
-            if query.hex() in answered:
-                if again:
-                    return
+            answered = books.answers.get(entry.key, {})
+            if query.hex() in answered and not again:
                 raise LedgerConflictError(
                     f"Expected a query of {name} that was not answered but this one was: a second draw would average "
                     "the noise away. Use the share that was sent."
                 )
             spent = sum(map(Fraction, answered.values())) + Fraction(fraction)
-            if spent > 1:
+            if query.hex() not in answered and spent > 1:
                 raise LedgerConflictError(
                     f"Expected queries of {name} that spend its epsilon once but with this one they spend "
                     f"{float(spent):g} times. Ask within the fraction that is left."
                 )
-            tables.execute("INSERT INTO answers VALUES (?, ?, ?)", (number, query.hex(), float(fraction)))
+            if query.hex() not in answered:
+                record = {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)}
+                books.append(tables, record)
+        self._known = books
+
+    def check_lasting(self) -> None:
+        """Raise unless this ledger has a limit that lasts: a budget and a path."""
+        if self.budget is None or self.path is None:
+            raise InputError(
+                "Expected a ledger with a budget and a path because here the server decides how often it asks, but got "
+                f"{self}. Pass `ledger=PrivacyLedger(budget=3.0, path=...)`, one file for each node."
+            )
 
     def spent(self, delta: float | None = None, method: Composition | None = None) -> Spent:
         """What all entries cost together, by the ledger's composition unless ``method`` names another.
@@ -160,17 +176,17 @@ class PrivacyLedger:
         return self._limit.left([entry.amounts for entry in self])
 
     def __iter__(self) -> Iterator[LedgerEntry]:
-        return iter(self._entries())
+        return iter(self._read())
 
     def __len__(self) -> int:
-        return len(self._entries())
+        return len(self._read())
 
     def __bool__(self) -> bool:
         return True  # an empty ledger is a ledger
 
     def __repr__(self) -> str:
         try:
-            entries = self._entries()
+            entries = self._read()
             epsilon, delta = self._limit.spent([entry.amounts for entry in entries])
         except LedgerError as error:
             return f"{type(self).__name__}(unreadable: {error})"
@@ -199,56 +215,76 @@ class PrivacyLedger:
     def _limit(self) -> Budget:
         return Budget(self.budget, self.delta, self.composition)
 
-    def _entries(self) -> tuple[LedgerEntry, ...]:
+    def _read(self) -> tuple[LedgerEntry, ...]:
         with self._store.transaction(write=False) as tables:
-            return tuple(self._read(tables).values())
+            books = self._checked(tables)
+        self._known = books
+        return tuple(books.entries.values())
 
-    def _read(self, tables: sqlite3.Connection) -> dict[int, LedgerEntry]:
-        """Return the entries by number, once they are known to be what was written and to hold all that was seen."""
-        entries: dict[int, LedgerEntry] = {}
-        chain, before = "", ""
-        for number, *fields, link in tables.execute(f"SELECT number, {_FIELDS}, chain FROM entries ORDER BY number"):
-            chain = _link(chain, fields)
-            if chain != link or number != len(entries) + 1:
-                raise self._store.error(
-                    f"to be as it was written but entry {number} was changed, or one before it is missing",
-                    "Put back a copy from before the damage and enter what was spent since.",
-                )
-            entries[number] = _entry(fields)
-            if number == self._seen[0]:
-                before = chain
-        if before != self._seen[1]:
+    def _checked(self, tables: sqlite3.Connection) -> _Known:
+        """Return what the records say, once they are known to be what was written and to hold all that was seen."""
+        known = self._known.copy()
+        seen = tables.execute("SELECT chain FROM records WHERE number = ?", (known.size,)).fetchone() or ("",)
+        if seen != (known.chain,):
             raise self._store.error(
-                "to only ever grow but what was read before is gone", "Put the newer file back, then open it anew."
+                "to only ever grow but what was read before is gone", "Put the newer file back, then open it again."
             )
-        self._seen = len(entries), chain
-        return entries
+        new = tables.execute("SELECT number, body, chain FROM records WHERE number > ? ORDER BY number", (known.size,))
+        try:
+            for number, body, chain in new:
+                known.add(json.loads(body), body)
+                if (number, chain) != (known.size, known.chain):
+                    raise ValueError("the chain is broken")
+            if tables.execute("SELECT count, chain FROM head").fetchall() != [(known.size, known.chain)]:
+                raise ValueError("the end is missing")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise self._store.damage(f"record {known.size} or the next is not ({error})") from None
+        return known
 
-    def _entered(self, tables: sqlite3.Connection, entry: LedgerEntry) -> tuple[int, LedgerEntry]:
-        """Return the entry with the same data, round and spec, or enter this one if the budget allows."""
-        entries = self._read(tables)
-        for number, known in entries.items():
-            if known.key == entry.key:
-                return number, known
-        self._limit.check([one.amounts for one in entries.values()], entry.amounts)
-        number, fields = len(entries) + 1, _fields(entry)
-        chain = _link(self._seen[1], fields)
-        places = ", ".join("?" * (len(fields) + 2))
-        tables.execute(f"INSERT INTO entries (number, {_FIELDS}, chain) VALUES ({places})", (number, *fields, chain))
-        return number, entry
-
-
-def _fields(entry: LedgerEntry) -> list[Any]:
-    return [getattr(entry, name) for name in _FIELDS.split(", ")]
-
-
-def _entry(fields: list[Any]) -> LedgerEntry:
-    return LedgerEntry(**dict(zip(_FIELDS.split(", "), fields, strict=True)))
+    def _entered(self, tables: sqlite3.Connection, entry: LedgerEntry) -> _Known:
+        """Return the records, with this entry unless there is one of the same data, round and spec already."""
+        known = self._checked(tables)
+        if entry.key in known.entries:
+            return known
+        self._limit.check([one.amounts for one in known.entries.values()], entry.amounts)
+        known.append(tables, {"entry": asdict(entry)}, entry)
+        return known
 
 
-def _link(chain: str, fields: list[Any]) -> str:
-    """The digest of an entry and of all before it. It finds accidents; who may write the file can also forge it."""
-    return hashlib.sha256(json.dumps([chain, *fields]).encode()).hexdigest()
+@dataclass
+class _Known:
+    """What was read: so many records, the chain up to the last of them, and what they say.
+
+    The chain is a digest of each record and of all before it. It finds accidents; who may write the file can also forge
+    it.
+    """
+
+    size: int = 0
+    chain: str = ""
+    entries: dict[_Key, LedgerEntry] = field(default_factory=dict)
+    answers: dict[_Key, dict[str, float]] = field(default_factory=dict)
+
+    def copy(self) -> _Known:
+        """Return another one that can go on by itself."""
+        return _Known(self.size, self.chain, dict(self.entries), dict(self.answers))
+
+    def add(self, record: dict[str, Any], body: str, entry: LedgerEntry | None = None) -> None:
+        """Go on by one record."""
+        self.size, self.chain = self.size + 1, hashlib.sha256((self.chain + body).encode()).hexdigest()
+        if "entry" in record:
+            entry = entry or LedgerEntry(**record["entry"])
+            self.entries[entry.key] = entry
+            return
+        data, round_, spec = record["answer"]
+        before = self.answers.get((data, round_, spec), {})
+        self.answers[data, round_, spec] = {**before, record["query"]: float(record["fraction"])}
+
+    def append(self, tables: sqlite3.Connection, record: dict[str, Any], entry: LedgerEntry | None = None) -> None:
+        """Go on by one record, and write it."""
+        body = json.dumps(record, allow_nan=False)
+        self.add(record, body, entry)
+        tables.execute("INSERT INTO records VALUES (?, ?, ?)", (self.size, body, self.chain))
+        tables.execute("UPDATE head SET count = ?, chain = ?", (self.size, self.chain))
 
 
 def _now() -> str:

@@ -32,12 +32,6 @@ class Noise:
     Args:
         draw: returns fresh noise of a shape, from the operating system's randomness.
         variance: variance of a cell of the sum of all shares that the noise is calibrated for.
-
-    Example:
-        >>> from torchmetrics_fed import LocalDP
-        >>> noise = LocalDP(epsilon=1.0).noise("binary", classes=1, levels=1, cells=8)
-        >>> noise.draw((8,)).dtype, round(noise.variance, 3)
-        (dtype('int64'), 1.841)
     """
 
     draw: Callable[[tuple[int, ...]], NDArray[np.int64] | NDArray[np.float64]]

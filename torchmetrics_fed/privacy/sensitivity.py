@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -28,8 +27,8 @@ class Sensitivity:
     Example:
         >>> from torchmetrics_fed.privacy.sensitivity import Sensitivity
         >>> worst = Sensitivity.of("multiclass", classes=10, levels=3, neighbours="replace_one")
-        >>> worst.l1, worst.l2_squared, worst.linf
-        (60, 60, 1)
+        >>> worst.l1, worst.l2_squared
+        (60, 60)
     """
 
     shifts: tuple[tuple[int, int], ...]
@@ -49,7 +48,6 @@ class Sensitivity:
         *,
         neighbours: Neighbours = "add_remove",
         examples_per_person: int = 1,
-        micro: bool = False,
     ) -> Sensitivity:
         r"""Return the sensitivity of ``levels`` levels of the counts of ``classes`` histograms.
 
@@ -60,9 +58,7 @@ class Sensitivity:
         ========== ================ ===============================================================================
         binary     its only one     1
         multiclass one per class    1 in each of K (positives of its own class, negatives of the others)
-        multiclass ``micro``: one   1 positive and K - 1 negatives; at worst these K - 1 are one cell
         multilabel one per label    1 in each of K
-        multilabel ``micro``: one   K; at worst one cell
         ========== ================ ===============================================================================
 
         A person with m examples moves most where all m fall into the same cells: every shift times m. Replacing a
@@ -75,18 +71,10 @@ class Sensitivity:
             levels: levels of the tree that are released.
             neighbours: whether neighbouring data lack one person or hold another one in their place.
             examples_per_person: the most examples that one person can have.
-            micro: all classes are *counted* in one histogram. Summing a release over its classes needs no such care.
         """
         _check(task, classes, levels, neighbours, examples_per_person)
-        if not micro:
-            example = [1] * classes
-        elif task == "multiclass":
-            example = [1, classes - 1]
-        else:
-            example = [classes]
         sides = 2 if neighbours == "replace_one" else 1
-        cells = Counter(shift * examples_per_person for shift in example)
-        return cls(tuple((shift, cells[shift] * levels * sides) for shift in sorted(cells)))
+        return cls(((examples_per_person, classes * levels * sides),))
 
     @property
     def l1(self) -> int:
@@ -97,11 +85,6 @@ class Sensitivity:
     def l2_squared(self) -> int:
         """Sum of the squared shifts."""
         return sum(shift**2 * cells for shift, cells in self.shifts)
-
-    @property
-    def linf(self) -> int:
-        """The largest shift of one cell."""
-        return max(shift for shift, _ in self.shifts)
 
     @property
     def cells(self) -> int:

@@ -50,6 +50,9 @@ class Privacy(ABC):
             raise InputError(f"Expected argument `epsilon` to be a positive finite number but got {self.epsilon!r}.")
         if self.mechanism not in get_args(Mechanism):
             raise InputError(f"Expected `mechanism` to be one of {get_args(Mechanism)} but got {self.mechanism!r}.")
+        if self.neighbours not in get_args(Neighbours):
+            raise InputError(f"Expected `neighbours` to be one of {get_args(Neighbours)} but got {self.neighbours!r}.")
+        _check_int("examples_per_person", self.examples_per_person, 1)
         needs_delta = self.mechanism in ("skellam", "discrete_gaussian")
         if needs_delta != (self.delta > 0) or not 0 <= self.delta < 1:
             raise InputError(
@@ -152,9 +155,10 @@ class DistributedDP(Privacy):
             raise InputError(
                 'Expected `trusted_aggregator=True` with mechanism="gamma": float noise cannot be masked modulo 2^64.'
             )
-        for name, value, least in (("min_clients", self.min_clients, 1), ("max_colluding", self.max_colluding, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
+        _check_int("min_clients", self.min_clients, 1)
+        _check_int("max_colluding", self.max_colluding, 0)
+        if not isinstance(self.trusted_aggregator, bool):
+            raise InputError(f"Expected `trusted_aggregator` to be a bool but got {self.trusted_aggregator!r}.")
         if self.max_colluding >= self.min_clients:
             raise InputError(
                 f"Expected `max_colluding` below `min_clients` but got {self.max_colluding} and {self.min_clients}: "
@@ -219,3 +223,8 @@ class CentralDP(Privacy):
     def noise_times(self, shares: int) -> float:
         """Return how many times the noise that epsilon asks for is in a sum: it is drawn once."""
         return 1.0
+
+
+def _check_int(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")

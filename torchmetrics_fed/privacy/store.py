@@ -1,9 +1,10 @@
-"""Store: what must outlive a crash. Charges and answered queries of a ledger, and the notes of a node; in SQLite.
+"""Store: what must outlive a crash. The records of a ledger, and the notes of a node; in SQLite.
 
 Why SQLite, and not files of our own: a charge and the query it was charged for are one transaction; a node's notes can
 be erased, which an append-only journal cannot do; locks, torn writes and recovery are the work of a library that is
 tested for them, in the standard library. ``synchronous=EXTRA`` makes a commit return once it is on disk, directory
-included; ``secure_delete`` overwrites what is erased.
+included; ``secure_delete`` overwrites what is erased in the file (the journal of a transaction is unlinked, and its
+blocks are the file system's).
 
 What it cannot know: a file that was replaced by an older copy while nobody had it open. A restored backup has forgotten
 what was charged since, so restore it together with a note of what was spent, or start a new budget.
@@ -27,13 +28,26 @@ _LOCK_SECONDS = 60.0
 _SCHEMA = f"""
 CREATE TABLE about (format TEXT NOT NULL, version INTEGER NOT NULL);
 INSERT INTO about VALUES ('{_FORMAT}', {_VERSION});
-CREATE TABLE entries (
-    number INTEGER PRIMARY KEY, data TEXT NOT NULL, round TEXT NOT NULL, spec TEXT NOT NULL, session TEXT NOT NULL,
-    epsilon REAL NOT NULL, delta REAL NOT NULL, mechanism TEXT NOT NULL, time TEXT NOT NULL, chain TEXT NOT NULL,
-    UNIQUE (data, round, spec));
-CREATE TABLE answers (entry INTEGER NOT NULL, query TEXT NOT NULL, fraction REAL NOT NULL, PRIMARY KEY (entry, query));
+CREATE TABLE records (number INTEGER PRIMARY KEY, body TEXT NOT NULL, chain TEXT NOT NULL);
+CREATE TABLE head (count INTEGER NOT NULL, chain TEXT NOT NULL);
+INSERT INTO head VALUES (0, '');
 CREATE TABLE notes (name TEXT PRIMARY KEY, content BLOB NOT NULL);
+CREATE TABLE sessions (round TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
+
+# One for the whole process: SQLite's own table of locks is copied by a fork as it is, so nobody forks in a transaction.
+_turn = threading.RLock()
+
+
+def _new_turn() -> None:
+    global _turn
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _turn.acquire(), after_in_parent=lambda: _turn.release(), after_in_child=_new_turn
+    )
 
 
 class Store:
@@ -47,7 +61,6 @@ class Store:
     def __init__(self, path: str | None) -> None:
         self.path = path
         self._process = os.getpid()
-        self._lock = threading.RLock()
         self._memory: sqlite3.Connection | None = None
         if path is not None:
             if not os.path.lexists(path):
@@ -58,24 +71,28 @@ class Store:
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[sqlite3.Connection]:
         """Give the tables; what was written is on disk when the block ends, and gone if it raises."""
-        with self._lock, self._opened(write) as tables:
+        with _turn, self._opened(write) as tables:
             try:
                 tables.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                try:
-                    yield tables
-                except BaseException:
-                    tables.execute("ROLLBACK")
-                    raise
+                yield tables
                 tables.execute("COMMIT")
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeError) as error:
+                raise self._failure(error) from error
+            finally:
                 if tables.in_transaction:
                     with suppress(sqlite3.Error):
                         tables.execute("ROLLBACK")
-                raise self._failure(error) from error
 
     def error(self, what: str, remedy: str) -> LedgerFileError:
         """The error that this file was expected ``what``."""
         return LedgerFileError(f"Expected the ledger file {self.path!r} {what}. {remedy}")
+
+    def damage(self, what: str) -> LedgerFileError:
+        """The error that this file is not what was written to it."""
+        return self.error(
+            f"to be as it was written but {what}",
+            "Put back a copy from before the damage and enter what was spent since.",
+        )
 
     @contextmanager
     def _opened(self, write: bool) -> Iterator[sqlite3.Connection]:
@@ -96,31 +113,29 @@ class Store:
                 "Put the file back: without it nobody knows what was spent.",
             )
         if os.path.getsize(self.path) == 0:  # SQLite would take it for a new one
-            raise self.error("to be as it was written but it is empty", "Put back a copy from before the damage.")
+            raise self.damage("it is empty")
         # one connection for each transaction: none is carried over a fork
+        name = self.path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         try:
-            tables = sqlite3.connect(
-                f"file:{_quoted(self.path)}?mode=rw", uri=True, timeout=_LOCK_SECONDS, isolation_level=None
-            )
-        except sqlite3.Error as error:
+            tables = sqlite3.connect(f"file:{name}?mode=rw", uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
+            tables.execute("PRAGMA synchronous=EXTRA")
+            tables.execute("PRAGMA secure_delete=ON")
+        except (sqlite3.Error, UnicodeError) as error:
             raise self._failure(error) from error
         with closing(tables):
-            try:
-                tables.execute("PRAGMA synchronous=EXTRA")
-                tables.execute("PRAGMA secure_delete=ON")
-            except sqlite3.Error as error:
-                raise self._failure(error) from error
             yield tables
 
     def _create(self, path: str) -> None:
         """Make the whole file beside its place, then link it there: a file that is in place is complete."""
+        if os.path.lexists(f"{path}-journal"):
+            raise self.error("to be there with its journal but it is gone", "Put the file back, with the journal.")
         fresh = f"{path}.{secrets.token_hex(8)}"
         try:
             os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as error:
             raise self.error(
                 f"in a directory that can be written but got: {error.strerror}",
-                "Make the directory, or choose another.",
+                "Make it, or choose another.",
             ) from error
         try:
             with closing(sqlite3.connect(fresh, isolation_level=None)) as tables:
@@ -135,34 +150,23 @@ class Store:
         _sync_directory(os.path.dirname(path) or os.curdir)
 
     def _check(self, tables: sqlite3.Connection) -> None:
-        try:
-            damage = tables.execute("PRAGMA quick_check").fetchone()
-            about = tables.execute("SELECT format, version FROM about").fetchall()
-        except sqlite3.DatabaseError as error:
-            raise self._failure(error) from error
+        damage = tables.execute("PRAGMA quick_check").fetchone()
+        about = tables.execute("SELECT format, version FROM about").fetchall()
         if damage != ("ok",) or about != [(_FORMAT, _VERSION)]:
             raise self.error(
                 f"to be a {_FORMAT}, version {_VERSION}, but it is another or damaged",
                 "Give the path of a ledger that this package made, or of a new file.",
             )
 
-    def _failure(self, error: sqlite3.Error) -> LedgerError:
-        code = getattr(error, "sqlite_errorname", "")
-        if "BUSY" in code or "locked" in str(error):
+    def _failure(self, error: Exception) -> LedgerError:
+        if "locked" in str(error):
             return self.error(
                 f"to be free within {_LOCK_SECONDS:g} s but another process holds its lock",
                 "End the process that hangs; its lock goes with it.",
             )
-        if isinstance(error, sqlite3.OperationalError):
+        if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
             return self.error(f"to be read and written but got: {error}", "Check disk and permissions.")
-        return self.error(
-            f"to be as it was written but it is damaged ({error})",
-            "Put back a copy from before the damage and enter what was spent since.",
-        )
-
-
-def _quoted(path: str) -> str:
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        return self.damage(f"it is damaged or another ({error})")
 
 
 def _sync_directory(path: str) -> None:

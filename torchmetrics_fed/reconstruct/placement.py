@@ -128,7 +128,8 @@ _known: WeakKeyDictionary[Sum, ScoreMass] = WeakKeyDictionary()
 
 def noisy_leaves(seen: Sum) -> list[NoisyLeaves]:
     """Return the leaves of a sum with the variance of their noise, for each class."""
-    return [NoisyLeaves(seen.places, leaf.double().numpy(), seen.noise_variance) for leaf in seen.leaf]
+    places, variance = seen.places, seen.noise_variance
+    return [NoisyLeaves(places, leaf.double().numpy(), variance) for leaf in seen.levels[-1]]
 
 
 def _branching(examples: float, epsilon: float, smooth: bool, bins: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
@@ -55,6 +55,11 @@ class Reconstruction:
         interpolation: between quantiles, ``"pchip"`` (monotone cubic) or ``"linear"``.
         least_squares: under privacy, whether the levels are first made consistent with each other.
         non_negative: under privacy, whether negative cells are then projected away.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedROC, Reconstruction
+        >>> FederatedROC(quantiles=64, reconstruction=Reconstruction(method="quantile")).reconstruction.quantiles
+        64
     """
 
     method: Method = "aligned"
@@ -71,13 +76,22 @@ class Reconstruction:
             if value not in choices:
                 raise InputError(f"Expected argument `{name}` to be one of {choices} but got {value!r}.")
 
+    @classmethod
+    def sized(cls, given: Reconstruction | None, quantiles: int) -> Reconstruction:
+        """Return the reconstruction of a metric of so many quantiles, unless the given one has a number of its own."""
+        if given is None:
+            return cls(quantiles=quantiles)
+        if not isinstance(given, cls):
+            raise InputError(f"Expected argument `reconstruction` to be a Reconstruction but got {given!r}.")
+        return replace(given, quantiles=given.quantiles or quantiles)
+
     def levels(self, release: Release) -> list[Tensor]:
         """Return the release's levels, ``(classes, 2, size)``, made consistent and non-negative if they are noisy."""
-        levels = release.levels
         if release.spec.privacy is None:
-            return levels
+            return release.levels
         if release.last.query.tree.edges is not None and self.least_squares and self.non_negative:
             return [bin_counts(release)]
+        levels = release.levels
         if self.least_squares:
             levels = least_squares(levels)
         return non_negative(levels) if self.non_negative else levels

@@ -22,14 +22,7 @@ def warped_grid(bins: int) -> Floats:
 
 
 def snapped(at: Floats, bins: int) -> Places:
-    """Return the places on the grid nearest to warped scores ``at``, moved apart so that every leaf has a bin.
-
-    Example:
-        >>> import numpy as np
-        >>> from torchmetrics_fed.reconstruct.warp import snapped
-        >>> snapped(np.linspace(0, 1, 5), bins=256)
-        array([  0,  26, 128, 230, 256])
-    """
+    """Return the places on the grid nearest to warped scores ``at``, moved apart so that every leaf has a bin."""
     grid, index = warped_grid(bins), np.arange(len(at))
     place = np.searchsorted((grid[1:] + grid[:-1]) / 2, at)
     place[0], place[-1] = 0, bins

@@ -95,11 +95,6 @@ def noise_tail(variance: float, weight: float, probability: float) -> float:
     Chernoff's bound for the two-sided geometric law, :math:`\log E e^{tX} = -\log(1 - v (\cosh t - 1))`, which at
     the same variance bounds those of Skellam, the discrete Gaussian and Laplace; a weight below 1 is a part of the
     noise, as a share has. Any :math:`t` gives a bound; the best of a grid is taken.
-
-    Example:
-        >>> from torchmetrics_fed.release.checks import noise_tail
-        >>> round(noise_tail(variance=2.0, weight=1000, probability=1e-9), 1)
-        289.6
     """
     u = 1 / (1 + np.exp(-np.linspace(-30, 30, 481)))
     t = 2 * np.arcsinh(np.sqrt(u / (2 * variance)))  # u = v (cosh t - 1)

@@ -17,7 +17,7 @@ from torchmetrics_fed.release.wire import Kind, Reader, frame
 __all__ = ["LEAST_FRACTION", "Query"]
 
 LEAST_FRACTION = 2.0**-10
-"""Less says nothing, and would take noise that no integer holds."""
+"""Fractions are multiples of it, so that they add up exactly. Less would take noise that no integer holds."""
 
 _MOST_LEVELS = 24
 _MOST_LEAVES = 1 << 24
@@ -45,10 +45,10 @@ class Query:
     def __post_init__(self) -> None:
         if not isinstance(self.tree, Tree):
             raise InputError(f"Expected argument `tree` to be a Tree but got {type(self.tree).__name__}.")
-        if not isinstance(self.fraction, int | float) or not LEAST_FRACTION <= self.fraction <= 1:
+        known = isinstance(self.fraction, int | float) and LEAST_FRACTION <= self.fraction <= 1
+        if not known or self.fraction % LEAST_FRACTION:
             raise InputError(
-                f"Expected argument `fraction` to be a fraction of epsilon, {LEAST_FRACTION} to 1, but got "
-                f"{self.fraction!r}."
+                f"Expected argument `fraction` to be a multiple of 1/1024, up to 1, but got {self.fraction!r}."
             )
 
     @cached_property

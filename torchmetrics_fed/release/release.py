@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError, ReleaseError, RoundMismatchError, WireError
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import Share
@@ -45,23 +43,35 @@ class Release:
 
     sums: tuple[Sum, ...]
     round: str = ""
+    spec: Spec = field(init=False)
+    """What all parties agreed on."""
+    last: Sum = field(init=False)
+    """The sum of the last query, which answers are read from."""
+    pilot: Sum | None = field(init=False)
+    """The sum of the query that placed the leaves of the last one, if there was one."""
+    shares: int = field(init=False)
+    """How many shares the last sum holds."""
 
     def __post_init__(self) -> None:
         if not self.sums:
             raise InputError("Expected a release of at least one query but got none.")
-        for later in self.sums[1:]:
-            self.sums[0].spec.check(later.spec)
-        spent = sum(Fraction(each.query.fraction) for each in self.sums)
+        last, pilot = self.sums[-1], self.sums[-2] if len(self.sums) > 1 else None
+        for name, value in (("spec", last.spec), ("last", last), ("pilot", pilot), ("shares", last.shares)):
+            object.__setattr__(self, name, value)
+        for earlier in self.sums[:-1]:
+            if earlier.spec is not last.spec:
+                last.spec.check(earlier.spec)
+        spent = sum(each.query.fraction for each in self.sums)
         if spent != 1:
             raise ReleaseError(
-                f"Expected queries that spend all of epsilon but these spend {float(spent)} of it. Shares of a query "
+                f"Expected queries that spend all of epsilon but these spend {spent} of it. Shares of a query "
                 "with a fraction below 1 are summed by a Coordinator, which asks for the rest."
             )
 
     @classmethod
-    def exact(cls, spec: Spec, counts: Tensor) -> Release:
-        """Return the release of exact counts, ``(classes, rows, bins)``, as they are."""
-        return cls((Sum(spec, Query(Tree.flat(spec.grid.bins)), counts.cpu().contiguous()),))
+    def exact(cls, spec: Spec, counts: Tensor, shares: int = 1) -> Release:
+        """Return the release of exact counts, ``(classes, rows, bins)``, that are the sum of so many shares."""
+        return cls((Sum(spec, spec.all_bins, counts.cpu().contiguous(), shares),))
 
     @classmethod
     def sum(
@@ -107,29 +117,9 @@ class Release:
         return cls((adder.sum,), round or "")
 
     @property
-    def spec(self) -> Spec:
-        """What all parties agreed on."""
-        return self.sums[0].spec
-
-    @property
     def queries(self) -> tuple[Query, ...]:
         """What was asked."""
         return tuple(each.query for each in self.sums)
-
-    @property
-    def last(self) -> Sum:
-        """The sum of the last query, which answers are read from."""
-        return self.sums[-1]
-
-    @property
-    def pilot(self) -> Sum | None:
-        """The sum of the query that placed the leaves of the last one, if there was one."""
-        return self.sums[-2] if len(self.sums) > 1 else None
-
-    @property
-    def shares(self) -> int:
-        """How many shares the last sum holds."""
-        return self.last.shares
 
     @property
     def levels(self) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_args
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError
 from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.privacy.settings import Privacy
@@ -52,6 +53,16 @@ class Spec:
     privacy: Privacy | None = None
     multi_class: MultiClass = "ovr"
     secure: bool = False
+    rows: int = field(init=False, repr=False, compare=False)
+    """Histograms per class: negatives and positives, or one per true class."""
+    epsilon: float = field(init=False, repr=False, compare=False)
+    """What a release costs; 0 without privacy."""
+    clients_needed: int = field(init=False, repr=False, compare=False)
+    """How many shares a sum must hold before it is opened."""
+    hides_shares: bool = field(init=False, repr=False, compare=False)
+    """Whether shares may only travel through secure aggregation."""
+    dtype: torch.dtype = field(init=False, repr=False, compare=False)
+    """The dtype of cells: integers, except for the paper's continuous noise."""
 
     def __post_init__(self) -> None:
         _check_task(self.task, self.classes, self.multi_class)
@@ -59,37 +70,33 @@ class Spec:
             raise InputError(
                 f"Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got {self.privacy!r}."
             )
+        if not isinstance(self.secure, bool):
+            raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
+        privacy = self.privacy
+        derived = {
+            "rows": self.classes if self.multi_class == "ovo" else 2,
+            "epsilon": privacy.epsilon if privacy else 0.0,
+            "clients_needed": privacy.clients_needed if privacy else 1,
+            "hides_shares": self.secure or (privacy is not None and privacy.hides_shares),
+            "dtype": torch.float64 if privacy is not None and privacy.mechanism == "gamma" else torch.int64,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
-    @property
-    def rows(self) -> int:
-        """Histograms per class: negatives and positives, or one per true class."""
-        return self.classes if self.multi_class == "ovo" else 2
-
-    @property
-    def epsilon(self) -> float:
-        """What a release costs; 0 without privacy."""
-        return self.privacy.epsilon if self.privacy else 0.0
-
-    @property
+    @cached_property
     def delta(self) -> float:
         """The delta that a release costs, whatever its queries: the samplers' distance from their laws included."""
         most_cells = 2 * self.classes * self.rows * self.grid.bins  # no tree has twice as many nodes as leaves
         return self.privacy.charged_delta(most_cells, MOST_QUERIES) if self.privacy else 0.0
 
-    @property
-    def hides_shares(self) -> bool:
-        """Whether shares may only travel through secure aggregation."""
-        return self.secure or (self.privacy is not None and self.privacy.hides_shares)
+    @cached_property
+    def all_bins(self) -> Query:
+        """The query for every bin at once, which exact counts are asked."""
+        return Query(Tree.flat(self.grid.bins))
 
-    @property
-    def clients_needed(self) -> int:
-        """How many shares a sum must hold before it is opened."""
-        return self.privacy.clients_needed if self.privacy else 1
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of cells: integers, except for the paper's continuous noise."""
-        return torch.float64 if self.privacy is not None and self.privacy.mechanism == "gamma" else torch.int64
+    def empty_counts(self) -> Tensor:
+        """Return the counts of no examples, ``(classes, rows, bins)``."""
+        return self.grid.empty(self.classes, self.rows)
 
     def shape(self, query: Query) -> tuple[int, int, int]:
         """Return the shape of the cells of an answer."""
@@ -97,10 +104,17 @@ class Spec:
 
     def noise(self, query: Query) -> Noise | None:
         """Return the noise of one answer, calibrated for the sensitivity of what is counted; None for exact counts."""
-        if self.privacy is None:
-            return None
-        levels, cells = len(query.tree.branching), math.prod(self.shape(query))
-        return self.privacy.noise(self.task, self.classes, levels, cells, query.fraction)
+        if self.privacy is not None and query not in self._noises:
+            levels, cells = len(query.tree.branching), math.prod(self.shape(query))
+            self._noises[query] = self.privacy.noise(self.task, self.classes, levels, cells, query.fraction)
+        return self._noises.get(query)
+
+    @cached_property
+    def _noises(self) -> dict[Query, Noise]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_noises"}  # samplers do not pickle
 
     def edges(self, query: Query) -> Tensor:
         """Return the edges of the query's leaves, ascending, float64."""

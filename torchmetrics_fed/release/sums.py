@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -47,8 +48,7 @@ class Sum(Answer):
         super().__post_init__()
         if not 1 <= self.shares <= MAX_TOTAL:
             raise InputError(f"Expected argument `shares` to be at least 1 but got {self.shares!r}.")
-        names = self.names
-        if len(names) > self.shares or len(self.ids) % ID_BYTES or names != sorted(set(names)):
+        if len(self.ids) > ID_BYTES * self.shares or not _are_sorted(self.ids):
             raise InputError(f"Expected argument `ids` to be sorted ids of up to {self.shares} shares but got others.")
 
     @classmethod
@@ -62,7 +62,7 @@ class Sum(Answer):
         """The ids, one by one."""
         return [self.ids[start : start + ID_BYTES] for start in range(0, len(self.ids), ID_BYTES)]
 
-    @property
+    @cached_property
     def levels(self) -> list[Tensor]:
         """Counts of each level of the tree, ``(classes, rows, size)``, top level first, as they were summed.
 
@@ -73,24 +73,24 @@ class Sum(Answer):
                 f"Expected shares of at least min_clients={self.spec.clients_needed} clients but the sum holds "
                 f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients."
             )
-        return self.query.tree.split(self.cells)
+        return list(self.cells.split(self.query.tree.sizes, dim=-1))
 
     @property
     def leaf(self) -> Tensor:
         """Counts on the leaves: ``(classes, rows, leaves)``, row 0 negatives, row 1 positives."""
         return self.levels[-1]
 
-    @property
+    @cached_property
     def edges(self) -> Tensor:
         """Edges of the leaves, ascending, float64."""
         return self.spec.edges(self.query)
 
-    @property
+    @cached_property
     def places(self) -> NDArray[np.int64]:
         """Edges of the leaves as positions among the edges of the grid."""
         return self.query.tree.places(self.spec.grid.bins).numpy()
 
-    @property
+    @cached_property
     def noise_variance(self) -> float:
         """Variance of the noise that is really in each cell: more than asked for where more clients added some."""
         privacy, noise = self.spec.privacy, self.spec.noise(self.query)
@@ -169,3 +169,11 @@ class Adder:
         if not self.shares:
             raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
         return Sum(self.spec, self.query, self._cells.clone(), self.shares, b"".join(sorted(self._ids)))
+
+
+def _are_sorted(ids: bytes) -> bool:
+    """Whether these are whole ids in ascending order, each once."""
+    if len(ids) % ID_BYTES:
+        return False
+    high, low = np.frombuffer(ids, dtype=">u8").reshape(-1, 2).T
+    return bool(((high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))).all())

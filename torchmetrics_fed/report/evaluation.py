@@ -11,17 +11,17 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.auroc import mann_whitney_u
-from torchmetrics_fed.functional.calibration import Calibration, calibration_of
-from torchmetrics_fed.functional.det import DETCurve, det_of
+from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
+from torchmetrics_fed.functional.det import DETCurve, det_from_counts
 from torchmetrics_fed.functional.distance import kolmogorov_smirnov
-from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_of
+from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, youden
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     average_precision_from_curve,
-    precision_recall_of,
+    precision_recall_from_counts,
 )
-from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_of
+from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release
@@ -51,23 +51,39 @@ class EvaluationReport:
     negatives: Tensor
     """Number of negatives as the release shows it: not a whole number if it is noisy."""
     positives: Tensor
-    prevalence: Tensor
     roc: ROCCurve
     precision_recall: PrecisionRecallCurve
     det: DETCurve
     gain: PrecisionRecallGainCurve
     calibration: Calibration | None
     """None where scores are not probabilities."""
-    auroc: Tensor
-    average_precision: Tensor
     mann_whitney_u: Tensor
-    area_under_gain: Tensor
     kolmogorov_smirnov: Tensor
     best_f1: OperatingPoint
     youden: OperatingPoint
     leaf: Tensor
     """Counts that all of this was read from, ``(..., 2, leaves)``."""
     edges: Tensor
+
+    @property
+    def prevalence(self) -> Tensor:
+        """The positives' share."""
+        return self.positives / (self.negatives + self.positives).clamp(min=1e-300)
+
+    @property
+    def auroc(self) -> Tensor:
+        """The area under the ROC curve."""
+        return auroc_from_curve(self.roc)
+
+    @property
+    def average_precision(self) -> Tensor:
+        """The area under the PR curve, read as a step."""
+        return average_precision_from_curve(self.precision_recall)
+
+    @property
+    def area_under_gain(self) -> Tensor:
+        """The area under the PR-gain curve."""
+        return self.gain.area
 
     def plot(self) -> Any:
         """Draw ROC, PR, calibration (or PR gain) and score histograms on one page, and return ``(fig, axes)``."""
@@ -157,10 +173,10 @@ def evaluation_report(
     classes = total[..., 0].numel()
     if labels is not None and len(labels) != classes:
         raise InputError(f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once.")
-    roc = roc_of(histograms)
+    roc = roc_from_counts(histograms)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
-        curve, gain = precision_recall_of(histograms), precision_recall_gain_of(histograms)
+        curve, gain = precision_recall_from_counts(histograms), precision_recall_gain_from_counts(histograms)
         return EvaluationReport(
             task=task,
             labels=None if labels is None else tuple(labels),
@@ -168,16 +184,12 @@ def evaluation_report(
             shares=shares,
             negatives=total[..., 0],
             positives=total[..., 1],
-            prevalence=total[..., 1] / total.sum(-1).clamp(min=1e-300),
             roc=roc,
             precision_recall=curve,
-            det=det_of(histograms),
+            det=det_from_counts(histograms),
             gain=gain,
-            calibration=calibration_of(histograms) if probabilities else None,
-            auroc=auroc_from_curve(roc),
-            average_precision=average_precision_from_curve(curve),
+            calibration=calibration_from_counts(histograms) if probabilities else None,
             mann_whitney_u=mann_whitney_u(histograms),
-            area_under_gain=gain.area,
             kolmogorov_smirnov=kolmogorov_smirnov(histograms),
             best_f1=best_f1(histograms),
             youden=youden(histograms),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -11,10 +12,21 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from flower_app import task
 from flower_app.task import loaded, metric, patients
-from torchmetrics_fed import FederatedAUROC, PrivacyLedger
+from torchmetrics_fed import FederatedAUROC, FederatedROC, PrivacyLedger
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
 
 app = ClientApp()
+
+BUDGET = 3.0
+"""The epsilon that a hospital spends at most, whatever the server asks for. So it is no run configuration."""
+LEDGERS = "HOSPITAL_LEDGERS"
+"""The environment variable with the folder of this machine's ledgers; likewise the hospital's own to choose."""
+
+
+def own_metric(context: Context) -> FederatedROC:
+    """Return this hospital's metric, for the mod and for the evaluation alike."""
+    folder, hospital = Path(os.environ.get(LEDGERS, ".")), context.node_config["partition-id"]
+    return metric(context.run_config, PrivacyLedger(BUDGET, folder / f"ledger-{hospital}.sqlite"))
 
 
 def tools(context: Context) -> ModuleType:
@@ -28,7 +40,7 @@ def tools(context: Context) -> ModuleType:
 
 def guard(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """The mod, made for this run's configuration. The local AUROC leaves only to show how wrong its mean is."""
-    return evaluation_mod(metric(context.run_config), publish=["auroc"])(message, context, call_next)
+    return evaluation_mod(own_metric(context), publish=["auroc"])(message, context, call_next)
 
 
 @app.train()
@@ -47,12 +59,11 @@ def evaluation(message: Message, context: Context) -> Message:
     hospital = int(context.node_config["partition-id"])
     if hospital == context.run_config["failing"]:
         raise RuntimeError("This hospital's scanner is broken today.")
-    roc = metric(context.run_config)
-    roc.ledger = PrivacyLedger(path=str(Path(str(context.run_config["out"])) / f"ledger-{hospital}.jsonl"))
+    roc = own_metric(context)
     model = loaded(message.content.array_records["arrays"])
     tools(context).evaluate(model, hospital, roc)
     x, sick = patients(hospital)
     local = FederatedAUROC()
     local.update(model(x), sick)
     metrics = MetricRecord({"num-examples": len(sick), "auroc": float(local.compute())})
-    return Message(RecordDict({"metrics": metrics, RECORD: state_record(roc, message)}), reply_to=message)
+    return Message(RecordDict({"metrics": metrics, RECORD: state_record(roc)}), reply_to=message)

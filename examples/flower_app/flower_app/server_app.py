@@ -32,7 +32,6 @@ def main(grid: Grid, context: Context) -> None:
         fraction_train=1.0 if config["train"] else 0.0,
         min_available_nodes=hospitals,
         stage_timeout=timeout,
-        evaluation_timeout=timeout,
     )
     first = ArrayRecord(Model().state_dict())
     result = strategy.start(grid, first, num_rounds=int(config["rounds"]), timeout=timeout)
@@ -47,11 +46,11 @@ def main(grid: Grid, context: Context) -> None:
         "federated": metrics["federated-auroc"],
         "curves": len(strategy.releases),
         "shares": strategy.releases[last].shares,
-        "leaves": strategy.releases[last].spec.tree.leaves,
+        "leaves": strategy.releases[last].last.query.tree.leaves,
     }
     pooled = pooled_release(arrays, [hospital for hospital in range(hospitals) if hospital != config["failing"]])
     summary["pooled"] = float(FederatedAUROC.from_release(pooled).compute())
-    summary["equal"] = config["epsilon"] == 0 and torch.equal(pooled.cells, strategy.releases[last].cells)
+    summary["equal"] = config["epsilon"] == 0 and torch.equal(pooled.leaf, strategy.releases[last].leaf)
     print("averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(**summary))
     figure, _ = FederatedROC.from_release(strategy.releases[last]).plot()
     figure.savefig(out / "flower_app.png", dpi=120)

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchmetrics_fed import DistributedDP, FederatedROC
+from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 
 FEATURES = 6
 
@@ -24,12 +24,12 @@ def patients(hospital: int, part: str = "test") -> tuple[Tensor, Tensor]:
     return x, sick.long()
 
 
-def metric(config: Any) -> FederatedROC:
-    """Return the metric of both sides: exact in the secure sum, or private if there is an epsilon."""
+def metric(config: Any, ledger: PrivacyLedger | None = None) -> FederatedROC:
+    """Return the metric of both sides: exact, in secure aggregation, or private if there is an epsilon."""
     if config["epsilon"] == 0:
         return FederatedROC(secure=True)
     privacy = DistributedDP(epsilon=config["epsilon"], min_clients=config["min-clients"])
-    return FederatedROC(privacy=privacy, plan=config["plan"])
+    return FederatedROC(privacy=privacy, plan=config["plan"], ledger=ledger)
 
 
 class Model(nn.Module):

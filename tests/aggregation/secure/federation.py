@@ -1,4 +1,4 @@
-"""A federation in one process, whose clients drop out when told to."""
+"""A federation in one process, whose clients drop out where a test says so."""
 
 from __future__ import annotations
 

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 from torchmetrics_fed import InputError
-from torchmetrics_fed.aggregation.secure import (
-    SecureAggregationClient,
-    SecureAggregationConfig,
-    SecureAggregationError,
-    new_signing_keys,
-)
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
+from torchmetrics_fed.errors import SecureAggregationError
 
 CONFIG = SecureAggregationConfig("round", b"spec", 8, 3)
 
@@ -33,8 +29,8 @@ CONFIG = SecureAggregationConfig("round", b"spec", 8, 3)
         ({"round_id": ""}, "`round_id` of 1 to 255 bytes"),
         ({"round_id": "x" * 256}, "`round_id`"),
         ({"round_id": "\ud800"}, "`round_id`"),
-        ({"spec_fingerprint": b""}, "`spec_fingerprint`"),
-        ({"spec_fingerprint": "spec"}, "`spec_fingerprint`"),
+        ({"binding": b""}, "`binding`"),
+        ({"binding": "spec"}, "`binding`"),
         ({"signed": 1}, "`signed`"),
     ],
 )
@@ -84,7 +80,7 @@ def test_every_setting_is_in_the_hash() -> None:
     others = [
         CONFIG,
         replace(CONFIG, round_id="other"),
-        replace(CONFIG, spec_fingerprint=b"other"),
+        replace(CONFIG, binding=b"other"),
         replace(CONFIG, cells=9),
         replace(CONFIG, min_clients=4),
         replace(CONFIG, max_colluding=2),

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tests.sync.secure_sum.federation import Federation
+from tests.aggregation.secure.federation import Federation
 from torchmetrics_fed.aggregation.secure.keys import KeyPair, box_key, pair_key, seed_key
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 

@@ -8,8 +8,8 @@ from itertools import combinations
 import pytest
 
 from torchmetrics_fed import InputError
-from torchmetrics_fed.aggregation.secure import SecureAggregationError
 from torchmetrics_fed.aggregation.secure.shamir import PRIME, SHARE_BYTES, Combiner, split
+from torchmetrics_fed.errors import SecureAggregationError
 
 
 def test_the_order_of_the_field_is_a_prime_beyond_every_secret() -> None:

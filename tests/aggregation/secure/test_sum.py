@@ -9,9 +9,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.sync.secure_sum.federation import STAGES, Federation
-from torchmetrics_fed.aggregation.secure import SecureAggregationError, Stage, server
+from tests.aggregation.secure.federation import STAGES, Federation
+from torchmetrics_fed.aggregation.secure import Stage, server
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
+from torchmetrics_fed.errors import SecureAggregationError
 
 OPENED: list[bytes] = []
 

@@ -47,7 +47,7 @@ class SecureAggregationClient:
     """Takes part in one aggregation; a retry is a new object, with fresh keys, in a new round.
 
     A call that raises leaves the client where it was, and sent nothing; only where ``vector_factory`` was called and
-    failed is the client purged, for the vector may have been paid for.
+    failed is the client purged because the vector may have been paid for.
 
     Args:
         client_id: its name, 1 to 255 bytes, which no other client has.

@@ -81,14 +81,7 @@ def _ordered(*indices: int) -> bytes:
 
 
 class KeyPair:
-    """An X25519 key pair, fresh unless its private key is given.
-
-    Example:
-        >>> from torchmetrics_fed.aggregation.secure.keys import KeyPair
-        >>> one, other = KeyPair(), KeyPair()
-        >>> one.agree(other.public) == other.agree(one.public)
-        True
-    """
+    """An X25519 key pair, fresh unless its private key is given."""
 
     def __init__(self, private: bytes | None = None) -> None:
         self._key = X25519PrivateKey.generate() if private is None else X25519PrivateKey.from_private_bytes(private)

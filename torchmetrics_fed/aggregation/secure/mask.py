@@ -1,6 +1,6 @@
 """Mask: keystreams that are added to a vector modulo 2^64 and cancel in the sum.
 
-All arithmetic is between uint64 arrays, for numpy makes a float of ``uint64 + int64``.
+All arithmetic is between uint64 arrays because numpy makes a float of ``uint64 + int64``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,7 @@ _START = bytes(16)
 
 
 class MaskedVector:
-    """A vector modulo 2^64, zero at first, to which vectors and masks are added.
-
-    Example:
-        >>> import numpy as np
-        >>> from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-        >>> vector = MaskedVector(3)
-        >>> vector.mask(bytes(32))
-        >>> vector.add(np.array([-1, 0, 1]))
-        >>> vector.unmask(bytes(32))
-        >>> vector.values
-        array([-1,  0,  1])
-    """
+    """A vector modulo 2^64, zero at first, to which vectors and masks are added."""
 
     def __init__(self, cells: int) -> None:
         self._words: NDArray[np.uint64] = np.zeros(cells, dtype=_WORD)

@@ -83,7 +83,7 @@ class SecureAggregationServer:
             sender: the client as the transport knows it. What it says of itself must agree.
             message: its message for the present stage.
         """
-        mark = hashlib.sha256(message).digest() if isinstance(message, bytes) else b""
+        mark = hashlib.sha256(message).digest() if isinstance(message, bytes | bytearray) else b""
         known = self._received.get((self._stage, sender))
         if known == mark:
             return
@@ -147,7 +147,7 @@ class SecureAggregationServer:
             self._closed("request")
             self._known.check_quorum(tuple(self._answers), "to answer")
             self._result = self._unmasked().values, self._names(self._survivors)
-            self._answers, self._shares, self._boxes = {}, {}, {}
+            self._answers, self._shares = {}, {}
         values, names = self._result
         return values.copy(), names
 

@@ -1,11 +1,11 @@
-"""Flower: the global curve of a federation's clients, with or without the secure sum. Extra ``flower``.
+"""Flower: the global curve of a federation's clients, with or without secure aggregation. Extra ``flower``.
 
 On the client one line in ``@app.evaluate``, on the server one argument of the strategy; ``docs/flower.md`` has both.
 """
 
-from torchmetrics_fed.integrations.flower.aggregation import Aggregation, aggregate_fn
+from torchmetrics_fed.integrations.flower.aggregation import aggregate_fn
 from torchmetrics_fed.integrations.flower.mod import evaluation_mod
 from torchmetrics_fed.integrations.flower.records import RECORD, state_record
 from torchmetrics_fed.integrations.flower.strategy import FederatedEvaluationMixin
 
-__all__ = ["RECORD", "Aggregation", "FederatedEvaluationMixin", "aggregate_fn", "evaluation_mod", "state_record"]
+__all__ = ["RECORD", "FederatedEvaluationMixin", "aggregate_fn", "evaluation_mod", "state_record"]

@@ -9,8 +9,9 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, InputError
+from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError
 from torchmetrics_fed.exchange import Coordinator
+from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.integrations.flower.records import RECORD
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric, representative
 from torchmetrics_fed.release import Release, Share, Spec
@@ -50,21 +51,11 @@ class Aggregation:
     Args:
         metric: made as on the clients.
         inner: aggregates the clients' other metrics.
-
-    Example:
-        >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.integrations.flower import aggregate_fn
-        >>> type(aggregate_fn(FederatedROC())).__name__
-        'Aggregation'
     """
 
     def __init__(self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> None:
         self.metric = representative(metric)
-        if self.metric.plan in ("adaptive", "carry_over"):
-            raise InputError(
-                f"Expected a plan of one query but got plan={self.metric.plan!r}, and this function cannot ask again. "
-                "Use a strategy with FederatedEvaluationMixin, or leave `plan` out."
-            )
+        check_one_query(self.metric.plan)
         self.inner = inner or aggregate_metricrecords
         self.releases: list[Release] = []
         """The release of every round that had one, for curves, figures and reports."""

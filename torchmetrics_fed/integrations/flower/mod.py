@@ -118,6 +118,7 @@ def _evaluated(
     guard: _Guard,
 ) -> Message:
     """Run the app's evaluation, in which `state_record` finds what was asked for."""
+    node.keep_session(evaluation.asked.round)  # what an earlier round has left is erased
     token = current.set(evaluation)
     try:
         reply = call_next(message, context)
@@ -142,10 +143,7 @@ def _answered_again(
     """Answer the second query of a round from the counts that the node has kept, and erase them."""
     metric = deepcopy(agreed)
     metric.resume(node.take_session(request.round))
-    try:
-        return _reply(message, answer_record(metric, request, client), weight)
-    finally:
-        node.keep_session(request.round, b"")
+    return _reply(message, answer_record(metric, request, client), weight)
 
 
 def _advanced(

@@ -35,7 +35,7 @@ class Node:
                 raise SecureAggregationError(
                     f"Expected a round that this node has not begun but it knows {name!r}. A retry is a new round."
                 )
-            tables.execute("UPDATE notes SET content = x'' WHERE name NOT LIKE 'session of %'")
+            tables.execute("UPDATE notes SET content = x''")
             tables.execute("INSERT INTO notes VALUES (?, x'')", (name,))
 
     def take(self, name: str) -> bytes:
@@ -43,25 +43,32 @@ class Node:
         with self._store.transaction() as tables:
             found = tables.execute("SELECT content FROM notes WHERE name = ?", (name,)).fetchone()
             tables.execute("UPDATE notes SET content = x'' WHERE name = ?", (name,))
-        if not found or not found[0]:
-            raise SecureAggregationError(
-                f"Expected notes of {name!r} but this node has none: it did not begin it, was interrupted, or its "
-                "folder was not kept between messages. It stays out of this round."
-            )
-        return bytes(found[0])
+        return self._found(found, name)
 
     def keep(self, name: str, content: bytes) -> None:
         """Replace a note, and return once it is on disk."""
         with self._store.transaction() as tables:
             tables.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content))
 
-    def keep_session(self, round: str, note: bytes) -> None:
-        """Keep raw counts for the second query of a round; those of any other round are erased."""
+    def keep_session(self, round: str, note: bytes = b"") -> None:
+        """Keep raw counts for the second query of a round, if there are any; all others are erased."""
         with self._store.transaction() as tables:
-            tables.execute("DELETE FROM notes WHERE name LIKE 'session of %'")
+            tables.execute("DELETE FROM sessions")
             if note:
-                tables.execute("INSERT INTO notes VALUES (?, ?)", (f"session of {round}", note))
+                tables.execute("INSERT INTO sessions VALUES (?, ?)", (round, note))
 
     def take_session(self, round: str) -> bytes:
         """Return the session of a round, once."""
-        return self.take(f"session of {round}")
+        with self._store.transaction() as tables:
+            found = tables.execute("SELECT content FROM sessions WHERE round = ?", (round,)).fetchone()
+            tables.execute("DELETE FROM sessions")
+        return self._found(found, round)
+
+    @staticmethod
+    def _found(found: tuple[bytes] | None, name: str) -> bytes:
+        if not found or not found[0]:
+            raise SecureAggregationError(
+                f"Expected notes of {name!r} but this node has none: it did not begin it, was interrupted, or its "
+                "folder was not kept between messages. It stays out of this round."
+            )
+        return bytes(found[0])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Query
 
@@ -94,7 +95,7 @@ def answer_record(metric: FederatedMetric, asked: Asked, client: SecureAggregati
     return ConfigRecord({"masked": metric.mask(client, asked.message, round=asked.round, query=query)})
 
 
-def state_record(metric: FederatedMetric | MetricCollection) -> ConfigRecord:
+def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
     Where shares may only travel through secure aggregation, it is masked; that takes :func:`evaluation_mod` on the
@@ -103,6 +104,7 @@ def state_record(metric: FederatedMetric | MetricCollection) -> ConfigRecord:
 
     Args:
         metric: the client's metric, or collection of metrics, updated with its data.
+        message: the message that is answered; needed under FederatedEvaluationMixin where there is no mod.
 
     Example:
         >>> import torch
@@ -125,4 +127,8 @@ def state_record(metric: FederatedMetric | MetricCollection) -> ConfigRecord:
             "share."
         )
     counting.check_ledger()
+    request = None if message is None else asked(message.content)
+    if request is not None:
+        return answer_record(counting, request, None)
+    check_one_query(counting.plan)
     return ConfigRecord({"share": bytes(counting.share())})

@@ -22,9 +22,10 @@ from nvflare.app_common.app_event_type import AppEventType
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, WireError
 from torchmetrics_fed.exchange import Coordinator
+from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.functional.curve import GridName
-from torchmetrics_fed.integrations.nvflare.archive import draw_release, save_release
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, check_visible, round_name
+from torchmetrics_fed.integrations.nvflare.figure import draw_release
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
@@ -50,13 +51,14 @@ class FederatedMetricAggregator(ModelAggregator):
     somebody else, or a client's second. Too few shares: no curve in this round, and training goes on.
 
     Args:
-        task: as in the clients' metrics, and likewise all up to ``plan``.
+        task: as in the clients' metrics, and likewise all up to ``plan``; the server sees shares, so privacy is None,
+            ``LocalDP``, or ``DistributedDP`` with ``trusted_aggregator=True``.
         num_classes: for multi-class tasks.
         num_labels: for multi-label tasks.
         multi_class: ``"ovr"`` or ``"ovo"``.
         quantiles: the resolution.
         grid: the bins.
-        privacy: None, ``LocalDP``, or ``DistributedDP`` with ``trusted_aggregator=True``: this server sees shares.
+        privacy: who adds noise.
         plan: of one query, because NVFlare asks once a round.
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.
@@ -73,7 +75,7 @@ class FederatedMetricAggregator(ModelAggregator):
         1024
     """
 
-    # NVFlare writes a component's arguments to JSON and builds it anew on the server: every argument is kept as an
+    # NVFlare writes a component's arguments to JSON and builds it again on the server: every argument is kept as an
     # attribute of the same name, and none is hidden in keywords.
     def __init__(
         self,
@@ -108,6 +110,7 @@ class FederatedMetricAggregator(ModelAggregator):
         options |= {"quantiles": quantiles, "grid": grid, "privacy": privacy, "plan": plan}
         self.spec = FederatedAUROC(task, **options).spec
         check_visible(self.spec)
+        check_one_query(plan)
         self._lock = Lock()
         self._best = -math.inf
         self.reset_stats()
@@ -188,7 +191,9 @@ class FederatedMetricAggregator(ModelAggregator):
         job, context = self._job, self.fl_ctx
         run = context.get_engine().get_workspace().get_run_dir(job) if context.get_engine() else os.curdir
         folder = Path(run, self.folder)
-        path = save_release(folder / job if os.path.isabs(self.folder) else folder, self._number, release)
+        path = (folder / job if os.path.isabs(self.folder) else folder) / f"round-{self._number:04d}.release"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        release.save(path)
         if self.figures:
             draw_release(path.with_suffix(".png"), release)
 

@@ -6,6 +6,7 @@ import nvflare.client as flare
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release.spec import Spec
@@ -33,13 +34,7 @@ def check_visible(spec: Spec) -> None:
 
 
 def round_name(job: str, number: int) -> str:
-    """Return the name of a round, which no other round of any job has.
-
-    Example:
-        >>> from torchmetrics_fed.integrations.nvflare import round_name
-        >>> round_name("6f1c", 2)
-        '6f1c/round-2'
-    """
+    """Return the name of a round, which no other round of any job has."""
     return f"{job}/round-{number}"
 
 
@@ -53,20 +48,12 @@ def payload(metric: FederatedMetric | MetricCollection, round: int, *, job: str 
         metric: a federated metric, or a collection of them that shares one release.
         round: the number of the round: ``current_round`` of the model that was received.
         job: the job's id; that of the running job if not given.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.nvflare import payload
-        >>> metric = FederatedAUROC()
-        >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
-        >>> payload(metric, 0, job="6f1c")[:4]
-        b'TMFD'
     """
     one = representative(metric)
     check_visible(one.spec)
     name = round_name(flare.get_job_id() if job is None else job, round)
     one.check_ledger()
+    check_one_query(one.plan)
     return bytes(one.share(round=name))
 
 

@@ -22,7 +22,7 @@ class FlareEvaluation(lightning.Callback):
 
     The module keeps a federated metric (or a collection) as an attribute and updates it in its ``validation_step``.
     ``trainer.validate`` before ``trainer.fit`` evaluates the model that was received: its share is made then. Metrics
-    of validation inside ``fit`` are reset without a release, for the model there is this client's alone.
+    of validation inside ``fit`` are reset without a release because the model there is this client's alone.
 
     Under privacy two more numbers of the patched Trainer tell about the data. The steps of the round are sent as 1
     unless the module's ``__fl_meta__`` says otherwise, so every client weighs the same. Whatever ``validation_step``

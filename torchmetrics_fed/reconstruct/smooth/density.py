@@ -90,7 +90,10 @@ def fit(
         hessian = np.tile(square[1], (2, 2)) + np.diag(precision.ravel())  # positives depend on both series
         hessian[:_TERMS, :_TERMS] += square[0]
         gradient[0] += gradient[1]
-        covariance = np.linalg.inv(hessian)
+        try:
+            covariance = np.linalg.inv(hessian)
+        except np.linalg.LinAlgError:  # counts beyond what floats can weigh against the prior: no model
+            return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], np.inf)
         change = (covariance @ (gradient - precision * (at - prior)).ravel()).reshape(2, -1)
         size = float(np.abs(change.cumsum(0) @ series.T).max())
         at = at + change * min(1.0, _LONGEST / max(size, _SMALL))

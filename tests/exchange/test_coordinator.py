@@ -1,0 +1,187 @@
+"""The coordinator: whoever sums, over any transport, with as many queries as the plan takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchmetrics_fed import (
+    CentralDP,
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    ReleaseError,
+)
+from torchmetrics_fed.errors import (
+    DuplicateClientError,
+    ImpossibleCountsError,
+    RoundMismatchError,
+    SpecMismatchError,
+    WireError,
+)
+from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking
+
+LOCAL = LocalDP(1.0)
+NAMES = ("ann", "ben", "cleo")
+
+
+def clients(
+    scored: tuple[Tensor, Tensor], make: Callable[[], FederatedROC], names: Any = NAMES
+) -> dict[str, FederatedROC]:
+    parts = zip(*(values.chunk(len(names)) for values in scored), strict=True)
+    found = {name: make() for name in names}
+    for metric, (preds, target) in zip(found.values(), parts, strict=True):
+        metric.update(preds, target)
+    return found
+
+
+def local() -> FederatedROC:
+    return FederatedROC(privacy=LOCAL)
+
+
+def answer(coordinator: Coordinator, found: dict[str, FederatedROC]) -> None:
+    for name, metric in found.items():
+        coordinator.receive(name, bytes(metric.share(round=coordinator.round, query=coordinator.query)))
+
+
+def test_exact_sums_are_the_pooled_counts(scored: tuple[Tensor, Tensor]) -> None:
+    coordinator = Coordinator(FederatedROC(), round="1")
+    answer(coordinator, clients(scored, FederatedROC))
+    coordinator.advance()
+    pooled = FederatedROC()
+    pooled.update(*scored)
+    assert torch.equal(coordinator.release.leaf, pooled.counts)
+    assert coordinator.release.round == "1"
+
+
+def in_state(state: Asking, scored: tuple[Tensor, Tensor]) -> tuple[Coordinator, dict[str, FederatedROC]]:
+    found, coordinator = clients(scored, FederatedROC), Coordinator(FederatedROC(), round="1")
+    if state is Asking.RELEASED:
+        answer(coordinator, found)
+        coordinator.advance()
+    return coordinator, found
+
+
+CALLS: dict[str, Callable[[Coordinator, dict[str, FederatedROC]], object]] = {
+    "receive": lambda coordinator, found: coordinator.receive("ann", found["ann"].share(round="1")),
+    "accept": lambda coordinator, found: coordinator.accept(None),  # type: ignore[arg-type]
+    "advance": lambda coordinator, found: (answer(coordinator, found), coordinator.advance()),
+    "release": lambda coordinator, found: coordinator.release,
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(Asking, CALLS)))
+def test_calls_are_allowed_exactly_where_the_table_has_a_row(
+    state: Asking, event: str, scored: tuple[Tensor, Tensor]
+) -> None:
+    coordinator, found = in_state(state, scored)
+    assert coordinator.state is state
+    if (state, event) in COORDINATOR_MOVES:
+        if event == "accept":  # past the table there is no server to take a sum of
+            with pytest.raises(AttributeError):
+                CALLS[event](coordinator, found)
+            return
+        CALLS[event](coordinator, found)
+        assert coordinator.state in (COORDINATOR_MOVES[state, event], Asking.RELEASED)
+        return
+    with pytest.raises((ReleaseError, AssertionError)):
+        CALLS[event](coordinator, found)
+    assert coordinator.state is state
+
+
+def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
+    found, coordinator = clients(scored, local), Coordinator(local(), round="1", max_examples=10_000)
+    query = coordinator.query
+    sent = bytes(found["ann"].share(round="1", query=query))
+    other_spec, other_round = clients(scored, lambda: FederatedROC(privacy=LocalDP(2.0))), clients(scored, local)
+    many = FederatedROC(privacy=LOCAL)
+    many.update(torch.rand(100_000), torch.randint(0, 2, (100_000,)))
+    refused: list[tuple[type[Exception], str, bytes]] = [
+        (SpecMismatchError, "ann", bytes(other_spec["ann"].share(round="1", query=query))),
+        (RoundMismatchError, "ann", bytes(other_round["ann"].share(round="2", query=query))),
+        (WireError, "ann", b"garbage"),
+        (WireError, "ann", bytes(clients(scored, local)["ann"].share(round="1"))),  # of another query
+        (ImpossibleCountsError, "ann", bytes(many.share(round="1", query=query))),
+        (InputError, "", sent),
+    ]
+    for error, sender, data in refused:
+        with pytest.raises(error):
+            coordinator.receive(sender, data)
+        assert coordinator.received == 0
+    coordinator.receive("ann", sent)
+    with pytest.raises(DuplicateClientError, match="'ann'"):
+        coordinator.receive("ann", bytes(found["ben"].share(round="1", query=query)))
+    with pytest.raises(DuplicateClientError, match="every share once"):
+        coordinator.receive("ben", sent)
+    assert coordinator.received == 1
+
+
+def test_the_second_query_is_asked_of_those_whose_share_was_summed(scored: tuple[Tensor, Tensor]) -> None:
+    found, coordinator = clients(scored, local), Coordinator(local(), round="1")
+    late = found.pop("cleo")
+    first = coordinator.query
+    answer(coordinator, found)
+    coordinator.advance()
+    assert coordinator.senders == {"ann", "ben"}
+    assert coordinator.query != first
+    late.share(round="1", query=first)
+    with pytest.raises(ReleaseError, match="first share was summed"):
+        coordinator.receive("cleo", bytes(late.share(round="1", query=coordinator.query)))
+    answer(coordinator, found)
+    coordinator.advance()
+    assert [each.shares for each in coordinator.release.sums] == [2, 2]
+
+
+def test_too_few_shares_leave_the_query_open(scored: tuple[Tensor, Tensor]) -> None:
+    def make() -> FederatedROC:
+        return FederatedROC(privacy=DistributedDP(1.0, 3, trusted_aggregator=True))
+
+    found, coordinator = clients(scored, make), Coordinator(make(), round="1")
+    late = found.pop("cleo")
+    answer(coordinator, found)
+    with pytest.raises(ReleaseError, match="min_clients=3"):
+        coordinator.advance()
+    with pytest.raises(ReleaseError, match="advance"):
+        _ = coordinator.release
+    coordinator.receive("cleo", late.share(round="1", query=coordinator.query))
+    coordinator.advance()
+    assert coordinator.query is not None
+
+
+def test_it_is_stored_and_resumed_at_every_point(scored: tuple[Tensor, Tensor]) -> None:
+    found, coordinator = clients(scored, local), Coordinator(local(), round="1", min_clients=3)
+
+    def restored() -> Coordinator:
+        return Coordinator.from_bytes(coordinator.to_bytes(), local(), min_clients=3)
+
+    queries = []
+    while coordinator.query is not None:
+        queries.append(coordinator.query)
+        for name, metric in found.items():
+            coordinator = restored()
+            assert coordinator.query == queries[-1]
+            coordinator.receive(name, bytes(metric.share(round="1", query=coordinator.query)))
+        coordinator = restored()
+        with pytest.raises(DuplicateClientError):
+            coordinator.receive("ann", found["ann"].share(round="1", query=coordinator.query))
+        coordinator.advance()
+    release = restored().release
+    assert release.queries == tuple(queries)
+    assert release.shares == 3
+    assert all(len(metric.ledger) == 1 for metric in found.values())
+
+
+def test_what_a_coordinator_cannot_do_is_said_at_once() -> None:
+    with pytest.raises(InputError, match="CentralDP"):
+        Coordinator(FederatedROC(privacy=CentralDP(1.0)), round="1")
+    hidden = Coordinator(FederatedROC(privacy=DistributedDP(1.0, 3)), round="1")
+    with pytest.raises(ReleaseError, match="secure aggregation"):
+        hidden.receive("ann", b"")
+    assert hidden.config.min_clients == 3

@@ -1,0 +1,225 @@
+"""A session: counted, drawn once, charged once, and never more; its table of states is all there is."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchmetrics_fed import (
+    CentralDP,
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Query,
+    Release,
+    ReleaseError,
+)
+from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.errors import LedgerConflictError
+from torchmetrics_fed.exchange.states import SESSION_MOVES, State, session_move
+
+LOCAL = LocalDP(1.0)
+EVENTS = {event for _, event in SESSION_MOVES}
+
+
+def metric_in(state: State, scored: tuple[Tensor, Tensor]) -> FederatedROC:
+    """A private metric whose session has come so far."""
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    if state is State.ANSWERED:
+        metric.share(round="3", query=Query(Tree((16,)), 0.5))
+    if state is State.RELEASED:
+        metric.compute()
+    return metric
+
+
+CALLS: dict[str, Any] = {
+    "update": lambda metric: metric.update(torch.tensor([0.5]), torch.tensor([1])),
+    "answer": lambda metric: metric.share(round="3", query=Query(Tree((8,)), 0.25)),
+    "publish": lambda metric: metric.compute(),
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, sorted(EVENTS))))
+def test_calls_are_allowed_exactly_where_the_table_has_a_row(
+    state: State, event: str, scored: tuple[Tensor, Tensor]
+) -> None:
+    metric = metric_in(state, scored)
+    session = metric._current_session()
+    assert session is not None
+    assert session.state is state
+    entries = len(metric.ledger)
+    if (state, event) in SESSION_MOVES:
+        CALLS[event](metric)
+        assert session.state is SESSION_MOVES[state, event]
+        return
+    counts = metric.counts.clone()
+    with pytest.raises(ReleaseError) as caught:
+        CALLS[event](metric)
+    with pytest.raises(ReleaseError) as said:
+        session_move(state, event)
+    assert str(caught.value) == str(said.value)
+    assert session.state is state
+    assert torch.equal(metric.counts, counts)
+    assert len(metric.ledger) == entries
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_reset_begins_a_new_session_anywhere(state: State, scored: tuple[Tensor, Tensor]) -> None:
+    metric = metric_in(state, scored)
+    spent = metric.ledger.spent().epsilon
+    metric.reset()
+    metric.update(*scored)
+    metric.compute()
+    assert metric.ledger.spent().epsilon == spent + 1
+
+
+def test_the_same_question_gets_the_same_bytes(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    query = Query(Tree((16,)), 0.5)
+    shares = [bytes(metric.share(round="3", query=query)) for _ in range(3)]
+    assert len(set(shares)) == 1
+    twin: Any = metric.clone()
+    assert bytes(twin.share(round="3", query=query)) == shares[0]
+    assert len(metric.ledger) == 1
+
+
+def test_the_same_noise_goes_to_one_round_only(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    metric.share(round="3")
+    for other in ("4", ""):
+        with pytest.raises(ReleaseError, match="isolates"):
+            metric.share(round=other)
+    assert len(metric.ledger) == 1
+
+
+def test_queries_of_a_round_never_spend_more_than_epsilon(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    for leaves, fraction in ((16, 0.5), (8, 0.25), (4, 0.25)):
+        metric.share(round="3", query=Query(Tree((leaves,)), fraction))
+    with pytest.raises(LedgerConflictError, match="fraction that is left"):
+        metric.share(round="3", query=Query(Tree((2,)), 2**-10))
+    assert [entry.epsilon for entry in metric.ledger] == [1.0]
+
+
+def test_the_whole_epsilon_is_charged_before_the_first_draw(
+    scored: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    charged: list[float] = []
+    draw = type(metric.spec).noisy_cells
+
+    def watched(*args: Any) -> Tensor:
+        charged.append(metric.ledger.spent().epsilon)
+        return draw(*args)
+
+    monkeypatch.setattr(type(metric.spec), "noisy_cells", watched)
+    metric.share(round="3", query=Query(Tree((16,)), 0.125))
+    assert charged == [1.0]
+
+
+def test_one_release_is_one_entry_with_the_delta_of_two_queries(scored: tuple[Tensor, Tensor]) -> None:
+    deltas = []
+    for plan in (None, "single", "paper"):
+        metric = FederatedROC(privacy=CentralDP(1.0), plan=plan)
+        metric.update(*scored)
+        metric.compute()
+        (entry,) = metric.ledger
+        assert entry.epsilon == 1
+        assert entry.spec == metric.spec.digest.hex()
+        deltas.append(entry.delta)
+    assert len(set(deltas)) == 1
+    assert 0 < deltas[0] < 1e-20
+
+
+# --- a metric that is rebuilt for each message
+
+
+def rebuilt(ledger: PrivacyLedger, scored: tuple[Tensor, Tensor]) -> FederatedROC:
+    metric = FederatedROC(privacy=LOCAL, ledger=ledger)
+    metric.update(*scored)
+    return metric
+
+
+def test_a_rebuilt_metric_is_not_the_session_that_began_the_round(
+    scored: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
+    ledger = PrivacyLedger(budget=9.0, path=tmp_path / "ledger")
+    first, second = Query(Tree((16,)), 0.5), Query(Tree((8,)), 0.5)
+    rebuilt(ledger, scored).share(round="3", query=first)
+    for query in (first, second):
+        with pytest.raises(LedgerConflictError, match="another session"):
+            rebuilt(ledger, scored).share(round="3", query=query)
+    assert len(ledger) == 1
+
+
+def test_a_suspended_session_goes_on_in_a_new_process(scored: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    first, second = Query(Tree((16,)), 0.5), Query(Tree((8,)), 0.5)
+    metric = rebuilt(PrivacyLedger(budget=9.0, path=path), scored)
+    metric.share(round="3", query=first)
+    note = metric.suspend()
+    later = FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))
+    later.resume(note)
+    assert torch.equal(later.counts, metric.counts)
+    with pytest.raises(LedgerConflictError, match="not answered"):
+        later.share(round="3", query=first)
+    assert later.share(round="3", query=second).query == second
+    again = FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))
+    again.resume(note)  # a note that was kept too long gives nothing twice
+    with pytest.raises(LedgerConflictError, match="not answered"):
+        again.share(round="3", query=second)
+    assert len(again.ledger) == 1
+
+
+def test_only_a_session_between_two_queries_is_suspended(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    with pytest.raises(ReleaseError, match="between two queries"):
+        metric.suspend()
+
+
+def test_a_note_belongs_to_its_spec(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    metric.share(query=Query(Tree((16,)), 0.5))
+    with pytest.raises(Exception, match="another spec"):
+        FederatedROC(privacy=LocalDP(2.0)).resume(metric.suspend())
+
+
+# --- what compute and share refuse of each other
+
+
+def test_nothing_is_computed_from_a_share_that_was_sent(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=DistributedDP(1.0, 3, trusted_aggregator=True))
+    metric.update(*scored)
+    metric.share()
+    with pytest.raises(ReleaseError, match="share was sent"):
+        metric.compute()
+
+
+def test_central_noise_has_no_share(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=CentralDP(1.0))
+    metric.update(*scored)
+    with pytest.raises(ReleaseError, match="CentralDP"):
+        metric.share()
+    assert len(metric.ledger) == 0
+
+
+def test_a_first_answer_alone_is_no_release(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=LOCAL, plan="adaptive")
+    metric.update(*scored)
+    with pytest.raises(ReleaseError, match="Coordinator"):
+        Release.sum([metric.share()])
+    assert Coordinator(metric, round="3").query == metric.share().query

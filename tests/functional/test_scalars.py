@@ -1,0 +1,74 @@
+"""Every result with ``.scalars`` gives the numbers of its functional twin, for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from torchmetrics_fed import functional
+from torchmetrics_fed.functional import (
+    DETCurve,
+    area_under_gain,
+    auroc_from_counts,
+    average_precision_from_counts,
+    best_f1,
+    calibration_from_counts,
+    det_from_counts,
+    precision_recall_from_counts,
+    precision_recall_gain_from_counts,
+    roc_from_counts,
+)
+
+Twin = Callable[[Tensor], Tensor]
+
+
+def equal_error_rate(leaf: Tensor) -> Tensor:
+    """Where false positive and false negative rate meet, by interpolation at a million places between the points."""
+    curves: DETCurve = det_from_counts(leaf)
+    rates = []
+    for fpr, fnr in zip(*(rate.reshape(-1, rate.shape[-1]).numpy() for rate in curves[:2]), strict=True):
+        at = np.linspace(0, len(fpr) - 1, 1_000_001)
+        false_positive, false_negative = (np.interp(at, np.arange(len(fpr)), rate) for rate in (fpr, fnr))
+        rates.append(false_positive[np.abs(false_positive - false_negative).argmin()])
+    return torch.tensor(rates).reshape(leaf.shape[:-2])
+
+
+def field(make: Callable[[Tensor], Any], name: str) -> Twin:
+    return lambda leaf: torch.as_tensor(getattr(make(leaf), name))
+
+
+RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
+    "ROCCurve": (roc_from_counts, {"auroc": auroc_from_counts}),
+    "PrecisionRecallCurve": (precision_recall_from_counts, {"average_precision": average_precision_from_counts}),
+    "DETCurve": (det_from_counts, {"equal_error_rate": equal_error_rate}),
+    "PrecisionRecallGainCurve": (precision_recall_gain_from_counts, {"area_under_gain": area_under_gain}),
+    "Calibration": (
+        calibration_from_counts,
+        {name: field(calibration_from_counts, name) for name in ("expected_calibration_error", "brier_score")},
+    ),
+    "OperatingPoint": (best_f1, {name: field(best_f1, name) for name in ("value", "threshold")}),
+}
+
+
+def test_no_result_is_forgotten() -> None:
+    kinds = {name: getattr(functional, name) for name in functional.__all__}
+    assert set(RESULTS) == {name for name, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "scalars")}
+
+
+@pytest.mark.parametrize("classes", [(), (3,)], ids=["binary", "classes"])
+@pytest.mark.parametrize("name", RESULTS)
+def test_scalars_are_the_functional_twins(name: str, classes: tuple[int, ...]) -> None:
+    leaf = torch.randint(0, 90, (*classes, 2, 64), generator=torch.Generator().manual_seed(5))
+    make, twins = RESULTS[name]
+    result = make(leaf)
+    assert type(result).__name__ == name
+    scalars = result.scalars
+    assert set(scalars) == set(twins)
+    for scalar, twin in twins.items():
+        assert scalars[scalar].shape == classes
+        torch.testing.assert_close(scalars[scalar].double(), twin(leaf).double(), rtol=0, atol=1e-5)

@@ -1,0 +1,120 @@
+"""One law for all transports: the same plan asks the same queries, costs the same epsilon, and leaks nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.ranks import RankPool
+from tests.transports.carriers import (
+    CLIENTS,
+    EPSILON,
+    MARK,
+    SETTINGS,
+    ByHand,
+    Carrier,
+    Flower,
+    OverRanks,
+    Simulated,
+)
+from torchmetrics_fed import FederatedROC
+from torchmetrics_fed.exchange import next_query
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
+
+CARRIERS = {"ranks": OverRanks, "simulate": Simulated, "by hand": ByHand, "flower": Flower}
+PLANS: dict[str | None, list[list[float]]] = {
+    None: [[5 / 64, 59 / 64]],
+    "adaptive": [[5 / 64, 59 / 64]],
+    "single": [[1.0]],
+    "paper": [[1.0]],
+    "carry_over": [[5 / 64, 59 / 64], [1.0], [1.0]],
+}
+"""The fractions of the queries of each round."""
+
+CASES = [
+    (name, setting, plan)
+    for name, carrier in CARRIERS.items()
+    for setting in carrier.settings
+    for plan in (PLANS if "privacy" in SETTINGS[setting] else [None])
+]
+
+
+@pytest.fixture
+def carrier(request: pytest.FixtureRequest, ranks: RankPool) -> Carrier:
+    name: str = request.param
+    if name == "flower" and find_spec("flwr") is None:
+        pytest.skip("Flower is not installed")
+    return OverRanks(ranks) if name == "ranks" else CARRIERS[name]()  # type: ignore[no-any-return, call-arg]
+
+
+def data(examples: int = 400) -> list[tuple[Tensor, Tensor]]:
+    """The clients' parts; the last client has no data."""
+    generator = torch.Generator().manual_seed(3)
+    target = torch.randint(0, 2, (CLIENTS, examples), generator=generator)
+    scores = (torch.randn(CLIENTS, examples, generator=generator) + target).sigmoid()
+    return [(scores[0], target[0]), (scores[1], target[1]), (scores[2, :0], target[2, :0])]
+
+
+def pooled(options: dict[str, Any]) -> Tensor:
+    metric = FederatedROC(quantiles=64)
+    for part in data():
+        metric.update(*part)
+    return metric.counts
+
+
+@pytest.mark.parametrize(("carrier", "setting", "plan"), CASES, indirect=["carrier"])
+def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: str | None, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"quantiles": 64, "plan": plan, **SETTINGS[setting]}
+    private = "privacy" in options
+    expected = PLANS[plan] if private else [[1.0]]
+    rounds = carrier.carry(options, data(), len(expected), tmp_path, False, False)
+    previous = None
+    spec = FederatedROC(**options).spec
+    for (release, entries, _), fractions in zip(rounds, expected, strict=True):
+        assert [query.fraction for query in release.queries] == fractions
+        for number, query in enumerate(release.queries):  # the first of them is the same everywhere
+            assert query == next_query(plan, release.sums[:number], spec=spec, previous=previous)  # type: ignore[arg-type]
+        assert release.spec == spec
+        assert release.shares == CLIENTS
+        for charged in entries:
+            assert [entry.epsilon for entry in charged] == [EPSILON] * private
+            assert [entry.spec for entry in charged] == [spec.digest.hex()] * private
+        if not private:
+            assert torch.equal(release.leaf, pooled(options))
+        previous = release
+
+
+# Exact counts are for the aggregator to see, and central noise trusts this job's processes; a simulation sends nothing.
+HIDDEN = [setting for setting in SETTINGS if setting not in ("exact", "central")]
+SCANNED = [(name, setting) for name in CARRIERS if name != "simulate" for setting in HIDDEN]
+
+
+@pytest.fixture
+def marked() -> tuple[list[tuple[Tensor, Tensor]], bytes]:
+    """Data of two examples a client, each counted as many times as a number that can be recognised."""
+    two = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
+    return [two] * CLIENTS, MARK.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("leak", [False, True], ids=["as it is", "leaking"])
+@pytest.mark.parametrize(("carrier", "setting"), SCANNED, indirect=["carrier"])
+def test_nothing_raw_is_sent(
+    carrier: Carrier, setting: str, leak: bool, marked: tuple[list[tuple[Tensor, Tensor]], bytes], tmp_path: Path
+) -> None:
+    parts, pattern = marked
+    options = dict(SETTINGS[setting])
+    if "privacy" in options:  # so much noise that what is sent does not hold the number by chance
+        options["privacy"] = replace(options["privacy"], epsilon=1e-4)
+    for plan in (None, "single") if "privacy" in options else (None,):
+        folder = tmp_path / str(plan)
+        folder.mkdir()
+        for carried in carrier.carry({"quantiles": 64, "plan": plan, **options}, parts, 1, folder, True, leak):
+            assert carried.sent
+            assert (pattern in carried.sent) == leak
