@@ -1,6 +1,7 @@
 """What a user would write, with types: run and checked with mypy --strict against the installed wheel."""
 
 import torch
+from torchmetrics_fed.integrations.simulate import Simulation, simulate
 
 from torchmetrics_fed import (
     DistributedDP,
@@ -12,7 +13,6 @@ from torchmetrics_fed import (
     federated_collection,
 )
 from torchmetrics_fed.functional import ROCCurve, auroc_from_curve, youden
-from torchmetrics_fed.integrations.simulate import Simulation, simulate
 
 
 def local_data(size: int) -> tuple[torch.Tensor, torch.Tensor]:

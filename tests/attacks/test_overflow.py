@@ -55,6 +55,7 @@ def test_any_release_gives_a_curve(query: Query, method: Method, releases: int, 
         assert bool((thresholds.diff() <= 0).all())
 
 
+@pytest.mark.filterwarnings("ignore:No (positive|negative) examples")
 def test_counts_beyond_the_smooth_model_give_a_curve() -> None:
     """Cells of 1e15, as a liar can send them, make the model's equations singular."""
     cells = torch.tensor(

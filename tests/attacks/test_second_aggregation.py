@@ -24,6 +24,7 @@ from torchmetrics_fed import (
     SecureAggregationClient,
     SecureAggregationConfig,
     SecureAggregationServer,
+    Share,
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import LedgerConflictError, SecureAggregationError
@@ -101,7 +102,8 @@ def test_the_difference_would_have_been_the_victim() -> None:
     metrics = counted(privacy=HIDDEN)
     query = first(metrics, "7")[1]
     drawn = {name: metric.spec.noisy_cells(query, metric.counts) for name, metric in metrics.items()}
-    everyone, others = sum(drawn.values()), sum(cells for name, cells in drawn.items() if name != VICTIM)
+    everyone = torch.stack(list(drawn.values())).sum(0)
+    others = torch.stack([cells for name, cells in drawn.items() if name != VICTIM]).sum(0)
     exact = metrics[VICTIM].spec.cells(query, metrics[VICTIM].counts)
     assert float((everyone - others == exact).double().mean()) > 0.4  # most cells of a share carry no noise at all
 
@@ -154,7 +156,7 @@ def test_an_aggregation_of_something_else_is_refused_before_anything_is_drawn() 
 def test_forty_requests_in_one_round_are_one_draw(tmp_path: Path) -> None:
     """A client whose metric is rebuilt for each message: forty fresh draws would average the noise away."""
     path = tmp_path / "ledger"
-    shares = []
+    shares: list[Share] = []
     for _ in range(40):
         metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=5.0, path=path))
         metric.update(torch.rand(50), torch.randint(0, 2, (50,)))

@@ -81,7 +81,7 @@ def test_few_bins_are_all_asked_for_at_once() -> None:
     assert len(asked(None, spec)) == 1
     for plan in ("adaptive", "carry_over"):
         with pytest.raises(InputError, match="bins to place leaves on"):
-            check_plan(plan, spec)  # type: ignore[arg-type]
+            check_plan(plan, spec)
 
 
 def test_it_is_a_pure_function_of_the_sums() -> None:

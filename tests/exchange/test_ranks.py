@@ -290,7 +290,8 @@ def test_ranks_with_different_plans_are_named_before_anything_is_drawn(ranks: Ra
 
 def counted_collectives(call: Any) -> int:
     """How many collectives a call takes on this rank."""
-    with Collectives() as wire:
+    wire = Collectives()
+    with wire:
         call()
     return wire.count
 

@@ -39,13 +39,8 @@ from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 from nvflare.app_opt.lightning.api import FLCallback
 from nvflare.fuel.utils import fobs
 
-from torchmetrics_fed.integrations.nvflare import (
-    META_KEY,
-    FederatedMetricAggregator,
-    attach,
-    payload,
-    round_name,
-)
+from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
+from torchmetrics_fed.integrations.nvflare.client import payload, round_name
 from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
 
 JOB = "6f1c"

@@ -114,8 +114,8 @@ def test_all_in_one_cell_is_the_worst_way_to_fall(law: LogMass, deviation: float
 
 
 def test_no_change_of_two_examples_is_worse_than_the_declared_one() -> None:
-    """Micro-average, three classes, two examples on one level: positives and negatives each on up to two cells."""
-    declared = skellam_delta(1, 40, Sensitivity.of("multiclass", 3, 1, examples_per_person=2, micro=True))
+    """Three classes in one histogram, two examples: positives and negatives each on up to two cells."""
+    declared = skellam_delta(1, 40, Sensitivity(((2, 1), (4, 1))))
     for positives, negatives in product([(2, 0), (1, 1)], [(4, 0), (3, 1), (2, 2)]):
         assert skellam_delta(1, 40, moved(positives + negatives)) <= declared
 

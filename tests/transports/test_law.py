@@ -28,7 +28,7 @@ from torchmetrics_fed.exchange import next_query
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
 
-CARRIERS = {"ranks": OverRanks, "simulate": Simulated, "by hand": ByHand, "flower": Flower}
+CARRIERS: dict[str, Any] = {"ranks": OverRanks, "simulate": Simulated, "by hand": ByHand, "flower": Flower}
 PLANS: dict[str | None, list[list[float]]] = {
     None: [[5 / 64, 59 / 64]],
     "adaptive": [[5 / 64, 59 / 64]],
@@ -51,7 +51,8 @@ def carrier(request: pytest.FixtureRequest, ranks: RankPool) -> Carrier:
     name: str = request.param
     if name == "flower" and find_spec("flwr") is None:
         pytest.skip("Flower is not installed")
-    return OverRanks(ranks) if name == "ranks" else CARRIERS[name]()  # type: ignore[no-any-return, call-arg]
+    made: Carrier = OverRanks(ranks) if name == "ranks" else CARRIERS[name]()
+    return made
 
 
 def data(examples: int = 400) -> list[tuple[Tensor, Tensor]]:

@@ -221,10 +221,9 @@ class FederatedMetric(CountsMetric):
             return self._source()
 
     def suspend(self) -> bytes:
-        """Return this session with its raw counts, for the node's own store between two queries of a round.
+        """Return this session with its raw counts, for a node that is asked the second query in a new process.
 
-        Only for transports that ask in a new process: keep it where this user alone may read it, erase it when the
-        round is over, and send it nowhere.
+        Keep it where this user alone may read it, erase it when the round is over, and send it nowhere.
         """
         return self._answering().to_bytes(self.counts)
 
@@ -241,10 +240,7 @@ class FederatedMetric(CountsMetric):
             self.ledger.check_lasting()
 
     def share_sessions(self, sessions: Sessions) -> None:
-        """Share every session, and so its one release, with the metrics that were given the same ``sessions``.
-
-        For metrics that count the same data; :func:`~torchmetrics_fed.federated_collection` does it.
-        """
+        """Share every session, and so its one release, with metrics of the same data that have the same ``sessions``."""
         self._sessions = sessions
 
     def quantile(self, q: float | Sequence[float] | Tensor) -> Quantiles:

@@ -1,15 +1,17 @@
-"""Guards: arguments that belong elsewhere, and callers that a private metric must not serve."""
+"""Guards: arguments and states that belong elsewhere, and callers that a private metric must not serve."""
 
 import inspect
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+import torch
+from torch import Tensor
 from torchmetrics.wrappers import BootStrapper
 
-from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 
-__all__ = ["refuse_logging", "refuse_others", "refuse_resampling"]
+__all__ = ["check_state", "refuse_logging", "refuse_others", "refuse_resampling"]
 
 # Where Lightning computes what was given to `self.log`.
 _LOGGING = "connectors.logger_connector.result"
@@ -32,6 +34,22 @@ def refuse_others(kwargs: dict[str, Any]) -> None:
     for name in kwargs:
         if name in _INSTEAD:
             raise InputError(f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}.")
+
+
+def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
+    """Raise unless a state from elsewhere can be counts of a metric with these states. Never prints what it holds."""
+    missing = [name for name in ("layout", "counts") if not isinstance(state.get(name), Tensor)]
+    if missing:
+        raise InputError(f"Expected the state to hold tensors 'layout' and 'counts' but {missing} are missing.")
+    if not torch.equal(state["layout"].cpu(), layout.cpu()):
+        raise SpecMismatchError(
+            "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "
+            "differs. Build both with the same arguments."
+        )
+    theirs, shape = state["counts"], tuple(counts.shape)
+    if theirs.dtype != torch.int64 or tuple(theirs.shape) != shape or bool((theirs < 0).any()):
+        got = f"{theirs.dtype} of shape {tuple(theirs.shape)}"
+        raise InputError(f"Expected non-negative int64 counts of shape {shape} but got {got}, or negative ones.")
 
 
 # The callers below give no other sign of themselves than being on the stack, so looking there is the last resort. It is

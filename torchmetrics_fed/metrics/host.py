@@ -18,7 +18,7 @@ from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.exchange.sessions import Sessions
-from torchmetrics_fed.metrics.guards import refuse_logging, refuse_resampling
+from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Spec
 
@@ -101,7 +101,7 @@ class CountsMetric(Metric):
             if incoming_state._given is not None:
                 raise ReleaseError("Expected a metric with counts but it was made from a release: use `Release.sum`.")
         self._check_local()
-        self._check_state(state)
+        check_state(state, self.counts, self.layout)
         self._join_session()
         self.counts = self.counts + state["counts"].to(self.counts.device)
         self._update_count += incoming_state._update_count if isinstance(incoming_state, Metric) else 1
@@ -225,7 +225,7 @@ class CountsMetric(Metric):
         if self.spec.privacy is not None:
             raise ReleaseError("Expected a checkpoint without counts for a private metric. Count the data again.")
         try:
-            self._check_state(state)
+            check_state(state, self.counts, self.layout)
         except (InputError, SpecMismatchError) as error:
             messages.append(f"{prefix}counts: {error}")
             return
@@ -296,19 +296,3 @@ class CountsMetric(Metric):
         """Raise where the counts are the sum over ranks for the moment."""
         if self._is_synced:
             raise TorchMetricsUserError("Expected local counts but they are summed over ranks. Call `unsync` first.")
-
-    def _check_state(self, state: dict[str, Any]) -> None:
-        """Raise unless a state from elsewhere can be counts of this metric. Never prints what it holds."""
-        missing = [name for name in self._defaults if not isinstance(state.get(name), Tensor)]
-        if missing:
-            raise InputError(f"Expected the state to hold tensors {list(self._defaults)} but {missing} are missing.")
-        counts, layout = state["counts"], state["layout"]
-        if not torch.equal(layout.cpu(), self.layout.cpu()):
-            raise SpecMismatchError(
-                "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "
-                "differs. Build both with the same arguments."
-            )
-        shape = tuple(self.counts.shape)
-        if counts.dtype != torch.int64 or tuple(counts.shape) != shape or bool((counts < 0).any()):
-            got = f"{counts.dtype} of shape {tuple(counts.shape)}"
-            raise InputError(f"Expected non-negative int64 counts of shape {shape} but got {got}, or negative ones.")

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime, timezone
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError
 from torchmetrics_fed.privacy.budget import Budget, Composition, Spent, checked_composition
 from torchmetrics_fed.privacy.composition import pld_library
 from torchmetrics_fed.privacy.entry import LedgerEntry, checked_delta, checked_epsilon
+from torchmetrics_fed.privacy.records import Records
 from torchmetrics_fed.privacy.store import Store
 
 __all__ = ["PrivacyLedger", "Spent"]
-
-_Key: TypeAlias = tuple[str, str, str]
 
 
 class PrivacyLedger:
@@ -66,7 +63,7 @@ class PrivacyLedger:
         if composition == "pld":
             pld_library()
         self._store = Store(self.path)
-        self._known = _Known()
+        self._known = Records()
         self._read()
 
     def spend(
@@ -217,74 +214,18 @@ class PrivacyLedger:
 
     def _read(self) -> tuple[LedgerEntry, ...]:
         with self._store.transaction(write=False) as tables:
-            books = self._checked(tables)
+            books = self._known.read_on(tables, self._store)
         self._known = books
         return tuple(books.entries.values())
 
-    def _checked(self, tables: sqlite3.Connection) -> _Known:
-        """Return what the records say, once they are known to be what was written and to hold all that was seen."""
-        known = self._known.copy()
-        seen = tables.execute("SELECT chain FROM records WHERE number = ?", (known.size,)).fetchone() or ("",)
-        if seen != (known.chain,):
-            raise self._store.error(
-                "to only ever grow but what was read before is gone", "Put the newer file back, then open it again."
-            )
-        new = tables.execute("SELECT number, body, chain FROM records WHERE number > ? ORDER BY number", (known.size,))
-        try:
-            for number, body, chain in new:
-                known.add(json.loads(body), body)
-                if (number, chain) != (known.size, known.chain):
-                    raise ValueError("the chain is broken")
-            if tables.execute("SELECT count, chain FROM head").fetchall() != [(known.size, known.chain)]:
-                raise ValueError("the end is missing")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise self._store.damage(f"record {known.size} or the next is not ({error})") from None
-        return known
-
-    def _entered(self, tables: sqlite3.Connection, entry: LedgerEntry) -> _Known:
+    def _entered(self, tables: sqlite3.Connection, entry: LedgerEntry) -> Records:
         """Return the records, with this entry unless there is one of the same data, round and spec already."""
-        known = self._checked(tables)
+        known = self._known.read_on(tables, self._store)
         if entry.key in known.entries:
             return known
         self._limit.check([one.amounts for one in known.entries.values()], entry.amounts)
         known.append(tables, {"entry": asdict(entry)}, entry)
         return known
-
-
-@dataclass
-class _Known:
-    """What was read: so many records, the chain up to the last of them, and what they say.
-
-    The chain is a digest of each record and of all before it. It finds accidents; who may write the file can also forge
-    it.
-    """
-
-    size: int = 0
-    chain: str = ""
-    entries: dict[_Key, LedgerEntry] = field(default_factory=dict)
-    answers: dict[_Key, dict[str, float]] = field(default_factory=dict)
-
-    def copy(self) -> _Known:
-        """Return another one that can go on by itself."""
-        return _Known(self.size, self.chain, dict(self.entries), dict(self.answers))
-
-    def add(self, record: dict[str, Any], body: str, entry: LedgerEntry | None = None) -> None:
-        """Go on by one record."""
-        self.size, self.chain = self.size + 1, hashlib.sha256((self.chain + body).encode()).hexdigest()
-        if "entry" in record:
-            entry = entry or LedgerEntry(**record["entry"])
-            self.entries[entry.key] = entry
-            return
-        data, round_, spec = record["answer"]
-        before = self.answers.get((data, round_, spec), {})
-        self.answers[data, round_, spec] = {**before, record["query"]: float(record["fraction"])}
-
-    def append(self, tables: sqlite3.Connection, record: dict[str, Any], entry: LedgerEntry | None = None) -> None:
-        """Go on by one record, and write it."""
-        body = json.dumps(record, allow_nan=False)
-        self.add(record, body, entry)
-        tables.execute("INSERT INTO records VALUES (?, ?, ?)", (self.size, body, self.chain))
-        tables.execute("UPDATE head SET count = ?, chain = ?", (self.size, self.chain))
 
 
 def _now() -> str:

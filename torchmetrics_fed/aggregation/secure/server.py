@@ -121,9 +121,7 @@ class SecureAggregationServer:
     def survivors(self) -> bytes:
         """Close the masking and return who is in the sum, for them to sign."""
         if not self.config.signed:
-            raise SecureAggregationError(
-                "Expected a signed sum for survivors to sign but this one is not. Call `request`."
-            )
+            raise SecureAggregationError("Expected a signed aggregation but this one is not. Call `request`.")
         if self._closes("survivors"):
             self._known.check_quorum(self._survivors, "to send masked vectors")
             message = Survivors(self._survivors).to_bytes(self._known, self._cohort_hash)
