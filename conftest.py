@@ -2,9 +2,6 @@
 
 from importlib.util import find_spec
 
-TRAINERS = {
-    "flwr": "torchmetrics_fed/integrations/flower",
-    "nvflare": "torchmetrics_fed/integrations/nvflare",
-}
+TRAINERS = {"flwr": "torchmetrics_fed/integrations/flower", "nvflare": "torchmetrics_fed/integrations/nvflare"}
 
 collect_ignore = [folder for module, folder in TRAINERS.items() if find_spec(module) is None]

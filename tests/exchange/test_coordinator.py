@@ -10,15 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import (
-    CentralDP,
-    Coordinator,
-    DistributedDP,
-    FederatedROC,
-    InputError,
-    LocalDP,
-    ReleaseError,
-)
+from torchmetrics_fed import CentralDP, Coordinator, DistributedDP, FederatedROC, InputError, LocalDP, ReleaseError
 from torchmetrics_fed.errors import (
     DuplicateClientError,
     ImpossibleCountsError,

@@ -92,11 +92,7 @@ def test_merging_adds_counts_and_is_seen_by_compute(scored: tuple[Tensor, Tensor
 
 @pytest.mark.parametrize(
     ("state", "error"),
-    [
-        ({}, InputError),
-        ({"counts": torch.zeros(1, 2, 64, dtype=torch.int64)}, InputError),
-        ("counts", InputError),
-    ],
+    [({}, InputError), ({"counts": torch.zeros(1, 2, 64, dtype=torch.int64)}, InputError), ("counts", InputError)],
 )
 def test_states_that_are_none_are_refused(state: Any, error: type[Exception], scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(*scored)

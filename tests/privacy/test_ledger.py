@@ -156,10 +156,7 @@ def test_bad_arguments_are_named_and_nothing_is_spent(open_ledger: Open, argumen
     assert len(ledger) == 0
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"budget": 0.0}, {"budget": math.inf}, {"delta": 1.0}, {"composition": "rdp"}],
-)
+@pytest.mark.parametrize("arguments", [{"budget": 0.0}, {"budget": math.inf}, {"delta": 1.0}, {"composition": "rdp"}])
 def test_bad_ledgers_are_refused(open_ledger: Open, arguments: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"`{next(iter(arguments))}`"):
         open_ledger(**arguments)
@@ -294,8 +291,7 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
         path, "CREATE TABLE about (format, version); INSERT INTO about VALUES ('photos', 1)"
     ),
     "a later version": lambda path: foreign(
-        path,
-        "CREATE TABLE about (format, version); INSERT INTO about VALUES ('torchmetrics-fed store', 99)",
+        path, "CREATE TABLE about (format, version); INSERT INTO about VALUES ('torchmetrics-fed store', 99)"
     ),
     "a store without records": lambda path: (PrivacyLedger(path=path), foreign(path, "DROP TABLE records")),
     "a store without an end": lambda path: (PrivacyLedger(path=path), foreign(path, "DROP TABLE head")),

@@ -130,8 +130,7 @@ def check(draw: Callable[[int], Counts], law: Law, wrong: list[Law]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clients", "epsilon"),
-    [(1, 1), (10, 1), (10, 0.1), (3, 0.5), (100, 0.05), (2, 3), (10, 0.1 / 12), (1, 0.1 / 12)],
+    ("clients", "epsilon"), [(1, 1), (10, 1), (10, 0.1), (3, 0.5), (100, 0.05), (2, 3), (10, 0.1 / 12), (1, 0.1 / 12)]
 )
 def test_a_polya_share(clients: int, epsilon: float) -> None:
     check(
@@ -175,11 +174,7 @@ def test_neighbouring_cells_are_independent(clients: int) -> None:
 
 @pytest.mark.parametrize("mean", [0.05, 7.1, 10_000, WIDEST * 1.2])
 def test_skellam(mean: float) -> None:
-    check(
-        lambda size: samplers.skellam(size, mean),
-        skellam_law(mean),
-        wrong=[skellam_law(mean * 1.05)],
-    )
+    check(lambda size: samplers.skellam(size, mean), skellam_law(mean), wrong=[skellam_law(mean * 1.05)])
 
 
 def test_skellam_shares_sum_to_skellam() -> None:
@@ -201,9 +196,7 @@ def test_poisson() -> None:
 @pytest.mark.parametrize("sigma2", [0.3, 17.8, 1000, 1e6])
 def test_discrete_gaussian(sigma2: float) -> None:
     check(
-        lambda size: samplers.discrete_gaussian(size, sigma2),
-        gaussian_law(sigma2),
-        wrong=[gaussian_law(sigma2 * 1.05)],
+        lambda size: samplers.discrete_gaussian(size, sigma2), gaussian_law(sigma2), wrong=[gaussian_law(sigma2 * 1.05)]
     )
 
 

@@ -12,17 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.ranks import RankPool
-from tests.transports.carriers import (
-    CLIENTS,
-    EPSILON,
-    MARK,
-    SETTINGS,
-    ByHand,
-    Carrier,
-    Flower,
-    OverRanks,
-    Simulated,
-)
+from tests.transports.carriers import CLIENTS, EPSILON, MARK, SETTINGS, ByHand, Carrier, Flower, OverRanks, Simulated
 from torchmetrics_fed import FederatedROC
 from torchmetrics_fed.exchange import next_query
 

@@ -17,14 +17,7 @@ from torchmetrics_fed.counting.plain import CHUNK, PlainKernel
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Normalization, Task
 
-__all__ = [
-    "Kernel",
-    "Rules",
-    "checked_kind",
-    "plain_int",
-    "span_of",
-    "surely_below_one",
-]
+__all__ = ["Kernel", "Rules", "checked_kind", "plain_int", "span_of", "surely_below_one"]
 
 _ONE_BITS = 0x3F800000  # of 1.0 in float32
 

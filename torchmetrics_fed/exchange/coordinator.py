@@ -219,11 +219,7 @@ class Coordinator:
 
     def _ask(self) -> None:
         self._query = next_query(
-            self.plan,
-            self._sums,
-            spec=self.spec,
-            can_ask_again=self._can_ask_again,
-            previous=self._previous,
+            self.plan, self._sums, spec=self.spec, can_ask_again=self._can_ask_again, previous=self._previous
         )
         self._senders: set[str] = set()
         self._adder = self._adding()

@@ -33,10 +33,7 @@ class Confusion(NamedTuple):
 
 
 def confusion_at(
-    source: Readable,
-    threshold: float,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
+    source: Readable, threshold: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> Confusion:
     """Return the confusion matrix of "score >= threshold" at the edge nearest to ``threshold``, the lower of two.
 

@@ -16,15 +16,7 @@ from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
-__all__ = [
-    "CurveOptions",
-    "GridName",
-    "Quantiles",
-    "agreed_spec",
-    "count",
-    "exact_quantiles",
-    "warn_if_empty",
-]
+__all__ = ["CurveOptions", "GridName", "Quantiles", "agreed_spec", "count", "exact_quantiles", "warn_if_empty"]
 
 GridName = Literal["even"]
 

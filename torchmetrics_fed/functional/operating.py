@@ -51,10 +51,7 @@ class OperatingPoint(NamedTuple):
 
 
 def recall_at_precision(
-    source: Readable,
-    min_precision: float,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
+    source: Readable, min_precision: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest recall whose precision is at least ``min_precision``.
 
@@ -70,10 +67,7 @@ def recall_at_precision(
 
 
 def precision_at_recall(
-    source: Readable,
-    min_recall: float,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
+    source: Readable, min_recall: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest precision whose recall is at least ``min_recall``, with the most recall it can have.
 
@@ -94,10 +88,7 @@ def precision_at_recall(
 
 
 def sensitivity_at_specificity(
-    source: Readable,
-    min_specificity: float,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
+    source: Readable, min_specificity: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest sensitivity (recall) whose specificity is at least ``min_specificity``.
 
@@ -113,10 +104,7 @@ def sensitivity_at_specificity(
 
 
 def specificity_at_sensitivity(
-    source: Readable,
-    min_sensitivity: float,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
+    source: Readable, min_sensitivity: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest specificity (1 - fpr) whose sensitivity is at least ``min_sensitivity``.
 

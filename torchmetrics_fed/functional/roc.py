@@ -153,9 +153,7 @@ def roc_from_counts(
 
 
 def roc_from_quantiles(
-    quantiles: Quantiles,
-    score_range: tuple[float, float] = (0.0, 1.0),
-    interpolation: Interpolation = "pchip",
+    quantiles: Quantiles, score_range: tuple[float, float] = (0.0, 1.0), interpolation: Interpolation = "pchip"
 ) -> ROCCurve:
     """Return the ROC curve through evenly spaced quantiles of each class, as in the paper.
 
@@ -167,9 +165,7 @@ def roc_from_quantiles(
         >>> round(torch.trapezoid(curve.tpr, curve.fpr).item(), 3)
         0.75
     """
-    return roc_from_tails(
-        tails_from_quantiles(torch.stack(quantiles), torch.ones(2), score_range, interpolation),
-    )
+    return roc_from_tails(tails_from_quantiles(torch.stack(quantiles), torch.ones(2), score_range, interpolation))
 
 
 def roc_from_tails(tails: Tails) -> ROCCurve:

@@ -61,11 +61,7 @@ Readable: TypeAlias = Release | Tensor | Source
 """What functions take: a release, leaf counts ``(..., 2, leaves)``, or what was read of either."""
 
 
-def read(
-    source: Readable,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
-) -> Source:
+def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None) -> Source:
     """Return the histograms of a release, or of leaf counts ``(..., 2, leaves)``.
 
     Args:

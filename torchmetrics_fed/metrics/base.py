@@ -240,7 +240,7 @@ class FederatedMetric(CountsMetric):
             self.ledger.check_lasting()
 
     def share_sessions(self, sessions: Sessions) -> None:
-        """Share every session, and so its one release, with metrics of the same data that have the same ``sessions``."""
+        """Share every session, and so its one release, with metrics of the same data that have these ``sessions``."""
         self._sessions = sessions
 
     def quantile(self, q: float | Sequence[float] | Tensor) -> Quantiles:

@@ -93,10 +93,7 @@ class Sensitivity:
 
 
 def _check(task: str, classes: int, levels: int, neighbours: str, examples_per_person: int) -> None:
-    for name, choice, choices in (
-        ("task", task, get_args(Task)),
-        ("neighbours", neighbours, get_args(Neighbours)),
-    ):
+    for name, choice, choices in (("task", task, get_args(Task)), ("neighbours", neighbours, get_args(Neighbours))):
         if choice not in choices:
             raise InputError(f"Expected argument `{name}` to be one of {choices} but got {choice!r}.")
     for name, number in (("classes", classes), ("levels", levels), ("examples_per_person", examples_per_person)):

@@ -134,8 +134,7 @@ class Store:
             os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as error:
             raise self.error(
-                f"in a directory that can be written but got: {error.strerror}",
-                "Make it, or choose another.",
+                f"in a directory that can be written but got: {error.strerror}", "Make it, or choose another."
             ) from error
         try:
             with closing(sqlite3.connect(fresh, isolation_level=None)) as tables:

@@ -22,11 +22,7 @@ _REFUSAL = bytes(DIGEST_BYTES)
 
 
 def masked_sum(
-    vector: Tensor,
-    rank: int,
-    view: bytes,
-    exchange: Callable[[bytes], list[bytes]],
-    sum: Callable[[Tensor], Tensor],
+    vector: Tensor, rank: int, view: bytes, exchange: Callable[[bytes], list[bytes]], sum: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Return the sum of all ranks' vectors modulo 2^64, each sent under masks that cancel.
 

@@ -148,11 +148,7 @@ class Request:
         """Return the message."""
         signers = pack_indices(tuple(self.signatures)) if roster.config.signed else b""
         return roster.config.frame(
-            Kind.REQUEST,
-            cohort,
-            pack_indices(self.survivors),
-            signers,
-            *self.signatures.values(),
+            Kind.REQUEST, cohort, pack_indices(self.survivors), signers, *self.signatures.values()
         )
 
     @classmethod

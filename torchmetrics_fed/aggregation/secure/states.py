@@ -40,10 +40,7 @@ _CLIENT = {
     (Stage.ANSWERED, "unmask"): Stage.ANSWERED,  # the same request gets the same answer
 }
 _CLIENT_UNSIGNED = _CLIENT | {(Stage.MASKED, "unmask"): Stage.ANSWERED}
-_CLIENT_SIGNED = _CLIENT | {
-    (Stage.MASKED, "sign_survivors"): Stage.SIGNED,
-    (Stage.SIGNED, "unmask"): Stage.ANSWERED,
-}
+_CLIENT_SIGNED = _CLIENT | {(Stage.MASKED, "sign_survivors"): Stage.SIGNED, (Stage.SIGNED, "unmask"): Stage.ANSWERED}
 
 
 def client_moves(signed: bool) -> Mapping[tuple[Stage, str], Stage]:
@@ -51,15 +48,9 @@ def client_moves(signed: bool) -> Mapping[tuple[Stage, str], Stage]:
     return _CLIENT_SIGNED if signed else _CLIENT_UNSIGNED
 
 
-_SERVER = {
-    (Kind.ADVERTISE, "keys"): Kind.KEY_SHARES,
-    (Kind.KEY_SHARES, "ciphertexts"): Kind.MASKED,
-}
+_SERVER = {(Kind.ADVERTISE, "keys"): Kind.KEY_SHARES, (Kind.KEY_SHARES, "ciphertexts"): Kind.MASKED}
 _SERVER_UNSIGNED = _SERVER | {(Kind.MASKED, "request"): Kind.ANSWER}
-_SERVER_SIGNED = _SERVER | {
-    (Kind.MASKED, "survivors"): Kind.SIGNATURE,
-    (Kind.SIGNATURE, "request"): Kind.ANSWER,
-}
+_SERVER_SIGNED = _SERVER | {(Kind.MASKED, "survivors"): Kind.SIGNATURE, (Kind.SIGNATURE, "request"): Kind.ANSWER}
 
 
 def server_moves(signed: bool) -> Mapping[tuple[Kind, str], Kind]:

@@ -110,12 +110,7 @@ def evaluation_mod(
 
 
 def _evaluated(
-    evaluation: Evaluation,
-    node: Node,
-    message: Message,
-    context: Context,
-    call_next: ClientAppCallable,
-    guard: _Guard,
+    evaluation: Evaluation, node: Node, message: Message, context: Context, call_next: ClientAppCallable, guard: _Guard
 ) -> Message:
     """Run the app's evaluation, in which `state_record` finds what was asked for."""
     node.keep_session(evaluation.asked.round)  # what an earlier round has left is erased

@@ -17,14 +17,7 @@ from torchmetrics_fed.privacy.samplers.geometric import two_sided_geometric
 from torchmetrics_fed.privacy.samplers.polya import polya
 from torchmetrics_fed.privacy.samplers.skellam import skellam
 
-__all__ = [
-    "CELL_TOTAL_VARIATION",
-    "discrete_gaussian",
-    "gamma_difference",
-    "polya",
-    "skellam",
-    "two_sided_geometric",
-]
+__all__ = ["CELL_TOTAL_VARIATION", "discrete_gaussian", "gamma_difference", "polya", "skellam", "two_sided_geometric"]
 
 CELL_TOTAL_VARIATION = 2.0**-100
 """Bound on the total variation between a cell of integer noise and its law in the table above.
