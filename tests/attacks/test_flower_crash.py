@@ -28,8 +28,9 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from tests.integrations.flower_grid import RUN_ID, Client, Draws, LocalGrid, ask
 from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC, PrivacyLedger, Query, SecureAggregationServer
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, Stage
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.messages import Request
+from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.integrations.flower import RECORD
 from torchmetrics_fed.integrations.flower.records import Asked

@@ -99,13 +99,13 @@ def test_a_draw_enters_one_aggregation_whatever_the_second_calls_itself(options:
 
 def test_the_difference_would_have_been_the_victim() -> None:
     """The naive counterpart: vectors that are given out again, with one client fewer."""
-    metrics = counted(privacy=HIDDEN)
+    metrics = counted(privacy=DistributedDP(1.0, min_clients=22))
     query = first(metrics, "7")[1]
     drawn = {name: metric.spec.noisy_cells(query, metric.counts) for name, metric in metrics.items()}
     everyone = torch.stack(list(drawn.values())).sum(0)
     others = torch.stack([cells for name, cells in drawn.items() if name != VICTIM]).sum(0)
     exact = metrics[VICTIM].spec.cells(query, metrics[VICTIM].counts)
-    assert float((everyone - others == exact).double().mean()) > 0.4  # most cells of a share carry no noise at all
+    assert float((everyone - others == exact).double().mean()) > 0.7  # most cells of a share carry no noise at all
 
 
 def test_another_round_is_a_fresh_draw_and_a_whole_charge() -> None:

@@ -25,14 +25,10 @@ from torchmetrics_fed import (
     SecureAggregationServer,
     Spec,
 )
-from torchmetrics_fed.aggregation.secure import (
-    SecureAggregationClient,
-    SecureAggregationConfig,
-    Stage,
-    new_signing_keys,
-)
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
 from torchmetrics_fed.aggregation.secure.messages import Answer, Ciphertexts, KeyShares, Request, Survivors
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind

@@ -41,7 +41,7 @@ def test_an_evaluation_only_federation_with_noise_talks_twice_and_books_epsilon_
     assert found["leaves"] < 4096
     assert abs(found["federated"] - found["pooled"]) < 0.02
     for hospital in range(8):
-        assert PrivacyLedger(path=str(tmp_path / f"ledger-{hospital}.jsonl")).spent().epsilon == 1.0
+        assert PrivacyLedger(path=str(tmp_path / f"ledger-{hospital}.sqlite")).spent().epsilon == 1.0
 
 
 def test_a_deployment_sums_those_who_are_left_when_a_client_fails_amid_the_round(tmp_path: Path) -> None:
@@ -49,4 +49,4 @@ def test_a_deployment_sums_those_who_are_left_when_a_client_fails_amid_the_round
     assert found["equal"]
     assert found["federated"] == found["pooled"]
     assert found["shares"] == 3
-    assert "has dropped out of the sum" in (tmp_path / "run.log").read_text()
+    assert "has dropped out of the aggregation" in (tmp_path / "run.log").read_text()

@@ -75,11 +75,6 @@ class Tree:
         Few levels leave each a large part of epsilon, several keep sums over many leaves cheap. Fewer leaves would do
         better on most data, and far worse on scores that crowd in a corner of the range. Where the bins are
         not a power of two (custom edges) they are the leaves of a single level.
-
-        Example:
-            >>> from torchmetrics_fed.counting import Tree
-            >>> Tree.balanced(4096).branching
-            (16, 16, 16)
         """
         if bins & (bins - 1):
             return cls.flat(bins)

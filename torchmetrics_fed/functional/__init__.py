@@ -15,7 +15,6 @@ from torchmetrics_fed.functional.calibration import Calibration, calibration, ca
 from torchmetrics_fed.functional.confusion import Confusion, confusion_at
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
-from torchmetrics_fed.functional.distance import kolmogorov_smirnov
 from torchmetrics_fed.functional.gain import (
     PrecisionRecallGainCurve,
     area_under_gain,
@@ -26,6 +25,7 @@ from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
+    kolmogorov_smirnov,
     precision_at_recall,
     recall_at_precision,
     sensitivity_at_specificity,

@@ -20,6 +20,7 @@ from torchmetrics_fed.reconstruct import Reconstruction
 __all__ = [
     "OperatingPoint",
     "best_f1",
+    "kolmogorov_smirnov",
     "precision_at_recall",
     "recall_at_precision",
     "sensitivity_at_specificity",
@@ -149,6 +150,28 @@ def youden(
     """
     rates = _rates(source, edges, reconstruction)
     return _best(rates.tpr - rates.fpr, rates.both, rates.thresholds)
+
+
+def kolmogorov_smirnov(
+    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+) -> Tensor:
+    r"""Return the Kolmogorov-Smirnov distance ``(...)``, :math:`\max_s |T(s) - F(s)|`, in [0, 1].
+
+    It is the largest over the edges, so at most that of the scores themselves. It is 0 where a class is empty.
+
+    Args:
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import kolmogorov_smirnov
+        >>> kolmogorov_smirnov(torch.tensor([[3, 1], [1, 3]]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    tails = read(source, edges, reconstruction).tails
+    warn_if_empty(tails.total)
+    farthest = tails.tail.diff(dim=-2).abs().amax((-2, -1))
+    return torch.where((tails.total > 0).all(-1), farthest, 0.0)
 
 
 class _Rates(NamedTuple):

@@ -32,8 +32,7 @@ def federated_collection(
 
     Args:
         task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        metrics: names (``"roc"``, ``"precision_recall_curve"``, ``"auroc"``, ``"average_precision"``, ``"det"``,
-            ``"precision_recall_gain"``, ``"calibration"``), or classes by the name they shall have.
+        metrics: their ``short_name``s, for instance ``"roc"``, or classes by the name they shall have.
         ledger: where the release is charged; one in memory if not given.
         prefix: of the metrics' names.
         postfix: of the metrics' names.

@@ -41,10 +41,6 @@ def cell_epsilon(epsilon: Number, sensitivity: Sensitivity) -> Fraction:
     r"""Return the epsilon of every cell for pure noise: :math:`\varepsilon / \Delta_1`, exactly.
 
     Two-sided geometric noise of parameter e loses e per unit of shift, whichever cells the units fall into.
-
-    Example:
-        >>> cell_epsilon(1, Sensitivity.of("binary", 1, levels=12))
-        Fraction(1, 12)
     """
     return _positive("epsilon", epsilon) / sensitivity.l1
 

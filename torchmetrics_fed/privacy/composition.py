@@ -25,12 +25,7 @@ def exact(value: float) -> Fraction:
 
 
 def add_up(amounts: Iterable[tuple[float, float]]) -> tuple[Fraction, Fraction]:
-    """Sum of the epsilons and of the deltas: holds for any mechanisms, amounts chosen as one goes along included.
-
-    Example:
-        >>> add_up([(0.1, 0.0)] * 100)
-        (Fraction(10, 1), Fraction(0, 1))
-    """
+    """Sum of the epsilons and of the deltas: holds for any mechanisms, amounts chosen as one goes along included."""
     epsilon, delta = Fraction(0), Fraction(0)
     for (one, other), times in Counter(amounts).items():
         epsilon += times * exact(one)

@@ -59,14 +59,6 @@ def delta_bound(epsilon: float, log_mass: LogMass, deviation: float, sensitivity
         log_mass: law of the noise of one cell.
         deviation: its standard deviation, roughly; it sets the grid and not the result.
         sensitivity: the worst change of the release.
-
-    Example:
-        >>> import math
-        >>> from torchmetrics_fed.privacy.sensitivity import Sensitivity
-        >>> def geometric(x):
-        ...     return math.log(math.tanh(0.5)) - abs(x)
-        >>> delta_bound(1.0, geometric, 1.36, Sensitivity(((1, 1),))) < 1e-12
-        True
     """
     width = WIDTH * (sensitivity.l2_squared / sensitivity.cells) ** 0.5 / deviation
     steps = max(1, round(epsilon / width))

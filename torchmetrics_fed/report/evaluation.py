@@ -13,9 +13,8 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.auroc import mann_whitney_u
 from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
 from torchmetrics_fed.functional.det import DETCurve, det_from_counts
-from torchmetrics_fed.functional.distance import kolmogorov_smirnov
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
-from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, youden
+from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, kolmogorov_smirnov, youden
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     average_precision_from_curve,

@@ -25,16 +25,7 @@ def summary_figure(
     edges: Tensor,
     labels: Sequence[str] | None = None,
 ) -> Any:
-    """Draw these on one page, and return ``(fig, axes)``, axes 2 by 2.
-
-    Args:
-        roc: upper left.
-        precision_recall: upper right.
-        third: lower left: calibration, or PR gain where scores are not probabilities.
-        leaf: counts of the score histograms, ``(..., 2, leaves)``.
-        edges: of the leaves.
-        labels: names of the classes.
-    """
+    """Draw these on one page, and return ``(fig, axes)``, axes 2 by 2."""
     fig, axes = figure(2, 2)
     roc.plot(ax=axes[0, 0], labels=labels)
     precision_recall.plot(ax=axes[0, 1], labels=labels)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.aggregation.secure.federation import Federation
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, Stage
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.aggregation.secure.messages import Request
+from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.errors import SecureAggregationError
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.aggregation.secure.federation import Federation
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationServer, Stage
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationServer
 from torchmetrics_fed.aggregation.secure.messages import Survivors
-from torchmetrics_fed.aggregation.secure.states import client_moves, server_moves
+from torchmetrics_fed.aggregation.secure.states import Stage, client_moves, server_moves
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
 

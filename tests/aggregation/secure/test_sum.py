@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.aggregation.secure.federation import STAGES, Federation
-from torchmetrics_fed.aggregation.secure import Stage, server
+from torchmetrics_fed.aggregation.secure import server
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
+from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.errors import SecureAggregationError
 
 OPENED: list[bytes] = []

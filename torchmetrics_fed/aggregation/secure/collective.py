@@ -35,12 +35,6 @@ def masked_sum(
         view: what this rank believes: spec, round, world. Unless all are the same every rank raises.
         exchange: returns the payloads of all ranks in their order, 80 bytes each.
         sum: returns the sum of all ranks' int64 tensors, wrapping around.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed.aggregation.secure import masked_sum
-        >>> masked_sum(torch.tensor([1, 2]), 0, b"spec", exchange=lambda own: [own], sum=lambda masked: masked)
-        tensor([1, 2])
     """
     usable = isinstance(vector, Tensor) and vector.dtype == torch.int64
     belief = digest(b"ranks view", view, repr(tuple(vector.shape)).encode()) if usable else _REFUSAL

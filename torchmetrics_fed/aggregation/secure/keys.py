@@ -124,13 +124,7 @@ def unseal(key: bytes, box: bytes) -> bytes:
 
 
 class SigningKeys(NamedTuple):
-    """A long-term Ed25519 key pair.
-
-    Example:
-        >>> from torchmetrics_fed.aggregation.secure import new_signing_keys
-        >>> len(new_signing_keys().verification)
-        32
-    """
+    """A long-term Ed25519 key pair."""
 
     signing: bytes
     verification: bytes

@@ -14,15 +14,7 @@ __all__ = ["Stage", "client_moves", "server_moves"]
 
 
 class Stage(IntEnum):
-    """How far a client has come.
-
-    Example:
-        >>> from torchmetrics_fed import SecureAggregationClient, SecureAggregationConfig
-        >>> from torchmetrics_fed.aggregation.secure import Stage
-        >>> client = SecureAggregationClient("ann", SecureAggregationConfig("round 1", b"spec", cells=2, min_clients=3))
-        >>> client.stage, client.stage < Stage.MASKED
-        (<Stage.NEW: 0>, True)
-    """
+    """How far a client has come."""
 
     NEW = 0
     ADVERTISED = 1

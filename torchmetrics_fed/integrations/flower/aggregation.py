@@ -47,10 +47,6 @@ class Aggregation:
 
     Flower gives it one record for each node that replied, and neither names nor failures: every record counts as one
     client, and a share that came before, in this round or an earlier one, is left out.
-
-    Args:
-        metric: made as on the clients.
-        inner: aggregates the clients' other metrics.
     """
 
     def __init__(self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> None:

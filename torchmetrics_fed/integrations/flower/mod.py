@@ -13,7 +13,8 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, Stage
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.integrations.flower.node import Node
 from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, answer_record, asked, current

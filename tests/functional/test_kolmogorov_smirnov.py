@@ -7,8 +7,8 @@ import torch
 from scipy.stats import ks_2samp
 from torch import Tensor
 
+from torchmetrics_fed.functional import kolmogorov_smirnov
 from torchmetrics_fed.functional.curve import count
-from torchmetrics_fed.functional.distance import kolmogorov_smirnov
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["fair", "worse than chance"])
