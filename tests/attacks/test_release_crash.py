@@ -92,3 +92,18 @@ def test_nothing_is_drawn_beyond_the_budget(scored: tuple[Tensor, Tensor], monke
     monkeypatch.setattr(Spec, "noisy_cells", lambda *_: pytest.fail("noise was drawn"))
     with pytest.raises(BudgetExceededError):
         metric.compute()
+
+
+def test_noise_that_one_rank_draws_for_all_goes_through_a_gather_function(scored: tuple[Tensor, Tensor]) -> None:
+    """Without a process group: it was charged before the first collective failed."""
+    metric = FederatedROC(
+        quantiles=16,
+        privacy=CentralDP(1.0),
+        dist_sync_fn=lambda tensor, group=None: [tensor] * 3,
+        distributed_available_fn=lambda: True,
+    )
+    metric.update(*scored)
+    assert metric.compute().tpr.isfinite().all()
+    (entry,) = metric.ledger
+    assert entry.epsilon == 1.0
+    assert entry.time

@@ -173,7 +173,7 @@ def test_a_suspended_session_goes_on_in_a_new_process(scored: tuple[Tensor, Tens
     later = FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))
     later.resume(note)
     assert torch.equal(later.counts, metric.counts)
-    with pytest.raises(LedgerConflictError, match="not answered"):
+    with pytest.raises(ReleaseError, match="not answered yet"):
         later.share(round="3", query=first)
     assert later.share(round="3", query=second).query == second
     again = FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))

@@ -90,8 +90,10 @@ class Session:
                 "same noise in two sums isolates whoever is in one of them. Call `reset` and count the data again for "
                 "a fresh draw, which is charged again."
             )
-        known = self._answered.get(query.digest)
-        if known is not None:
+        if query.digest in self._answered:
+            known = self._answered[query.digest]
+            if known is None:
+                raise ReleaseError("Expected a query that was not answered yet. Use the share that was sent.")
             return known
         name = self.name or f"{heard.proposal:016x}"
         self._charge(query, round, name, ranks)
@@ -143,15 +145,13 @@ class Session:
             return self.release
         if not heard.any_data:
             raise ReleaseError(
-                "Expected data to release but nothing was counted, on any rank; nothing was charged. Call `update` "
-                "first."
+                "Expected data but nothing was counted, on any rank; nothing was charged. Call `update`."
             )
         if ranks.size < self.spec.clients_needed:
             raise ReleaseError(
                 f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
                 f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
             )
-
         name = f"{heard.proposal:016x}"
 
         def answer(query: Query) -> Sum:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
@@ -32,7 +32,7 @@ class LedgerEntry:
     epsilon: float
     delta: float = 0.0
     mechanism: str = ""
-    time: str = ""
+    time: str = field(default="", compare=False)
     spec: str = ""
     session: str = ""
 

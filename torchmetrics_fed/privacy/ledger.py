@@ -6,7 +6,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from fractions import Fraction
 from typing import Any
@@ -224,6 +224,7 @@ class PrivacyLedger:
         if entry.key in known.entries:
             return known
         self._limit.check([one.amounts for one in known.entries.values()], entry.amounts)
+        entry = entry if entry.time else replace(entry, time=_now())
         known.append(tables, {"entry": asdict(entry)}, entry)
         return known
 
