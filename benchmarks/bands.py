@@ -4,7 +4,7 @@
 
 The score files are those of FOLDER/data/scores, with two queries at each epsilon; without FOLDER they are left out.
 Other cells are made here: other plans, clients with noise of their own, more clients than noise was calibrated for,
-hard scores, and curves of a population, whose examples are drawn anew in each run. A curve is held if all of it is.
+hard scores, and curves of a population, whose examples are drawn again in each run. A curve is held if all of it is.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def synthetic(name: str, scores: Scores) -> Iterator[Cell]:
 
 
 def normal(examples: int, share: float, distance: float, deviation: float) -> Scores:
-    """Return sigmoids of normal logits, drawn anew."""
+    """Return sigmoids of normal logits, drawn again."""
     generator = np.random.default_rng()
     target = (generator.random(examples) < share).astype(np.int64)
     return target, 1 / (1 + np.exp(1.0 - deviation * generator.standard_normal(examples) - distance * target))

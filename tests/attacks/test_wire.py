@@ -212,7 +212,7 @@ def allocated(read: Callable[[], object]) -> int:
 
 
 def test_a_share_that_claims_2_gib_allocates_next_to_nothing() -> None:
-    """A spec of so many cells and a payload with few, whatever their encoding."""
+    """A spec of many cells and a payload with few, whatever their encoding."""
     huge, query = Spec("multilabel", 2**15, ScoreGrid()), Query(Tree.flat(4096))
     assert 8 * 2**15 * 2 * 4096 == 2**31
     marks = [digest[:8] for digest in huge.digests.values()]

@@ -52,7 +52,7 @@ class Passed(NamedTuple):
 
 
 class LocalGrid(Grid):
-    """Delivers messages to apps that are made anew for each of them, as Flower does with processes.
+    """Delivers messages to apps that are made for each of them, as Flower does with processes.
 
     Args:
         apps: by node id, what makes the node's app.

@@ -73,7 +73,7 @@ class Carrier(Protocol):
     def carry(
         self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
     ) -> list[Carried]:
-        """Return what the clients' parts of the data give in so many rounds.
+        """Return what the clients' parts of the data give in some rounds.
 
         Args:
             options: of every metric.

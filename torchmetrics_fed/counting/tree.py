@@ -89,7 +89,7 @@ class Tree:
         return branching if self.edges is None else {"branching": branching, "edges": list(self.edges)}
 
     def fits(self, bins: int) -> bool:
-        """Whether the leaves are made of whole bins of a grid with so many."""
+        """Whether the leaves are made of whole bins."""
         return bins % self.leaves == 0 if self.edges is None else self.edges[-1] == bins
 
     def places(self, bins: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
+from torchmetrics_fed.functional.figures.canvas import plot_areas
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Average, Task
@@ -72,13 +72,9 @@ class PrecisionRecallGainCurve(NamedTuple):
             >>> ax.get_lines()[-1].get_label()
             'PR gain (AUPRG 0.5556)'
         """
-        precision, recall = rows(self.precision_gain), rows(self.recall_gain)
-        names = entries(len(recall), label, labels, self.area if score is None else score, "AUPRG {:.4f}")
-        fig, ax = open_axes(ax, names)
-        draw_chance(ax, [0, 1], [1, 0], "F1 of selecting all")
-        draw_curves(ax, recall, precision, names)
-        dress(ax, "Recall gain", "Precision gain")
-        return fig, ax
+        curves, area = (self.recall_gain, self.precision_gain), self.area if score is None else score
+        chance, axes = ([0, 1], [1, 0], "F1 of selecting all"), ("Recall gain", "Precision gain")
+        return plot_areas(curves, (area, "AUPRG {:.4f}"), chance, axes, ax, label, labels)
 
 
 def precision_recall_gain_from_tails(tails: Tails) -> PrecisionRecallGainCurve:

@@ -51,7 +51,7 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
 
 
 def _cuts(edges: Tensor, wanted: int) -> Tensor:
-    """Indices of the edges that are nearest to those of so many even bars."""
+    """Indices of the edges that are nearest to those of ``wanted`` even bars."""
     leaves = len(edges) - 1
     bars = math.ceil(leaves / math.ceil(leaves / min(max(wanted, _FEWEST), _MOST)))
     even = edges[0] + (edges[-1] - edges[0]) * torch.linspace(0, 1, bars + 1, dtype=torch.float64)

@@ -13,16 +13,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import (
-    draw_bands,
-    draw_chance,
-    draw_curves,
-    dress,
-    entries,
-    open_axes,
-    rows,
-    with_interval,
-)
+from torchmetrics_fed.functional.figures.canvas import plot_areas
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
@@ -81,16 +72,12 @@ class PrecisionRecallCurve(NamedTuple):
             >>> [line.get_label() for line in ax.get_lines()]
             ['chance (0.5)', 'PR (AP 0.6875)']
         """
-        precision, recall = rows(self.precision), rows(self.recall)
         area = average_precision_from_curve(self) if score is None else score
-        shown, form = with_interval(area, interval, "AP {:.4f}")
-        names = entries(len(recall), label, labels, shown, form)
-        fig, ax = open_axes(ax, names)
-        share = float(precision[:, 0].mean())
-        draw_chance(ax, [0, 1], [share, share], f"{'chance' if len(recall) == 1 else 'mean chance'} ({share:.2g})")
-        draw_bands(ax, draw_curves(ax, recall, precision, names, drawstyle="steps-post"), band)
-        dress(ax, "Recall", "Precision")
-        return fig, ax
+        share, several = float(self.precision[..., 0].mean()), self.precision.ndim > 1
+        chance = [0, 1], [share, share], f"{'mean chance' if several else 'chance'} ({share:.2g})"
+        curves, shown = (self.recall, self.precision), (area, "AP {:.4f}")
+        axes, look = ("Recall", "Precision"), {"drawstyle": "steps-post"}
+        return plot_areas(curves, shown, chance, axes, ax, label, labels, band, interval, **look)
 
 
 def precision_recall_curve(

@@ -13,16 +13,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import (
-    draw_bands,
-    draw_chance,
-    draw_curves,
-    dress,
-    entries,
-    open_axes,
-    rows,
-    with_interval,
-)
+from torchmetrics_fed.functional.figures.canvas import plot_areas
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
@@ -85,14 +76,9 @@ class ROCCurve(NamedTuple):
             >>> ax.get_lines()[-1].get_label()
             'ROC (AUROC 0.7500)'
         """
-        fpr, tpr = rows(self.fpr), rows(self.tpr)
-        shown, form = with_interval(auroc_from_curve(self) if score is None else score, interval, "AUROC {:.4f}")
-        names = entries(len(fpr), label, labels, shown, form)
-        fig, ax = open_axes(ax, names)
-        draw_chance(ax, [0, 1], [0, 1], "chance")
-        draw_bands(ax, draw_curves(ax, fpr, tpr, names), band)
-        dress(ax, "False positive rate", "True positive rate")
-        return fig, ax
+        area, axes = auroc_from_curve(self) if score is None else score, ("False positive rate", "True positive rate")
+        curves, chance = (self.fpr, self.tpr), ([0, 1], [0, 1], "chance")
+        return plot_areas(curves, (area, "AUROC {:.4f}"), chance, axes, ax, label, labels, band, interval)
 
 
 def roc(

@@ -123,7 +123,7 @@ def expected_area_error(
 def expected_sampling_error(
     n_pos: int, n_neg: int, *, auroc: float = 0.85, runs: int = 20, seed: int = 0
 ) -> ExpectedError:
-    """Return the Area Error of exact curves of so many examples, against those of the distribution they are drawn from.
+    """Return the Area Error of exact curves of a test set, against those of the distribution that it is drawn from.
 
     What a test set of this size cannot tell in any case: noise well below it is not worth another unit of epsilon.
 

@@ -53,7 +53,7 @@ class ReferenceScores:
             )
 
     def masses(self, bins: int) -> NDArray[np.float64]:
-        """Return the probability of each of so many even bins of [0, 1], ``(2, bins)``, negatives first."""
+        """Return the probability of each of ``bins`` even bins of [0, 1], ``(2, bins)``, negatives first."""
         distance = math.sqrt(2) * float(ndtri(self.auroc))
         inner = np.arange(1, bins) / bins
         seen = (np.log(inner / (1 - inner)) - math.log(self.n_pos / self.n_neg)) / distance

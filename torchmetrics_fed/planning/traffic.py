@@ -52,7 +52,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
 
 @lru_cache(maxsize=2)
 def _protocol_bytes(clients: int) -> int:
-    """Return what a client sends in a secure aggregation of so many, except for its cells: a real one is run."""
+    """Return what a client sends in a secure aggregation, except for its cells: a real one is run."""
     config = SecureAggregationConfig(_ROUND, b"spec", 1, 3)
     server = SecureAggregationServer(config)
     members = {_NAME.format(number): SecureAggregationClient(_NAME.format(number), config) for number in range(clients)}

@@ -18,7 +18,7 @@ _Key: TypeAlias = tuple[str, str, str]
 
 @dataclass
 class Records:
-    """What was read: so many records, the chain up to the last of them, and what they say.
+    """What was read: the number of records, the chain up to the last of them, and what they say.
 
     The chain is a digest of each record and of all before it. It finds accidents; who may write the file can also forge
     it.

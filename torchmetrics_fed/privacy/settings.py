@@ -102,11 +102,11 @@ class Privacy(ABC):
         return kinds[fields["kind"]](**given)
 
     def noise_times(self, shares: int) -> float:
-        """Return how many times the noise that epsilon asks for is in a sum of so many shares."""
+        """Return how many times the noise that epsilon asks for is in a sum of ``shares`` shares."""
         return max(shares / self.calibrated_for, 1.0)
 
     def charged_delta(self, cells: int, queries: int) -> float:
-        """Return the delta of a release of at most so many queries of so many cells, imperfect samplers included."""
+        """Return the delta of a release of at most ``queries`` queries, imperfect samplers included."""
         return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
 
     def noise(self, task: Task, classes: int, levels: int, cells: int, fraction: float = 1.0) -> Noise:

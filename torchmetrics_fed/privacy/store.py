@@ -18,6 +18,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 
 from torchmetrics_fed.errors import LedgerError, LedgerFileError
 
@@ -36,17 +37,26 @@ CREATE TABLE sessions (round TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
 
 # One for the whole process: SQLite's own table of locks is copied by a fork as it is, so nobody forks in a transaction.
+# A fork waits for it a moment only: an interrupt at the wrong instruction can leave it held.
 _turn = threading.RLock()
+_forking = threading.local()
 
 
-def _new_turn() -> None:
+def _before_fork() -> None:
+    _forking.held = _turn.acquire(timeout=1.0)
+
+
+def _after_fork(in_child: bool) -> None:
     global _turn
-    _turn = threading.RLock()
+    if in_child:
+        _turn = threading.RLock()
+    elif _forking.held:
+        _turn.release()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _turn.acquire(), after_in_parent=lambda: _turn.release(), after_in_child=_new_turn
+        before=_before_fork, after_in_parent=partial(_after_fork, False), after_in_child=partial(_after_fork, True)
     )
 
 

@@ -78,7 +78,7 @@ class Reconstruction:
 
     @classmethod
     def sized(cls, given: Reconstruction | None, quantiles: int) -> Reconstruction:
-        """Return the reconstruction of a metric of so many quantiles, unless the given one has a number of its own."""
+        """Return the given reconstruction, or the default one, with ``quantiles`` unless it has its own."""
         if given is None:
             return cls(quantiles=quantiles)
         if not isinstance(given, cls):

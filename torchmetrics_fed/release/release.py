@@ -70,7 +70,7 @@ class Release:
 
     @classmethod
     def exact(cls, spec: Spec, counts: Tensor, shares: int = 1) -> Release:
-        """Return the release of exact counts, ``(classes, rows, bins)``, that are the sum of so many shares."""
+        """Return the release of exact counts, ``(classes, rows, bins)``, that are the sum of ``shares`` shares."""
         return cls((Sum(spec, spec.all_bins, counts.cpu().contiguous(), shares),))
 
     @classmethod

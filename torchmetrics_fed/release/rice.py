@@ -26,7 +26,7 @@ def pack(integers: NDArray[np.int64], fixed: bool = False) -> tuple[int, bytes]:
     Integers of either sign are zigzagged (0, -1, 1, -2, ...). Blocks of 64 are then Rice coded with
     :math:`k = \lfloor \log_2 \text{mean} \rfloor`: a byte of :math:`k + 1` for each block, or 0 where all 64 are zero
     and nothing follows; the low :math:`k` bits, lowest first, each bit of all blocks that have it side by side; the
-    rest, :math:`v \gg k`, as so many zeros and a one. The last block is filled up with zeros. If that is not shorter,
+    rest, :math:`v \gg k`, as that many zeros and a one. The last block is filled up with zeros. If that is not shorter,
     as for masked values, or where it is asked for with ``fixed``, every integer takes eight bytes, little-endian.
 
     No general compressor: its output changes from one version to the next, so that two honest parties would encode

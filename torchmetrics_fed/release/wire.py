@@ -136,7 +136,7 @@ class Reader:
         return self._data[self._at :]
 
     def number(self, size: int) -> int:
-        """Return an unsigned integer of so many bytes."""
+        """Return an unsigned integer of ``size`` bytes."""
         return int.from_bytes(self.view(size), "little")
 
     def u16(self) -> int:

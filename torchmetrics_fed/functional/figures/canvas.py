@@ -20,6 +20,7 @@ __all__ = [
     "entries",
     "figure",
     "open_axes",
+    "plot_areas",
     "room",
     "rows",
     "with_interval",
@@ -130,14 +131,36 @@ def draw_curves(ax: Any, x: Tensor, y: Tensor, names: Sequence[str], **style: An
     return colours
 
 
+def plot_areas(
+    curves: tuple[Tensor, Tensor],
+    score: tuple[Tensor | float, str],
+    chance: tuple[Sequence[float], Sequence[float], str],
+    axes: tuple[str, str],
+    ax: Any,
+    label: str,
+    labels: Sequence[str] | None,
+    band: Band | None = None,
+    interval: Interval | None = None,
+    **style: Any,
+) -> Any:
+    """Draw curves with a line to compare with, bands, and their areas in the legend; return ``(fig, ax)``.
+
+    ``curves`` are x and y, ``score`` the areas and how the legend shows one, ``chance`` the line's x, y and name, and
+    ``axes`` the names of both axes; the rest is as in :meth:`ROCCurve.plot`.
+    """
+    x, y = map(rows, curves)
+    names = entries(len(x), label, labels, *with_interval(score[0], interval, score[1]))
+    fig, ax = open_axes(ax, names)
+    draw_chance(ax, *chance)
+    draw_bands(ax, draw_curves(ax, x, y, names, **style), band)
+    dress(ax, *axes)
+    return fig, ax
+
+
 def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
     """Name the axes, set fonts and grid, and put the legend where it covers no curve: outside, if they are many.
 
-    Args:
-        ax: the axes.
-        x: name of the horizontal axis.
-        y: name of the vertical one.
-        rates: whether both axes go from 0 to 1.
+    With ``rates`` both axes go from 0 to 1.
     """
     if rates:
         ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]

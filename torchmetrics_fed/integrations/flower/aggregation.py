@@ -78,13 +78,7 @@ class Aggregation:
 def receive_shares(
     coordinator: Coordinator, replies: Iterable[tuple[str, RecordDict]], seen: Set[bytes] = frozenset()
 ) -> None:
-    """Hand over the shares in replies, by sender; what cannot be added is logged and left out.
-
-    Args:
-        coordinator: who sums them.
-        replies: sender and content.
-        seen: ids of shares of earlier rounds.
-    """
+    """Hand over the shares in replies, by sender; what cannot be added, or was ``seen`` before, is logged and left out."""
     query = coordinator.query
     assert query is not None
     for sender, record in replies:

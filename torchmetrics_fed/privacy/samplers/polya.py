@@ -20,7 +20,7 @@ from torchmetrics_fed.privacy.samplers.table import Table
 __all__ = ["logarithmic", "octave_table", "polya", "terms_per_cell"]
 
 SPARSE = Fraction(1, 4)
-"""Up to so many terms a cell on average, it is cheaper to ask which cells have any than how many each has."""
+"""Up to this many terms a cell on average, it is cheaper to ask which cells have any than how many each has."""
 
 
 @lru_cache(maxsize=64)

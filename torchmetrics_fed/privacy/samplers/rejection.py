@@ -14,7 +14,7 @@ BATCH = 1 << 16
 
 
 def accepted(count: int, trial: Callable[[int], NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The first `count` values kept by `trial`, which makes as many proposals as it is told.
+    """The first `count` values kept by `trial`, which makes as many proposals as it is asked for.
 
     Proposals are independent and stay in order, so cutting off a surplus favours no value.
     """

@@ -23,7 +23,7 @@ __all__ = ["Fit", "NoisyLeaves", "fit"]
 
 # Terms of a series: its constant, its line, cosines.
 _TERMS = 14
-# Prior variances of the constant and the line. Cosines: a prior guess of rho, worth so many coefficients.
+# Prior variances of the constant and the line. Cosines: a prior guess of rho, and the coefficients it is worth.
 _LEVEL, _LINE, _ROUGHNESS, _WORTH = 9.0, 4.0, 2.0, 4.0
 # Gauss-Newton steps, the longest step of a log-density, the step that is small enough, and the first ones, in which the
 # fit settles before its roughness is judged.

@@ -19,7 +19,7 @@ __all__ = ["Area", "Reach", "area_interval", "average_precision_area", "roc_area
 # Places and weights of Gauss and Legendre's rule with three points on [0, 1].
 _PLACES, _WEIGHTS = (0.5 - np.sqrt(0.15), 0.5, 0.5 + np.sqrt(0.15)), (5 / 18, 8 / 18, 5 / 18)
 
-# Leaves that noise is followed through: so many per (smaller class / noise of a tail), within limits.
+# Leaves that noise is followed through: their number per (smaller class / noise of a tail), within limits.
 _LEAVES, _FEWEST, _MOST = 0.5, 8, 64
 # Times the mass of a mean leaf. On smooth scores the largest has 1.2 to 1.8, on spikes 4 and more.
 _CROWDED = 2.0

@@ -110,7 +110,7 @@ class UncertainTails(NamedTuple):
 
 
 def order_statistic(values: Floats, level: float) -> float:
-    """Return the value that so many are at or below, rounded up: the vectors are a sample, too."""
+    """Return the value that the fraction ``level`` is at or below, rounded up: the vectors are a sample, too."""
     rank = min(math.ceil(level * (len(values) + 1)), len(values))
     return float(np.partition(values, rank - 1)[rank - 1])
 

@@ -63,7 +63,7 @@ def _count(cells: int) -> int:
 
 @lru_cache(maxsize=4)
 def _noise_tails(branching: tuple[int, ...], mechanism: Mechanism, variance: float, shares: float) -> Vectors:
-    """Noise of ``variance`` in each cell, summed so many times; a part of a time is a part of the shares."""
+    """Noise of ``variance`` in each cell, summed ``shares`` times; a part of a time is a part of the shares."""
     tree, generator = Tree(branching), np.random.default_rng(_SEED)
     vectors = _count(tree.cells)
     result = np.empty((2, vectors, tree.leaves + 1), dtype=np.float32)
