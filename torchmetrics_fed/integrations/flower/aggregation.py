@@ -78,7 +78,7 @@ class Aggregation:
 def receive_shares(
     coordinator: Coordinator, replies: Iterable[tuple[str, RecordDict]], seen: Set[bytes] = frozenset()
 ) -> None:
-    """Hand over the shares in replies, by sender; what cannot be added, or was ``seen`` before, is logged and left out."""
+    """Hand over the shares in replies; what cannot be added, or was ``seen`` before, is logged and left out."""
     query = coordinator.query
     assert query is not None
     for sender, record in replies:
