@@ -1,18 +1,18 @@
 """What a user would write, with types: run and checked with mypy --strict against the installed wheel."""
 
 import torch
-from torchmetrics_fed.integrations.simulate import Simulation, simulate
 
 from torchmetrics_fed import (
+    Coordinator,
     DistributedDP,
     FederatedAUROC,
     FederatedROC,
     PrivacyLedger,
     Release,
-    Share,
     federated_collection,
 )
 from torchmetrics_fed.functional import ROCCurve, auroc_from_curve, youden
+from torchmetrics_fed.simulate import simulate
 
 
 def local_data(size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -24,8 +24,13 @@ def federated() -> ROCCurve:
     metrics = [FederatedROC() for _ in range(3)]
     for metric in metrics:
         metric.update(*local_data(500))
-    payloads: list[bytes] = [bytes(metric.release("round")) for metric in metrics]
-    total: Release = Release.sum(Share.from_bytes(payload, metrics[0].spec) for payload in payloads)
+    coordinator = Coordinator(FederatedROC(), round="1")
+    while (query := coordinator.query) is not None:
+        for number, metric in enumerate(metrics):
+            payload: bytes = bytes(metric.share(round="1", query=query))
+            coordinator.receive(f"client {number}", payload)
+        coordinator.advance()
+    total: Release = coordinator.release
     point = youden(total)
     assert 0 < float(point.threshold) < 1
     return FederatedROC.from_release(total).compute()
@@ -34,7 +39,7 @@ def federated() -> ROCCurve:
 def private() -> torch.Tensor:
     ledger = PrivacyLedger(budget=1.0)
     metric = FederatedAUROC(privacy=DistributedDP(epsilon=1.0, min_clients=5), ledger=ledger)
-    simulation: Simulation = simulate([local_data(500) for _ in range(5)], metric)
+    simulation = simulate([local_data(500) for _ in range(5)], metric)
     assert ledger.remaining == 0.0
     area: torch.Tensor = FederatedAUROC.from_release(simulation.release).compute()
     return area
