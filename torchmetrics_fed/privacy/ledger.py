@@ -64,7 +64,8 @@ class PrivacyLedger:
             pld_library()
         self._store = Store(self.path)
         self._known = Records()
-        self._read()
+        if self.path is not None:  # a damaged file is refused here; one in memory is made when it is first used
+            self._read()
 
     def spend(
         self,
