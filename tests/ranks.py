@@ -12,8 +12,27 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["RankPool"]
+__all__ = ["Collectives", "RankPool"]
+
+
+class Collectives(TorchDispatchMode):
+    """Keeps, by the name of the collective, what goes into those that run inside."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+        self.sent: list[tuple[str, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func).startswith("c10d"):
+            name = str(func).split(".")[1]
+            given = [*args[0], *(args[1] if "gather" in name else ())]
+            self.count += 1
+            self.sent += [(name, tensor.clone()) for tensor in given if isinstance(tensor, Tensor)]
+        return func(*args, **(kwargs or {}))
 
 
 class RankPool:

@@ -22,6 +22,7 @@ from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry
 from torchmetrics_fed.release import Query, Release, Spec, Sum
+from torchmetrics_fed.release.wire import pack_text
 
 __all__ = ["simulate"]
 
@@ -113,6 +114,7 @@ def simulate(
             "Expected argument `metric` to have counted nothing because only the clients' data is summed, but it has. "
             "Call `reset`, or build another."
         )
+    pack_text(round)  # raises for a name that no message can hold, before anything is charged
     spec = template.spec
     areas = _Areas(spec) if compare else None
     counter = _Counter(sys.stderr.isatty() if progress is None else progress)

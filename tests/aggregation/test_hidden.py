@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.ranks import RankPool
+from tests.ranks import Collectives, RankPool
 from torchmetrics_fed import (
     Coordinator,
     DistributedDP,
@@ -191,25 +190,12 @@ def test_the_privacy_says_against_whom_it_holds() -> None:
     assert "not the trusted aggregator" in str(DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
 
 
-class Wire(TorchDispatchMode):
-    """Keeps what goes into sums of many cells."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.sent: list[Tensor] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if "allreduce" in str(func):
-            self.sent += [tensor.clone() for tensor in args[0] if tensor.numel() > 100]
-        return func(*args, **(kwargs or {}))
-
-
 def across_ranks(rank: int, secure: bool) -> tuple[Any, list[Tensor]]:
     generator = torch.Generator().manual_seed(rank)
-    metric, wire = FederatedROC(quantiles=64, secure=secure), Wire()
+    metric, wire = FederatedROC(quantiles=64, secure=secure), Collectives()
     metric.update(torch.rand(1_000, generator=generator), torch.randint(0, 2, (1_000,), generator=generator))
     with wire:
-        return metric.compute(), wire.sent
+        return metric.compute(), [tensor for _, tensor in wire.sent if tensor.numel() > 100]
 
 
 @pytest.mark.slow

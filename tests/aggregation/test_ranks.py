@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from threading import Barrier, Thread
 from typing import Any, TypeVar
 
@@ -11,10 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics import MetricCollection
 
-from tests.ranks import RankPool
+from tests.ranks import Collectives, RankPool
 from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
@@ -95,26 +95,12 @@ def _pooled() -> Any:
     return Release.sum([metric.share()])
 
 
-class Collectives(TorchDispatchMode):
-    """The names and sizes of the collectives that run inside."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[tuple[str, int]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func)
-        if name.startswith("c10d"):
-            self.calls.append((name.split(".")[1], sum(t.numel() for t in args[0])))
-        return func(*args, **(kwargs or {}))
-
-
 def counted(rank: int) -> list[tuple[str, int]]:
     metric = filled(rank)
     collectives = Collectives()
     with collectives:
         metric.compute()
-    return collectives.calls
+    return [(name, tensor.numel()) for name, tensor in collectives.sent]
 
 
 @pytest.mark.slow
@@ -321,7 +307,7 @@ def test_gathered_ranks_agree_or_all_of_them_raise() -> None:
     assert heard[0].statuses == (0, 2)
     assert heard[0].any_data
     for odd in ("bins", "plan"):
-        for error in threads(lambda gather, odd=odd: work(gather, odd)):  # type: ignore[misc]
+        for error in threads(partial(work, odd=odd)):
             assert isinstance(error, SpecMismatchError)
             assert f"differ in {odd};" in str(error)
 

@@ -8,6 +8,7 @@ import pickle
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 import numpy as np
@@ -329,7 +330,7 @@ def test_a_repeated_masked_vector_counts_once() -> None:
     federation = Federation("abcd")
     boxes = federation.share(federation.advertise())
     for name in "abcd":
-        message = federation.clients[name].mask(boxes[name], lambda name=name: federation.factory(name))  # type: ignore[misc]
+        message = federation.clients[name].mask(boxes[name], partial(federation.factory, name))
         federation.send(name, message)
         federation.send(name, message)
         with pytest.raises(SecureAggregationError, match="The first stands"):

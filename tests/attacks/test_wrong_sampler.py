@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ def test_only_the_right_scale_passes(clients: int, epsilon: float) -> None:
     radius = reach(law)
     assert p_value(histogram(lambda size: samplers.polya(size, epsilon, clients), SIZE, radius), law) > ALPHA
     for wrong_epsilon, wrong_clients in ((epsilon * 1.05, clients), (epsilon, clients + 1)):
-        counts = histogram(lambda size, e=wrong_epsilon, n=wrong_clients: naive(size, e, n), SIZE, radius)  # type: ignore[misc]
+        counts = histogram(partial(naive, epsilon=wrong_epsilon, clients=wrong_clients), SIZE, radius)
         assert p_value(counts, law) < ALPHA
 
 

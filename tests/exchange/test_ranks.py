@@ -10,9 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.ranks import RankPool
+from tests.ranks import Collectives, RankPool
 from torchmetrics_fed import (
     BudgetExceededError,
     CentralDP,
@@ -294,18 +293,6 @@ def counted_collectives(call: Any) -> int:
     with wire:
         call()
     return wire.count
-
-
-class Collectives(TorchDispatchMode):
-    """Counts what goes into any collective."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += str(func).startswith("c10d")
-        return func(*args, **(kwargs or {}))
 
 
 def plotted(rank: int, privacy: Privacy | None, name: str) -> tuple[int, int, int]:

@@ -22,8 +22,9 @@ from torchmetrics_fed import (
     ReleaseError,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.errors import LedgerConflictError
+from torchmetrics_fed.errors import LedgerConflictError, WireError
 from torchmetrics_fed.exchange.states import SESSION_MOVES, State, session_move
+from torchmetrics_fed.simulate import simulate
 
 LOCAL = LocalDP(1.0)
 EVENTS = {event for _, event in SESSION_MOVES}
@@ -196,6 +197,35 @@ def test_a_note_belongs_to_its_spec(scored: tuple[Tensor, Tensor]) -> None:
     metric.share(query=Query(Tree((16,)), 0.5))
     with pytest.raises(Exception, match="another spec"):
         FederatedROC(privacy=LocalDP(2.0)).resume(metric.suspend())
+
+
+def test_a_note_that_is_refused_loses_nothing(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    before = metric.counts.clone()
+    with pytest.raises(WireError):
+        metric.resume(b"no note")
+    assert torch.equal(metric.counts, before)
+    assert before.any()
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "\ud800"], ids=["long", "not UTF-8"])
+def test_a_round_that_no_message_can_hold_is_refused_before_it_is_charged(
+    name: str, scored: tuple[Tensor, Tensor]
+) -> None:
+    metric = FederatedROC(privacy=LOCAL)
+    metric.update(*scored)
+    with pytest.raises(WireError, match="Expected a"):
+        metric.share(round=name)
+    with pytest.raises(WireError, match="Expected a"):
+        Coordinator(metric, round=name)
+    with pytest.raises(WireError, match="Expected a"):
+        simulate([scored], FederatedROC(privacy=LOCAL, ledger=metric.ledger), round=name)
+    assert len(metric.ledger) == 0
+    coordinator = Coordinator(metric, round="1")
+    with pytest.raises(WireError, match="Expected a"):
+        coordinator.receive(name, metric.share(round="1", query=coordinator.query))
+    assert coordinator.received == 0
 
 
 # --- what compute and share refuse of each other

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.ranks import RankPool
+from tests.ranks import Collectives, RankPool
 from torchmetrics_fed import (
     CentralDP,
     Coordinator,
@@ -132,21 +131,6 @@ class OverRanks:
         return carried
 
 
-class Wire(TorchDispatchMode):
-    """Keeps what goes into any collective."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.sent = b""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if str(func).startswith("c10d"):
-            tensors = [value for value in args[0] if isinstance(value, Tensor)]
-            tensors += [value for value in args[1] if isinstance(value, Tensor)] if "gather" in str(func) else []
-            self.sent += b"".join(tensor.numpy().tobytes() for tensor in tensors)
-        return func(*args, **(kwargs or {}))
-
-
 def on_a_rank(
     rank: int, options: dict[str, Any], parts: list[Part], rounds: int, folder: str, mark: bool, leak: bool
 ) -> list[tuple[bytes, list[LedgerEntry], bytes]]:
@@ -155,9 +139,10 @@ def on_a_rank(
         for _ in range(rounds):
             before = len(metric.ledger)
             counted(metric, parts[rank], mark)
-            with Wire() as wire:
+            with Collectives() as wire:
                 release = metric.release()
-            found.append((bytes(release), list(metric.ledger)[before:], wire.sent))
+            sent = b"".join(tensor.numpy().tobytes() for _, tensor in wire.sent)
+            found.append((bytes(release), list(metric.ledger)[before:], sent))
             metric.reset()
     return found
 

@@ -73,6 +73,7 @@ class Coordinator:
     ) -> None:
         self.spec, self.plan, self.round = metric.spec, metric.plan, round
         check_plan(self.plan, self.spec)
+        pack_text(round)  # raises for a name that no message can hold
         if isinstance(self.spec.privacy, CentralDP):
             raise InputError(
                 "Expected clients that add noise but got CentralDP, whose noise one trusted party adds to the sum. Use "
@@ -233,6 +234,7 @@ class Coordinator:
     def _check_sender(self, sender: str) -> None:
         if not isinstance(sender, str) or not sender:
             raise InputError(f"Expected argument `sender` to be the client's name but got {sender!r}.")
+        pack_text(sender)
         if sender in self._senders:
             raise DuplicateClientError(f"Expected every client once but {sender!r} has answered. Keep its first share.")
         if self._allowed is not None and sender not in self._allowed:

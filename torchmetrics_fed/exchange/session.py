@@ -76,7 +76,7 @@ class Session:
     def share(self, counts: Tensor, query: Query, round: str, ranks: Ranks) -> Share:
         """Return this client's answer to a query, its ranks' counts summed first; asked again, the very same."""
         self.spec.check_may_travel()
-        self._check_answerable(query)
+        self._check_answerable(query, round)
         if self.spec.privacy is None:
             ranks.agree(self.spec, {"query": query.digest}, 0, True)
             total = ranks.sum(counts)
@@ -111,7 +111,7 @@ class Session:
         A second aggregation of the same round gets an error, whatever it calls itself. Another round is a fresh draw
         and a new charge; exact counts, of which there is no fresh draw, enter one aggregation only.
         """
-        self._check_answerable(query)
+        self._check_answerable(query, round)
         client.config.check_agreed(self.spec, query, client.config.signed)
 
         def vector() -> NDArray[np.int64]:
@@ -278,10 +278,11 @@ class Session:
     def _sealed(self, counts: Tensor) -> bytes:
         return hashlib.sha256(self._salt + counts.cpu().contiguous().numpy().tobytes()).digest()
 
-    def _check_answerable(self, query: Query) -> None:
+    def _check_answerable(self, query: Query, round: str) -> None:
         if isinstance(self.spec.privacy, CentralDP):
             raise ReleaseError(
                 "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one trusted party adds to "
                 "the sum: what a client sends would be raw. Call `compute` where all the data is."
             )
         self.spec.check_query(query)
+        pack_text(round)  # raises for a name that no message can hold, before anything is charged

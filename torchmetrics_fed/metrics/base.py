@@ -229,8 +229,9 @@ class FederatedMetric(CountsMetric):
 
     def resume(self, note: bytes) -> None:
         """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
+        session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
         self.reset()
-        self._session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
+        self._session = session
         self.counts = counts.to(self.counts.device)
         self._update_count = 1
 

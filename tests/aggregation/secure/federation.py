@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class Federation:
 
     def mask(self, boxes: Mapping[str, bytes]) -> None:
         for name in self.there("mask"):
-            self.send(name, self.clients[name].mask(boxes[name], lambda name=name: self.factory(name)))  # type: ignore[misc]
+            self.send(name, self.clients[name].mask(boxes[name], partial(self.factory, name)))
 
     def request(self) -> bytes:
         if self.config.signed:
