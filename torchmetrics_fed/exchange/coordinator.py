@@ -80,8 +80,7 @@ class Coordinator:
                 "LocalDP or DistributedDP, or call `compute` where all the data is."
             )
         self._can_ask_again, self._previous = can_ask_again, previous
-        self._needed = max(min_clients, self.spec.clients_needed)
-        self._max_examples = max_examples
+        self._needed, self._max_examples = max(min_clients, self.spec.clients_needed), max_examples
         self._sums: tuple[Sum, ...] = ()
         self._allowed: frozenset[str] | None = None
         self._ask()

@@ -231,8 +231,7 @@ class FederatedMetric(CountsMetric):
         """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
         session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
         self.reset()
-        self._session = session
-        self.counts = counts.to(self.counts.device)
+        self._session, self.counts = session, counts.to(self.counts.device)
         self._update_count = 1
 
     def check_ledger(self) -> None:
