@@ -151,7 +151,7 @@ def simulate(
 
 def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
     """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
-    rules = template.normalization, template.ignore_index, template.validate_args, template.spec.task
+    rules = template.normalization, template.ignore_index, bool(template.validate_args), template.spec.task
     try:
         for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
             if not _is_batch(batch):

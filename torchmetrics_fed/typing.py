@@ -5,12 +5,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Average", "Floats", "MultiClass", "Normalization", "Places", "Singles", "Task"]
+__all__ = ["Average", "Floats", "MultiClass", "Normalization", "Places", "Singles", "Task", "Validation"]
 
 Task = Literal["binary", "multiclass", "multilabel"]
 MultiClass = Literal["ovr", "ovo"]
 Normalization = Literal["sigmoid", "softmax"]
 Average = Literal["micro", "macro", "weighted", "none"]
+Validation = bool | Literal["deferred"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Singles: TypeAlias = NDArray[np.float32]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.counting import binary, plain
+from torchmetrics_fed.counting import columns, kernel, plain
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -40,9 +40,9 @@ def histograms(grid: ScoreGrid, scores: Tensor, target: Tensor) -> Tensor:
     return torch.from_numpy(np.stack(rows))[None]
 
 
-@pytest.fixture(params=["plain", "plain in pieces", "direct", "chunked"])
+@pytest.fixture(params=["plain", "plain in pieces", "columns", "device", "chunked"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run on both paths of plain batches, and on both of others, of which the scattering one serves other devices."""
+    """Run on the paths of plain batches, and on those of others, of which the one without chunks serves devices."""
     if request.param == "plain":
         monkeypatch.setattr(plain, "FEW", 10**9)
     elif request.param == "plain in pieces":
@@ -50,21 +50,37 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
             monkeypatch.setattr(plain, name, size)
     else:
         monkeypatch.setattr(plain.PlainKernel, "add", lambda *_: False)
-        monkeypatch.setattr(binary, "CHUNK", 10**9 if request.param == "direct" else 1_000)
+        if request.param != "columns":
+            monkeypatch.setattr(columns.ColumnKernel, "add", lambda *_: False)
+        monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "device" else 1_000)
 
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("quantiles", [2, 16, 1024, 16_384])
-def test_counts_are_numpys_on_adversarial_scores(dtype: torch.dtype, quantiles: int) -> None:
-    grid = ScoreGrid.even(quantiles)
+@pytest.mark.parametrize("quantiles", [2, 16, 64, 1024, 16_384])
+@pytest.mark.parametrize("make", [ScoreGrid.two_sided, ScoreGrid.even])
+def test_counts_are_numpys_on_adversarial_scores(
+    make: Callable[[int], ScoreGrid], dtype: torch.dtype, quantiles: int
+) -> None:
+    grid = make(quantiles)
     scores = adversarial(grid, dtype)
+    target = torch.randint(0, 2, scores.shape)
+    expected = histograms(grid, scores, target)
+    for validate in (True, False):
+        assert torch.equal(grid.add(grid.empty(), scores, target, validate=validate), expected)
+
+
+def test_a_grid_too_fine_for_a_table_agrees_as_well() -> None:
+    grid = ScoreGrid.two_sided(2**15)
+    scores = adversarial(grid, torch.float64)
     target = torch.randint(0, 2, scores.shape)
     assert torch.equal(grid.add(grid.empty(), scores, target), histograms(grid, scores, target))
 
 
-def test_every_bfloat16_score_is_in_its_bin() -> None:
-    grid = ScoreGrid()
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("make", [ScoreGrid.two_sided, ScoreGrid.even])
+def test_every_bfloat16_score_is_in_its_bin(make: Callable[[int], ScoreGrid]) -> None:
+    grid = make(1024)
     every = torch.arange(2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     scores = every[every <= 1]
     target = torch.zeros(len(scores), dtype=torch.bool)
@@ -90,9 +106,20 @@ def test_the_ends_of_a_range_hold_in_the_scores_dtype() -> None:
 
 
 @pytest.mark.usefixtures("path")
-def test_custom_edges_are_numpys_bins() -> None:
-    grid = ScoreGrid.from_edges([-0.5, 0.1, 0.15, 0.6, 0.61, 2.0])
-    scores = adversarial(grid, torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "edges",
+    [
+        [-0.5, 0.1, 0.15, 0.6, 0.61, 2.0],
+        torch.linspace(-3, 5, 257).double().sinh(),
+        [-1e30, 0.0, 1e30],
+        [0.0, *(0.3 + torch.arange(300).double() * 1e-9).tolist(), 1.0],  # too many in a cell for steps to help
+    ],
+    ids=["few", "curved", "wide", "crowded"],
+)
+def test_custom_edges_are_numpys_bins(edges: list[float] | Tensor, dtype: torch.dtype) -> None:
+    grid = ScoreGrid.from_edges(edges)
+    scores = adversarial(grid, dtype)
     target = torch.randint(0, 2, scores.shape)
     assert torch.equal(grid.add(grid.empty(), scores, target), histograms(grid, scores, target))
 
@@ -121,13 +148,30 @@ def test_ignored_examples_leave_no_trace_whatever_their_score(ignore_index: int,
 
 
 @pytest.mark.usefixtures("path")
-def test_sigmoid_is_applied_to_every_batch_alike() -> None:
-    grid = ScoreGrid()
-    logits, target = 3 * torch.randn(4_000), torch.randint(0, 2, (4_000,))
+@pytest.mark.parametrize("make", [ScoreGrid.two_sided, ScoreGrid.even])
+def test_sigmoid_is_applied_to_every_batch_alike(make: Callable[[int], ScoreGrid]) -> None:
+    grid = make(1024)
+    logits, target = 3 * torch.randn(4_000).double(), torch.randint(0, 2, (4_000,))
     inside = logits.clamp(0.1, 0.9)  # looks like probabilities; torchmetrics would take it for them
     for batch in (logits, inside):
         counts = grid.add(grid.empty(), batch, target, normalization="sigmoid")
         assert torch.equal(counts, histograms(grid, batch.sigmoid(), target))
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits_are_told_apart_where_probabilities_are_not(dtype: torch.dtype) -> None:
+    grid = ScoreGrid.two_sided(1024)
+    logits = torch.linspace(-28, 28, 400).to(dtype)
+    counts = grid.add(grid.empty(), logits, torch.ones(len(logits), dtype=torch.bool), normalization="sigmoid")
+    distance = torch.sigmoid(-logits.double().abs())
+    below = np.searchsorted(grid.edges.numpy()[: grid.bins // 2 + 1], distance.numpy(), side="right") - 1
+    expected = np.sort(np.where(logits.double().numpy() < 0, below, grid.bins - 1 - below))
+    found = np.repeat(np.arange(grid.bins), counts[0, 1].numpy())
+    assert np.abs(found - expected).max() <= 1  # float32's sigmoid may end up on the other side of an edge
+    assert (found != expected).mean() < 0.02
+    if dtype in (torch.float32, torch.float64):
+        assert counts[0, 1].max() <= 2  # as float32 probabilities they would share a bin by the dozen
 
 
 def test_shapes_strides_gradients_and_inference_tensors_do_not_matter(scored: tuple[Tensor, Tensor]) -> None:

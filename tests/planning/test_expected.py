@@ -23,6 +23,7 @@ from torchmetrics_fed import (
     Privacy,
     Query,
     Release,
+    ScoreGrid,
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import Plan, PlanName
@@ -143,7 +144,7 @@ def test_queries_are_those_of_the_plan() -> None:
         return expected_area_error(plan, 1.0, 1_000, 1_000, runs=2, quantiles=quantiles).queries
 
     pilot, placed = queries("adaptive")
-    assert pilot == pilot_query(4096)
+    assert pilot == pilot_query(ScoreGrid.two_sided())
     assert placed.fraction == 1 - pilot.fraction
     assert [query.fraction for query in queries("carry_over")] == [1]
     own = Query(Tree((8, 8)))

@@ -23,6 +23,7 @@ from torchmetrics_fed import (
     Query,
     Release,
     ReleaseError,
+    ScoreGrid,
     SecureAggregationClient,
     SecureAggregationConfig,
     SecureAggregationServer,
@@ -62,7 +63,7 @@ def test_both_queries_spend_epsilon_once_in_one_entry() -> None:
     assert len(ledger) == 1
     assert ledger.spent().epsilon == 1.0
     pilot, last = release.queries
-    assert pilot == pilot_query(4096)
+    assert pilot == pilot_query(ScoreGrid.two_sided())
     assert pilot.fraction + last.fraction == 1
 
 
@@ -158,7 +159,7 @@ def test_clients_answer_two_queries_and_no_third(privacy: Any) -> None:
 def test_a_server_that_asks_for_more_than_the_fraction_left_is_refused(privacy: Any) -> None:
     """Not by the plan, which is the aggregator's, but by the ledger, and what is left can still be asked for."""
     metric = updated(1_000, privacy=privacy)
-    first = pilot_query(4096)
+    first = pilot_query(ScoreGrid.two_sided())
     metric.share(round="round", query=first)
     for fraction in (1.0, 1 - first.fraction + 2.0**-10):
         with pytest.raises(LedgerConflictError, match="fraction that is left"):
@@ -216,7 +217,7 @@ def test_several_classes_share_the_leaves(options: dict[str, Any], multi_class: 
 def test_any_integers_give_finite_counts(cells: list[int], more: list[int], epsilon: float, bins: int) -> None:
     """Whatever noise makes of the sums: a query, and counts on every bin that are numbers and not negative."""
     spec = FederatedROC(quantiles=bins // 4, privacy=CentralDP(epsilon)).spec
-    first = pilot_query(bins)
+    first = pilot_query(ScoreGrid.two_sided(bins // 4))
     pilot = Sum(spec, first, torch.tensor(cells).reshape(spec.shape(first)))
     second = next_query("adaptive", [pilot], spec=spec)
     assert second is not None
@@ -254,7 +255,7 @@ def masked(metric: FederatedROC, query: Query, round: str) -> bytes:
 
 def test_a_redraw_for_another_round_starts_over() -> None:
     metric = updated(100, privacy=DistributedDP(1.0, min_clients=3))
-    first = pilot_query(4096)
+    first = pilot_query(ScoreGrid.two_sided())
     queries = first, Query(Tree((16,)), 1 - first.fraction)
     for round in ("first", "second"):
         for query in queries:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchmetrics_fed import InputError, Query
+from torchmetrics_fed import InputError, Query, ScoreGrid
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import FederatedMetricError, WireError
 from torchmetrics_fed.reconstruct.placement import pilot_query
@@ -218,7 +218,9 @@ def test_a_claim_allocates_next_to_nothing() -> None:
 
 def test_the_queries_of_the_plans_travel() -> None:
     for bins in (256, 4096, 2**16):
-        assert Query.from_bytes(bytes(pilot_query(bins))) == pilot_query(bins)
+        assert Query.from_bytes(bytes(pilot_query(ScoreGrid.two_sided(bins // 4)))) == pilot_query(
+            ScoreGrid.two_sided(bins // 4)
+        )
         assert Query.from_bytes(bytes(Query(Tree.binary(bins)))) == Query(Tree.binary(bins))
         assert Query.from_bytes(bytes(Query(Tree.flat(bins)))) == Query(Tree.flat(bins))
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchmetrics_fed.aggregation.secure.collective import masked_sum
-from torchmetrics_fed.errors import SpecMismatchError, SyncError
+from torchmetrics_fed.errors import InputError, SpecMismatchError, SyncError
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import pack_block
@@ -49,11 +49,13 @@ class Ranks:
         group: their process group; all ranks if None.
         gather: torchmetrics' ``dist_sync_fn``: ``gather(tensor, group=group)`` returns every rank's tensor. Where one
             is given everything goes through it, else through ``all_reduce``, which shows no rank another one's counts.
+        refused: how many of this rank's examples could not be counted. Ranks agree on nothing while one has any.
     """
 
     device: torch.device
     group: Any = None
     gather: Gather | None = None
+    refused: int = 0
 
     def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
         """Compare specs, settings and statuses; raise on every rank alike, naming what differs.
@@ -68,12 +70,11 @@ class Ranks:
         whole = hashlib.sha256(b"".join(marks.values())).digest()
         numbers = [int.from_bytes(whole[4 * slot : 4 * slot + 4], "big") for slot in range(_DIGEST_SLOTS)]
         numbers += [int.from_bytes(mark[:8], "big") >> 1 for mark in marks.values()]
-        room = [0] * (_HEADER_SLOTS - len(numbers) - 3)
-        header = torch.tensor(
-            [*numbers, *room, status, secrets.randbits(62), int(any_data)], dtype=torch.int64, device=self.device
-        )
+        own = self.refused, status, secrets.randbits(62), int(any_data)
+        room = [0] * (_HEADER_SLOTS - len(numbers) - len(own))
+        header = torch.tensor([*numbers, *room, *own], dtype=torch.int64, device=self.device)
         highest = self._reduce(torch.stack([header, -header]), dist.ReduceOp.MAX)
-        unequal = (highest[0] != -highest[1])[:-3].tolist()
+        unequal = (highest[0] != -highest[1])[: -len(own)].tolist()
         if any(unequal):
             names = [name for name, differs in zip(marks, unequal[_DIGEST_SLOTS:], strict=False) if differs]
             mine = {name: spec.fields.get(name, settings.get(name)) for name in names}
@@ -81,8 +82,21 @@ class Ranks:
                 f"Expected every rank to have the same spec but they differ in {', '.join(names) or 'the version'}; "
                 f"this rank has {mine}. Build the metric with the same arguments on every rank."
             )
+        if highest[0, -len(own)] > 0:
+            every = self._reduce(torch.tensor([self.refused], device=self.device), dist.ReduceOp.SUM)
+            self.check_counted(spec, int(every))
         statuses = int(-highest[1, -3]), int(highest[0, -3])
         return Agreement(statuses, int(highest[0, -2]), bool(highest[0, -1]))
+
+    @staticmethod
+    def check_counted(spec: Spec, refused: int) -> None:
+        """Raise if examples could not be counted. Under privacy nobody hears how many."""
+        if refused:
+            some = "some could not" if spec.privacy is not None else f"{refused} could not"
+            raise InputError(
+                f"Expected every example to have a score on the grid and a known label but {some} be counted; nothing "
+                "was released. Find the batch with `validate_args=True`, then `reset` and count the data again."
+            )
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on any rank; the same answer on all."""

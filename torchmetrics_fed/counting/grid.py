@@ -10,101 +10,171 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
-from torchmetrics_fed.counting.binary import Kernel, Rules
-from torchmetrics_fed.counting.columns import ColumnKernel
+from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
+from torchmetrics_fed.counting.kernel import Kernel
+from torchmetrics_fed.counting.octaves import two_sided_edges
+from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.typing import Normalization, Task
+from torchmetrics_fed.typing import Floats, Normalization, Task
 
-__all__ = ["MOST_BINS", "ScoreGrid"]
+__all__ = ["MOST_BINS", "GridKind", "ScoreGrid"]
+
+GridKind = Literal["two_sided", "even", "custom"]
 
 MOST_BINS = 1 << 24
+# Beyond these, edges near 1 are no longer exact, and beyond those a table of cells is larger than it is worth.
+_MOST_TWO_SIDED, _MOST_BY_TABLE = 1 << 22, 1 << 16
+# How much of the coordinate of a two-sided grid goes by the logarithm of the distance from the ends, down to this one.
+_BY_OCTAVES, _NEAREST = 0.2, 2.0**-42
 
 
 @dataclass(frozen=True)
 class ScoreGrid:
     """The bins of the score range, the same for every client.
 
+    Make one with :meth:`two_sided`, :meth:`even` or :meth:`from_edges`.
+
     Args:
         bins: number of bins, a power of two (any number with ``score_edges``).
         score_range: lowest and highest score there can be.
-        score_edges: sorted edges instead of even ones, where the support of the scores is known (k-nearest
-            neighbours, trees). Put the edges *between* the values, so that each value has its own bin.
+        score_edges: the edges of a custom grid.
+        kind: ``"two_sided"``, ``"even"``, or ``"custom"`` with ``score_edges``.
 
     Example:
         >>> from torchmetrics_fed import ScoreGrid
         >>> ScoreGrid(bins=4).edges
         tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000], dtype=torch.float64)
-        >>> ScoreGrid.even(quantiles=1024).bins
-        4096
+        >>> ScoreGrid.two_sided(quantiles=1024).bins, ScoreGrid.even(quantiles=1024).bins
+        (4096, 4096)
     """
 
     bins: int = 4096
     score_range: tuple[float, float] = (0.0, 1.0)
     score_edges: tuple[float, ...] | None = None
+    kind: GridKind = "even"
 
     def __post_init__(self) -> None:
-        if self.score_edges is None and (self.bins < 2 or self.bins & (self.bins - 1)):
+        if self.kind not in get_args(GridKind) or (self.kind == "custom") != (self.score_edges is not None):
+            raise InputError(
+                f"Expected argument `kind` to be one of {get_args(GridKind)}, the last one with `score_edges`, but got "
+                f"{self.kind!r}."
+            )
+        if self.kind != "custom" and (self.bins < 2 or self.bins & (self.bins - 1)):
             raise InputError(f"Expected argument `bins` to be a power of two, at least 2, but got {self.bins}.")
         low, high = self.score_range
+        if self.kind == "two_sided" and ((low, high) != (0.0, 1.0) or self.bins > _MOST_TWO_SIDED):
+            raise InputError(
+                f"Expected a two-sided grid to have up to {_MOST_TWO_SIDED} bins on [0, 1] but got {self.bins} on "
+                f"[{low}, {high}]. Use ScoreGrid.even(quantiles, score_range)."
+            )
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InputError(
                 f"Expected `score_range` to be finite (low, high), low < high, but got {self.score_range}."
             )
         # without the edges themselves: a claim of many bins must cost nothing
-        if self.score_edges is None and (high - low) / self.bins < 2 * math.ulp(max(abs(low), abs(high))):
+        if self.kind == "even" and (high - low) / self.bins < 2 * math.ulp(max(abs(low), abs(high))):
             raise InputError(
                 f"Expected {self.bins} bins that float64 can tell apart over {self.score_range}; use a wider "
                 "`score_range` or fewer `quantiles`."
             )
 
     @classmethod
+    def two_sided(cls, quantiles: int = 1024) -> ScoreGrid:
+        """Return bins on [0, 1] that narrow towards both ends, as many as :meth:`even` has.
+
+        Confident networks and rare events have their scores there: with 4,096 bins the last ones begin at a distance of
+        2^-41 from 0 and from 1.
+
+        Example:
+            >>> from torchmetrics_fed import ScoreGrid
+            >>> ScoreGrid.two_sided(4).edges
+            tensor([0.0000, 0.0625, 0.1250, 0.1875, 0.2500, 0.3125, 0.3750, 0.4375, 0.5000,
+                    0.5625, 0.6250, 0.6875, 0.7500, 0.8125, 0.8750, 0.9375, 1.0000],
+                   dtype=torch.float64)
+        """
+        return cls(bins=_bins_for(quantiles), kind="two_sided")
+
+    @classmethod
     def even(cls, quantiles: int = 1024, score_range: tuple[float, float] = (0.0, 1.0)) -> ScoreGrid:
         """Return the paper's bins for Q quantiles: :math:`2^h` of them, :math:`h = \\lceil \\log_2 Q \\rceil + 2`."""
-        if isinstance(quantiles, bool) or not isinstance(quantiles, int) or not 2 <= quantiles <= 2**22:
-            raise InputError(f"Expected argument `quantiles` to be an int from 2 to 2**22 but got {quantiles!r}.")
         if len(tuple(score_range)) != 2:
             raise InputError(f"Expected argument `score_range` to be (low, high) but got {score_range!r}.")
         low, high = score_range
-        return cls(bins=1 << (quantiles - 1).bit_length() + 2, score_range=(float(low), float(high)))
+        return cls(bins=_bins_for(quantiles), score_range=(float(low), float(high)))
 
     @classmethod
     def from_edges(cls, edges: Sequence[float] | Tensor) -> ScoreGrid:
-        """Return the grid with exactly these edges.
+        """Return the grid with exactly these edges, for scores of which you know what values they can have.
+
+        Put the edges *between* the values (of k-nearest neighbours, of trees), so that each value has its own bin.
 
         Example:
             >>> from torchmetrics_fed import ScoreGrid
             >>> ScoreGrid.from_edges([-0.1, 0.1, 0.5, 0.9, 1.1]).bins  # scores are 0, 0.2, 0.6 or 1
             4
         """
-        values = torch.as_tensor(edges, dtype=torch.float64).flatten().tolist()
+        values = torch.as_tensor(edges, dtype=torch.float64, device="cpu").flatten().tolist()
         ascending = all(a < b for a, b in pairwise(values))
         if len(values) < 3 or not ascending or not all(map(math.isfinite, values)):
             raise InputError(
                 "Expected argument `edges` to be at least three finite, strictly increasing numbers but got "
                 f"{len(values)} of them, {'increasing' if ascending else 'not increasing'}."
             )
-        return cls(bins=len(values) - 1, score_range=(values[0], values[-1]), score_edges=tuple(values))
+        return cls(len(values) - 1, (values[0], values[-1]), tuple(values), "custom")
+
+    def __reduce__(self) -> Any:
+        """What is kept besides the fields is made again where it is needed."""
+        return type(self), (self.bins, self.score_range, self.score_edges, self.kind)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A grid never changes."""
+        return self
 
     @cached_property
     def edges(self) -> Tensor:
         """The ``bins + 1`` edges, ascending, float64."""
+        return torch.from_numpy(self._edges.copy())
+
+    @cached_property
+    def _edges(self) -> Floats:
+        if self.kind == "two_sided":
+            return two_sided_edges(self.bins)
         if self.score_edges is not None:
-            return torch.tensor(self.score_edges, dtype=torch.float64)
+            return np.asarray(self.score_edges)
         low, high = self.score_range
-        step = torch.arange(self.bins + 1, dtype=torch.float64) / self.bins
-        edges = low + (high - low) * step
+        edges: Floats = low + (high - low) * (np.arange(self.bins + 1) / self.bins)
         edges[-1] = high  # low + (high - low) may round past it
         return edges
+
+    @cached_property
+    def coordinate(self) -> Floats:
+        r"""The grid's own coordinate at every edge, ascending from 0 to 1: wide where scores crowd.
+
+        With x the place in the range, :math:`u = \sqrt x / (\sqrt x + \sqrt{1-x})`, wide at both ends. A two-sided grid
+        sees further, so a fifth of its coordinate is the logit of the score.
+        """
+        x = self._edges if self.kind == "two_sided" else np.arange(self.bins + 1) / self.bins
+        low, high = np.sqrt(x), np.sqrt(1 - x)
+        u: Floats = low / (low + high)
+        if self.kind == "two_sided":
+            near, far = np.maximum(x, _NEAREST), np.maximum(1 - x, _NEAREST)
+            logit = np.log(near / far)
+            u = (1 - _BY_OCTAVES) * u + _BY_OCTAVES * (logit - logit[0]) / (logit[-1] - logit[0])
+        u.setflags(write=False)
+        return u
 
     @property
     def fields(self) -> dict[str, Any]:
         """Everything two parties must agree on, in plain JSON values, floats in hexadecimal."""
         return {
+            "grid": self.kind,
             "bins": self.bins,
             "score_range": [float(end).hex() for end in self.score_range],
             "score_edges": self.score_edges and [float(edge).hex() for edge in self.score_edges],
@@ -118,7 +188,7 @@ class ScoreGrid:
         low, high = map(float.fromhex, fields["score_range"])
         if not isinstance(fields["bins"], int) or fields["bins"] > MOST_BINS:
             raise InputError(f"Expected a grid of up to {MOST_BINS} bins but got {fields['bins']!r}.")
-        return cls(fields["bins"], (low, high))
+        return cls(fields["bins"], (low, high), kind=fields["grid"])
 
     def empty(self, classes: int = 1, rows: int = 2) -> Tensor:
         """Return the counts of no examples: int64 ``(classes, rows, bins)``, row 0 negatives, row 1 positives."""
@@ -134,6 +204,7 @@ class ScoreGrid:
         validate: bool = True,
         task: Task = "binary",
         private: bool = False,
+        refused: Tensor | None = None,
     ) -> Tensor:
         """Add a batch to ``counts`` and return it. A batch that is refused leaves ``counts`` as it was.
 
@@ -147,6 +218,8 @@ class ScoreGrid:
             validate: whether to check the values; off, what comes of bad ones is undefined.
             task: what the targets are.
             private: whether errors must not show values of the data.
+            refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
+                where they would raise otherwise, and no device is waited for.
 
         Example:
             >>> import torch
@@ -156,13 +229,18 @@ class ScoreGrid:
             tensor([[[1, 0, 1, 0],
                      [0, 0, 1, 1]]])
         """
-        kernel = self._kernel if task == "binary" else self._column_kernel
-        return kernel.add(counts, preds, target, Rules(task, normalization, ignore_index, validate, private))
+        rules = Rules(task, normalization, ignore_index, validate, private)
+        return self._kernel.add(counts, preds, target, rules, refused)
 
     @cached_property
     def _kernel(self) -> Kernel:
-        return Kernel(self.bins, self.score_range, self.edges, self.score_edges is None)
+        unit = self.score_range == (0.0, 1.0)
+        if self.kind == "two_sided" and self.bins <= _MOST_BY_TABLE:
+            return Kernel(TwoSidedBinning(self.bins))
+        return Kernel(EvenBinning(self._edges) if self.kind == "even" and unit else Binning(self._edges))
 
-    @cached_property
-    def _column_kernel(self) -> ColumnKernel:
-        return ColumnKernel(self.bins, self.score_range, self.edges, self.score_edges is None)
+
+def _bins_for(quantiles: int) -> int:
+    if isinstance(quantiles, bool) or not isinstance(quantiles, int) or not 2 <= quantiles <= 2**22:
+        raise InputError(f"Expected argument `quantiles` to be an int from 2 to 2**22 but got {quantiles!r}.")
+    return 1 << (quantiles - 1).bit_length() + 2

@@ -1,4 +1,4 @@
-"""PlainKernel: scores in [0, 1] and labels 0 and 1 in this machine's memory, which is nearly every batch, into counts.
+"""PlainKernel: binary scores and labels in this machine's memory, which is nearly every batch, into counts.
 
 numpy does here what torch does elsewhere: a call costs half, which is most of what a small batch costs, and never
 enters torch's OpenMP pool, so that large ones can be cut to fit the cache. What is not plain by its bits is left to the
@@ -7,7 +7,6 @@ kernel that looks closer.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["CHUNK", "PlainKernel"]
+from torchmetrics_fed.counting.binning import Binning
+from torchmetrics_fed.counting.rules import Rules, probabilities
+from torchmetrics_fed.counting.scratch import scratch
+
+__all__ = ["CHUNK", "PlainKernel", "are_labels", "are_plain", "as_array", "normalized"]
 
 # Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold.
 CHUNK = 32_768
@@ -23,108 +26,125 @@ CHUNK = 32_768
 FEW = 32_768
 # A piece stays in cache after its first pass; the codes of several go into one histogram, whose making and adding up
 # costs as much as ten thousand examples.
-PIECE, GROUP = 131_072, 524_288
+PIECE, GROUP = 131072, 524_288
 
 _UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_BITS_OF_ONE: dict[int, int] = {4: 0x3F80_0000, 8: 0x3FF0_0000_0000_0000}
-
-
-class _Scratch(threading.local):
-    """Room for codes and labels, each thread's own: fresh memory costs as much as a quarter of the counting."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Any, tuple[Tensor, NDArray[Any]]] = {}
-
-    def of(self, dtype: torch.dtype) -> tuple[Tensor, NDArray[Any]]:
-        """Return room for a group of codes and a piece of labels."""
-        kind = dtype, GROUP, PIECE
-        if kind not in self._kept:
-            codes = torch.empty(GROUP, dtype=dtype)
-            self._kept[kind] = codes, np.empty(PIECE, codes.numpy().dtype)
-        return self._kept[kind]
-
-
-_scratch = _Scratch()
 
 
 class PlainKernel:
-    """Counts plain batches into ``bins`` even bins on [0, 1]; a power of two, so that scaling only moves exponents."""
+    """Counts plain batches.
 
-    def __init__(self, bins: int) -> None:
-        self.bins = bins
+    Args:
+        binning: which bin a score is in.
+    """
 
-    def add(self, counts: Tensor, scores: Tensor, labels: Tensor, ignore_index: int | None, validate: bool) -> bool:
+    def __init__(self, binning: Binning) -> None:
+        self.binning, self.bins = binning, binning.bins
+
+    def add(self, counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules) -> bool:
         """Add a flat batch to ``counts`` in place and return True, or add nothing and return False if it is not plain.
 
         Args:
             counts: int64, ``(1, 2, bins)``, contiguous.
             scores: of any floating dtype, detached.
             labels: bool or of any integer dtype.
-            ignore_index: label of the examples to leave out, whatever their score.
-            validate: whether to look at the values; off, every batch is taken for plain.
+            rules: how to read them. Without ``validate`` every batch is taken for plain.
         """
         if len(scores) > max(FEW, self.bins):
-            return self._add_histogram(counts, scores, labels, ignore_index, validate)
-        score, label = _kept(_array(scores), labels.numpy(), ignore_index)
-        if validate and not _are_plain(score, label):
+            return self._add_histogram(counts, scores, labels, rules)
+        score, label = as_array(scores), labels.numpy()
+        if rules.ignore_index is not None:
+            kept = np.flatnonzero(label != rules.ignore_index)  # indices take a quarter of the time of a mask
+            score, label = score.take(kept), label.take(kept)
+        if rules.validate and not (are_plain(score, self.binning, rules) and are_labels(label, 1)):
             return False
-        index = (score * self.bins).astype(np.int64)
-        np.minimum(index, self.bins - 1, out=index)
-        index += np.multiply(label, self.bins, dtype=np.int64)
+        score, complement = normalized(score, rules)
+        _, code = scratch.room("code", _code_type(2 * self.bins), len(score))
+        self.binning.codes(score, code, complement)
+        index = np.multiply(label, self.bins, dtype=np.int64)
+        index += code
         np.add.at(counts.view(-1).numpy(), index, 1)
         return True
 
-    def _add_histogram(
-        self, counts: Tensor, scores: Tensor, labels: Tensor, ignore_index: int | None, validate: bool
-    ) -> bool:
+    def _add_histogram(self, counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules) -> bool:
         """Write codes narrow enough for one histogram of both classes, and add it when every piece has passed."""
-        width = self.bins + 1  # a score of 1 falls in the extra column, which saves a pass
-        examples, group = len(scores), CHUNK if torch.get_num_threads() > 1 else GROUP
-        codes, rows = _scratch.of(torch.int16 if 2 * width <= 32_767 else torch.int32)
-        total = np.zeros(2 * width, np.int64)
-        for start in range(0, examples, group):
-            filled, stop = 0, min(start + group, examples)
+        rows = 2 if rules.ignore_index is None else 3  # the third takes what is ignored
+        group = min(GROUP, len(scores)) if torch.get_num_threads() == 1 else CHUNK
+        kind = _code_type(rows * self.bins)
+        codes, array = scratch.room("codes", kind, group)
+        total = np.zeros(rows * self.bins, np.int64)
+        for start in range(0, len(scores), group):
+            filled, stop = 0, min(start + group, len(scores))
             for at in range(start, stop, PIECE):
                 piece = slice(at, min(at + PIECE, stop))
-                score, label = _kept(_array(scores[piece]), labels[piece].numpy(), ignore_index)
-                if validate and not _are_plain(score, label):
+                score, label = as_array(scores[piece]), labels[piece].numpy()
+                if rules.validate and not are_plain(score, self.binning, rules):
                     return False
-                code, row = codes.numpy()[filled : filled + len(score)], rows[: len(score)]
-                np.multiply(score, score.dtype.type(self.bins), out=code, casting="unsafe")
-                row[:] = label
-                row *= width
+                row = _rows(label, rules, kind)
+                if row is None:
+                    return False
+                score, complement = normalized(score, rules)
+                code = array[filled : filled + len(score)]
+                self.binning.codes(score, code, complement)
+                row *= self.bins
                 code += row
                 filled += len(score)
-            total += torch.bincount(codes[:filled], minlength=2 * width).numpy()
-        both = total.reshape(2, width)
-        both[:, -2] += both[:, -1]
+            total += torch.bincount(codes[:filled], minlength=len(total)).numpy()
         sums = counts.numpy()
-        sums[0] += both[:, :-1]
+        sums[0] += total.reshape(rows, self.bins)[:2]
         return True
 
 
-def _array(scores: Tensor) -> NDArray[Any]:
-    """The scores as float32 or float64."""
-    wide = scores.dtype == torch.float32 or scores.dtype == torch.float64
-    return scores.numpy() if wide else scores.float().numpy()
+def as_array(scores: Tensor) -> NDArray[Any]:
+    """Return the scores as contiguous float32 or float64."""
+    kept = scores.dtype == torch.float32 or scores.dtype == torch.float64
+    return (scores if kept else scores.float()).contiguous().numpy()
 
 
-def _kept(scores: NDArray[Any], labels: NDArray[Any], ignore_index: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What is not ignored. Indices take a quarter of the time of a mask."""
-    if ignore_index is None:
-        return scores, labels
-    kept = np.flatnonzero(labels != ignore_index)
-    return scores.take(kept), labels.take(kept)
+def are_plain(scores: NDArray[Any], binning: Binning, rules: Rules) -> bool:
+    """Whether all scores can be counted as they are, or all logits after normalization."""
+    return bool(np.isfinite(scores).all()) if rules.normalization else binning.are_plain(scores)
 
 
-def _are_plain(scores: NDArray[Any], labels: NDArray[Any]) -> bool:
-    """Whether all scores are in [0, 1] and all labels 0 or 1, by their largest bits.
+def normalized(scores: NDArray[Any], rules: Rules) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return flat scores and their complements."""
+    if rules.normalization is None:
+        return scores.reshape(-1), None
+    score, complement = probabilities(torch.from_numpy(scores), rules.normalization)
+    return score.view(-1).numpy(), None if complement is None else complement.view(-1).numpy()
 
-    Read as unsigned integers, non-negative floats keep their order, and negative ones and NaN come after infinity, so
-    one maximum shows that all is well. -0.0 does not pass.
-    """
-    score_bits, label_bits = scores.view(_UNSIGNED[scores.itemsize]), labels.view(_UNSIGNED[labels.itemsize])
-    return bool(
-        np.maximum.reduce(score_bits, initial=0) <= _BITS_OF_ONE[scores.itemsize]
-        and np.maximum.reduce(label_bits, initial=0) <= 1
+
+def are_labels(labels: NDArray[Any], highest: int) -> bool:
+    """Whether all labels are from 0 to ``highest``; read as unsigned, negative ones are the largest."""
+    bits = labels.view(_UNSIGNED[labels.itemsize])
+    return bool(np.maximum.reduce(bits, axis=None, initial=0) <= highest)
+
+
+def _rows(label: NDArray[Any], rules: Rules, kind: Any) -> NDArray[Any] | None:
+    """Return each label as a row of the histogram, 2 for what is ignored; None where a label is not plain."""
+    _, row = scratch.room("row", kind, len(label))
+    if rules.ignore_index is None:
+        if rules.validate and not are_labels(label, 1):
+            return None
+        row[:] = label
+        return row
+    (_, ignored), (_, positive), (_, known) = (
+        scratch.room(name, np.bool_, len(label)) for name in ("ignored", "positive", "known")
     )
+    np.equal(label, rules.ignore_index, out=ignored)
+    np.equal(label, 1, out=positive)
+    if rules.validate:
+        np.equal(label, 0, out=known)
+        known |= positive
+        known |= ignored
+        if not known.all():
+            return None
+    row[:] = ignored.view(np.int8)
+    row += row
+    positive &= ~ignored
+    row += positive.view(np.int8)
+    return row
+
+
+def _code_type(slots: int) -> Any:
+    return np.int16 if slots <= 32_767 else np.int32

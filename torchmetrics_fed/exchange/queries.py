@@ -80,7 +80,7 @@ def next_query(
         return placed_query(previous.last if isinstance(previous, Release) else previous, 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
         return Query(Tree.balanced(bins))
-    return pilot_query(bins)
+    return pilot_query(spec.grid)
 
 
 def first_query(plan: Plan, spec: Spec) -> Query:
@@ -111,6 +111,11 @@ def check_plan(plan: Plan, spec: Spec) -> None:
     elif plan is not None and plan not in get_args(PlanName):
         raise InputError(f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got {plan!r}.")
     bins = spec.grid.bins
+    if plan == "paper" and spec.grid.kind == "two_sided":
+        raise InputError(
+            'Expected even bins with plan="paper", whose tree halves the score range, but got a two-sided grid. Pass '
+            '`grid="even"`.'
+        )
     if plan in ("adaptive", "carry_over") and bins < LEAST_BINS:
         raise InputError(
             f'Expected at least {LEAST_BINS} bins to place leaves on with plan="{plan}" but there are {bins}. Leave '

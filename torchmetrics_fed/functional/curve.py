@@ -16,9 +16,21 @@ from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
-__all__ = ["CurveOptions", "GridName", "Quantiles", "agreed_spec", "count", "exact_quantiles", "warn_if_empty"]
+__all__ = [
+    "CurveOptions",
+    "GridName",
+    "Quantiles",
+    "agreed_spec",
+    "count",
+    "exact_quantiles",
+    "warn_if_empty",
+    "warn_if_tied",
+]
 
-GridName = Literal["even"]
+GridName = Literal["two_sided", "even"]
+
+
+_MOST_TIED = 0.01
 
 
 class CurveOptions(TypedDict, total=False):
@@ -55,7 +67,7 @@ def agreed_spec(
     num_labels: int | None = None,
     multi_class: MultiClass = "ovr",
     quantiles: int = 1024,
-    grid: GridName | ScoreGrid = "even",
+    grid: GridName | ScoreGrid = "two_sided",
     normalization: Normalization | None = None,
     privacy: Privacy | None = None,
     secure: bool = False,
@@ -66,7 +78,8 @@ def agreed_spec(
         raise InputError(
             f'Expected argument `normalization` to be None or "{logits}" for task="{task}" but got {normalization!r}.'
         )
-    chosen = ScoreGrid.even(quantiles) if grid == "even" else grid
+    named = {"two_sided": ScoreGrid.two_sided, "even": ScoreGrid.even}
+    chosen = named[grid](quantiles) if isinstance(grid, str) and grid in named else grid
     if not isinstance(chosen, ScoreGrid):
         raise InputError(
             f"Expected argument `grid` to be one of {get_args(GridName)} or a ScoreGrid but got {grid!r}. Ranges and "
@@ -91,7 +104,7 @@ def count(
     num_labels: int | None = None,
     multi_class: MultiClass = "ovr",
     quantiles: int = 1024,
-    grid: GridName | ScoreGrid = "even",
+    grid: GridName | ScoreGrid = "two_sided",
     normalization: Normalization | None = None,
     ignore_index: int | None = None,
     reconstruction: Reconstruction | None = None,
@@ -101,7 +114,9 @@ def count(
     spec = agreed_spec(task, num_classes, num_labels, multi_class, quantiles, grid, normalization)
     empty = spec.empty_counts().to(preds.device)
     counts = spec.grid.add(empty, preds, target, normalization, ignore_index, validate_args, task)
-    return read(Release.exact(spec, counts), reconstruction=Reconstruction.sized(reconstruction, quantiles))
+    source = read(Release.exact(spec, counts), reconstruction=Reconstruction.sized(reconstruction, quantiles))
+    warn_if_tied(source, spec.grid)
+    return source
 
 
 def warn_if_empty(total: Tensor) -> None:
@@ -109,6 +124,30 @@ def warn_if_empty(total: Tensor) -> None:
     for row, name, rate in ((0, "negative", "false positive rate"), (1, "positive", "true positive rate")):
         if bool((total[..., row] <= 0).any()):
             warnings.warn(f"No {name} examples: the {rate} is undefined and set to 0.", UserWarning, stacklevel=3)
+
+
+def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
+    """Warn where more than 1% of the pairs of a positive and a negative share a bin, and return whether they do.
+
+    The bins of a custom grid are the user's own, each made for a value that scores have.
+    """
+    if grid.kind == "custom":
+        return False
+    negative, positive = source.leaf.double().unbind(-2)
+    pairs = (negative.sum(-1) * positive.sum(-1)).clamp(min=1.0)
+    tied = float(((negative * positive).sum(-1) / pairs).max())
+    if tied <= _MOST_TIED:
+        return False
+    finer = '`grid="two_sided"`' if grid.kind == "even" else "`normalization` with the logits themselves"
+    warnings.warn(
+        f"{tied:.1%} of the pairs of a positive and a negative example share a bin, and the AUROC counts each as half: "
+        f"it can be off by up to {tied / 2:.3f}. If scores differ where the bins do not, pass {finer}, or more "
+        "`quantiles`. If the scores themselves are equal (a constant classifier, nearest neighbours, trees), nothing "
+        "is lost.",
+        UserWarning,
+        stacklevel=3,
+    )
+    return True
 
 
 def exact_quantiles(preds: Tensor, target: Tensor, quantiles: int | Tensor = 1024) -> Quantiles:

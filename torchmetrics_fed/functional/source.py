@@ -80,6 +80,7 @@ def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstr
     reconstruction = reconstruction or Reconstruction()
     if isinstance(source, Release):
         spec = source.spec
+        reconstruction.check_grid(spec.grid)
         levels = source.levels if spec.privacy is None else reconstruction.levels(source)
         edges = spec.grid.edges if levels[-1].shape[-1] == spec.grid.bins else source.last.edges
         if spec.task == "binary":

@@ -18,14 +18,14 @@ from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.band import check_confidence
-from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec
+from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.metrics.guards import refuse_others
 from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Query, Release, Share
-from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
+from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
 __all__ = ["FederatedMetric"]
 
@@ -43,10 +43,11 @@ class FederatedMetric(CountsMetric):
         multi_class: ``"ovo"`` counts the scores of each class for every true class by itself, which also answers
             one-vs-one questions, at the same sensitivity.
         quantiles: the paper's Q, the one resolution knob: Q quantiles need ``2 ** (ceil(log2(Q)) + 2)`` bins.
-        grid: ``"even"``, or a :class:`~torchmetrics_fed.ScoreGrid`, which brings its own resolution, range or edges.
-            [0, 1] is binned exactly in every floating dtype; any other range by comparison with its float64 edges.
-            Scores outside are refused.
-        normalization: ``"sigmoid"``, or ``"softmax"`` for multi-class tasks, if scores are logits. Never guessed.
+        grid: ``"two_sided"``, bins on [0, 1] that narrow towards both ends, where confident networks and rare events
+            have their scores; ``"even"``, the paper's bins; or a :class:`~torchmetrics_fed.ScoreGrid`, which brings its
+            own resolution, range or edges. Binning is exact in every floating dtype. Scores outside are refused.
+        normalization: ``"sigmoid"``, or ``"softmax"`` for multi-class tasks, if scores are logits. Never guessed. A
+            two-sided grid then tells logits apart that float32 probabilities cannot.
         ignore_index: target value of examples to leave out.
         privacy: None for exact counts, or :class:`~torchmetrics_fed.DistributedDP`,
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
@@ -64,7 +65,9 @@ class FederatedMetric(CountsMetric):
             area, of all clients' exact scores; ``plot`` then shades it. Several classes have one each, so leave them
             without average.
         population: whether the band is for the population that the examples were drawn from.
-        validate_args: whether ``update`` checks the values of scores and targets.
+        validate_args: whether ``update`` checks the values of scores and targets, at the price of one wait for the
+            device. ``"deferred"``: it does not wait. Examples that cannot be counted never are, and ``compute``,
+            ``release`` and ``share`` raise on all ranks if there were any, before anything leaves.
         kwargs: torchmetrics' own, for instance ``process_group`` or ``dist_sync_fn``.
 
     Example:
@@ -91,7 +94,7 @@ class FederatedMetric(CountsMetric):
         average: Average | Literal["default"] | None = "default",
         multi_class: MultiClass = "ovr",
         quantiles: int = 1024,
-        grid: GridName | ScoreGrid = "even",
+        grid: GridName | ScoreGrid = "two_sided",
         normalization: Normalization | None = None,
         ignore_index: int | None = None,
         privacy: Privacy | None = None,
@@ -102,7 +105,7 @@ class FederatedMetric(CountsMetric):
         data: str = "data",
         confidence: float | None = None,
         population: bool = False,
-        validate_args: bool = True,
+        validate_args: Validation = True,
         **kwargs: Any,
     ) -> None:
         refuse_others(kwargs)
@@ -111,15 +114,22 @@ class FederatedMetric(CountsMetric):
             check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
+        if not isinstance(validate_args, bool) and validate_args != "deferred":
+            raise InputError(
+                f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
+            )
         ledger = PrivacyLedger() if ledger is None else ledger
-        super().__init__(spec, plan, ledger, data, (ignore_index, normalization), **kwargs)
+        meaning = ignore_index, normalization, validate_args == "deferred"
+        super().__init__(spec, plan, ledger, data, meaning, **kwargs)
         self.average: Average | None = None
         if task != "binary":
             self.average = checked_average(self.default_average if average == "default" else average, self.averages)
         self.reconstruction = Reconstruction.sized(reconstruction, quantiles)
+        self.reconstruction.check_grid(spec.grid)
         self.normalization: Normalization | None = normalization
         self.ignore_index, self.validate_args = ignore_index, validate_args
         self.confidence, self.population = confidence, population
+        self._warned = False  # of ties that its bins make; once is enough
         if confidence is not None:
             self._check_bands(confidence)
 
@@ -158,8 +168,9 @@ class FederatedMetric(CountsMetric):
             self._check_local()
             self._join_session()
             before, spec = self.counts, self.spec
-            rules = self.normalization, self.ignore_index, self.validate_args, spec.task, spec.privacy is not None
-            after = spec.grid.add(before, preds, target, *rules)
+            rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
+            refused = self._refusing() if self.validate_args == "deferred" else None
+            after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, refused)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:
@@ -281,7 +292,10 @@ class FederatedMetric(CountsMetric):
 
     def _read(self) -> Source:
         """The histograms that answers are read from."""
-        return read(self._source(), reconstruction=self.reconstruction)
+        source = read(self._source(), reconstruction=self.reconstruction)
+        if self.spec.privacy is None and not self._warned:
+            self._warned = warn_if_tied(source, self.spec.grid)
+        return source
 
     def _value(self) -> Any:
         """What ``compute`` returns, for counts that are summed already."""

@@ -38,9 +38,10 @@ def refuse_others(kwargs: dict[str, Any]) -> None:
 
 def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
     """Raise unless a state from elsewhere can be counts of a metric with these states. Never prints what it holds."""
-    missing = [name for name in ("layout", "counts") if not isinstance(state.get(name), Tensor)]
+    names = "layout", "counts", "refused"
+    missing = [name for name in names if not isinstance(state.get(name), Tensor)]
     if missing:
-        raise InputError(f"Expected the state to hold tensors 'layout' and 'counts' but {missing} are missing.")
+        raise InputError(f"Expected the state to hold the tensors {names} but {missing} are missing.")
     if not torch.equal(state["layout"].cpu(), layout.cpu()):
         raise SpecMismatchError(
             "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "

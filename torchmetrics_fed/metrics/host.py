@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -29,7 +30,7 @@ _FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_gra
 
 
 class CountsMetric(Metric):
-    """A Metric with one state, int64 ``counts``, that no error, cast, cache, pickle or checkpoint can spoil or leak.
+    """A Metric of int64 ``counts``, a state that no error, cast, cache, pickle or checkpoint can spoil or leak.
 
     Args:
         spec: what is counted.
@@ -50,6 +51,7 @@ class CountsMetric(Metric):
 
     counts: Tensor
     layout: Tensor
+    refused: Tensor
 
     def __init__(
         self, spec: Spec, plan: Plan, ledger: PrivacyLedger, data: str, meaning: object, **kwargs: Any
@@ -71,9 +73,28 @@ class CountsMetric(Metric):
         # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
         # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
         # state because torchmetrics 1.6 compares no other.
-        digest = hashlib.sha256(spec.digest + repr(meaning).encode()).digest()
-        self.add_state("layout", torch.tensor(list(digest), dtype=torch.uint8), dist_reduce_fx="max")
-        self.add_state("counts", spec.grid.empty(spec.classes, spec.rows), dist_reduce_fx="sum")
+        self._digest = hashlib.sha256(spec.digest + repr(meaning).encode()).digest()
+        for name, value in self._fresh_states().items():
+            self.add_state(name, value, dist_reduce_fx="max" if name == "layout" else "sum")
+
+    def _fresh_states(self) -> dict[str, Tensor]:
+        """The states before any update; ``refused`` is the number of examples that could not be counted."""
+        return {
+            "layout": torch.tensor(list(self._digest), dtype=torch.uint8),
+            "counts": self.spec.grid.empty(self.spec.classes, self.spec.rows),
+            "refused": torch.zeros((), dtype=torch.int64),
+        }
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Self:
+        """Move the states. ``to_empty`` hands over memory with anything in it: then they are made again."""
+        probe = torch.tensor(list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device)
+        super()._apply(fn, *args, **kwargs)
+        found = fn(probe)
+        if not found.is_meta and (probe.is_meta or not torch.equal(found.cpu(), probe.cpu())):
+            for name, value in self._fresh_states().items():
+                self._defaults[name] = value.to(found.device)
+                setattr(self, name, value.to(found.device, copy=True))
+        return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value, or under privacy None because that value would be another release."""
@@ -104,6 +125,7 @@ class CountsMetric(Metric):
         check_state(state, self.counts, self.layout)
         self._join_session()
         self.counts = self.counts + state["counts"].to(self.counts.device)
+        self.refused = self.refused + state["refused"].to(self.refused.device)
         self._update_count += incoming_state._update_count if isinstance(incoming_state, Metric) else 1
 
     def sync(
@@ -128,6 +150,7 @@ class CountsMetric(Metric):
                 refuse_logging(type(self).__name__)
             self._joined().publish(total, self.plan, self._sessions.previous, self.update_called, ranks)
         elif isinstance(ranks, Alone):
+            ranks.check_counted(self.spec, ranks.refused)
             return
         else:
             agreed = ranks.agree(self.spec, {}, 0, self.update_called)
@@ -168,7 +191,8 @@ class CountsMetric(Metric):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of curves: float64 unless :meth:`set_dtype` has changed it. Counts are int64 whatever happens."""
-        return self._curve_dtype
+        # Apple's devices have no float64
+        return torch.float32 if self.device.type == "mps" else self._curve_dtype
 
     def set_dtype(self, dst_type: str | torch.dtype) -> Self:
         """Set the dtype of curves."""
@@ -200,8 +224,13 @@ class CountsMetric(Metric):
                 "Expected no raw counts in a pickle but this private metric holds some that are not released. Release "
                 "or reset it first, or send its `share()`."
             )
-        empty = torch.zeros_like(self.counts)
-        return state | {"counts": empty, "_cache": None, "_session": session and session.without_counts(empty)}
+        empty, none = torch.zeros_like(self.counts), torch.zeros_like(self.refused)
+        return state | {
+            "counts": empty,
+            "refused": none,
+            "_cache": None,
+            "_session": session and session.without_counts(empty),
+        }
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy with counts of its own. One that holds private data shares the session, so it cannot draw again."""
@@ -229,7 +258,8 @@ class CountsMetric(Metric):
         except (InputError, SpecMismatchError) as error:
             messages.append(f"{prefix}counts: {error}")
             return
-        self.counts = state["counts"].clone().to(self.counts.device)
+        for name in ("counts", "refused"):
+            setattr(self, name, state[name].clone().to(self.counts.device))
         self._update_count = max(self._update_count, 1)
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -250,9 +280,10 @@ class CountsMetric(Metric):
     def _ranks(
         self, gather: Callable[..., Any] | None = None, group: Any = None, available: Callable[..., Any] | None = None
     ) -> Ranks:
+        refused = int(self.refused)
         if not (available or self.distributed_available_fn)():
-            return Alone(self.counts.device)
-        return Ranks(self.counts.device, group or self.process_group, gather or self.dist_sync_fn)
+            return Alone(self.counts.device, refused=refused)
+        return Ranks(self.counts.device, group or self.process_group, gather or self.dist_sync_fn, refused)
 
     def _summed(self) -> Any:
         """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
@@ -291,6 +322,12 @@ class CountsMetric(Metric):
         """Make sure that data can be added, and under privacy that it belongs to a session."""
         if self.spec.privacy is not None or self._session is not None:
             self._joined().check("update")
+
+    def _refusing(self) -> Tensor:
+        """The number of examples that could not be counted, which may be changed in place."""
+        if self.refused.is_inference() and not torch.is_inference_mode_enabled():
+            self.refused = self.refused.clone()
+        return self.refused
 
     def _check_local(self) -> None:
         """Raise where the counts are the sum over ranks for the moment."""

@@ -8,9 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.exchange import PlanName
-from torchmetrics_fed.planning.expected import ExpectedError, expected_area_error, expected_sampling_error
+from torchmetrics_fed.planning.expected import (
+    ExpectedError,
+    expected_area_error,
+    expected_sampling_error,
+    reference_grid,
+)
 from torchmetrics_fed.planning.traffic import bytes_per_client
 from torchmetrics_fed.privacy import DistributedDP, LocalDP, Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
@@ -74,7 +78,7 @@ class Advice:
         return "\n\n".join("\n".join(part) for part in parts)
 
     def _head(self) -> Iterator[str]:
-        examples, bins = self.n_pos + self.n_neg, ScoreGrid.even(self.quantiles).bins
+        examples, bins = self.n_pos + self.n_neg, reference_grid("single", self.quantiles).bins
         who = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
         yield f"{examples:,} examples ({self.n_pos:,} positive) of {who}, epsilon {self.privacy.epsilon:g}"
         yield from _wrapped(
@@ -140,7 +144,8 @@ class Advice:
     def _privacy(self) -> Iterator[str]:
         privacy, (*_, query) = self.privacy, self.recommended.error.queries
         yield from _wrapped(f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}.")
-        noise = _spec(privacy, self.quantiles).noise(query)
+        spec = Spec("binary", 1, reference_grid(self.recommended.name, self.quantiles), privacy)
+        noise = spec.noise(query)
         assert noise is not None
         asked = math.sqrt(noise.variance)
         if isinstance(privacy, DistributedDP):
@@ -196,23 +201,19 @@ def advise(
         >>> advice.recommended.name
         'adaptive'
     """
-    bins = ScoreGrid.even(quantiles).bins
+    bins = reference_grid("single", quantiles).bins
     plans = []
     for name in _SIMPLEST:
         if bins >= LEAST_BINS or name in ("single", "paper"):
             error = expected_area_error(
                 name, privacy, n_pos, n_neg, clients=clients, auroc=auroc, quantiles=quantiles, runs=runs
             )
-            spec = _spec(privacy, quantiles)
+            spec = Spec("binary", 1, reference_grid(name, quantiles), privacy)
             cells = sum(math.prod(spec.shape(query)) for query in error.queries)
             sent = sum(bytes_per_client(spec, query, clients) for query in error.queries)
             plans.append(PlanAdvice(name, error, cells, sent))
     sampling = expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs)
     return Advice(privacy, n_pos, n_neg, clients, auroc, quantiles, runs, tuple(plans), sampling)
-
-
-def _spec(privacy: Privacy, quantiles: int) -> Spec:
-    return Spec("binary", 1, ScoreGrid.even(quantiles), privacy)
 
 
 def _levels(query: Query) -> str:

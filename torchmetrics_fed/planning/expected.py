@@ -24,10 +24,11 @@ from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import summed_noise
 from torchmetrics_fed.release import Query, Release, Spec, Sum
+from torchmetrics_fed.typing import Floats
 
-__all__ = ["ExpectedError", "expected_area_error", "expected_sampling_error"]
+__all__ = ["ExpectedError", "expected_area_error", "expected_sampling_error", "reference_grid"]
 
-# Exact curves are read on this many bins or on those of the grid, if they are more: next to no two scores share one.
+# Exact curves are read on about this many bins, in parts of those of the grid: next to no two scores share one.
 _EXACT_BINS = 1 << 16
 
 
@@ -107,12 +108,13 @@ def expected_area_error(
             f"Expected at least min_clients={needed} clients but got {clients}: the sum would not be opened. Lower "
             "`min_clients`, at the price of more noise in each share."
         )
-    spec, generator = Spec("binary", 1, ScoreGrid.even(quantiles), privacy), np.random.default_rng(seed)
-    check_plan(plan, spec)
     reference, reading = ReferenceScores(n_pos, n_neg, auroc), reconstruction or Reconstruction(quantiles=quantiles)
-    errors, release = [], None
+    grid = reference_grid(plan, quantiles, reading)
+    spec, generator = Spec("binary", 1, grid, privacy), np.random.default_rng(seed)
+    check_plan(plan, spec)
+    edges, errors, release = _parts(grid), [], None
     for run in range(runs + (plan == "carry_over")):
-        counts = reference.counts(max(_EXACT_BINS, spec.grid.bins), generator)
+        counts = reference.counts(edges, generator)
         release = _released(plan, spec, counts, clients, generator, release)
         if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
             errors.append(_errors(release, reading, _exact(counts)))
@@ -142,9 +144,23 @@ def expected_sampling_error(
     """
     _check_ints(runs=(runs, 2))
     reference, generator = ReferenceScores(n_pos, n_neg, auroc), np.random.default_rng(seed)
-    truth = _exact(reference.masses(_EXACT_BINS) * [[n_neg], [n_pos]])
-    samples = (_exact(reference.counts(_EXACT_BINS, generator)) for _ in range(runs))
+    edges = _parts(ScoreGrid.two_sided())
+    truth = _exact(reference.masses(edges) * [[n_neg], [n_pos]])
+    samples = (_exact(reference.counts(edges, generator)) for _ in range(runs))
     return ExpectedError.of([truth.distance(sample.roc, sample.precision_recall) for sample in samples])
+
+
+def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = None) -> ScoreGrid:
+    """Return the grid that metrics have by default, or the paper's where the plan or the reading is the paper's."""
+    papers = plan == "paper" or (reading is not None and reading.method == "quantile")
+    return ScoreGrid.even(quantiles) if papers else ScoreGrid.two_sided(quantiles)
+
+
+def _parts(grid: ScoreGrid) -> Floats:
+    """Return the edges of equal parts of the grid's bins."""
+    edges, parts = grid.edges.numpy(), max(_EXACT_BINS // grid.bins, 1)
+    within: Floats = np.interp(np.arange(grid.bins * parts + 1) / parts, np.arange(grid.bins + 1), edges)
+    return within
 
 
 class _Exact(NamedTuple):

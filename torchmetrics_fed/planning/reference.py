@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.typing import Floats
 
 __all__ = ["ReferenceScores"]
 
@@ -30,7 +31,7 @@ class ReferenceScores:
 
     Example:
         >>> from torchmetrics_fed.planning import ReferenceScores
-        >>> ReferenceScores(n_pos=20, n_neg=80).masses(bins=4).round(2)
+        >>> ReferenceScores(n_pos=20, n_neg=80).masses([0, 0.25, 0.5, 0.75, 1]).round(2)
         array([[0.82, 0.13, 0.04, 0.01],
                [0.3 , 0.29, 0.25, 0.17]])
     """
@@ -52,16 +53,16 @@ class ReferenceScores:
                 "at 1 there is nothing to tell apart. Give the area that you expect of your model."
             )
 
-    def masses(self, bins: int) -> NDArray[np.float64]:
-        """Return the probability of each of ``bins`` even bins of [0, 1], ``(2, bins)``, negatives first."""
+    def masses(self, edges: ArrayLike) -> Floats:
+        """Return the probability of each bin between edges from 0 to 1, ``(2, bins)``, negatives first."""
         distance = math.sqrt(2) * float(ndtri(self.auroc))
-        inner = np.arange(1, bins) / bins
+        inner = np.asarray(edges)[1:-1]
         seen = (np.log(inner / (1 - inner)) - math.log(self.n_pos / self.n_neg)) / distance
         below = ndtr(seen + np.array([[0.5], [-0.5]]) * distance)
-        masses: NDArray[np.float64] = np.diff(below, prepend=0.0, append=1.0, axis=1)
+        masses: Floats = np.diff(below, prepend=0.0, append=1.0, axis=1)
         return masses
 
-    def counts(self, bins: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    def counts(self, edges: ArrayLike, generator: np.random.Generator) -> NDArray[np.int64]:
         """Return counts of freshly drawn examples, ``(2, bins)``. What it costs does not depend on their number."""
-        drawn = [generator.multinomial(n, p) for n, p in zip((self.n_neg, self.n_pos), self.masses(bins), strict=True)]
+        drawn = [generator.multinomial(n, p) for n, p in zip((self.n_neg, self.n_pos), self.masses(edges), strict=True)]
         return np.stack(drawn).astype(np.int64)

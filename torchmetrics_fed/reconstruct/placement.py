@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
+from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
-from torchmetrics_fed.reconstruct.warp import snapped, warped_grid
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Places
@@ -44,9 +44,9 @@ _FLOOR, _FLOOR_ROUGH = 0.3, 0.15
 _MOST_CLASSES = 32
 
 
-def pilot_query(bins: int) -> Query:
-    """Return the first query of two: few leaves, narrow towards both ends of the range, where scores crowd."""
-    places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), bins)
+def pilot_query(grid: ScoreGrid) -> Query:
+    """Return the first query of two: few leaves, even in the grid's own coordinate."""
+    places = _snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
     return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION)
 
 
@@ -63,10 +63,10 @@ def placed_query(seen: Sum, fraction: float) -> Query:
             "Expected a private release to place leaves by but got exact counts: edges of equal mass are the quantiles "
             "of the raw data. Release it with `privacy`, or use a plan that needs no data."
         )
-    mass, bins = ScoreMass.of(seen), seen.spec.grid.bins
-    branching = _branching(float(mass.sizes.min()), _whole_epsilon(seen) * fraction, all(mass.smooth), bins)
+    mass, grid = ScoreMass.of(seen), seen.spec.grid
+    branching = _branching(float(mass.sizes.min()), _whole_epsilon(seen) * fraction, all(mass.smooth), grid.bins)
     even = np.linspace(0, 1, math.prod(branching) + 1)
-    places = snapped(np.interp(even, mass.below, warped_grid(bins)), bins)
+    places = _snapped(np.interp(even, mass.below, grid.coordinate), grid)
     return Query(Tree(branching, tuple(places.tolist())), fraction)
 
 
@@ -79,14 +79,14 @@ class ScoreMass:
         sizes: estimated examples, ``(classes, 2)``.
         smooth: whether the smooth model fits, for each class.
         places: edges of the leaves on the grid.
-        bins: number of bins of the grid.
+        grid: the bins.
     """
 
     spread: Floats
     sizes: Floats
     smooth: tuple[bool, ...]
     places: Places
-    bins: int
+    grid: ScoreGrid
 
     @classmethod
     def of(cls, seen: Sum) -> ScoreMass:
@@ -97,8 +97,8 @@ class ScoreMass:
 
     @classmethod
     def _estimated(cls, seen: Sum) -> ScoreMass:
-        bins, places = seen.spec.grid.bins, seen.places
-        u = warped_grid(bins)[places]
+        grid, places = seen.spec.grid, seen.places
+        u = grid.coordinate[places]
         leaves = non_negative(least_squares(seen.levels))[-1].numpy().copy()
         smooth = []
         flat = len(seen.query.tree.branching) == 1 and seen.spec.rows == 2 and len(leaves) <= _MOST_CLASSES
@@ -109,12 +109,12 @@ class ScoreMass:
                 leaf[:] = model.cells
         sizes = np.maximum(leaves.sum(-1), 1.0)
         spread = leaves + 1e-12 * sizes[..., None]  # an empty class is spread evenly
-        return cls(spread / spread.sum(-1, keepdims=True), sizes, tuple(smooth), places, bins)
+        return cls(spread / spread.sum(-1, keepdims=True), sizes, tuple(smooth), places, grid)
 
     @cached_property
     def below(self) -> Floats:
         """The mass of both classes, and of all of several, below every edge of the grid, from 0 to 1."""
-        u, smooth = warped_grid(self.bins), all(self.smooth)
+        u, smooth = self.grid.coordinate, all(self.smooth)
         below = np.append(0.0, self.spread.mean((0, 1)).cumsum())
         at = u[self.places]
         mass = PchipInterpolator(at, below)(u) if smooth else np.interp(u, at, below)
@@ -143,6 +143,16 @@ def _branching(examples: float, epsilon: float, smooth: bool, bins: int) -> tupl
         return (leaves,)
     side = min(round(math.sqrt(leaves)), math.isqrt(bins))
     return side, side
+
+
+def _snapped(at: Floats, grid: ScoreGrid) -> Places:
+    """Return the places on the grid nearest to coordinates ``at``, moved apart so that every leaf has a bin."""
+    u, index = grid.coordinate, np.arange(len(at))
+    place = np.searchsorted((u[1:] + u[:-1]) / 2, at)
+    place[0], place[-1] = 0, grid.bins
+    place = np.maximum.accumulate(place - index)
+    apart: Places = np.minimum.accumulate(np.minimum(place, grid.bins - index[-1])[::-1])[::-1] + index
+    return apart
 
 
 def _whole_epsilon(seen: Sum) -> float:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
+from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
@@ -58,7 +59,8 @@ class Reconstruction:
 
     Example:
         >>> from torchmetrics_fed import FederatedROC, Reconstruction
-        >>> FederatedROC(quantiles=64, reconstruction=Reconstruction(method="quantile")).reconstruction.quantiles
+        >>> metric = FederatedROC(quantiles=64, grid="even", reconstruction=Reconstruction(method="quantile"))
+        >>> metric.reconstruction.quantiles
         64
     """
 
@@ -84,6 +86,14 @@ class Reconstruction:
         if not isinstance(given, cls):
             raise InputError(f"Expected argument `reconstruction` to be a Reconstruction but got {given!r}.")
         return replace(given, quantiles=given.quantiles or quantiles)
+
+    def check_grid(self, grid: ScoreGrid) -> None:
+        """Raise unless curves of this grid can be read so."""
+        if self.method == "quantile" and grid.kind == "two_sided":
+            raise InputError(
+                'Expected even bins with method="quantile", which reads curves at even scores as the paper does, but got '
+                'a two-sided grid. Pass `grid="even"`, or leave `method` out.'
+            )
 
     def levels(self, release: Release) -> list[Tensor]:
         """Return the release's levels, ``(classes, 2, size)``, made consistent and non-negative if they are noisy."""

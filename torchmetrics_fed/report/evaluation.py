@@ -12,6 +12,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.auroc import mann_whitney_u
 from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
+from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.det import DETCurve, det_from_counts
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, kolmogorov_smirnov, youden
@@ -167,6 +168,8 @@ def evaluation_report(
         task, privacy, shares = "binary" if source.dim() == 2 else "classes", "exact counts", None
         source = source.clone()  # counts may go on; the report stays
     histograms = read(source, edges, reconstruction)
+    if isinstance(source, Release) and source.spec.privacy is None:
+        warn_if_tied(histograms, source.spec.grid)
     total = histograms.tails.total
     probabilities = bool(histograms.edges[0] >= 0 and histograms.edges[-1] <= 1)
     classes = total[..., 0].numel()

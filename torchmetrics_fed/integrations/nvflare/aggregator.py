@@ -84,7 +84,7 @@ class FederatedMetricAggregator(ModelAggregator):
         num_labels: int | None = None,
         multi_class: MultiClass = "ovr",
         quantiles: int = 1024,
-        grid: GridName | ScoreGrid = "even",
+        grid: GridName | ScoreGrid = "two_sided",
         privacy: Privacy | None = None,
         plan: Literal["single", "paper"] | None = None,
         min_clients: int = 1,

@@ -13,7 +13,6 @@ from torch import Tensor
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.placement import MOST_MISFIT, ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
-from torchmetrics_fed.reconstruct.warp import warped_grid
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats, Places
 
@@ -46,37 +45,37 @@ _known: WeakKeyDictionary[Release, Tensor] = WeakKeyDictionary()  # every metric
 
 def _estimated(release: Release) -> Iterator[Floats]:
     """Yield the counts of each class, ``(rows, bins)``."""
-    last, pilot, bins = release.last, release.pilot, release.spec.grid.bins
+    last, pilot, u = release.last, release.pilot, release.spec.grid.coordinate
     seen = None if pilot is None else ScoreMass.of(pilot)
     modelled: list[Floats | None] = [None] * release.spec.classes
     if len(last.query.tree.branching) == 1 and release.spec.rows == 2 and (seen is None or all(seen.smooth)):
         firsts = [] if pilot is None else noisy_leaves(pilot)
-        mass = _even_mass(last.places, bins) if seen is None else seen.below
+        mass = _even_mass(last.places, u) if seen is None else seen.below
         for number, second in enumerate(noisy_leaves(last)):
             spread = np.ones((2, 1)) if seen is None else seen.spread[number]
-            modelled[number] = _modelled([second, *firsts[number : number + 1]], mass, spread)
+            modelled[number] = _modelled([second, *firsts[number : number + 1]], mass, spread, u)
     leaf = non_negative(least_squares(last.levels))[-1].numpy()
     for rows, model in zip(leaf, modelled, strict=True):
-        yield _interpolated(rows, last.places, bins) if model is None else model
+        yield _interpolated(rows, last.places, u) if model is None else model
 
 
-def _even_mass(places: Places, bins: int) -> Floats:
+def _even_mass(places: Places, u: Floats) -> Floats:
     """Return the mass that leaves carried over from an earlier release stand for: as much in each."""
-    u = warped_grid(bins)
     mass: Floats = PchipInterpolator(u[places], np.linspace(0, 1, len(places)))(u)
     return mass
 
 
-def _modelled(known: list[NoisyLeaves], mass: Floats, spread: Floats) -> Floats | None:
+def _modelled(known: list[NoisyLeaves], mass: Floats, spread: Floats, u: Floats) -> Floats | None:
     """Return one class's counts by the smooth model; None where it does not fit.
 
     Args:
         known: the answer to the last query, and that to the pilot query if there was one.
         mass: the mass below every edge of the grid.
         spread: how the pilot query saw both classes spread over its leaves; one leaf if there was none.
+        u: the grid's own coordinate at every edge.
     """
-    leaves, places, bins = known[0], known[0].edges, len(mass) - 1
-    u, seen_at = warped_grid(bins), known[1].edges if len(known) > 1 else np.array([0, bins])
+    leaves, places = known[0], known[0].edges
+    seen_at = known[1].edges if len(known) > 1 else np.array([0, len(u) - 1])
     parts = mass[places[:-1]] + np.diff(mass[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
     cells = np.unique(np.r_[seen_at, places, np.searchsorted(mass, parts.ravel())])
     at = mass[cells]
@@ -95,9 +94,9 @@ def _modelled(known: list[NoisyLeaves], mass: Floats, spread: Floats) -> Floats 
     return np.maximum(np.diff(below, axis=1), 0)
 
 
-def _interpolated(leaf: Floats, places: Places, bins: int) -> Floats:
-    """Return counts on the bins: monotone cubics in the warped score, lines in the end leaves, where cubics mislead."""
-    u, at, below = warped_grid(bins), np.arange(bins + 1), _below(leaf)
+def _interpolated(leaf: Floats, places: Places, u: Floats) -> Floats:
+    """Return counts on the bins: monotone cubics in the coordinate, lines in the end leaves, where cubics mislead."""
+    at, below = np.arange(len(u)), _below(leaf)
     line = np.stack([np.interp(u, u[places], row) for row in below])
     curve = PchipInterpolator(u[places], below, axis=1)(u)
     ends = (at < places[1]) | (at > places[-2])

@@ -1,0 +1,262 @@
+"""Binning: the bin of every score, by the kind of grid. Exact to the bit in every floating dtype, on every device.
+
+Each kind has two ways that agree: :meth:`Binning.of` in torch, for any device, which never waits for it, and
+:meth:`Binning.codes` in numpy, for plain batches in this machine's memory.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchmetrics_fed.counting.octaves import octave_bins, two_sided_edges
+from torchmetrics_fed.counting.scratch import scratch
+from torchmetrics_fed.typing import Floats
+
+__all__ = ["Binning", "EvenBinning", "TwoSidedBinning"]
+
+_NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
+_UNSIGNED: dict[int, Any] = {4: np.uint32, 8: np.uint64}
+_BITS_OF_ONE: dict[int, int] = {4: 0x3F80_0000, 8: 0x3FF0_0000_0000_0000}
+_BITS_OF_HALF: dict[int, int] = {4: 0x3F00_0000, 8: 0x3FE0_0000_0000_0000}
+_MANTISSA: dict[int, int] = {4: 23, 8: 52}
+
+# Cells of the range, a few per bin, that tell the bin of a score up to the edges inside its cell.
+_CELLS_A_BIN, _MOST_CELLS, _MOST_STEPS = 4, 1 << 18, 8
+
+
+class Binning:
+    """Bins between any ascending edges: the bin of a score is the number of inner edges at or below it.
+
+    Args:
+        edges: all of them, float64.
+    """
+
+    def __init__(self, edges: Floats) -> None:
+        self.edges, self.bins = edges, len(edges) - 1
+
+    def ends(self, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the lowest and the highest score, as the scores' own dtype can express them."""
+        low, high = float(self.edges[0]), float(self.edges[-1])
+        near_low, near_high = torch.tensor([low, high], dtype=dtype, device="cpu").tolist()
+        return min(low, near_low), max(high, near_high)
+
+    def holds(self, scores: Tensor) -> Tensor:
+        """Return which scores can be counted; NaN cannot."""
+        low, high = self.ends(scores.dtype)
+        return (scores >= low) & (scores <= high)
+
+    def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
+        """Return the bin of each score, int64; some bin for a score that cannot be counted.
+
+        Args:
+            scores: float32 or float64.
+            complement: one minus each score, where it is known better than that difference says.
+        """
+        return torch.searchsorted(_inner_edges(self, scores.dtype, scores.device), scores.contiguous(), right=True)
+
+    def are_plain(self, scores: NDArray[Any]) -> bool:
+        """Whether all scores can be counted by :meth:`codes`."""
+        low, high = self.ends(torch.float32 if scores.itemsize == 4 else torch.float64)
+        return bool(np.minimum.reduce(scores, initial=high) >= low and np.maximum.reduce(scores, initial=low) <= high)
+
+    def codes(
+        self, scores: NDArray[Any], out: NDArray[Any], complement: NDArray[Any] | None = None, step: int = 1
+    ) -> None:
+        """Write ``step`` times the bin of each plain score, float32 or float64, to ``out``, integers that can hold it.
+
+        The cell of a score, (s - low) times a scale, cut off, never falls as the score rises, however it is rounded. So
+        edges in lower cells are below the score, and only those in its own are left to compare.
+        """
+        cells = _cells(self, scores.dtype.char)
+        if cells is None:
+            np.multiply(np.searchsorted(_inner(self, scores.dtype.type), scores, side="right"), step, out=out)
+            return
+        first, upper, scale, steps = cells
+        size = len(scores)
+        cell, bins = scratch.room("cell", np.int32, size), scratch.room("bin", np.int32, size)
+        bound, beyond = scratch.room("bound", scores.dtype.type, size), scratch.room("beyond", np.bool_, size)
+        _cell(scores, self.edges[0], scale, len(first), bound[1], cell[1])
+        torch.index_select(first, 0, cell[0], out=bins[0])
+        for _ in range(steps):
+            torch.index_select(upper, 0, bins[0], out=bound[0])
+            np.greater_equal(scores, bound[1], out=beyond[1])
+            np.add(bins[1], beyond[1].view(np.int8), out=bins[1])
+        np.multiply(bins[1], step, out=out, casting="unsafe")
+
+
+class EvenBinning(Binning):
+    """Even bins on [0, 1], a power of two of them: the product with it only moves the exponent, so it is exact."""
+
+    def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
+        """Return the bin of each score, int64."""
+        return (scores * self.bins).long().clamp_(0, self.bins - 1)
+
+    def are_plain(self, scores: NDArray[Any]) -> bool:
+        """Whether all scores can be counted by :meth:`codes`, by their largest bits.
+
+        Read as unsigned integers, non-negative floats keep their order, and negative ones and NaN come after infinity,
+        so one maximum shows that all is well. -0.0 does not pass.
+        """
+        bits = scores.view(_UNSIGNED[scores.itemsize])
+        return bool(np.maximum.reduce(bits, initial=0) <= _BITS_OF_ONE[scores.itemsize])
+
+    def codes(
+        self, scores: NDArray[Any], out: NDArray[Any], complement: NDArray[Any] | None = None, step: int = 1
+    ) -> None:
+        """Write ``step`` times the bin of each plain score."""
+        np.multiply(scores, scores.dtype.type(self.bins), out=out, casting="unsafe")
+        np.minimum(out, self.bins - 1, out=out)
+        if step > 1:
+            out *= step
+
+
+class TwoSidedBinning(EvenBinning):
+    r"""Two-sided bins on [0, 1], by the bits of the score s and of its complement 1 - s, both at most a half.
+
+    .. math:: t = bits(\min(s, \tfrac12)) - bits(\min(1 - s, \tfrac12))
+
+    rises with s, exactly: one of the two is the half, and where that is s, 1 - s is exact (Sterbenz). Edges are short
+    binary fractions, so the first bits of t, its cell, tell the bin.
+
+    Args:
+        bins: how many, a power of two.
+    """
+
+    def __init__(self, bins: int) -> None:
+        super().__init__(two_sided_edges(bins))
+        self.depth = max(octave_bins(bins)).bit_length() - 1
+        """Bits of the mantissa that a cell knows."""
+
+    def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
+        """Return the bin of each score, int64."""
+        size = scores.element_size()
+        kind, half = (torch.int32, 0.5) if size == 4 else (torch.int64, 0.5)
+        other = 1 - scores if complement is None else complement
+        # the absolute value makes -0.0 the 0 it is
+        t = scores.abs().clamp_(max=half).view(kind) - other.clamp(max=half).view(kind)
+        last = self._last_cell
+        cell = (t >> (_MANTISSA[size] - self.depth)).clamp_(-last, last).add_(last)
+        table = _device_table(self.bins, scores.device)
+        return table.index_select(0, cell.reshape(-1)).view(scores.shape)
+
+    def codes(
+        self, scores: NDArray[Any], out: NDArray[Any], complement: NDArray[Any] | None = None, step: int = 1
+    ) -> None:
+        """Write ``step`` times the bin of each plain score."""
+        size, kind = scores.itemsize, np.int32 if scores.itemsize == 4 else np.int64
+        half = scratch.constant(kind, _BITS_OF_HALF[size], len(scores))
+        (cells, t), (_, other) = (scratch.room(name, kind, len(scores)) for name in ("t", "other"))
+        np.minimum((scores if size == 4 else np.abs(scores)).view(kind), half, out=t)
+        if complement is None:
+            complement = np.subtract(scores.dtype.type(1), scores, out=other.view(scores.dtype))
+        np.minimum(complement.view(kind), half, out=other)
+        np.subtract(t, other, out=t)
+        shift = _MANTISSA[size] - self.depth
+        if size == 8:  # cells beyond the last octave are as good as its last
+            np.right_shift(t, shift, out=t)
+            np.clip(t, -self._last_cell, self._last_cell, out=t)
+            np.bitwise_and(t, _ring_size(self.depth) - 1, out=t)
+        else:
+            np.right_shift(t.view(np.uint32), np.uint32(shift), out=t.view(np.uint32))
+        ring = _ring(self.bins, out.dtype.char, step)
+        torch.index_select(ring, 0, cells, out=torch.from_numpy(out))
+
+    @property
+    def _last_cell(self) -> int:
+        """Cells from the middle of the range out to the last edge."""
+        *octaves, rest = octave_bins(self.bins)
+        return (len(octaves) + rest.bit_length()) << self.depth
+
+
+def _ring_size(depth: int) -> int:
+    return 1 << (9 + depth)  # sign and exponent of a float32, and the mantissa's first bits
+
+
+@lru_cache(maxsize=16)
+def _bins_of_cells(bins: int, last: int, depth: int) -> NDArray[np.int64]:
+    """Return the bins of the cells from ``-last`` to ``last``."""
+    low = two_sided_edges(bins)[: bins // 2 + 1]
+    cell = np.arange(last + 1, dtype=np.int64)
+    # the distance of a cell's lowest score from the nearer end: the half, that many cells further out
+    bits = np.maximum(_BITS_OF_HALF[8] - (cell << (52 - depth)), 0)
+    distance = bits.view(np.float64)
+    upper = bins - 1 - np.maximum(np.searchsorted(low, distance, side="left") - 1, 0)
+    lower = np.minimum(np.searchsorted(low, distance[:0:-1], side="right") - 1, bins // 2 - 1)
+    result: NDArray[np.int64] = np.concatenate([lower, upper])
+    return result
+
+
+@lru_cache(maxsize=16)
+def _ring(bins: int, char: str, step: int) -> Tensor:
+    """Return ``step`` times the bins of all cells of float32 scores; negative cells from the end of the ring."""
+    binning = TwoSidedBinning(bins)
+    last, size = binning._last_cell, _ring_size(binning.depth)
+    table = _bins_of_cells(bins, last, binning.depth)
+    ring = np.empty(size, char)
+    ring[: size // 2], ring[size // 2 :] = bins - 1, 0
+    ring[: last + 1], ring[-last:] = table[last:], table[:last]
+    # unchecked, -0.0 arrives as well: its bits, less those of the half, wrap around to this cell
+    ring[(0x8000_0000 - _BITS_OF_HALF[4]) >> (23 - binning.depth)] = 0
+    return torch.from_numpy(ring * ring.dtype.type(step))
+
+
+@lru_cache(maxsize=16)
+def _device_table(bins: int, device: torch.device) -> Tensor:
+    binning = TwoSidedBinning(bins)
+    return torch.from_numpy(_bins_of_cells(bins, binning._last_cell, binning.depth)).to(device)
+
+
+def _inner(binning: Binning, dtype: Any) -> NDArray[Any]:
+    """Return the inner edges in another dtype, rounded up: a score of that dtype compares with them alike."""
+    edges = binning.edges[1:-1]
+    near = edges.astype(dtype)
+    rounded: NDArray[Any] = np.where(near < edges, np.nextafter(near, dtype(np.inf)), near)
+    return rounded
+
+
+@lru_cache(maxsize=16)
+def _inner_edges(binning: Binning, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.from_numpy(_inner(binning, _NUMPY[dtype])).to(device)
+
+
+def _cell(scores: NDArray[Any], low: float, scale: float, cells: int, room: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write the cell of each score to ``out``."""
+    np.subtract(scores, room.dtype.type(low), out=room)
+    np.multiply(room, room.dtype.type(scale), out=room)
+    np.copyto(out, room, casting="unsafe")
+    np.clip(out, 0, cells - 1, out=out)
+
+
+@lru_cache(maxsize=16)
+def _cells(binning: Binning, char: str) -> tuple[Tensor, Tensor, float, int] | None:
+    """Return the first bin of each cell, each bin's upper edge, the scale, and the most edges in a cell.
+
+    None where edges crowd so that looking for them is faster.
+    """
+    dtype: Any = np.dtype(char).type
+    inner = _inner(binning, dtype)
+    low, high = binning.edges[0], binning.edges[-1]
+    size = 1 << (_CELLS_A_BIN * binning.bins - 1).bit_length()
+    while size <= _MOST_CELLS:
+        scale = size / (high - low)
+        if not np.isfinite(dtype(scale)):
+            return None
+        cell = np.empty(len(inner), np.int32)
+        _cell(inner, low, scale, size, np.empty(len(inner), dtype), cell)
+        steps = int(np.bincount(cell).max())
+        if steps == 1 or 4 * size > _MOST_CELLS:
+            break
+        size *= 4
+    else:
+        return None
+    if steps > _MOST_STEPS:
+        return None
+    first = np.searchsorted(cell, np.arange(size), side="left").astype(np.int32)
+    upper = np.append(inner, dtype(np.inf))
+    return torch.from_numpy(first), torch.from_numpy(upper), scale, steps

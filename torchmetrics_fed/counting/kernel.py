@@ -1,0 +1,166 @@
+"""Kernel: scores and targets into counts, for every task, on every device.
+
+Plain batches in this machine's memory go to numpy, in pieces that stay in cache. Everything else goes through the torch
+operations here: a fixed number of them, and on a device at most one wait, for the check.
+
+In memory the counts are ``(rows, bins, columns)``, seen as ``(columns, rows, bins)``: softmax scores crowd in the
+lowest bins, whose counts of all classes then lie side by side. A binary task is one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.counting.binning import Binning
+from torchmetrics_fed.counting.columns import ColumnKernel
+from torchmetrics_fed.counting.plain import CHUNK, PlainKernel
+from torchmetrics_fed.counting.rules import Rules, check_kind, plain_int, probabilities, wide
+from torchmetrics_fed.errors import InputError
+
+__all__ = ["Kernel"]
+
+
+class Kernel:
+    """Counts batches.
+
+    For binary and multi-label targets the rows of the counts are negatives and positives. For multi-class targets they
+    are negatives and positives of each class (one against the rest), or, where there are as many rows as columns, the
+    true classes (one against one).
+
+    Args:
+        binning: which bin a score is in.
+    """
+
+    def __init__(self, binning: Binning) -> None:
+        self.binning = binning
+        self._plain, self._columns = PlainKernel(binning), ColumnKernel(binning)
+
+    def add(self, counts: Tensor, preds: Tensor, target: Tensor, rules: Rules, refused: Tensor | None = None) -> Tensor:
+        """Add a batch to ``counts``, in place where their layout allows, and return them.
+
+        Args:
+            counts: int64 ``(columns, rows, bins)``.
+            preds: floating scores.
+            target: integer labels.
+            rules: how to read them.
+            refused: int64, one number, to which examples are added that cannot be counted. Then no error is raised and
+                no device is waited for.
+        """
+        check_kind(preds, target)
+        columns = len(counts)
+        if rules.task == "binary" and preds.shape != target.shape:
+            raise InputError(
+                "Expected arguments `preds` and `target` to have the same shape but got "
+                f"{tuple(preds.shape)} and {tuple(target.shape)}."
+            )
+        if rules.task != "binary":
+            _check_shapes(preds, target, columns, rules)
+        if target.numel() == 0:
+            return counts
+        if counts.is_inference() and not torch.is_inference_mode_enabled():
+            counts = counts.clone()
+        scores = preds.detach()
+        here = counts.is_cpu and preds.is_cpu and target.is_cpu and not preds.is_neg()
+        if rules.task == "binary":
+            scores, labels = scores.reshape(-1), target.reshape(-1)
+            if here and self._plain.add(counts, scores, labels, rules):
+                return counts
+            scores, labels = scores[:, None], plain_int(labels)[:, None]
+        else:
+            labels = plain_int(target)
+        chunks = _chunks(scores, labels, CHUNK if here else None)
+        counts = _own_layout(counts)
+        if here and self._columns.add(counts, chunks, rules):
+            return counts
+        if counts.is_meta:
+            raise InputError(
+                "Expected a metric with memory but this one is on the meta device. Call `to_empty(device=...)` on it or "
+                "on the module that holds it, before the first update."
+            )
+        if rules.validate and refused is None:
+            # all of it before anything is counted
+            for some_scores, some_labels in chunks:
+                if not bool(rules.good(wide(some_scores), some_labels, self.binning).all()):
+                    raise rules.objection(wide(some_scores), some_labels, self.binning)
+        for some_scores, some_labels in chunks:
+            self._count(counts, wide(some_scores), some_labels, rules, refused)
+        return counts
+
+    def _count(self, counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, refused: Tensor | None) -> None:
+        """Add ``(N, columns)`` scores. Cell (row, bin, column) is at (row * bins + bin) * columns + column."""
+        columns, rows, bins = counts.shape
+        number = torch.arange(columns, device=scores.device)
+        row = labels.clamp(0, rules.highest(columns)).long()
+        if rules.task == "multiclass":
+            row = row[:, None] if rows == columns and rows > 2 else (row[:, None] == number).long()
+        index = (row * bins + self.binning.of(*probabilities(scores, rules.normalization))) * columns + number
+        ignored, kept = rules.ignored(labels), None
+        if ignored is not None:
+            kept = ~(ignored[:, None] if rules.task == "multiclass" else ignored)
+        if refused is not None:
+            good = rules.good(scores, labels, self.binning)
+            refused += (~good).sum()
+            kept = good[:, None] if kept is None else kept & good[:, None]
+        one = torch.ones_like(index) if kept is None else kept.expand_as(index).long()
+        # safe and deterministic on every device
+        counts.permute(1, 2, 0).view(-1).scatter_add_(0, index.view(-1), one.view(-1))
+
+
+def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterable[tuple[Tensor, Tensor]]:
+    """Return scores ``(n, columns)`` and their labels, up to ``size`` scores at a time, as often as they are asked for.
+
+    Args:
+        scores: ``(N, columns, ...)``.
+        labels: the same shape, or ``(N, ...)`` for multi-class targets.
+        size: None for all at once.
+    """
+    if size is None or scores.numel() <= size:
+        return [_rows_of(scores, labels)]
+    return _Chunks(scores.flatten(2) if scores.ndim > 2 else scores[..., None], labels, size)
+
+
+class _Chunks:
+    """Scores ``(N, columns, positions)`` in chunks, without a copy of more than one of them."""
+
+    def __init__(self, scores: Tensor, labels: Tensor, size: int) -> None:
+        examples, columns, positions = scores.shape
+        self._scores = scores
+        self._labels = labels.reshape(scores.shape if labels.numel() == scores.numel() else (examples, positions))
+        self._steps = max(size // (columns * positions), 1), min(max(size // columns, 1), positions)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        step, width = self._steps
+        for start in range(0, len(self._scores), step):
+            rows = slice(start, start + step)
+            for left in range(0, self._scores.shape[2], width):
+                part = slice(left, left + width)
+                yield _rows_of(self._scores[rows, :, part], self._labels[rows, ..., part])
+
+
+def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scores ``(n, columns)``, and labels of that shape or ``(n,)``."""
+    if scores.ndim == 2:
+        return scores, labels
+    columns, several = scores.shape[1], labels.ndim == scores.ndim
+    rows = scores.movedim(1, -1).reshape(-1, columns)
+    return rows, labels.movedim(1, -1).reshape(-1, columns) if several else labels.reshape(-1)
+
+
+def _check_shapes(preds: Tensor, target: Tensor, columns: int, rules: Rules) -> None:
+    multilabel = rules.task == "multilabel"
+    expected = preds.shape if multilabel else (*preds.shape[:1], *preds.shape[2:])
+    if preds.ndim < 2 or preds.shape[1] != columns or target.shape != expected:
+        shapes = f"(N, {columns}, ...) and {f'(N, {columns}, ...)' if multilabel else '(N, ...)'}"
+        raise InputError(
+            f"Expected arguments `preds` and `target` to have the shapes {shapes} but got {tuple(preds.shape)} and "
+            f"{tuple(target.shape)}."
+        )
+
+
+def _own_layout(counts: Tensor) -> Tensor:
+    """Return counts whose memory is in the kernel's order."""
+    inner = counts.permute(1, 2, 0)
+    return counts if inner.is_contiguous() else inner.contiguous().permute(2, 0, 1)

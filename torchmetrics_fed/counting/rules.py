@@ -1,0 +1,120 @@
+"""Rules: how a batch is to be read, which examples of it can be counted, and what is said of one that cannot."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.counting.binning import Binning
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.typing import Normalization, Task
+
+__all__ = ["Rules", "check_kind", "plain_int", "probabilities", "wide"]
+
+
+class Rules(NamedTuple):
+    """How a batch is to be read."""
+
+    task: Task = "binary"
+    normalization: Normalization | None = None
+    ignore_index: int | None = None
+    validate: bool = True
+    private: bool = False
+    """Whether errors must not show values of the data: under privacy an error text may travel."""
+
+    def ignored(self, labels: Tensor) -> Tensor | None:
+        """Return which labels are to be left out; None if none can be."""
+        return None if self.ignore_index is None else labels == self.ignore_index
+
+    def highest(self, columns: int) -> int:
+        """Return the highest label."""
+        return columns - 1 if self.task == "multiclass" else 1
+
+    def good(self, scores: Tensor, labels: Tensor, binning: Binning) -> Tensor:
+        """Return which examples of ``(N, columns)`` scores can be counted, ``(N,)``, without a look at the values."""
+        fine = scores.isfinite() if self.normalization else binning.holds(scores)
+        known = (labels >= 0) & (labels <= self.highest(scores.shape[1]))
+        ignored = self.ignored(labels)
+        if self.task == "multiclass":
+            good = fine.all(1) & known
+            return good if ignored is None else good | ignored
+        fine &= known
+        return (fine if ignored is None else fine | ignored).all(1)
+
+    def objection(self, scores: Tensor, labels: Tensor, binning: Binning) -> InputError:
+        """Return the error of a batch in which not every example is good. It may take its time."""
+        ignored, highest = self.ignored(labels), self.highest(scores.shape[1])
+        if ignored is not None:
+            labels, scores = labels[~ignored], scores[~ignored]
+        least, most = _span(labels)
+        if not (least >= 0 and most <= highest):
+            also = "" if self.ignore_index is None else f" or ignore_index={self.ignore_index}"
+            expected = "only 0 and 1" if self.task == "binary" else f"labels from 0 to {highest}"
+            remedy = " Map the labels to 0 and 1, or name the one to leave out with `ignore_index`."
+            return InputError(
+                f"Expected argument `target` to hold {expected}{also} but got {self._values(least, most)}."
+                + (remedy if self.task == "binary" else "")
+            )
+        least, most = _span(scores)
+        if self.normalization:
+            return InputError(f"Expected `preds` to be finite logits but got {self._values(least, most)}.")
+        low, high = binning.ends(scores.dtype)
+        return InputError(
+            f"Expected argument `preds` to be scores in [{low}, {high}] but got {self._values(least, most)}. "
+            "Pass `normalization` if they are logits, or a `grid` with the range they have."
+        )
+
+    def _values(self, least: float, most: float) -> str:
+        """What an error says of values."""
+        if math.isnan(least):
+            return "NaN"
+        return "others" if self.private else f"values from {least} to {most}"
+
+
+def check_kind(preds: Tensor, target: Tensor) -> None:
+    """Raise unless these are floating scores and integer labels."""
+    for name, value in (("preds", preds), ("target", target)):
+        if not isinstance(value, Tensor):
+            raise InputError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
+    if not preds.is_floating_point():
+        raise InputError(f"Expected argument `preds` to be floating scores but got {preds.dtype}.")
+    if target.is_floating_point() or target.is_complex():
+        raise InputError(f"Expected argument `target` to be bool or int labels but got {target.dtype}.")
+
+
+def plain_int(target: Tensor) -> Tensor:
+    """Return the labels in a dtype that torch can reduce."""
+    if target.dtype == torch.bool:
+        return target.view(torch.uint8)
+    return target.to(torch.int64) if target.dtype in (torch.uint16, torch.uint32, torch.uint64) else target
+
+
+def wide(scores: Tensor) -> Tensor:
+    """Return the scores as float32 or float64."""
+    return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+
+
+def probabilities(logits: Tensor, normalization: Normalization | None) -> tuple[Tensor, Tensor | None]:
+    """Return scores in [0, 1] and their complements, neither of which saturates.
+
+    A sigmoid's complement is the sigmoid of the negated logit. Of a softmax only the largest score can be near 1, and
+    its complement is the sum of all others. Both keep their digits where one minus the score has none left.
+    """
+    if normalization is None:
+        return logits, None
+    if normalization == "sigmoid":
+        return logits.sigmoid(), (-logits).sigmoid()
+    top = logits.argmax(-1, keepdim=True)
+    power = (logits - logits.gather(-1, top)).exp_()
+    rest = power.scatter(-1, top, 0.0).sum(-1, keepdim=True)
+    scores = power / (1 + rest)
+    return scores, (1 - scores).scatter_(-1, top, rest / (1 + rest))
+
+
+def _span(values: Tensor) -> tuple[float, float]:
+    """The least and the largest value; NaN if there is one."""
+    least, most = values.aminmax()
+    return least.item(), most.item()
