@@ -26,6 +26,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from benchmarks.hard_scores import HARD, Scores
 from torchmetrics_fed import CentralDP, FederatedROC, Release
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
+from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.functional.precision_recall import precision_recall_from_tails
 from torchmetrics_fed.functional.roc import roc_from_tails
 from torchmetrics_fed.functional.source import read
@@ -53,7 +54,8 @@ class Curves:
     ) -> Errors:
         """ROC and PR Area Error of each run, ``(runs, 2)``."""
         how = replace(how or Reconstruction(), quantiles=quantiles)
-        metric = FederatedROC(quantiles=quantiles, privacy=CentralDP(epsilon), plan=plan)
+        grid: GridName = "even" if plan == "paper" else "two_sided"
+        metric = FederatedROC(quantiles=quantiles, grid=grid, privacy=CentralDP(epsilon), plan=plan)
         result = []
         for _ in range(runs + (plan == "carry_over")):
             metric.reset()

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from torchmetrics_fed import DistributedDP, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.reconstruct.placement import single_query
 
 EXAMPLES, CLIENTS = 100_000, 100_000
 PRIVACY = DistributedDP(1.0, min_clients=8, trusted_aggregator=True)
-FLAT, SINGLE, PAPER = (Query(make(4096)) for make in (Tree.flat, Tree.balanced, Tree.binary))
+FLAT, PAPER = (Query(make(4096)) for make in (Tree.flat, Tree.binary))
+SINGLE = single_query(ScoreGrid.even())
 CASES = {
     "exact leaves": (Spec("binary", 1, ScoreGrid()), FLAT),
     "plan paper, noise": (Spec("binary", 1, ScoreGrid(), PRIVACY), PAPER),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.bench.binary import beside_one_read, beside_peers, small
+from benchmarks.bench.binary import beside_even, beside_one_read, beside_peers, small
 from benchmarks.bench.chart import draw
 from benchmarks.bench.contention import contention
 from benchmarks.bench.figure import Figure, markdown
@@ -32,6 +32,7 @@ from benchmarks.reproduce.page import paste
 SECTIONS = {
     "peers": beside_peers,
     "read": beside_one_read,
+    "even": beside_even,
     "small": small,
     "classes": many_classes,
     "round": once_a_round,

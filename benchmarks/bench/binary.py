@@ -17,10 +17,12 @@ from torchmetrics_fed import FederatedROC, ScoreGrid
 
 __all__ = [
     "AT_ONCE",
+    "EVEN_SECTION",
     "IN_BATCHES",
     "PEER_SECTION",
     "READ_SECTION",
     "SMALL_SECTION",
+    "beside_even",
     "beside_one_read",
     "beside_peers",
     "small",
@@ -28,6 +30,7 @@ __all__ = [
 
 PEER_SECTION = "Updates and compute: time of each, in times of this package's"
 READ_SECTION = "One update, in times of one read of its inputs"
+EVEN_SECTION = "One update of 1e6, in times of one with even bins"
 SMALL_SECTION = "One small update"
 AT_ONCE, IN_BATCHES = "1e6 at once", "1e6 in batches of 1e5"
 
@@ -77,7 +80,7 @@ def beside_one_read(rounds: int, quick: bool) -> Iterator[Figure]:
     """Time an update beside `preds.sum()` and `target.sum()`: a new batch each time, or the same one, from cache."""
     for case, examples, count in (("1e6", 1_000_000, 12), ("1e7", 10_000_000, 2), ("1e6 from cache", 1_000_000, 1)):
         for name, options in _KINDS.items():
-            if name == "float32" or not quick:
+            if name in ("float32", "even") or not quick:
                 data = [_batch(examples, name) for _ in range(count)]
                 times = interleaved(_read_and_update(data, options), rounds)
                 yield Figure(READ_SECTION, name, case, times.ratio(OURS, READ))
@@ -91,7 +94,11 @@ _KINDS: dict[str, dict[str, Any]] = {
     "float64": {},
     "strided": {},
     "ignore_index": {"ignore_index": -1},
+    "even": {"grid": "even"},
+    "even, ignore_index": {"grid": "even", "ignore_index": -1},
     "score_range": {"grid": ScoreGrid.even(1024, (-1.0, 2.0))},
+    "256 custom edges": {"grid": ScoreGrid.from_edges(torch.linspace(0, 1, 257).double() ** 1.5)},
+    "logits": {"normalization": "sigmoid"},
 }
 
 
@@ -99,7 +106,8 @@ def _batch(examples: int, kind: str) -> tuple[Tensor, Tensor]:
     if kind == "strided":  # the second of two columns
         return torch.rand(examples, 2)[:, 1], torch.randint(0, 2, (examples,))
     dtype = getattr(torch, kind) if hasattr(torch, kind) else torch.float32
-    return drawn(examples, examples, dtype, -1 if kind == "ignore_index" else 0)[0]
+    scores, target = drawn(examples, examples, dtype, -1 if "ignore_index" in kind else 0)[0]
+    return (3 * torch.randn(examples) if kind == "logits" else scores), target
 
 
 def _read_and_update(data: Batches, options: dict[str, Any]) -> dict[str, Candidate]:
@@ -113,6 +121,20 @@ def _read_and_update(data: Batches, options: dict[str, Any]) -> dict[str, Candid
         target.sum()
 
     return {READ: read, OURS: lambda: metric.update(*next(to_count))}
+
+
+def beside_even(rounds: int, quick: bool) -> Iterator[Figure]:
+    """Time an update of 1e6 in every kind of grid and of data, in times of even bins on [0, 1]."""
+    metrics = {name: FederatedROC(**options) for name, options in _KINDS.items() if name != "strided"}
+    data = {name: _batch(1_000_000, name) for name in metrics}
+    candidates: dict[str, Candidate] = {
+        name: lambda name=name: metrics[name].update(*data[name])  # type: ignore[misc]
+        for name in metrics
+    }
+    times = interleaved(candidates, rounds)
+    for name in metrics:
+        yield Figure(EVEN_SECTION, name, "x even bins", times.ratio(name, "even"))
+        yield Figure(EVEN_SECTION, name, "ns an example", times.seconds(name) / 1e6 * 1e9)
 
 
 def small(rounds: int, quick: bool) -> Iterator[Figure]:

@@ -18,7 +18,7 @@ from torchmetrics_fed.counting.octaves import octave_bins, two_sided_edges
 from torchmetrics_fed.counting.scratch import scratch
 from torchmetrics_fed.typing import Floats
 
-__all__ = ["Binning", "EvenBinning", "TwoSidedBinning"]
+__all__ = ["Binning", "EvenBinning", "TwoSidedBinning", "ring_of_bins"]
 
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 _UNSIGNED: dict[int, Any] = {4: np.uint32, 8: np.uint64}
@@ -42,9 +42,9 @@ class Binning:
 
     def ends(self, dtype: torch.dtype) -> tuple[float, float]:
         """Return the lowest and the highest score, as the scores' own dtype can express them."""
-        low, high = float(self.edges[0]), float(self.edges[-1])
-        near_low, near_high = torch.tensor([low, high], dtype=dtype, device="cpu").tolist()
-        return min(low, near_low), max(high, near_high)
+        low, high = self.edges[[0, -1]]
+        near_low, near_high = self.edges[[0, -1]].astype(_NUMPY[dtype])
+        return float(min(low, near_low)), float(max(high, near_high))
 
     def holds(self, scores: Tensor) -> Tensor:
         """Return which scores can be counted; NaN cannot."""
@@ -164,7 +164,7 @@ class TwoSidedBinning(EvenBinning):
             np.bitwise_and(t, _ring_size(self.depth) - 1, out=t)
         else:
             np.right_shift(t.view(np.uint32), np.uint32(shift), out=t.view(np.uint32))
-        ring = _ring(self.bins, out.dtype.char, step)
+        ring = ring_of_bins(self.bins, out.dtype.char, step)
         torch.index_select(ring, 0, cells, out=torch.from_numpy(out))
 
     @property
@@ -193,7 +193,7 @@ def _bins_of_cells(bins: int, last: int, depth: int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=16)
-def _ring(bins: int, char: str, step: int) -> Tensor:
+def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
     """Return ``step`` times the bins of all cells of float32 scores; negative cells from the end of the ring."""
     binning = TwoSidedBinning(bins)
     last, size = binning._last_cell, _ring_size(binning.depth)

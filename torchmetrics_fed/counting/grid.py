@@ -18,6 +18,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
+from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.kernel import Kernel
 from torchmetrics_fed.counting.octaves import two_sided_edges
 from torchmetrics_fed.counting.rules import Rules
@@ -32,7 +33,7 @@ MOST_BINS = 1 << 24
 # Beyond these, edges near 1 are no longer exact, and beyond those a table of cells is larger than it is worth.
 _MOST_TWO_SIDED, _MOST_BY_TABLE = 1 << 22, 1 << 16
 # How much of the coordinate of a two-sided grid goes by the logarithm of the distance from the ends, down to this one.
-_BY_OCTAVES, _NEAREST = 0.2, 2.0**-42
+_BY_OCTAVES, _NEAREST = 0.05, 2.0**-42
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class ScoreGrid:
         r"""The grid's own coordinate at every edge, ascending from 0 to 1: wide where scores crowd.
 
         With x the place in the range, :math:`u = \sqrt x / (\sqrt x + \sqrt{1-x})`, wide at both ends. A two-sided grid
-        sees further, so a fifth of its coordinate is the logit of the score.
+        sees further, so a twentieth of its coordinate is the logit of the score.
         """
         x = self._edges if self.kind == "two_sided" else np.arange(self.bins + 1) / self.bins
         low, high = np.sqrt(x), np.sqrt(1 - x)
@@ -194,6 +195,7 @@ class ScoreGrid:
         """Return the counts of no examples: int64 ``(classes, rows, bins)``, row 0 negatives, row 1 positives."""
         return torch.zeros(classes, rows, self.bins, dtype=torch.int64)
 
+    @uncompiled
     def add(
         self,
         counts: Tensor,

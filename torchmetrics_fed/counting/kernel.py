@@ -77,8 +77,8 @@ class Kernel:
             return counts
         if counts.is_meta:
             raise InputError(
-                "Expected a metric with memory but this one is on the meta device. Call `to_empty(device=...)` on it or "
-                "on the module that holds it, before the first update."
+                "Expected a metric with memory but this one is on the meta device. Call `to_empty(device=...)` on it, "
+                "or on the module that holds it, before the first update."
             )
         if rules.validate and refused is None:
             # all of it before anything is counted

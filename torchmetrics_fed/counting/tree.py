@@ -70,11 +70,10 @@ class Tree:
 
     @classmethod
     def balanced(cls, bins: int) -> Tree:
-        """Return the default of a private release: branching of at most 16, over all the bins.
+        """Return a tree over all of a few bins, with a branching of at most 16.
 
-        Few levels leave each a large part of epsilon, several keep sums over many leaves cheap. Fewer leaves would do
-        better on most data, and far worse on scores that crowd in a corner of the range. Where the bins are
-        not a power of two (custom edges) they are the leaves of a single level.
+        Few levels leave each a large part of epsilon, several keep sums over many leaves cheap. Where the bins are not
+        a power of two (custom edges) they are the leaves of a single level.
         """
         if bins & (bins - 1):
             return cls.flat(bins)

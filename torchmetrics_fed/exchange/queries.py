@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.reconstruct.placement import LEAST_BINS, pilot_query, placed_query
+from torchmetrics_fed.reconstruct.placement import LEAST_BINS, pilot_query, placed_query, single_query
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.spec import Spec
@@ -43,7 +43,7 @@ def next_query(
     ============== =================================================================================================
     exact counts   one, for all bins
     ``adaptive``   two: a pilot with a small fraction of epsilon places the leaves of the second
-    ``single``     one: a tree over all bins, branching by 16
+    ``single``     one: three levels of leaves, even in the grid's own coordinate
     ``carry_over`` one, placed by the previous release; as ``adaptive`` the first time
     ``paper``      one: every level of the binary tree
     a Query        that one; if its fraction is below 1, a second one placed by it
@@ -79,7 +79,7 @@ def next_query(
     if plan == "carry_over" and previous is not None:
         return placed_query(previous.last if isinstance(previous, Release) else previous, 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
-        return Query(Tree.balanced(bins))
+        return single_query(spec.grid)
     return pilot_query(spec.grid)
 
 

@@ -13,13 +13,17 @@ from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, open_axes
 __all__ = ["plot_histograms"]
 
 _FEWEST, _MOST = 16, 64
+# Where more than half of the scores are this near to 0 or 1, the axis shows their logits, out to the second distance.
+_NEAR, _NEAREST = 2.0**-6, 2.0**-42
+_TICKS = (1e-12, 1e-9, 1e-6, 1e-4, 1e-2, 0.5)
 
 
 def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
     """Draw the scores of negatives and of positives, each as a density, and return ``(fig, ax)``.
 
     Leaves are joined to bars of about even width, twice the cube root of the smaller class's size, but 16 to 64 of
-    them. Counts with a class axis are summed over it.
+    them. Where most scores crowd at 0 or 1, bars are even in the logit of the score. Counts with a class axis are
+    summed over it.
 
     Args:
         leaf: counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
@@ -36,6 +40,9 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
     edges = edges.detach().cpu().double()
     counts = leaf.detach().cpu().double().reshape(-1, 2, leaf.shape[-1]).sum(0)
     total = counts.sum(-1)
+    crowded = _at_the_ends(counts, edges)
+    if crowded:
+        edges, counts = _logits(edges, counts)
     cuts = _cuts(edges, round(2 * float(total.min().clamp(min=0.0)) ** (1 / 3)))
     bars = torch.stack([part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)], -1)
     density = bars / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
@@ -46,8 +53,37 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
     low, high = edges[0].item(), edges[-1].item()
     ax.set_xlim(low - 0.01 * (high - low), high + 0.01 * (high - low))
     ax.set_ylim(0, 1.28 * max(density.max().item(), 1e-9))  # the legend's room
-    dress(ax, "Score", "Density", rates=False)
+    dress(ax, "Score, by its logit" if crowded else "Score", "Density", rates=False)
+    if crowded:
+        _show_scores(ax, low, high)
     return fig, ax
+
+
+def _at_the_ends(counts: Tensor, edges: Tensor) -> bool:
+    """Whether most scores are probabilities so near to 0 or 1 that even bars would show a single one."""
+    if edges[0] < 0 or edges[-1] > 1:
+        return False
+    near = (edges[1:] <= _NEAR) | (1 - edges[:-1] <= _NEAR)
+    return float(counts[:, near].clamp(min=0.0).sum()) > 0.5 * float(counts.clamp(min=0.0).sum())
+
+
+def _logits(edges: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits of the edges, and the counts, of all scores but one in a thousand at either end."""
+    logit = (edges.clamp(min=_NEAREST) / (1 - edges).clamp(min=_NEAREST)).log()
+    below = counts.clamp(min=0.0).sum(0).cumsum(0)
+    first, last = torch.searchsorted(below, below[-1] * torch.tensor([0.001, 0.999], dtype=below.dtype)).tolist()
+    return logit[first : last + 2], counts[:, first : last + 1]
+
+
+def _show_scores(ax: Any, low: float, high: float) -> None:
+    """Name the scores on an axis of logits."""
+    below = [(math.log(score / (1 - score)), f"{score:g}") for score in _TICKS]
+    above = [(-place, f"1 - {name}" if place < -5 else f"{1 - float(name):g}") for place, name in reversed(below[:-1])]
+    ticks: list[tuple[float, str]] = []
+    for place, name in below + above:
+        if low <= place <= high and (not ticks or place - ticks[-1][0] > (high - low) / 7):
+            ticks.append((place, name))
+    ax.set_xticks([place for place, _ in ticks], [name for _, name in ticks])
 
 
 def _cuts(edges: Tensor, wanted: int) -> Tensor:

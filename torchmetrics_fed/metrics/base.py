@@ -54,8 +54,8 @@ class FederatedMetric(CountsMetric):
             then, is made once per data, and is charged to ``ledger``.
         secure: with ``privacy=None``, whether counts may only travel through secure aggregation.
         plan: under privacy, which queries a release takes. ``"adaptive"``: two, a small fraction of epsilon places the
-            leaves of the second. ``"single"``: one, a tree over all bins. ``"carry_over"``: one, placed by the release
-            before the last ``reset`` (two the first time). ``"paper"``: every level of the binary tree. A
+            leaves of the second. ``"single"``: one, for any data. ``"carry_over"``: one, placed by the release before
+            the last ``reset`` (two the first time). ``"paper"``: every level of the binary tree. A
             :class:`~torchmetrics_fed.Query`: that. If not given, ``"adaptive"`` where whoever sums can ask twice,
             ``"single"`` where it cannot.
         reconstruction: how curves are read from a release, for comparisons with the paper.

@@ -198,8 +198,8 @@ def advise(
         >>> from torchmetrics_fed import DistributedDP
         >>> from torchmetrics_fed.planning.advice import advise
         >>> advice = advise(DistributedDP(epsilon=1.0, min_clients=16), 6_000, 24_000, clients=20, runs=5)
-        >>> advice.recommended.name
-        'adaptive'
+        >>> advice.plans[-1].name, advice.plans[-1].score > 1.5 * advice.recommended.score
+        ('paper', True)
     """
     bins = reference_grid("single", quantiles).bins
     plans = []

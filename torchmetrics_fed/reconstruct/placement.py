@@ -19,7 +19,7 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["LEAST_BINS", "MOST_MISFIT", "ScoreMass", "noisy_leaves", "pilot_query", "placed_query"]
+__all__ = ["LEAST_BINS", "MOST_MISFIT", "ScoreMass", "noisy_leaves", "pilot_query", "placed_query", "single_query"]
 
 LEAST_BINS = 256
 """Bins below which there is nothing to place: all of them can be leaves."""
@@ -30,6 +30,9 @@ MOST_MISFIT = 6.0
 # The fraction of epsilon that finds out where the scores are, and its leaves. A multiple of 1/64, so that the fractions
 # add up to 1 exactly. Less loses in ROC where the classes are small, more loses everywhere.
 _PILOT_FRACTION, _PILOT_LEAVES = 5 / 64, 32
+# The tree of a single query, which has to do for all data: leaves enough for scores that crowd somewhere in the range,
+# and so few that most of them stand out from their noise.
+_SINGLE = 8, 8, 8
 # Leaves per square root of (examples of the smaller class x epsilon), and the fewest; with the smooth model, without.
 _LEAVES, _FEWEST = 0.35, 8
 _LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
@@ -48,6 +51,14 @@ def pilot_query(grid: ScoreGrid) -> Query:
     """Return the first query of two: few leaves, even in the grid's own coordinate."""
     places = _snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
     return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION)
+
+
+def single_query(grid: ScoreGrid) -> Query:
+    """Return the only query: three levels of leaves that are even in the grid's own coordinate, or all of few bins."""
+    leaves = math.prod(_SINGLE)
+    if grid.bins < 2 * leaves:
+        return Query(Tree.balanced(grid.bins))
+    return Query(Tree(_SINGLE, tuple(_snapped(np.linspace(0, 1, leaves + 1), grid).tolist())))
 
 
 def placed_query(seen: Sum, fraction: float) -> Query:

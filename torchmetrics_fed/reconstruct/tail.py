@@ -91,8 +91,8 @@ class Reconstruction:
         """Raise unless curves of this grid can be read so."""
         if self.method == "quantile" and grid.kind == "two_sided":
             raise InputError(
-                'Expected even bins with method="quantile", which reads curves at even scores as the paper does, but got '
-                'a two-sided grid. Pass `grid="even"`, or leave `method` out.'
+                'Expected even bins with method="quantile", which reads curves at even scores as the paper does, but '
+                'got a two-sided grid. Pass `grid="even"`, or leave `method` out.'
             )
 
     def levels(self, release: Release) -> list[Tensor]:

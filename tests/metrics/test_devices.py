@@ -1,0 +1,315 @@
+"""Devices: how often an update waits for one, modules that are compiled or built without memory, deferred checks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.ranks import RankPool
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedAUROC,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    PrivacyLedger,
+    Release,
+    ScoreGrid,
+    federated_collection,
+)
+from torchmetrics_fed.counting import columns, kernel, plain
+
+
+class Operations(TorchDispatchMode):
+    """Counts what a device would be asked to do, and how often the host would wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kernels = self.reads = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.kernels += 1
+        # nonzero, boolean indices and unique have sizes that depend on the data: they wait, too
+        self.reads += any(
+            word in str(function) for word in ("_local_scalar_dense", "nonzero", "unique", "masked_select")
+        )
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def device_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run on this machine what runs on a device."""
+    for kind in (plain.PlainKernel, columns.ColumnKernel):
+        monkeypatch.setattr(kind, "add", lambda *_: False)
+    monkeypatch.setattr(kernel, "CHUNK", None)
+
+
+def update(metric: FederatedROC, preds: Tensor, target: Tensor) -> Operations:
+    metric.update(preds, target)  # tables are moved to the device once
+    operations = Operations()
+    with operations:
+        metric.update(preds, target)
+    return operations
+
+
+GRIDS = ["two_sided", "even", ScoreGrid.even(64, (-1.0, 2.0)), ScoreGrid.from_edges([0, 0.2, 0.7, 1])]
+TASKS: dict[str, dict[str, Any]] = {
+    "binary": {},
+    "multiclass": {"num_classes": 10},
+    "one against one": {"num_classes": 10, "multi_class": "ovo"},
+    "multilabel": {"num_labels": 10},
+}
+
+
+def drawn(task: str, examples: int, lowest: int = 0) -> tuple[Tensor, Tensor]:
+    scores = torch.rand(examples) if task == "binary" else torch.rand(examples, 10)
+    if task in ("binary", "multilabel"):
+        return scores, torch.randint(lowest, 2, scores.shape)
+    return scores, torch.randint(lowest, 10, (examples,))
+
+
+@pytest.mark.usefixtures("device_path")
+@pytest.mark.parametrize("ignore_index", [None, -1])
+@pytest.mark.parametrize("grid", GRIDS, ids=["two_sided", "even", "range", "edges"])
+@pytest.mark.parametrize("task", TASKS)
+def test_an_update_waits_for_the_device_once_at_most(task: str, grid: Any, ignore_index: int | None) -> None:
+    kernels = []
+    for examples in (100, 5_000):
+        data = drawn(task, examples, 0 if ignore_index is None else -1)
+        for validate, reads in ((True, 1), (False, 0), ("deferred", 0)):
+            options = TASKS[task] | {"grid": grid, "ignore_index": ignore_index, "validate_args": validate}
+            name: Any = task if task in ("binary", "multilabel") else "multiclass"
+            operations = update(FederatedROC(name, **options), *data)
+            assert operations.reads == reads
+            kernels.append(operations.kernels)
+    assert kernels[:3] == kernels[3:]  # as many, however large the batch is
+    assert max(kernels) <= 70
+
+
+@pytest.mark.usefixtures("device_path")
+@pytest.mark.parametrize("validate", [True, False, "deferred"])
+def test_a_segmentation_batch_is_a_fixed_number_of_kernels(validate: Any) -> None:
+    found = []
+    for side in (8, 64):
+        metric = FederatedROC("multiclass", num_classes=21, quantiles=64, validate_args=validate, ignore_index=255)
+        preds, target = torch.rand(2, 21, side, side), torch.randint(0, 21, (2, side, side))
+        target[:, 0] = 255
+        operations = update(metric, preds, target)
+        found.append((operations.reads, operations.kernels))
+    assert found[0] == found[1]
+    assert found[0][0] == (validate is True)
+
+
+@pytest.mark.usefixtures("device_path")
+@pytest.mark.parametrize("normalization", ["softmax", "sigmoid"])
+def test_logits_wait_no_more(normalization: Any) -> None:
+    task, options = ("multiclass", {"num_classes": 10}) if normalization == "softmax" else ("binary", {})
+    scores, target = drawn(task, 500)
+    for validate, reads in ((True, 1), (False, 0), ("deferred", 0)):
+        metric = FederatedROC(task, normalization=normalization, validate_args=validate, **options)  # type: ignore[arg-type]
+        assert update(metric, 9 * scores, target).reads == reads
+
+
+def spoiled(task: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, targets, and which examples are good: a score out of range, NaN, and a label that there is not."""
+    scores, target = drawn(task, 400)
+    good = torch.ones(400, dtype=torch.bool)
+    good[[3, 77, 200]] = False
+    scores.view(400, -1)[3, -1] = torch.nan
+    scores.view(400, -1)[77, 0] = 1.0001
+    target.view(400, -1)[200, 0] = 12
+    return scores, target, good
+
+
+@pytest.mark.parametrize("where", ["here", "device"])
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_deferred_checks_count_what_is_good_and_raise_before_anything_leaves(
+    task: Any, where: str, request: pytest.FixtureRequest
+) -> None:
+    if where == "device":
+        request.getfixturevalue("device_path")
+    scores, target, good = spoiled(task)
+    metric, expected = (FederatedROC(task, validate_args=how, **TASKS[task]) for how in ("deferred", True))
+    metric.update(scores, target)
+    metric.update(scores[good], target[good])
+    for _ in range(2):
+        expected.update(scores[good], target[good])
+    assert torch.equal(metric.counts, expected.counts)
+    assert metric.refused == 3
+    for ask in (metric.compute, metric.share, metric.release, metric.plot):
+        with pytest.raises(InputError, match="3 could not be counted"):
+            ask()
+    metric.reset()
+    metric.update(scores[good], target[good])
+    metric.compute()
+
+
+def test_private_metrics_say_no_number_and_charge_nothing(tmp_path: Path) -> None:
+    scores, target, _ = spoiled("binary")
+    for privacy, ask in ((CentralDP(1.0), "compute"), (LocalDP(1.0), "share"), (CentralDP(1.0), "release")):
+        ledger = PrivacyLedger(1.0, tmp_path / ask)
+        metric = FederatedROC(privacy=privacy, validate_args="deferred", ledger=ledger)
+        metric.update(scores, target)
+        with pytest.raises(InputError, match="some could not be counted") as caught:
+            getattr(metric, ask)()
+        assert "3" not in str(caught.value)
+        assert metric.ledger.spent().epsilon == 0
+        metric.counts.zero_()  # what a pickle of a private metric may hold
+        assert pickle.loads(pickle.dumps(metric)).refused == 0
+
+
+def _one_rank_has_bad_examples(rank: int, private: bool) -> str:
+    privacy = CentralDP(1.0) if private else None
+    metric = FederatedAUROC(privacy=privacy, validate_args="deferred")
+    metric.update(torch.tensor([0.2, 0.9 if rank else 1.5]), torch.tensor([0, 1]))
+    try:
+        metric.compute()
+    except InputError as error:
+        return f"{metric.ledger.spent().epsilon:g} {error}"
+    return "computed"
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_every_rank_raises_if_one_has_bad_examples(private: bool, ranks: RankPool) -> None:
+    words = "some could not" if private else "1 could not"
+    for found in ranks.run(_one_rank_has_bad_examples, private):
+        assert found.startswith("0")
+        assert words in found
+
+
+def test_refused_examples_merge_copy_and_stay_in_their_group() -> None:
+    metric = FederatedROC(validate_args="deferred")
+    metric.update(torch.tensor([0.5, 7.0]), torch.tensor([1, 1]))
+    total = copy.deepcopy(metric)
+    total.merge_state(metric)
+    assert total.refused == 2
+    collection = federated_collection(metrics=("roc", "auroc"), validate_args="deferred")
+    collection.update(torch.tensor([0.5, 7.0]), torch.tensor([1, 1]))
+    with pytest.raises(InputError, match="1 could not"):
+        collection.compute()
+    with torch.inference_mode():
+        metric.update(torch.tensor([2.0]), torch.tensor([1]))
+    metric.update(torch.tensor([2.0]), torch.tensor([1]))
+    assert metric.refused == 3
+
+
+def test_another_word_for_validation_is_refused() -> None:
+    with pytest.raises(InputError, match="deferred"):
+        FederatedROC(validate_args="later")  # type: ignore[arg-type]
+
+
+class Scored(nn.Module):
+    """A model that counts its own scores."""
+
+    def __init__(self, metric: Any, outputs: int) -> None:
+        super().__init__()
+        self.layer, self.metric = nn.Linear(4, outputs), metric
+
+    def forward(self, examples: Tensor, target: Tensor) -> Tensor:
+        scores = self.layer(examples)
+        scores = scores.squeeze(1).sigmoid() if scores.shape[1] == 1 else scores.softmax(-1)
+        self.metric.update(scores, target)
+        total: Tensor = scores.sum()
+        return total
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own look at what is given to the break
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("binary", {}),
+        ("binary", {"grid": "even", "ignore_index": -1}),
+        ("binary", {"grid": GRIDS[2], "validate_args": "deferred"}),
+        ("binary", {"privacy": CentralDP(1.0)}),
+        ("multiclass", {"num_classes": 3}),
+    ],
+)
+def test_a_compiled_module_counts_as_it_does_uncompiled(task: Any, options: dict[str, Any]) -> None:
+    outputs = 1 if task == "binary" else 3
+    examples, target = torch.randn(64, 4), torch.randint(0, max(outputs, 2), (64,))
+    module = Scored(FederatedROC(task, **options), outputs)
+    compiled = torch.compile(module, backend="eager")
+    for _ in range(2):
+        compiled(examples, target)
+    counted = module.metric.counts.clone()
+    module.metric.reset()
+    for _ in range(2):
+        module(examples, target)
+    assert torch.equal(module.metric.counts, counted)
+    assert counted[0].sum() == 128
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_metrics_are_built_without_memory_and_given_some_later(task: str) -> None:
+    name: Any = task if task in ("binary", "multilabel") else "multiclass"
+    with torch.device("meta"):
+        module = nn.ModuleDict({"layer": nn.Linear(4, 1), "metric": FederatedROC(name, quantiles=64, **TASKS[task])})
+    metric: Any = module["metric"]
+    assert metric.counts.is_meta
+    with pytest.raises(InputError, match="to_empty"):
+        metric.update(*drawn(task, 10))
+    junk = [torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)]  # what memory may be handed over with
+    del junk
+    module.to_empty(device="cpu")
+    for _ in range(2):
+        assert metric.counts.sum() == 0
+        metric.update(*drawn(task, 10))
+        assert metric.counts[0].sum() == 10
+        metric.reset()
+    fresh = FederatedROC(name, quantiles=64, **TASKS[task])
+    fresh.merge_state(metric)  # the same layout
+    module.to_empty(device="cpu")  # of a module that had memory
+    assert metric.counts.sum() == 0
+
+
+def test_moving_a_metric_keeps_its_counts() -> None:
+    metric: Any = FederatedROC()
+    metric.update(torch.rand(10), torch.randint(0, 2, (10,)))
+    for moved in (metric.to("cpu"), metric.half(), metric.double(), metric.to(torch.float16)):
+        assert moved.counts.sum() == 10
+
+
+def _sharded(rank: int) -> tuple[int, int]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.device("meta"):
+        module: Any = Scored(FederatedAUROC(), 1)
+    sharded: Any = fully_shard(module, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    sharded.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in sharded.parameters():
+            parameter.fill_(0.1)
+    sharded(torch.randn(8, 4), torch.randint(0, 2, (8,)))
+    metric = module.metric
+    own = int(metric.counts.sum())
+    metric.compute()
+    with metric.sync_context():
+        return own, int(metric.counts.sum())
+
+
+@pytest.mark.slow
+def test_a_sharded_module_built_without_memory_counts_and_sums(ranks: RankPool) -> None:
+    assert ranks.run(_sharded) == [(8, 8 * ranks.size)] * ranks.size
+
+
+def test_curves_are_float32_where_the_device_has_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = FederatedROC()
+    assert metric.dtype == torch.float64
+    monkeypatch.setattr(FederatedROC, "device", torch.device("mps"))
+    assert metric.dtype == torch.float32
+
+
+def test_a_release_is_read_the_same_wherever_it_was_counted() -> None:
+    metric = FederatedROC(validate_args="deferred")
+    metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
+    total = Release.sum([metric.share()])
+    assert torch.equal(FederatedROC.from_release(total).compute().tpr, metric.compute().tpr)
