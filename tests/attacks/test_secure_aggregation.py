@@ -424,7 +424,7 @@ def test_messages_of_another_round_are_refused() -> None:
 
 # --- what is summed: the server writes the queries, and the binding says which one it is (attack 7)
 
-SPEC = Spec("binary", 1, ScoreGrid(bins=64), DistributedDP(1.0, min_clients=3))
+SPEC = Spec("binary", 1, ScoreGrid.two_sided(16), DistributedDP(1.0, min_clients=3))
 WHOLE, SMALL = Query(Tree((8, 8))), Query(Tree((8, 8)), 1 / 256)
 
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from tests.grids import grid_for
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedAUROC, FederatedROC, InputError, Query, Release, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import PlanName, next_query
@@ -109,7 +110,12 @@ def test_what_is_no_plan_is_refused() -> None:
 
 def test_a_metrics_epsilon_is_its_own_whatever_the_plan() -> None:
     for plan in (None, *get_args(PlanName)):
-        assert FederatedROC(privacy=DistributedDP(1.0, 5), plan=plan).spec.epsilon == 1
+        assert FederatedROC(privacy=DistributedDP(1.0, 5), plan=plan, grid=grid_for(plan)).spec.epsilon == 1
+
+
+def test_the_papers_plan_asks_for_the_papers_bins() -> None:
+    with pytest.raises(InputError, match='Pass `grid="even"`'):
+        FederatedROC(privacy=PRIVACY, plan="paper")
 
 
 def test_a_release_spends_all_of_epsilon_or_is_none() -> None:

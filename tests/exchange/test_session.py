@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.grids import grid_for
 from torchmetrics_fed import (
     CentralDP,
     Coordinator,
@@ -133,7 +134,7 @@ def test_the_whole_epsilon_is_charged_before_the_first_draw(
 def test_one_release_is_one_entry_with_the_delta_of_two_queries(scored: tuple[Tensor, Tensor]) -> None:
     deltas = []
     for plan in (None, "single", "paper"):
-        metric = FederatedROC(privacy=CentralDP(1.0), plan=plan)
+        metric = FederatedROC(privacy=CentralDP(1.0), plan=plan, grid=grid_for(plan))
         metric.update(*scored)
         metric.compute()
         (entry,) = metric.ledger

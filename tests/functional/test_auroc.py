@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
-from torchmetrics_fed import InputError
+from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.functional import auroc_from_counts, auroc_from_curve, mann_whitney_u, roc_from_counts
 from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -18,13 +18,8 @@ MAX_FPRS = [None, 0.01, 0.1, 0.5, 0.999, 1.0]
 
 
 @pytest.fixture
-def leaf(scored: tuple[Tensor, Tensor]) -> Tensor:
-    return count(*scored, quantiles=16).leaf
-
-
-@pytest.fixture
-def binned(scored: tuple[Tensor, Tensor]) -> Tensor:
-    return ((scored[0] * 64).floor() + 0.5) / 64
+def leaf(scored: tuple[Tensor, Tensor], grid: ScoreGrid) -> Tensor:
+    return count(*scored, grid=grid).leaf
 
 
 @pytest.mark.parametrize("max_fpr", MAX_FPRS)
@@ -77,7 +72,8 @@ def test_perfect_and_reversed(max_fpr: float | None) -> None:
     assert auroc_from_counts(torch.eye(2).flip(0), max_fpr=max_fpr).item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_quantiles_come_close(leaf: Tensor) -> None:
+def test_quantiles_come_close(scored: tuple[Tensor, Tensor]) -> None:
+    leaf = count(*scored, quantiles=16, grid="even").leaf
     area = auroc_from_counts(leaf, reconstruction=Reconstruction("quantile"))
     assert area.item() == pytest.approx(auroc_from_counts(leaf).item(), abs=0.005)
 

@@ -8,6 +8,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 from torchmetrics.functional.classification import binary_average_precision
 
+from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional import (
     average_precision_from_counts,
     average_precision_from_curve,
@@ -17,13 +18,12 @@ from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Reconstruction
 
 
-def test_it_is_scikit_learns(scored: tuple[Tensor, Tensor]) -> None:
+def test_it_is_scikit_learns(scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor) -> None:
     scores, target = scored
-    binned = ((scores * 64).floor() + 0.5) / 64
-    area = average_precision_from_counts(count(scores, target, quantiles=16).leaf).item()
+    area = average_precision_from_counts(count(scores, target, grid=grid).leaf).item()
     assert area == pytest.approx(average_precision_score(target, binned), abs=1e-12)
     assert area == pytest.approx(binary_average_precision(binned, target).item(), abs=1e-6)  # in float32
-    assert area == average_precision_from_curve(precision_recall_curve(scores, target, quantiles=16)).item()
+    assert area == average_precision_from_curve(precision_recall_curve(scores, target, grid=grid)).item()
 
 
 def test_leading_axes() -> None:
@@ -48,6 +48,6 @@ def test_perfect_and_reversed() -> None:
 
 
 def test_quantiles_come_close(scored: tuple[Tensor, Tensor]) -> None:
-    leaf = count(*scored, quantiles=256).leaf
+    leaf = count(*scored, quantiles=256, grid="even").leaf
     area = average_precision_from_counts(leaf, reconstruction=Reconstruction("quantile"))
     assert area.item() == pytest.approx(average_precision_from_counts(leaf).item(), abs=0.01)

@@ -8,26 +8,26 @@ from sklearn.metrics import brier_score_loss
 from torch import Tensor
 from torchmetrics.functional.classification import binary_calibration_error
 
-from torchmetrics_fed import InputError
+from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.curve import count
 
 
 @pytest.mark.parametrize("bins", [1, 2, 10, 15, 64, 100])
-def test_it_is_torchmetrics_and_scikit_learns(scored: tuple[Tensor, Tensor], bins: int) -> None:
-    scores, target = scored
-    binned = ((scores * 64).floor() + 0.5) / 64
-    result = calibration_from_counts(count(scores, target, quantiles=16).leaf, bins=bins)
+def test_it_is_torchmetrics_and_scikit_learns(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor, bins: int
+) -> None:
+    target = scored[1]
+    result = calibration_from_counts(count(*scored, grid=grid), bins=bins)
     expected = binary_calibration_error(binned, target, n_bins=bins, norm="l1")
     assert expected.dtype == torch.float64
     assert result.expected_calibration_error.item() == pytest.approx(expected.item(), abs=1e-12)
     assert result.brier_score.item() == pytest.approx(brier_score_loss(target, binned), abs=1e-12)
 
 
-def test_reliability_is_that_of_the_examples(scored: tuple[Tensor, Tensor]) -> None:
-    scores, target = scored
-    binned = ((scores * 64).floor() + 0.5) / 64
-    result = calibration_from_counts(count(scores, target, quantiles=16).leaf, bins=10)
+def test_reliability_is_that_of_the_examples(scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor) -> None:
+    target = scored[1]
+    result = calibration_from_counts(count(*scored, grid=grid), bins=10)
     assert result.examples.sum() == len(target)
     for index in range(10):
         members = (binned >= index / 10) & (binned < (index + 1) / 10)

@@ -7,19 +7,20 @@ import torch
 from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
-from torchmetrics_fed import InputError
+from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.functional.confusion import confusion_at
 from torchmetrics_fed.functional.curve import count
 
 
 @pytest.mark.parametrize("edge", [0, 1, 20, 32, 63, 64])
-def test_it_is_scikit_learns_at_an_edge(scored: tuple[Tensor, Tensor], edge: int) -> None:
-    scores, target = scored
-    binned = ((scores * 64).floor() + 0.5) / 64
-    matrix, threshold = confusion_at(count(scores, target, quantiles=16).leaf, edge / 64)
-    assert threshold.item() == edge / 64
+def test_it_is_scikit_learns_at_an_edge(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor, edge: int
+) -> None:
+    at = grid.edges[edge].item()
+    matrix, threshold = confusion_at(count(*scored, grid=grid), at)
+    assert threshold.item() == at
     assert matrix.dtype == torch.int64
-    assert matrix.tolist() == confusion_matrix(target, binned >= edge / 64, labels=[0, 1]).tolist()
+    assert matrix.tolist() == confusion_matrix(scored[1], binned >= at, labels=[0, 1]).tolist()
 
 
 @pytest.mark.parametrize(("asked", "used"), [(0.3, 0.25), (0.45, 0.5), (0.375, 0.25), (-7.0, 0.0), (7.0, 1.0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.functional import exact_quantiles, roc
+from torchmetrics_fed.functional.curve import count
+from torchmetrics_fed.reconstruct import Reconstruction
 
 
 @pytest.mark.parametrize(
@@ -27,6 +30,32 @@ from torchmetrics_fed.functional import exact_quantiles, roc
 def test_arguments_that_cannot_be_used_are_named(arguments: dict[str, object], named: str) -> None:
     with pytest.raises(InputError, match=named):
         roc(torch.tensor([0.2, 0.8]), torch.tensor([0, 1]), **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("quantiles", [16, 1024])
+def test_grids_have_names_and_the_two_sided_one_is_the_default(quantiles: int) -> None:
+    scores, target = torch.tensor([0.2, 0.8]), torch.tensor([0, 1])
+    assert torch.equal(count(scores, target, quantiles=quantiles).edges, ScoreGrid.two_sided(quantiles).edges)
+    even = count(scores, target, quantiles=quantiles, grid="even")
+    assert torch.equal(even.edges, ScoreGrid.even(quantiles).edges)
+
+
+def test_the_papers_reading_asks_for_the_papers_bins() -> None:
+    with pytest.raises(InputError, match='Pass `grid="even"`'):
+        roc(torch.tensor([0.2, 0.8]), torch.tensor([0, 1]), reconstruction=Reconstruction("quantile"))
+
+
+def test_ties_that_bins_make_are_warned_of() -> None:
+    """Scores of a sure model share the last even bin; a two-sided grid tells them apart."""
+    generator = torch.Generator().manual_seed(4)
+    target = (torch.rand(2_000, generator=generator) < 0.5).long()
+    scores = (12 + 2 * torch.randn(2_000, generator=generator, dtype=torch.float64) + target).sigmoid()
+    with pytest.warns(UserWarning, match=r'share a bin.*`grid="two_sided"`'):
+        count(scores, target, grid="even")
+    for grid in ("two_sided", ScoreGrid.from_edges([0.0, 0.5, 1.0])):  # whoever gives edges wants those bins
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            count(scores, target, grid=grid)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from sklearn.metrics import precision_score, recall_score
 from torch import Tensor
 
+from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
 
@@ -31,13 +32,15 @@ def walked_area(leaf: Tensor) -> float:
     return area
 
 
-def test_gains_are_those_of_scikit_learns_precision_and_recall(scored: tuple[Tensor, Tensor]) -> None:
-    scores, target = scored
-    binned, pi = ((scores * 64).floor() + 0.5) / 64, target.double().mean().item()
-    curve = precision_recall_gain_from_counts(count(scores, target, quantiles=16).leaf)
+def test_gains_are_those_of_scikit_learns_precision_and_recall(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor
+) -> None:
+    target, pi = scored[1], scored[1].double().mean().item()
+    curve = precision_recall_gain_from_counts(count(*scored, grid=grid))
     inside = 0
     for precision_gain, recall_gain, threshold in zip(*(values.tolist() for values in curve[:3]), strict=True):
-        precision, recall = (score(target, binned >= threshold) for score in (precision_score, recall_score))
+        selected = binned >= threshold
+        precision, recall = (rate(target, selected, zero_division=0) for rate in (precision_score, recall_score))
         if recall >= pi:
             inside += 1
             assert precision_gain == pytest.approx(max((precision - pi) / ((1 - pi) * precision), 0), abs=1e-12)
@@ -62,8 +65,8 @@ def test_area_is_the_walk_along_the_curve(seed: int) -> None:
     assert area_under_gain(leaf).item() == pytest.approx(walked_area(leaf), abs=1e-12)
 
 
-def test_area_of_fair_scores(scored: tuple[Tensor, Tensor]) -> None:
-    leaf = count(*scored, quantiles=16).leaf
+def test_area_of_fair_scores(scored: tuple[Tensor, Tensor], grid: ScoreGrid) -> None:
+    leaf = count(*scored, grid=grid).leaf
     assert area_under_gain(leaf).item() == pytest.approx(walked_area(leaf), abs=1e-12)
     curve = precision_recall_gain_from_counts(leaf)  # here no precision gain is negative, so nothing is cut off
     area = -torch.trapezoid(curve.precision_gain, curve.recall_gain)

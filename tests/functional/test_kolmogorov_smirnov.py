@@ -7,15 +7,17 @@ import torch
 from scipy.stats import ks_2samp
 from torch import Tensor
 
+from tests.grids import centred
+from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional import kolmogorov_smirnov
 from torchmetrics_fed.functional.curve import count
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["fair", "worse than chance"])
-def test_it_is_scipys(scored: tuple[Tensor, Tensor], turned: bool) -> None:
+def test_it_is_scipys(scored: tuple[Tensor, Tensor], grid: ScoreGrid, turned: bool) -> None:
     scores, target = (1 - scored[0] if turned else scored[0]), scored[1]
-    binned = (scores * 64).floor()
-    distance = kolmogorov_smirnov(count(scores, target, quantiles=16).leaf).item()
+    binned = centred(scores, grid)
+    distance = kolmogorov_smirnov(count(scores, target, grid=grid)).item()
     expected = ks_2samp(binned[target == 1], binned[target == 0], method="asymp").statistic
     assert distance == pytest.approx(expected, abs=1e-12)
     whole = ks_2samp(scores[target == 1], scores[target == 0], method="asymp").statistic

@@ -16,7 +16,8 @@ from torchmetrics.functional.classification import (
     binary_specificity_at_sensitivity,
 )
 
-from torchmetrics_fed import InputError
+from tests.grids import bin_of
+from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
@@ -53,29 +54,36 @@ def plain(point: OperatingPoint) -> tuple[float, float]:
 @pytest.mark.parametrize("minimum", [0.0, 0.1, 0.305, 0.5, 0.77, 0.9, 0.999, 1.0])
 @pytest.mark.parametrize(("function", "twin", "best", "fixed"), FIXED)
 def test_it_is_torchmetrics_and_the_best_of_all_thresholds(
-    scored: tuple[Tensor, Tensor], function: Any, twin: Any, best: str, fixed: str, minimum: float
+    scored: tuple[Tensor, Tensor],
+    grid: ScoreGrid,
+    binned: Tensor,
+    function: Any,
+    twin: Any,
+    best: str,
+    fixed: str,
+    minimum: float,
 ) -> None:
-    scores, target = scored
-    source = count(scores, target, quantiles=16)
+    source = count(*scored, grid=grid)
     leaf, edges = source.leaf, source.edges
-    value, threshold = function(leaf, minimum)
+    value, threshold = function(source, minimum)
     every = [rates_at(leaf, edge) for edge in range(64 if best == "precision" else 65)]
     assert value.item() == pytest.approx(max(r[best] for r in every if r[fixed] >= minimum), abs=1e-12)
     attained = rates_at(leaf, int(torch.searchsorted(edges, threshold)))
     assert attained[best] == pytest.approx(value.item(), abs=1e-12)
     assert attained[fixed] >= minimum
-    binned = ((scores * 64).floor() + 0.5) / 64
-    expected, at = twin(binned, target, minimum)
+    expected, at = twin(binned, scored[1], minimum)
     assert value.item() == pytest.approx(expected.item(), abs=1e-6)  # in float32
     if value > 0 and at < 1:  # torchmetrics' threshold is the centre of the leaf above ours
-        assert threshold.item() == pytest.approx(at.item() - 0.5 / 64, abs=1e-6)
+        assert threshold == edges[bin_of(at, grid)]
 
 
 @pytest.mark.parametrize(("function", "best"), FREE)
-def test_it_is_the_best_of_all_thresholds(scored: tuple[Tensor, Tensor], function: Any, best: str) -> None:
-    source = count(*scored, quantiles=16)
+def test_it_is_the_best_of_all_thresholds(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, function: Any, best: str
+) -> None:
+    source = count(*scored, grid=grid)
     leaf, edges = source.leaf, source.edges
-    value, threshold = function(leaf)
+    value, threshold = function(source)
     every = np.array([rates_at(leaf, edge)[best] for edge in range(65)])
     assert value.item() == pytest.approx(every.max(), abs=1e-12)
     assert every[int(torch.searchsorted(edges, threshold))] == pytest.approx(every.max(), abs=1e-12)

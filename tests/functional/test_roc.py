@@ -8,30 +8,42 @@ from sklearn.metrics import roc_curve
 from torch import Tensor
 from torchmetrics.classification import BinaryROC
 
+from tests.grids import grid_for
 from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional import area_error_roc, exact_quantiles, roc, roc_from_counts, roc_from_quantiles
 from torchmetrics_fed.reconstruct import Method, Reconstruction
 
+FINE = pytest.mark.parametrize("grid", [ScoreGrid.two_sided(64), ScoreGrid.even(64)], ids=lambda grid: grid.kind)
 
+
+@FINE
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_aligned_is_torchmetrics_at_every_edge_below_1(scored: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
+def test_aligned_is_torchmetrics_at_every_edge_below_1(
+    scored: tuple[Tensor, Tensor], dtype: torch.dtype, grid: ScoreGrid
+) -> None:
     scores, target = scored[0].to(dtype), scored[1]
-    scores[:5] = torch.tensor([0.0, 1.0, 1.0, 0.5, 0.25])
-    edges = ScoreGrid.even(64).edges
-    reference = BinaryROC(thresholds=edges).set_dtype(torch.float64)
+    special = [0.0, 1.0, 1.0, 0.5, 0.25, 2.0**-20, 1 - 2.0**-20, 2.0**-38, 1 - 2.0**-38]
+    scores[: len(special)] = torch.tensor(special, dtype=dtype)
+    # without this torchmetrics compares in float32, where the edges nearest to 1 are 1
+    reference = BinaryROC(thresholds=grid.edges).set_dtype(torch.float64)
     reference.update(scores.double(), target)
     fpr, tpr, thresholds = reference.compute()
-    curve = roc(scores, target, quantiles=64)
+    curve = roc(scores, target, grid=grid)
     assert torch.equal(curve.thresholds, thresholds)
     below = thresholds < 1
     assert torch.allclose(curve.fpr[below], fpr[below], rtol=0, atol=1e-12)
     assert torch.allclose(curve.tpr[below], tpr[below], rtol=0, atol=1e-12)
 
 
-def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(scored: tuple[Tensor, Tensor]) -> None:
-    scores, target = scored
+@FINE
+@pytest.mark.parametrize("sharpness", [1, 6])
+def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(
+    scored: tuple[Tensor, Tensor], sharpness: float, grid: ScoreGrid
+) -> None:
+    scores, target = (sharpness * scored[0].logit()).sigmoid(), scored[1]
     fpr, tpr, thresholds = map(torch.from_numpy, roc_curve(target, scores, drop_intermediate=False))
-    curve = roc(scores, target, quantiles=64)
+    curve = roc(scores, target, grid=grid)
+    assert torch.equal(curve.thresholds.flip(0), grid.edges)
     below = curve.thresholds < 1
     # the last of scikit-learn's thresholds (decreasing) that is at or above the edge
     at = torch.searchsorted(-thresholds, -curve.thresholds[below], right=True) - 1
@@ -41,7 +53,7 @@ def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(scored: tup
 
 @pytest.mark.parametrize("method", ["aligned", "quantile"])
 def test_curves_run_from_0_0_to_1_1(scored: tuple[Tensor, Tensor], method: Method) -> None:
-    fpr, tpr, thresholds = roc(*scored, reconstruction=Reconstruction(method))
+    fpr, tpr, thresholds = roc(*scored, grid=grid_for(method), reconstruction=Reconstruction(method))
     assert [end.item() for end in (fpr[0], tpr[0], fpr[-1], tpr[-1])] == [0, 0, 1, 1]
     assert bool((thresholds.diff() <= 0).all())
     assert bool((fpr.diff() >= 0).all())
@@ -51,7 +63,7 @@ def test_curves_run_from_0_0_to_1_1(scored: tuple[Tensor, Tensor], method: Metho
 def test_quantiles_from_the_tree_come_close_to_exact_ones(scored: tuple[Tensor, Tensor]) -> None:
     exact = roc_curve(*reversed(scored))
     from_exact = roc_from_quantiles(exact_quantiles(*scored, 256))
-    from_tree = roc(*scored, quantiles=256, reconstruction=Reconstruction("quantile"))
+    from_tree = roc(*scored, quantiles=256, grid="even", reconstruction=Reconstruction("quantile"))
     assert area_error_roc(from_exact, exact) < 0.002
     assert area_error_roc(from_tree, exact) < 0.002
 

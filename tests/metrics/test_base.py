@@ -14,6 +14,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
+from tests.grids import grid_for
 from torchmetrics_fed import (
     CentralDP,
     FederatedPrecisionRecallCurve,
@@ -41,10 +42,10 @@ def same(one: ROCCurve, other: ROCCurve) -> bool:
 def test_class_and_functional_twin_agree(scored: tuple[Tensor, Tensor]) -> None:
     for method in get_args(Method):
         how = Reconstruction(method)
-        metric = FederatedROC(quantiles=64, reconstruction=how)
+        metric = FederatedROC(quantiles=64, grid=grid_for(method), reconstruction=how)
         for preds, target in zip(scored[0].chunk(7), scored[1].chunk(7), strict=True):
             metric.update(preds, target)
-        assert same(metric.compute(), roc(*scored, quantiles=64, reconstruction=how))
+        assert same(metric.compute(), roc(*scored, quantiles=64, grid=grid_for(method), reconstruction=how))
 
 
 def test_compute_follows_later_updates_and_reset_forgets(scored: tuple[Tensor, Tensor]) -> None:
@@ -207,15 +208,18 @@ def test_updates_inside_and_outside_inference_mode(scored: tuple[Tensor, Tensor]
 
 
 def test_from_release(scored: tuple[Tensor, Tensor]) -> None:
-    clients = [updated(preds, target) for preds, target in zip(scored[0].chunk(3), scored[1].chunk(3), strict=True)]
+    batches = list(zip(scored[0].chunk(3), scored[1].chunk(3), strict=True))
+    even, paper = Release.sum(updated(*batch, grid="even").share() for batch in batches), Reconstruction("quantile")
+    assert same(
+        FederatedROC.from_release(even, reconstruction=paper).compute(),
+        roc(*scored, quantiles=16, grid="even", reconstruction=paper),
+    )
+    clients = [updated(*batch) for batch in batches]
     total = Release.sum(client.share() for client in clients)
+    with pytest.raises(InputError, match='Pass `grid="even"`'):
+        FederatedROC.from_release(total, reconstruction=paper)
     metric = FederatedROC.from_release(total)
     assert same(metric.compute(), roc(*scored, quantiles=16))
-    paper = Reconstruction("quantile")
-    assert same(
-        FederatedROC.from_release(total, reconstruction=paper).compute(),
-        roc(*scored, quantiles=16, reconstruction=paper),
-    )
     for refused in (lambda: metric.update(*scored), lambda: metric(*scored), metric.share):
         with pytest.raises(ReleaseError):
             refused()

@@ -20,6 +20,7 @@ from torchmetrics.classification import (
     MultilabelROC,
 )
 
+from tests.grids import centred
 from torchmetrics_fed import (
     CentralDP,
     FederatedAUROC,
@@ -38,7 +39,7 @@ from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import auroc
 
 K = 4
-GRID = ScoreGrid.even(16)
+GRID = ScoreGrid.two_sided(16)  # what metrics have by default
 CLASSES: dict[str, Any] = {"task": "multiclass", "num_classes": K, "quantiles": 16}
 LABELS: dict[str, Any] = {"task": "multilabel", "num_labels": K, "quantiles": 16}
 
@@ -50,7 +51,7 @@ def data() -> tuple[Tensor, Tensor, Tensor]:
     logits = torch.randn(3_000, K, generator=generator, dtype=torch.float64)
     logits += 1.5 * torch.nn.functional.one_hot(classes, K)
     labels = (torch.rand(3_000, K, generator=generator) < logits.sigmoid() ** 2).long()
-    return ((logits.softmax(1) * GRID.bins).floor() + 0.5) / GRID.bins, classes, labels
+    return centred(logits.softmax(1), GRID), classes, labels
 
 
 def updated(kind: Any, target: int, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -38,23 +39,24 @@ def test_the_table_is_aligned(advice: Advice) -> None:
     rows = lines[head : head + 5]
     assert len({len(row) for row in rows}) == 1
     assert len({row.index("±") for row in rows[1:]}) == 1 or all("±" in row for row in rows[1:])
-    assert rows[1].split()[-2:] == ["8,736", "72,477"]  # of cells 69,888 bytes, of secure aggregation the rest
+    assert rows[4].split()[-2:] == ["16,380", "133,629"]  # of cells 131,040 bytes, of secure aggregation the rest
 
 
 def test_the_recommended_plan_is_good_and_simple(advice: Advice) -> None:
+    assert [plan.name for plan in advice.plans] == PLANS  # the simplest first
     best = min(plan.score for plan in advice.plans)
     assert advice.recommended.score <= 1.1 * best
-    assert advice.recommended.name == "adaptive"
-    assert [plan.name for plan in advice.plans] == PLANS
+    assert next(plan for plan in advice.plans if plan.score <= 1.1 * best) == advice.recommended
+    assert advice.recommended.name in ("adaptive", "carry_over")  # 8 runs cannot tell these two apart
 
 
 def test_cells_and_bytes_are_those_of_all_queries(advice: Advice) -> None:
     sizes = {plan.name: plan for plan in advice.plans}
-    assert (sizes["single"].cells, sizes["paper"].cells) == (8_736, 16_380)
-    two = sizes["adaptive"]
-    assert two.cells == 2 * sum(query.tree.cells for query in two.error.queries)
-    assert len(two.error.queries) == 2
-    assert all(plan.bytes > 8 * plan.cells for plan in advice.plans)
+    assert sizes["paper"].cells == 16_380
+    assert [len(plan.error.queries) for plan in advice.plans] == [1, 2, 1, 1]
+    for plan in advice.plans:
+        assert plan.cells == 2 * sum(query.tree.cells for query in plan.error.queries)
+        assert plan.bytes == 8 * plan.cells + 2_589 * len(plan.error.queries)  # keys and boxes of each aggregation
 
 
 @pytest.mark.parametrize(
@@ -89,8 +91,10 @@ def test_privacy_is_put_in_words(privacy: Privacy, clients: int, expected: list[
 
 
 def test_the_noise_named_is_the_noise_in_a_release(advice: Advice) -> None:
-    # one level, 59/64 of epsilon: variance 2a / (1 - a)^2 = 2.18; 20 shares calibrated for 15 add up to a third more
-    assert "standard deviation 1.48 asked for, 1.71 in the sum of 20" in " ".join(str(advice).split())
+    # one level, and 59/64 of epsilon for the second of two queries; 20 shares calibrated for 15 add up to a third more
+    a = math.exp({"adaptive": -59 / 64, "carry_over": -1}[advice.recommended.name])
+    asked, summed = (math.sqrt(more * 2 * a) / (1 - a) for more in (1, 4 / 3))
+    assert f"standard deviation {asked:.2f} asked for, {summed:.2f} in the sum of 20" in " ".join(str(advice).split())
 
 
 def test_few_bins_leave_out_the_plans_that_need_more() -> None:

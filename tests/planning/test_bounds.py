@@ -124,7 +124,7 @@ def test_summed_histograms_stay_below_theorem_4_4(quantiles: int, scored: Callab
         ]
         bound = area_error_bound_summed(quantiles, _ratio(target), lipschitz=max(fractions) * bins)
         for method in get_args(Method):
-            options: CurveOptions = {"quantiles": quantiles, "reconstruction": Reconstruction(method)}
+            options: CurveOptions = {"quantiles": quantiles, "grid": "even", "reconstruction": Reconstruction(method)}
             curves = roc(preds, target, **options), precision_recall_curve(preds, target, **options)
             measured = _errors(*curves, (preds, target))
             assert measured[0] <= bound.roc
@@ -136,7 +136,7 @@ def test_private_histograms_stay_below_theorem_4_5_on_average(epsilon: float) ->
     for seed in range(3):
         preds, target = _beta(seed)
         n_pos = int(target.sum())
-        metric = FederatedROC(quantiles=64, privacy=CentralDP(epsilon), plan="paper")
+        metric = FederatedROC(quantiles=64, grid="even", privacy=CentralDP(epsilon), plan="paper")
         paper = Reconstruction("quantile", 64, non_negative=False)
         measured = []
         for _ in range(5):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from tests.grids import grid_for
 from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
@@ -33,7 +34,7 @@ from torchmetrics_fed.reconstruct.placement import pilot_query
 from torchmetrics_fed.simulate import simulate
 
 PLANS: tuple[PlanName, ...] = get_args(PlanName)
-_FINE = 1 << 16
+_FINE = ScoreGrid.two_sided(1 << 14).edges.numpy()
 
 
 def _samples(n_pos: int, n_neg: int, runs: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -41,7 +42,9 @@ def _samples(n_pos: int, n_neg: int, runs: int) -> Iterator[tuple[torch.Tensor, 
     generator = np.random.default_rng(11)
     for _ in range(runs):
         counts = ReferenceScores(n_pos, n_neg).counts(_FINE, generator)
-        scores = [(np.repeat(np.arange(_FINE), row) + generator.random(row.sum())) / _FINE for row in counts]
+        scores = [
+            np.repeat(_FINE[:-1], row) + np.repeat(np.diff(_FINE), row) * generator.random(row.sum()) for row in counts
+        ]
         target = np.repeat([0, 1], counts.sum(1))
         yield torch.from_numpy(np.concatenate(scores)), torch.from_numpy(target)
 
@@ -69,7 +72,7 @@ def _agree(one: ExpectedError, other: ExpectedError, off: float = 1.0) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS)
 def test_it_is_the_error_of_real_releases(plan: PlanName) -> None:
-    metric = FederatedROC(privacy=CentralDP(0.5), plan=plan)
+    metric = FederatedROC(privacy=CentralDP(0.5), plan=plan, grid=grid_for(plan))
     real = []
     for preds, target in _samples(1_000, 4_000, 41):
         metric.reset()

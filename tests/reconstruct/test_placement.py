@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.grids import grid_for
 from torchmetrics_fed import (
     CentralDP,
     Coordinator,
@@ -90,7 +91,7 @@ def test_leaves_follow_the_scores() -> None:
 
 @pytest.mark.parametrize("plan", [None, "single", "adaptive", "carry_over", "paper"])
 def test_every_plan_finds_the_area(plan: Any) -> None:
-    metric = updated(40_000, plan=plan)
+    metric = updated(40_000, plan=plan, grid=grid_for(plan))
     generator = torch.Generator().manual_seed(0)
     target = torch.randint(0, 2, (40_000,), generator=generator)
     exact = auroc((torch.randn(40_000, generator=generator) + 1.5 * target).sigmoid(), target)

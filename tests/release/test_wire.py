@@ -194,7 +194,7 @@ def test_another_spec_is_refused_and_only_what_differs_is_named(field: str) -> N
 
 def test_several_differing_fields_are_all_named() -> None:
     edges = Spec("binary", 1, ScoreGrid.from_edges((0.0, 0.1, 0.5, 1.0)))
-    with pytest.raises(SpecMismatchError, match="differ in bins, score_edges;"):
+    with pytest.raises(SpecMismatchError, match="differ in grid, bins, score_edges;"):
         Share.from_bytes(bytes(written()["exact share"]), edges, Query(Tree.flat(3)))
 
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.grids import grid_for
 from torchmetrics_fed import FederatedROC, InputError, LocalDP, Release
 from torchmetrics_fed.functional import kolmogorov_smirnov, precision_recall_from_counts, roc_from_counts
 from torchmetrics_fed.functional.auroc import auroc_from_counts, mann_whitney_u
 from torchmetrics_fed.functional.average_precision import average_precision_from_counts
 from torchmetrics_fed.functional.calibration import calibration_from_counts
+from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.functional.det import det_from_counts
 from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.operating import best_f1, youden
@@ -40,11 +42,6 @@ def exact(scored: Data) -> Release:
 
 
 @pytest.fixture
-def private(scored: Data) -> Release:
-    return Release.sum([_share(*scored, privacy=LocalDP(epsilon=1.0))])
-
-
-@pytest.fixture
 def classes() -> Tensor:
     """Counts of three classes, each better separated than the one before."""
     generator = torch.Generator().manual_seed(1)
@@ -53,8 +50,8 @@ def classes() -> Tensor:
     return torch.poisson(rates, generator=generator).long()
 
 
-def _share(preds: Tensor, target: Tensor, privacy: LocalDP | None = None) -> Release:
-    metric = FederatedROC(quantiles=64, privacy=privacy)
+def _share(preds: Tensor, target: Tensor, privacy: LocalDP | None = None, grid: GridName = "two_sided") -> Release:
+    metric = FederatedROC(quantiles=64, grid=grid, privacy=privacy)
     metric.update(preds, target)
     return Release.sum([metric.share()])
 
@@ -92,7 +89,8 @@ def test_numbers_are_the_functions(exact: Release, classes: Tensor) -> None:
 
 
 @pytest.mark.parametrize("method", ["aligned", "quantile"])
-def test_private_release_is_read_as_the_functions_read_it(private: Release, method: str) -> None:
+def test_private_release_is_read_as_the_functions_read_it(scored: Data, method: str) -> None:
+    private = Release.sum([_share(*scored, privacy=LocalDP(epsilon=1.0), grid=grid_for(method))])
     reconstruction = Reconstruction(method, quantiles=64)  # type: ignore[arg-type]
     report = evaluation_report(private, reconstruction=reconstruction)
     _check(report, private, reconstruction)

@@ -86,7 +86,7 @@ def client_errors(clients: int, runs: int, epsilon: float = 0.5) -> NDArray[np.f
     preds = (torch.randn(8_000, generator=generator) + 1.5 * target).sigmoid()
     exact = roc_curve(target, preds)
     privacy = DistributedDP(epsilon, min_clients=clients, max_colluding=0, trusted_aggregator=True)
-    metrics = [FederatedROC(quantiles=64, privacy=privacy, plan="paper") for _ in range(clients)]
+    metrics = [FederatedROC(quantiles=64, grid="even", privacy=privacy, plan="paper") for _ in range(clients)]
     errors = []
     for _ in range(runs):
         for metric, mine in zip(metrics, torch.arange(8_000).tensor_split(clients), strict=True):

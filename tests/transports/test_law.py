@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.grids import grid_for
 from tests.ranks import RankPool
 from tests.transports.carriers import CLIENTS, EPSILON, MARK, SETTINGS, ByHand, Carrier, Flower, OverRanks, Simulated
 from torchmetrics_fed import FederatedROC
@@ -62,7 +63,7 @@ def pooled(options: dict[str, Any]) -> Tensor:
 
 @pytest.mark.parametrize(("carrier", "setting", "plan"), CASES, indirect=["carrier"])
 def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: str | None, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"quantiles": 64, "plan": plan, **SETTINGS[setting]}
+    options: dict[str, Any] = {"quantiles": 64, "grid": grid_for(plan), "plan": plan, **SETTINGS[setting]}
     private = "privacy" in options
     expected = PLANS[plan] if private else [[1.0]]
     rounds = carrier.carry(options, data(), len(expected), tmp_path, False, False)
