@@ -91,7 +91,7 @@ def once(privacy: Privacy | None, plan: PlanName | None = None) -> Callable[[Sco
     """Return what makes a release of scores in one process."""
 
     def release(scores: Scores) -> Release:
-        metric = FederatedROC(privacy=privacy, plan=plan)
+        metric = FederatedROC(privacy=privacy, plan=plan, grid="even" if plan == "paper" else "two_sided")
         metric.update(torch.from_numpy(scores[1]), torch.from_numpy(scores[0]))
         return metric.release()
 

@@ -12,10 +12,11 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from torchmetrics_fed import DistributedDP, ScoreGrid, Spec
+from torchmetrics_fed import DistributedDP, Spec
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
 from torchmetrics_fed.planning import bytes_per_client, expected_area_error, expected_sampling_error
+from torchmetrics_fed.planning.expected import reference_grid
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 
 POSITIVES, NEGATIVES, CLIENTS, LEAST = 6_000, 24_000, 20, 16
@@ -38,7 +39,7 @@ class Point(NamedTuple):
 
 def point(plan: PlanName, epsilon: float, quantiles: int, runs: int) -> Point:
     """Simulate, and print what comes out."""
-    privacy, grid = DistributedDP(epsilon, LEAST), ScoreGrid.even(quantiles)
+    privacy, grid = DistributedDP(epsilon, LEAST), reference_grid(plan, quantiles)
     error = expected_area_error(plan, privacy, POSITIVES, NEGATIVES, clients=CLIENTS, quantiles=quantiles, runs=runs)
     spec = Spec("binary", 1, grid, privacy)
     sent = sum(bytes_per_client(spec, query, CLIENTS) for query in error.queries)
@@ -92,7 +93,7 @@ def main() -> None:
         point(plan, 1.0, quantiles, arguments.runs)
         for plan in PLANS
         for quantiles in QUANTILES
-        if plan not in placed or ScoreGrid.even(quantiles).bins >= LEAST_BINS
+        if plan not in placed or reference_grid(plan, quantiles).bins >= LEAST_BINS
     ]
     sampling = expected_sampling_error(POSITIVES, NEGATIVES, runs=arguments.runs)
     print(f"\nSampling error of the test set: {sampling.roc:.5f} (ROC), {sampling.precision_recall:.5f} (PR)")

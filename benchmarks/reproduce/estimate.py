@@ -44,10 +44,10 @@ def _exact(truth: Truth, quantiles: int) -> Curves:
 def _release(truth: Truth, setting: Setting, quantiles: int, epsilon: float) -> Release:
     """One draw over every level of the binary tree. The noise of one trusted party has the law of clients' shares."""
     if setting == "SA":
-        exact = FederatedROC(quantiles=quantiles)
+        exact = FederatedROC(quantiles=quantiles, grid="even")
         exact.update(*truth.tensors)
         return exact.release()
-    metric = FederatedROC(quantiles=quantiles, privacy=CentralDP(epsilon), plan="paper")
+    metric = FederatedROC(quantiles=quantiles, grid="even", privacy=CentralDP(epsilon), plan="paper")
     metric.update(*truth.tensors)
     return metric.release()
 

@@ -26,7 +26,7 @@ __all__ = ["Advice", "PlanAdvice", "advise"]
 _WIDTH = 98
 # From the least to the most that it asks of a federation. A plan this much above the best is as good, if it asks less.
 _SIMPLEST: tuple[PlanName, ...] = ("single", "adaptive", "carry_over", "paper")
-_AS_GOOD = 1.1
+_AS_GOOD = 1.15
 _ASKS: dict[PlanName, str] = {
     "single": "one query and nothing known before",
     "adaptive": "two queries in each evaluation, the first one to place the leaves",
@@ -68,7 +68,7 @@ class Advice:
 
     @property
     def recommended(self) -> PlanAdvice:
-        """The plan with the smallest error, or one that asks less of the federation and is within a tenth of it."""
+        """The plan with the smallest error, or one that asks less of the federation and is nearly as good."""
         best = min(plan.score for plan in self.plans)
         good = [plan for plan in self.plans if plan.score <= _AS_GOOD * best]
         return min(good, key=lambda plan: _SIMPLEST.index(plan.name))
@@ -138,7 +138,7 @@ class Advice:
             verdict += "more examples, or a larger epsilon, would show."
         yield from _wrapped(verdict)
         yield from _wrapped(
-            "Scores with ties, in a corner of the range or saturated at its ends can have ten times these errors."
+            "Scores with ties, or in a corner of the range, can have ten times these errors."
         )
 
     def _privacy(self) -> Iterator[str]:
