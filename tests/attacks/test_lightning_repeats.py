@@ -1,4 +1,4 @@
-"""Threat 4: data loading that counts one person many times, and is charged for one."""
+"""Attack 5: data loading that counts one person many times, and is charged for one."""
 
 from __future__ import annotations
 
