@@ -19,7 +19,8 @@ audit: $(VENV)/check
 # Flower's simulation and deployment, and NVFlare's simulator, on the loopback interface.
 integration: $(VENV)/check $(VENV)/integration
 	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare.py \
-		tests/integrations/test_nvflare_job.py torchmetrics_fed/integrations tests/test_documents.py
+		tests/integrations/test_nvflare_lightning.py tests/integrations/test_nvflare_job.py torchmetrics_fed/integrations \
+		tests/test_documents.py
 
 check: $(VENV)/check
 	$(BIN)/ruff check .

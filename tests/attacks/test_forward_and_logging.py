@@ -9,7 +9,7 @@ import lightning
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from torchmetrics_fed import (
     CentralDP,
@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
 ]
 EPOCHS, BATCHES = 2, 10
-NINE = TensorDataset(torch.arange(9))
 
 
 class Model(lightning.LightningModule):
@@ -173,21 +172,6 @@ def test_forward_never_releases(scored: tuple[Tensor, Tensor]) -> None:
     collection: Any = federated_collection(privacy=CentralDP(1.0))
     collection(*scored)
     assert len(collection["roc"].ledger) == 0
-
-
-@pytest.mark.parametrize(
-    "sampler", [RandomSampler(NINE, replacement=True), DistributedSampler(NINE, num_replicas=2, rank=0)]
-)
-def test_samplers_that_repeat_examples_are_refused(sampler: Any, tmp_path: Path) -> None:
-    class Repeating(Model):
-        def val_dataloader(self) -> Any:
-            return DataLoader(TensorDataset(*data()[:9]), sampler=sampler)
-
-    ledger = PrivacyLedger()
-    model = Repeating(FederatedROC(privacy=CentralDP(1.0), ledger=ledger))
-    with pytest.raises(InputError, match="every example once"):
-        trained(model, tmp_path, FederatedEvaluation("metrics"))
-    assert len(ledger) == 0
 
 
 def test_a_module_without_the_metric_is_told(tmp_path: Path) -> None:

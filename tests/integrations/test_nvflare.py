@@ -6,10 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from torchmetrics_fed import (
@@ -21,11 +19,9 @@ from torchmetrics_fed import (
     PrivacyLedger,
     Release,
     ScoreGrid,
-    Share,
     federated_collection,
 )
 from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
-from torchmetrics_fed.exchange.queries import first_query
 from torchmetrics_fed.privacy import Privacy
 
 pytest.importorskip("nvflare")
@@ -36,12 +32,10 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
-from nvflare.app_opt.lightning.api import FLCallback
 from nvflare.fuel.utils import fobs
 
 from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
 from torchmetrics_fed.integrations.nvflare.client import payload, round_name
-from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
 
 JOB = "6f1c"
 TRUSTED = DistributedDP(epsilon=5.0, min_clients=3, trusted_aggregator=True)
@@ -322,53 +316,3 @@ def test_a_collection_sends_one_share(tmp_path: Path) -> None:
 def test_the_best_model_can_only_be_chosen_by_what_there_is() -> None:
     with pytest.raises(InputError, match="key_metric"):
         FederatedMetricAggregator(key_metric="accuracy")
-
-
-def test_a_trainer_that_was_not_patched_is_an_error() -> None:
-    class Module(lightning.LightningModule):
-        roc = counted(1)
-
-    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
-    trainer.state.fn = TrainerFn.VALIDATING
-    with pytest.raises(InputError, match=r"flare\.patch"):
-        FlareEvaluation("roc").on_validation_epoch_end(trainer, Module())
-    with pytest.raises(InputError, match=r"Module\.other"):
-        FlareEvaluation("other").on_validation_epoch_end(trainer, Module())
-
-
-@pytest.mark.parametrize("privacy", [None, TRUSTED], ids=["exact", "private"])
-def test_lightning_sends_the_share_of_the_received_model_only(
-    privacy: Privacy | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Module(lightning.LightningModule):
-        __fl_meta__: dict[str, Any]
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.roc = FederatedROC(privacy=privacy, ledger=ledger_of(tmp_path, 1))
-            self.__fl_meta__ = {"mine": 1}
-
-    monkeypatch.setattr("nvflare.client.get_job_id", lambda: JOB)
-    received = FLCallback.__new__(FLCallback)  # its constructor wants a running job
-    received.current_round = 3
-    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
-    trainer.callbacks.append(received)  # type: ignore[attr-defined]
-    module, callback = Module(), FlareEvaluation("roc")
-
-    module.roc.update(*scores(1))
-    trainer.state.fn = TrainerFn.FITTING
-    callback.on_validation_epoch_end(trainer, module)
-    assert module.__fl_meta__ == {"mine": 1}
-    assert (len(module.roc.ledger), int(module.roc.counts.sum())) == (0, 0)
-
-    module.roc.update(*scores(1))
-    trainer.state.fn = TrainerFn.VALIDATING
-    callback.on_validation_epoch_end(trainer, module)
-    share = Share.from_bytes(module.__fl_meta__[META_KEY], module.roc.spec, first_query(None, module.roc.spec))
-    assert share.round == round_name(JOB, 3)
-    assert len(module.roc.ledger) == (privacy is not None)
-    assert int(module.roc.counts.sum()) == 0
-    # the patched trainer adds the steps, which tell the number of examples, unless they are there
-    assert module.__fl_meta__.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND) == (None if privacy is None else 1)
-    callback.on_fit_end(trainer, module)
-    assert META_KEY not in module.__fl_meta__

@@ -79,6 +79,8 @@ class FederatedMetric(CountsMetric):
 
     short_name: str = ""
     """What collections call it."""
+    scalar_names: tuple[str, ...] = ()
+    """The scalars that what ``compute`` returns has, unless it is a number itself."""
     averages: tuple[Average, ...] = ("micro", "macro")
     """The averages that this metric has."""
     default_average: Average | None = None

@@ -29,6 +29,7 @@ class FederatedCalibration(FederatedMetric):
 
     higher_is_better: bool | None = False
     short_name = "calibration"
+    scalar_names = ("expected_calibration_error", "brier_score")
     plot_legend_name: str = "Calibration"
     averages: tuple[Average, ...] = ("micro",)
 

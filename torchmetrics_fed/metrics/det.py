@@ -25,6 +25,7 @@ class FederatedDET(FederatedMetric):
     """
 
     short_name = "det"
+    scalar_names = ("equal_error_rate",)
     plot_legend_name: str = "DET"
     averages: tuple[Average, ...] = ("micro",)
 

@@ -26,6 +26,7 @@ class FederatedPrecisionRecallGain(FederatedMetric):
     """
 
     short_name = "precision_recall_gain"
+    scalar_names = ("area_under_gain",)
     plot_legend_name: str = "PR gain"
     averages: tuple[Average, ...] = ("micro",)
 

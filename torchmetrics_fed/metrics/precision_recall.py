@@ -42,6 +42,7 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
 
     has_bands = True
     short_name = "precision_recall_curve"
+    scalar_names = ("average_precision",)
     plot_legend_name: str = "PR"
 
     def __init__(self, task: Task = "binary", *, strategy: Strategy = "separate", **kwargs: Any) -> None:

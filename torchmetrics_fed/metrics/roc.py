@@ -37,6 +37,7 @@ class FederatedROC(FederatedMetric):
 
     has_bands = True
     short_name = "roc"
+    scalar_names = ("auroc",)
     plot_legend_name: str = "ROC"
 
     def compute(self) -> ROCCurve:

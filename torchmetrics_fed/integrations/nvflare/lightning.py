@@ -11,6 +11,8 @@ from nvflare.app_opt.lightning.api import FL_META_KEY, FLCallback
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.integrations.lightning.loaders import check_data
+from torchmetrics_fed.integrations.lightning.names import held_metrics
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, payload
 from torchmetrics_fed.metrics import FederatedMetric
 
@@ -30,6 +32,7 @@ class FlareEvaluation(lightning.Callback):
 
     Args:
         attribute: the module's attribute that holds the metric or the collection.
+        each_example_once: as in :class:`~torchmetrics_fed.integrations.lightning.FederatedEvaluation`.
 
     Example:
         >>> from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
@@ -37,14 +40,22 @@ class FlareEvaluation(lightning.Callback):
         'metrics'
     """
 
-    def __init__(self, attribute: str) -> None:
+    def __init__(self, attribute: str, *, each_example_once: bool = False) -> None:
         self.attribute = attribute
+        self.each_example_once = each_example_once
+
+    def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Refuse data that is mixed or repeated, where a share is made of it; begin without earlier data."""
+        metric = self._metric(pl_module)
+        if _is_received(trainer):
+            place = f"`{type(pl_module).__name__}.{self.attribute}`"
+            check_data(trainer, place, held_metrics(pl_module, self.attribute), self.each_example_once)
+        metric.reset()
 
     def on_validation_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Make the share, once for the model that was received, and reset."""
         metric = self._metric(pl_module)
-        # by value: nvflare patches trainers of `lightning` and of `pytorch_lightning`, whose enums differ
-        if trainer.state.fn is not None and trainer.state.fn.value == TrainerFn.VALIDATING.value:
+        if _is_received(trainer):
             meta = dict(getattr(pl_module, FL_META_KEY, {}))
             meta[META_KEY] = payload(metric, _round(trainer))
             if _is_private(metric):
@@ -64,6 +75,12 @@ class FlareEvaluation(lightning.Callback):
                 f"but got {type(held).__name__}."
             )
         return held
+
+
+def _is_received(trainer: lightning.Trainer) -> bool:
+    """Whether the model that was received is evaluated."""
+    # by value: nvflare patches trainers of `lightning` and of `pytorch_lightning`, whose enums differ
+    return trainer.state.fn is not None and trainer.state.fn.value == TrainerFn.VALIDATING.value
 
 
 def _round(trainer: lightning.Trainer) -> int:

@@ -1,0 +1,191 @@
+"""An evaluation, be it validation or test, is of its own data only, is released once and logged once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.utilities import CombinedLoader
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader
+
+from tests.integrations.lightning_scores import QUIET, Scorer, loader, scores, trainer
+from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, InputError, PrivacyLedger, federated_collection
+from torchmetrics_fed.functional import auroc
+from torchmetrics_fed.integrations.lightning import FederatedEvaluation
+
+pytestmark = QUIET
+
+
+def area(*seeds: int) -> float:
+    """The AUROC of these scores together, as it is logged."""
+    preds, target = (torch.cat(sides) for sides in zip(*map(scores, seeds), strict=True))
+    return float(auroc(preds, target).float())
+
+
+def test_test_data_never_enters_the_next_validation(tmp_path: Path) -> None:
+    module, evaluation = Scorer(FederatedROC()), FederatedEvaluation("metrics")
+    runner = trainer(tmp_path, evaluation)
+    (before,) = runner.validate(module, loader(1), verbose=False)
+    (tested,) = runner.test(module, loader(2), verbose=False)
+    assert evaluation.curves["metrics"].scalars["auroc"].float() == tested["test_auroc"]
+    (after,) = runner.validate(module, loader(1), verbose=False)
+    assert before == after == {"val_auroc": area(1)}
+    assert tested == {"test_auroc": area(2)}
+
+
+def test_an_evaluation_that_broke_off_leaves_nothing_behind(tmp_path: Path) -> None:
+    class Breaking(Scorer):
+        breaks = True
+
+        def validation_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+            super().validation_step(batch, batch_idx, dataloader_idx)
+            if self.breaks and batch_idx == 2:
+                raise RuntimeError("the disk is gone")
+
+    module, runner = Breaking(FederatedROC()), trainer(tmp_path, FederatedEvaluation("metrics"))
+    with pytest.raises(RuntimeError, match="disk"):
+        runner.validate(module, loader(1), verbose=False)
+    module.breaks = False
+    assert runner.validate(module, loader(2), verbose=False) == [{"val_auroc": area(2)}]
+
+
+def test_every_evaluation_is_one_entry_and_the_sanity_check_none(tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    module = Scorer(federated_collection(privacy=CentralDP(1.0), ledger=ledger))
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"), num_sanity_val_steps=2)
+    runner.fit(module, loader(0), loader(1))
+    assert len(ledger) == 2  # epochs
+    (tested,) = runner.test(module, loader(2), verbose=False)
+    assert len(ledger) == 3
+    assert set(tested) == {"test_auroc", "test_average_precision"}
+    runner.validate(module, loader(1), verbose=False)
+    assert len(ledger) == 4
+    assert not any(metric.counts.any() for metric in module.metrics.values())
+
+
+def test_prefixes_are_chosen_and_none_leaves_an_evaluation_alone(tmp_path: Path) -> None:
+    module = Scorer(FederatedROC(), unseen=FederatedROC())
+    callbacks = FederatedEvaluation("metrics", "hospital/", None), FederatedEvaluation("unseen", None, "unseen/")
+    runner = trainer(tmp_path, *callbacks)
+    assert runner.validate(module, loader(1), verbose=False) == [{"hospital/auroc": area(1)}]
+    assert runner.test(module, loader(2), verbose=False) == [{"unseen/auroc": area(2)}]
+    assert runner.validate(module, loader(1), verbose=False) == [{"hospital/auroc": area(1)}]
+
+
+@pytest.mark.parametrize("privacy", [None, CentralDP(1.0)], ids=["exact", "private"])
+def test_a_step_that_counts_nothing_is_an_error_and_no_number(privacy: CentralDP | None, tmp_path: Path) -> None:
+    class Forgetful(Scorer):
+        def test_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+            pass
+
+    module = Forgetful(FederatedAUROC(privacy=privacy))
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
+    with pytest.raises(InputError, match="test_prefix=None"):
+        runner.test(module, loader(1), verbose=False)
+    assert "test_metrics" not in runner.callback_metrics
+    assert trainer(tmp_path, FederatedEvaluation("metrics", test_prefix=None)).test(module, loader(1)) == [{}]
+    assert len(module.metrics.ledger) == 0
+
+
+def test_a_federated_client_keeps_the_last_evaluation(tmp_path: Path) -> None:
+    module = Scorer(FederatedROC())
+    runner = trainer(tmp_path, FederatedEvaluation("metrics", federated=True))
+    assert runner.validate(module, loader(1), verbose=False) == [{}]
+    assert module.metrics.counts.sum() == 200
+    runner.test(module, loader(2, 100), verbose=False)
+    assert module.metrics.counts.sum() == 100
+
+
+SEVERAL = {
+    "list": lambda one, other: [one, other],
+    "dict": lambda one, other: {"one": one, "other": other},
+    "nested": lambda one, other: [[one], {"other": other}],
+    "combined": lambda one, other: CombinedLoader([one, other], "sequential"),
+}
+
+
+@pytest.mark.parametrize("build", SEVERAL.values(), ids=SEVERAL)
+def test_dataloaders_that_share_a_metric_are_refused_before_anything_is_counted(build: Any, tmp_path: Path) -> None:
+    module, several = Scorer(FederatedROC()), build(loader(1), loader(2))
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
+    with pytest.raises(InputError, match=r"got 1 for 2 dataloaders.*ConcatDataset.*ModuleList"):
+        runner.validate(module, several, verbose=False)
+    with pytest.raises(InputError, match="2 dataloaders"):
+        runner.test(module, several, verbose=False)
+    assert module.metrics.counts.sum() == 0
+    fitting = trainer(tmp_path, FederatedEvaluation("metrics"), num_sanity_val_steps=0)
+    with pytest.raises(InputError, match="2 dataloaders"):
+        fitting.fit(module, loader(0), several)
+    assert fitting.global_step == 0  # and not after an epoch
+
+
+@pytest.mark.parametrize("build", SEVERAL.values(), ids=SEVERAL)
+def test_each_dataloader_has_its_own_metrics_and_names(build: Any, tmp_path: Path) -> None:
+    module = Scorer(torch.nn.ModuleList([federated_collection(metrics=["roc"]) for _ in range(2)]))
+    evaluation = FederatedEvaluation("metrics")
+    runner = trainer(tmp_path, evaluation)
+    expected = {"val_auroc/dataloader_0": area(1), "val_auroc/dataloader_1": area(2)}
+    runner.fit(module, loader(0), build(loader(1), loader(2)))
+    assert {name: float(value) for name, value in runner.callback_metrics.items()} == expected
+    assert sorted(evaluation.curves) == ["roc/dataloader_0", "roc/dataloader_1"]
+
+
+def test_each_dataloader_is_a_release(tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    module = Scorer(torch.nn.ModuleList([FederatedROC(privacy=CentralDP(1.0), ledger=ledger) for _ in range(2)]))
+    trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+    assert len(ledger) == 2
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_list_of_another_length_is_refused(number: int, tmp_path: Path) -> None:
+    module = Scorer([FederatedROC() for _ in range(number)])
+    with pytest.raises(InputError, match=f"got {number} for 2"):
+        trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+
+
+def test_one_metric_twice_in_a_list_is_refused(tmp_path: Path) -> None:
+    module = Scorer([FederatedROC()] * 2)
+    with pytest.raises(InputError, match="one of them twice"):
+        trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+
+
+def test_a_metric_that_gets_none_of_its_dataloader_is_an_error(tmp_path: Path) -> None:
+    class Mixing(Scorer):
+        def validation_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+            self.metrics[0].update(*batch)
+
+    module = Mixing(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
+    with pytest.raises(InputError, match="nothing was counted"):
+        trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+
+
+def test_data_is_joined_in_one_dataloader_or_in_one_step(tmp_path: Path) -> None:
+    class Zipped(Scorer):
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            for part in batch:
+                super().validation_step(part, batch_idx)
+
+    one, other = loader(1), loader(2)
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
+    joined: DataLoader[Any] = DataLoader(ConcatDataset([one.dataset, other.dataset]), batch_size=64)
+    assert runner.validate(Scorer(FederatedROC()), joined, verbose=False) == [{"val_auroc": area(1, 2)}]
+    zipped = CombinedLoader([one, other], "min_size")
+    assert runner.validate(Zipped(FederatedROC()), zipped, verbose=False) == [{"val_auroc": area(1, 2)}]
+
+
+def test_numbers_reach_the_logger_and_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logger = lightning.pytorch.loggers.CSVLogger(tmp_path)
+    module = Scorer(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"), logger=logger)
+    runner.test(module, [loader(1), loader(2)])
+    shown = capsys.readouterr().out
+    assert all(str(area(seed))[:7] in shown for seed in (1, 2))
+    header, numbers = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()
+    written = dict(zip(header.split(","), numbers.split(","), strict=True))
+    assert float(written["test_auroc/dataloader_0"]) == pytest.approx(area(1))
+    assert float(written["test_auroc/dataloader_1"]) == pytest.approx(area(2))

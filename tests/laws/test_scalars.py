@@ -1,0 +1,20 @@
+"""Every metric declares the scalars of what it computes, so that trainers know what will be logged."""
+
+from __future__ import annotations
+
+import pytest
+from torch import Tensor
+
+import torchmetrics_fed
+from torchmetrics_fed import FederatedMetric
+
+KINDS = [kind for kind in FederatedMetric.__subclasses__() if kind.__module__.startswith(torchmetrics_fed.__name__)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.short_name)
+def test_scalars_are_declared(kind: type[FederatedMetric], scored: tuple[Tensor, Tensor]) -> None:
+    metric = kind()
+    metric.update(*scored)
+    result = metric.compute()
+    assert isinstance(result, Tensor) == kind.is_scalar
+    assert kind.scalar_names == (() if isinstance(result, Tensor) else tuple(result.scalars))
