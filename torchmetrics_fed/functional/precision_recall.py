@@ -13,7 +13,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import plot_areas
+from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
@@ -55,7 +55,7 @@ class PrecisionRecallCurve(NamedTuple):
         self,
         score: Tensor | float | None = None,
         ax: Any = None,
-        label: str = "PR",
+        label: str | None = None,
         labels: Sequence[str] | None = None,
         band: Band | None = None,
         interval: Interval | None = None,
@@ -72,12 +72,11 @@ class PrecisionRecallCurve(NamedTuple):
             >>> [line.get_label() for line in ax.get_lines()]
             ['chance (0.5)', 'PR (AP 0.6875)']
         """
-        area = average_precision_from_curve(self) if score is None else score
+        area = shown(score, average_precision_from_curve(self)), "AP {:.4f}"
         share, several = float(self.precision[..., 0].mean()), self.precision.ndim > 1
         chance = [0, 1], [share, share], f"{'mean chance' if several else 'chance'} ({share:.2g})"
-        curves, shown = (self.recall, self.precision), (area, "AP {:.4f}")
-        axes, look = ("Recall", "Precision"), {"drawstyle": "steps-post"}
-        return plot_areas(curves, shown, chance, axes, ax, label, labels, band, interval, **look)
+        curves, axes, names = (self.recall, self.precision), ("Recall", "Precision"), ("PR", label, labels)
+        return plot_areas(curves, area, chance, axes, ax, names, band, interval, drawstyle="steps-post")
 
 
 def precision_recall_curve(

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,9 +15,8 @@ from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, first_query
 from torchmetrics_fed.exchange.session import Session
-from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.functional.average import checked_average
-from torchmetrics_fed.functional.band import check_confidence
+from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.metrics.guards import refuse_others
@@ -79,8 +78,8 @@ class FederatedMetric(CountsMetric):
     averages: tuple[Average, ...] = ("micro", "macro")
     """The averages that this metric has."""
     default_average: Average | None = None
-    has_bands: bool = False
-    """Whether there are confidence bands of this metric."""
+    bands_of: ClassVar[Any] = None
+    """The function that makes confidence bands of a release, if this metric has them."""
 
     def __init__(
         self,
@@ -239,10 +238,6 @@ class FederatedMetric(CountsMetric):
         if self.spec.privacy is not None:
             self.ledger.check_lasting()
 
-    def share_sessions(self, sessions: Sessions) -> None:
-        """Share every session, and so its one release, with metrics of the same data that have these ``sessions``."""
-        self._sessions = sessions
-
     def quantile(self, q: float | Sequence[float] | Tensor) -> Quantiles:
         """Return the scores at or below which a fraction ``q`` of each class lies, from the tree, as in the paper."""
         fractions = torch.as_tensor(q, dtype=torch.float64, device="cpu")
@@ -253,6 +248,15 @@ class FederatedMetric(CountsMetric):
         rows = scores.movedim(-1 - fractions.ndim, 0)
         return self._answer(Quantiles(rows[0], rows[1]))
 
+    def band(self) -> Band:
+        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with.
+
+        Every rank asks for it, as for ``compute``; :class:`~torchmetrics_fed.functional.Band` has an example.
+        """
+        confidence = self._asked_confidence()  # which a metric without bands does not take
+        band: Band = self.bands_of(self.release(), confidence, self.population)
+        return self._answer(band)
+
     def _answering(self) -> Session:
         """The session that answers queries."""
         if self._given is not None:
@@ -262,7 +266,7 @@ class FederatedMetric(CountsMetric):
 
     def _check_bands(self, confidence: float) -> None:
         check_confidence(confidence)
-        if not self.has_bands:
+        if self.bands_of is None:
             raise InputError(f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it out.")
         if self.average is not None or self.spec.multi_class == "ovo":
             raise InputError(
@@ -282,10 +286,6 @@ class FederatedMetric(CountsMetric):
     def _read(self) -> Source:
         """The histograms that answers are read from."""
         return read(self._source(), reconstruction=self.reconstruction)
-
-    def _value(self) -> Any:
-        """What ``compute`` returns, for counts that are summed already."""
-        return type(self).compute(self)
 
     def _out(self, values: Tensor) -> Tensor:
         """The values on the metric's device and in its dtype."""

@@ -65,7 +65,7 @@ class CountsMetric(Metric):
                 )
         self.spec, self.plan, self.ledger, self.data = spec, plan, ledger, data
         self._curve_dtype = torch.float64
-        self._sessions = Sessions()
+        self.sessions = Sessions()
         self._session: Session | None = None
         self._parties = 1  # ranks whose counts are summed, while they are
         # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
@@ -126,7 +126,7 @@ class CountsMetric(Metric):
         if self.spec.privacy is not None:
             if not self.is_scalar:
                 refuse_logging(type(self).__name__)
-            self._joined().publish(total, self.plan, self._sessions.previous, self.update_called, ranks)
+            self._joined().publish(total, self.plan, self.sessions.previous, self.update_called, ranks)
         elif isinstance(ranks, Alone):
             return
         else:
@@ -157,7 +157,7 @@ class CountsMetric(Metric):
     def reset(self) -> None:
         """Forget counts and release. The ledger keeps what was spent."""
         super().reset()
-        self._sessions.close(self._session)
+        self.sessions.close(self._session)
         self._session = None
 
     @property
@@ -280,11 +280,11 @@ class CountsMetric(Metric):
 
     def _current_session(self) -> Session | None:
         """The session that this metric's data belongs to. In a compute group only the leader is updated and joins."""
-        return self._session or self._sessions.open
+        return self._session or self.sessions.open
 
     def _joined(self) -> Session:
         """The session that this metric's data belongs to, begun if there is none."""
-        self._session = self._current_session() or self._sessions.join(self.spec, self.ledger, self.data)
+        self._session = self._current_session() or self.sessions.join(self.spec, self.ledger, self.data)
         return self._session
 
     def _join_session(self) -> None:
