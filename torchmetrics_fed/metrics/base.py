@@ -19,7 +19,7 @@ from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.metrics.guards import refuse_others
+from torchmetrics_fed.metrics.guards import refuse_others, warn_before_update
 from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -249,10 +249,7 @@ class FederatedMetric(CountsMetric):
         return self._answer(Quantiles(rows[0], rows[1]))
 
     def band(self) -> Band:
-        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with.
-
-        Every rank asks for it, as for ``compute``; :class:`~torchmetrics_fed.functional.Band` has an example.
-        """
+        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with."""
         confidence = self._asked_confidence()  # which a metric without bands does not take
         band: Band = self.bands_of(self.release(), confidence, self.population)
         return self._answer(band)
@@ -285,6 +282,8 @@ class FederatedMetric(CountsMetric):
 
     def _read(self) -> Source:
         """The histograms that answers are read from."""
+        if self.spec.privacy is None and not self.update_called:  # a private release without data is refused
+            warn_before_update(type(self).__name__)
         return read(self._source(), reconstruction=self.reconstruction)
 
     def _out(self, values: Tensor) -> Tensor:

@@ -88,10 +88,7 @@ class AreaMetric(FederatedMetric):
         return self._out(self.area(self.average))
 
     def interval(self) -> Interval:
-        """Return the interval of the area, with the ``confidence`` that this metric was built with.
-
-        Every rank asks for it, as for ``compute``; :class:`~torchmetrics_fed.functional.Interval` has an example.
-        """
+        """Return the interval of the area, with the ``confidence`` that this metric was built with."""
         confidence = self._asked_confidence()
         interval: Interval = self.interval_of(self.release(), confidence, self.population)
         return self._answer(interval)

@@ -18,7 +18,7 @@ from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.exchange.sessions import Sessions
-from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling
+from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling, warn_of_several_releases
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Spec
 
@@ -67,7 +67,7 @@ class CountsMetric(Metric):
         self._curve_dtype = torch.float64
         self.sessions = Sessions()
         self._session: Session | None = None
-        self._parties = 1  # ranks whose counts are summed, while they are
+        self._parties, self._counted = 1, False  # ranks whose counts are summed, and whether one was updated
         # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
         # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
         # state because torchmetrics 1.6 compares no other.
@@ -133,10 +133,9 @@ class CountsMetric(Metric):
             agreed = ranks.agree(self.spec, {}, 0, self.update_called)
             view = self.spec.digest + agreed.proposal.to_bytes(8, "big")
             total = ranks.hidden_sum(total, view) if self.spec.secure else ranks.sum(total)
-            self._parties = ranks.size
+            self._parties, self._counted = ranks.size, agreed.any_data
         self._cache = self._copy_state_dict()
-        self.counts = total
-        self._is_synced = True
+        self.counts, self._is_synced = total, True
 
     @contextmanager
     def sync_context(
@@ -162,8 +161,8 @@ class CountsMetric(Metric):
 
     @property
     def update_called(self) -> bool:
-        """Whether there is anything to compute from."""
-        return super().update_called or self._given is not None
+        """Whether there is anything to compute from, on any rank while the counts are summed over them."""
+        return super().update_called or self._given is not None or (self._is_synced and self._counted)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -233,16 +232,14 @@ class CountsMetric(Metric):
         self._update_count = max(self._update_count, 1)
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """torchmetrics' wrapper without its cache and its warning.
+        """torchmetrics' wrapper without its cache, and without its warning, which comes once the sum is made.
 
         A rank that answers from its own cache, or whose warning is an error, leaves the others waiting in the sum.
         """
 
         @functools.wraps(compute)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.sync_context(
-                dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync
-            ):
+            with self.sync_context(self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync):
                 return compute(*args, **kwargs)
 
         return wrapped
@@ -290,6 +287,8 @@ class CountsMetric(Metric):
     def _join_session(self) -> None:
         """Make sure that data can be added, and under privacy that it belongs to a session."""
         if self.spec.privacy is not None or self._session is not None:
+            if self._current_session() is None:
+                warn_of_several_releases(self)
             self._joined().check("update")
 
     def _check_local(self) -> None:
