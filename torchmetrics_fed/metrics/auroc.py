@@ -49,6 +49,6 @@ class FederatedAUROC(AreaMetric):
                 "The band of FederatedROC bounds the curve up to any false positive rate."
             )
 
-    def area(self, average: Average | None) -> Tensor:
+    def _area(self, average: Average | None) -> Tensor:
         """Return the area of the counts as they are."""
         return auroc_from_counts(self._read(), max_fpr=self.max_fpr, average=average)

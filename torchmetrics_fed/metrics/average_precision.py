@@ -34,6 +34,6 @@ class FederatedAveragePrecision(AreaMetric):
     short_name = "average_precision"
     plot_legend_name: str = "AP"
 
-    def area(self, average: Average | None) -> Tensor:
+    def _area(self, average: Average | None) -> Tensor:
         """Return the average precision of the counts as they are."""
         return average_precision_from_counts(self._read(), average=average)

@@ -275,8 +275,8 @@ class FederatedMetric(CountsMetric):
         """The confidence that this metric was built with."""
         if self.confidence is None:
             raise InputError(
-                f"Expected a metric built with `confidence`, as in {type(self).__name__}(confidence=0.95), but this "
-                "one was built without. For any metric there is `functional.roc_band(metric.release())`."
+                "Expected a metric built with `confidence`, as in FederatedROC(confidence=0.95), but this one, a "
+                f"{type(self).__name__}, has none. For any metric there is `functional.roc_band(metric.release())`."
             )
         return self.confidence
 

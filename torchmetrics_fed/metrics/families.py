@@ -80,12 +80,12 @@ class AreaMetric(FederatedMetric):
     """The function that makes the area's interval of a release."""
 
     @abstractmethod
-    def area(self, average: Average | None) -> Tensor:
+    def _area(self, average: Average | None) -> Tensor:
         """Return the area of the counts as they are, for counts that are summed already."""
 
     def compute(self) -> Tensor:
         """Return the area of all ranks' counts."""
-        return self._out(self.area(self.average))
+        return self._out(self._area(self.average))
 
     def interval(self) -> Interval:
         """Return the interval of the area, with the ``confidence`` that this metric was built with."""
@@ -117,7 +117,7 @@ class AreaMetric(FederatedMetric):
         with self._summed():
             # a mean over classes belongs to none of their curves
             average = None if self.average in ("macro", "weighted") else self.average
-            curve, area = self.curve_of(self._read(), average=average), self.area(average)
+            curve, area = self.curve_of(self._read(), average=average), self._area(average)
             shades = {} if self.confidence is None else {"band": self.band(), "interval": self.interval()}
             return curve.plot(area, ax, label, labels, **shades)
 
