@@ -49,12 +49,38 @@ def test_four_curves_are_one_release(habit: str, scored: tuple[Tensor, Tensor]) 
         collection.reset()
 
 
-def test_unshared_metrics_each_show_in_the_ledger(scored: tuple[Tensor, Tensor]) -> None:
-    ledger = PrivacyLedger()
-    privacy = CentralDP(1.0)
+def unshared(ledger: PrivacyLedger) -> Any:
+    """What torchmetrics' users write."""
+    privacy = CentralDP(0.5)
     metrics: Any = {name: kind(privacy=privacy, ledger=ledger, quantiles=16) for name, kind in FOUR.items()}
-    fed(MetricCollection(metrics), scored, "update")
+    return MetricCollection(metrics)
+
+
+@pytest.mark.parametrize("habit", ["update", "forward"])
+def test_unshared_metrics_are_warned_of_and_each_show_in_the_ledger(habit: str, scored: tuple[Tensor, Tensor]) -> None:
+    ledger = PrivacyLedger()
+    with pytest.warns(UserWarning, match="4 releases.*epsilon 2 in all.*`federated_collection`") as caught:
+        fed(unshared(ledger), scored, habit)
+    assert len(caught) == 1
     assert len(ledger) == 4
+
+
+def test_the_warning_comes_before_anything_is_counted_or_spent(scored: tuple[Tensor, Tensor]) -> None:
+    ledger = PrivacyLedger()
+    collection = unshared(ledger)
+    with pytest.raises(UserWarning, match="4 releases"):  # warnings are errors here
+        collection.update(*scored)
+    assert len(ledger) == 0
+    assert not any(metric.update_called or metric.counts.any() for metric in collection.values())
+
+
+def test_metrics_that_count_by_themselves_or_share_are_not_warned_of(scored: tuple[Tensor, Tensor]) -> None:
+    exact = FederatedPrecisionRecallCurve(quantiles=16)
+    alone: Any = MetricCollection({"private": FederatedROC(quantiles=16, privacy=CentralDP(1.0)), "exact": exact})
+    fed(alone, scored, "update")
+    several: Any = [FederatedROC(quantiles=16, privacy=CentralDP(1.0)) for _ in range(2)]
+    for metric in several:  # two data sets, for all we know
+        metric.update(*scored)
 
 
 def test_the_naive_collection_draws_per_metric(scored: tuple[Tensor, Tensor]) -> None:

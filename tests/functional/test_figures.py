@@ -270,6 +270,6 @@ def test_labels_and_scores_must_fit(leaf: Tensor) -> None:
     curve = roc_from_counts(_classes(leaf, 3))
     with pytest.raises(InputError, match="name 3 curves but got 2"):
         curve.plot(labels=["cat", "dog"])
-    with pytest.raises(InputError, match="each of 3 curves, or one for all, but got 2"):
+    with pytest.raises(InputError, match="each of 3 curves, or 1 for all, but got 2"):
         curve.plot(score=torch.tensor([0.5, 0.5]))
     assert plt.get_fignums() == []

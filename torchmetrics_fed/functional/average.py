@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,7 +12,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source
 from torchmetrics_fed.typing import Average
 
-__all__ = ["averaged", "checked_average", "macro_curve"]
+__all__ = ["averaged", "checked_average", "defined", "macro_curve"]
 
 
 def checked_average(average: Average | None, allowed: Sequence[Average]) -> Average | None:
@@ -28,11 +29,22 @@ def averaged(of: Callable[[Source], Tensor], source: Source, average: Average | 
     if average == "micro":
         return of(source.pooled())
     values = of(source)
-    if average == "weighted":  # by the classes' positives
-        positives = source.leaf[..., 1, :].sum(-1)
-        total = positives.sum()
-        return (values * positives).sum() / total if total > 0 else values.mean()
-    return values.mean() if average == "macro" else values
+    if average not in ("macro", "weighted"):
+        return values
+    kept = defined(values, average)
+    sizes = source.leaf[..., 1, :].sum(-1).clamp(min=0)[kept]  # by the classes' positives
+    if average == "weighted" and sizes.sum() > 0:
+        return (values[kept] * sizes).sum() / sizes.sum()
+    return values[kept].mean()
+
+
+def defined(values: Tensor, average: Average) -> Tensor:
+    """Return which classes have values, ``(K, ...)``, that are not NaN, with torchmetrics' warning if some have not."""
+    kept = ~values.isnan().reshape(len(values), -1).any(-1)
+    if not bool(kept.all()):
+        text = "Average precision score for one or more classes was `nan`. Ignoring these classes in"
+        warnings.warn(f"{text} {average}-average", UserWarning, stacklevel=2)
+    return kept | ~kept.any()  # of no class at all the average is NaN
 
 
 def macro_curve(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

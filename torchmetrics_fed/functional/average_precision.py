@@ -21,7 +21,10 @@ def average_precision_from_counts(
     reconstruction: Reconstruction | None = None,
     average: Average | None = None,
 ) -> Tensor:
-    """Return the average precision of a release or of leaf counts, in [0, 1]; 0 without positives, 1 without negatives.
+    """Return the average precision of a release or of leaf counts, in [0, 1]; 1 without negatives.
+
+    Without positives it is 0, with a warning. A class that no example of a multi-class release has is NaN, and macro
+    and weighted averages leave it out, as in torchmetrics.
 
     Args:
         source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import CurveOptions, count
-from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
+from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Average, Task
@@ -48,7 +48,13 @@ class Calibration(NamedTuple):
         """Expected calibration error and Brier score."""
         return {"expected_calibration_error": self.expected_calibration_error, "brier_score": self.brier_score}
 
-    def plot(self, ax: Any = None, label: str = "scores", labels: Sequence[str] | None = None) -> Any:
+    def plot(
+        self,
+        score: Tensor | float | None = None,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Any:
         r"""Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
 
         A marker's area is its bin's count. The legend shows the expected calibration error (ECE) and the Brier score.
@@ -65,7 +71,7 @@ class Calibration(NamedTuple):
         observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
         scores = torch.stack([self.expected_calibration_error, self.brier_score])
         form = "ECE {:.3f}, Brier {:.3f}" if 1 < len(count) <= 10 else "ECE {:.4f},\nBrier {:.4f}"
-        names = entries(len(count), label, labels, scores, form)
+        names = entries(len(count), ("scores", label, labels), shown(score, scores), form)
         fig, ax = open_axes(ax, names)
         draw_chance(ax, [0, 1], [0, 1], "calibrated")
         each = len(names) == len(count)

@@ -123,7 +123,8 @@ def warn_if_empty(total: Tensor) -> None:
     """Warn where a class (``total[..., 0]`` negatives, ``total[..., 1]`` positives) has no examples."""
     for row, name, rate in ((0, "negative", "false positive rate"), (1, "positive", "true positive rate")):
         if bool((total[..., row] <= 0).any()):
-            warnings.warn(f"No {name} examples: the {rate} is undefined and set to 0.", UserWarning, stacklevel=3)
+            text = f"No {name} examples in these counts: the {rate} is undefined and set to 0."
+            warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:

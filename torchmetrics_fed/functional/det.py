@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows
+from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Average, Task
@@ -41,7 +41,13 @@ class DETCurve(NamedTuple):
         rate = _equal_error(rows(self.fpr), rows(self.fnr))
         return {"equal_error_rate": rate[0] if self.fpr.ndim == 1 else rate}
 
-    def plot(self, ax: Any = None, label: str = "DET", labels: Sequence[str] | None = None) -> Any:
+    def plot(
+        self,
+        score: Tensor | float | None = None,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Any:
         r"""Draw the curve on normal-deviate axes (Martin et al. 1997), and return ``(fig, ax)``.
 
         Both rates are drawn at :math:`\Phi^{-1}`, so scores that are normal in each class make a straight line. The
@@ -58,7 +64,7 @@ class DETCurve(NamedTuple):
         """
         fpr, fnr = rows(self.fpr), rows(self.fnr)
         error = _equal_error(fpr, fnr)
-        names = entries(len(fpr), label, labels, 100 * error, "EER {:.2f}%")
+        names = entries(len(fpr), ("DET", label, labels), shown(score, error), "EER {:.2%}")
         fig, ax = open_axes(ax, names)
         low, high = _view(ax, error)
         draw_chance(ax, [-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_")

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import plot_areas
+from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Average, Task
@@ -58,7 +58,7 @@ class PrecisionRecallGainCurve(NamedTuple):
         self,
         score: Tensor | float | None = None,
         ax: Any = None,
-        label: str = "PR gain",
+        label: str | None = None,
         labels: Sequence[str] | None = None,
     ) -> Any:
         """Draw the curve, and return ``(fig, ax)``. On the dashed line F1 is that of selecting everything.
@@ -72,9 +72,9 @@ class PrecisionRecallGainCurve(NamedTuple):
             >>> ax.get_lines()[-1].get_label()
             'PR gain (AUPRG 0.5556)'
         """
-        curves, area = (self.recall_gain, self.precision_gain), self.area if score is None else score
+        curves, area = (self.recall_gain, self.precision_gain), (shown(score, self.area), "AUPRG {:.4f}")
         chance, axes = ([0, 1], [1, 0], "F1 of selecting all"), ("Recall gain", "Precision gain")
-        return plot_areas(curves, (area, "AUPRG {:.4f}"), chance, axes, ax, label, labels)
+        return plot_areas(curves, area, chance, axes, ax, ("PR gain", label, labels))
 
 
 def precision_recall_gain_from_tails(tails: Tails) -> PrecisionRecallGainCurve:

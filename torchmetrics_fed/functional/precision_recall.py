@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,10 +11,10 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import macro_curve
+from torchmetrics_fed.functional.average import defined, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
-from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import plot_areas
+from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
+from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
@@ -55,7 +56,7 @@ class PrecisionRecallCurve(NamedTuple):
         self,
         score: Tensor | float | None = None,
         ax: Any = None,
-        label: str = "PR",
+        label: str | None = None,
         labels: Sequence[str] | None = None,
         band: Band | None = None,
         interval: Interval | None = None,
@@ -72,12 +73,11 @@ class PrecisionRecallCurve(NamedTuple):
             >>> [line.get_label() for line in ax.get_lines()]
             ['chance (0.5)', 'PR (AP 0.6875)']
         """
-        area = average_precision_from_curve(self) if score is None else score
+        area = shown(score, average_precision_from_curve(self)), "AP {:.4f}"
         share, several = float(self.precision[..., 0].mean()), self.precision.ndim > 1
         chance = [0, 1], [share, share], f"{'mean chance' if several else 'chance'} ({share:.2g})"
-        curves, shown = (self.recall, self.precision), (area, "AP {:.4f}")
-        axes, look = ("Recall", "Precision"), {"drawstyle": "steps-post"}
-        return plot_areas(curves, shown, chance, axes, ax, label, labels, band, interval, **look)
+        curves, axes, names = (self.recall, self.precision), ("Recall", "Precision"), ("PR", label, labels)
+        return plot_areas(curves, area, chance, axes, ax, names, band, interval, drawstyle="steps-post")
 
 
 def precision_recall_curve(
@@ -120,7 +120,9 @@ def precision_recall_from_counts(
 ) -> PrecisionRecallCurve:
     r"""Return the PR curve of a release or of leaf counts: :math:`P = T n^+ / (T n^+ + F n^-)` against T.
 
-    Where no score reaches the threshold the precision is 1, so that the curve runs into its end (1, 0).
+    Where no score reaches the threshold the precision is 1, so that the curve runs into its end (1, 0). Recall of a
+    class without positives is undefined: NaN in a multi-class release, and otherwise 1 with a warning, as torchmetrics
+    has it.
 
     Args:
         source: a release, or counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
@@ -129,7 +131,7 @@ def precision_recall_from_counts(
         strategy: ``"separate"`` takes the denominator from both classes' tails, ``"combine"`` from the tail of all
             examples together, clipped at 1 (the paper compares them; they differ only for ``method="quantile"``).
         average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together, ``"macro"``
-            for torchmetrics' mean of recall at all the classes' precisions.
+            for torchmetrics' mean of recall at all the classes' precisions, of those classes that have positives.
 
     Example:
         >>> import torch
@@ -144,11 +146,12 @@ def precision_recall_from_counts(
     if strategy == "combine":
         both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in histograms.levels]
         histograms = histograms._replace(levels=both)
-    curve = precision_recall_from_tails(histograms.tails, strategy)
+    curve = precision_recall_from_tails(histograms.tails, strategy, histograms.exclusive)
     if average != "macro":
         return curve
-    precision, recall = macro_curve(curve.precision, curve.recall)
-    return PrecisionRecallCurve(precision, recall, curve.thresholds.repeat(len(curve.recall)).sort().values)
+    kept = defined(curve.recall, "macro")
+    precision, recall = macro_curve(curve.precision[kept], curve.recall[kept])
+    return PrecisionRecallCurve(precision, recall, curve.thresholds.repeat(int(kept.sum())).sort().values)
 
 
 def precision_recall_from_quantiles(
@@ -179,14 +182,24 @@ def check_strategy(strategy: Strategy) -> None:
         raise InputError(f"Expected argument `strategy` to be one of {get_args(Strategy)} but got {strategy!r}.")
 
 
-def precision_recall_from_tails(tails: Tails, strategy: Strategy = "separate") -> PrecisionRecallCurve:
-    """Rows of the tails: negatives, positives and, for ``"combine"``, all examples."""
-    warn_if_empty(tails.total)
-    recall = tails.tail[..., 1, :]
+def precision_recall_from_tails(
+    tails: Tails, strategy: Strategy = "separate", exclusive: bool = False
+) -> PrecisionRecallCurve:
+    """Return PR curves of the tails of negatives, positives and, for ``"combine"``, all examples.
+
+    ``exclusive`` is that of :class:`~torchmetrics_fed.functional.Source`.
+    """
     above = tails.tail * tails.total[..., None]
     found = above[..., 1, :]
     selected = above[..., 2, :] if strategy == "combine" else found + above[..., 0, :]
     precision = torch.where(selected > 0, found / selected, 1.0).clamp(max=1.0)
+    absent = tails.total[..., 1, None] <= 0
+    if not exclusive and bool(absent.any()):
+        text = "No positive examples in these counts: recall is undefined and set to 1 wherever something is selected."
+        warnings.warn(text, UserWarning, stacklevel=2)
+    undefined = torch.full_like(found, torch.nan) if exclusive else (selected > 0).to(found)
+    undefined[..., 0] = 0.0  # the end, where nothing is selected
+    recall = torch.where(absent, undefined, tails.tail[..., 1, :])
     # The highest threshold, where nothing is selected, is the end (1, 0), which torchmetrics gives without threshold.
     return PrecisionRecallCurve(precision.flip(-1), recall.flip(-1), tails.thresholds.flip(0)[:-1])
 
@@ -201,4 +214,4 @@ def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
         >>> average_precision_from_curve(precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])))
         tensor(0.6875, dtype=torch.float64)
     """
-    return -(curve.recall.diff() * curve.precision[..., :-1]).sum(-1).clamp(-1.0, 0.0)
+    return ((curve.recall[..., :-1] - curve.recall[..., 1:]) * curve.precision[..., :-1]).sum(-1).clamp(0.0, 1.0)

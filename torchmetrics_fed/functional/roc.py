@@ -13,7 +13,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import plot_areas
+from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
@@ -52,7 +52,7 @@ class ROCCurve(NamedTuple):
         self,
         score: Tensor | float | None = None,
         ax: Any = None,
-        label: str = "ROC",
+        label: str | None = None,
         labels: Sequence[str] | None = None,
         band: Band | None = None,
         interval: Interval | None = None,
@@ -62,10 +62,10 @@ class ROCCurve(NamedTuple):
         With a class axis there is one line per class, all of them in grey where they are more than ten.
 
         Args:
-            score: the AUROC to show; the area under the curve if not given.
+            score: the AUROC that the legend shows; False for none, the area under the curve if True or not given.
             ax: axes to draw on; new ones if not given.
-            label: legend entry of a curve without class axis.
-            labels: those of the classes.
+            label: name in the legend, which tells several models on the same axes apart.
+            labels: names of the classes.
             band: shaded behind the curve, if given.
             interval: of the AUROC, shown behind it, if given.
 
@@ -76,9 +76,9 @@ class ROCCurve(NamedTuple):
             >>> ax.get_lines()[-1].get_label()
             'ROC (AUROC 0.7500)'
         """
-        area, axes = auroc_from_curve(self) if score is None else score, ("False positive rate", "True positive rate")
-        curves, chance = (self.fpr, self.tpr), ([0, 1], [0, 1], "chance")
-        return plot_areas(curves, (area, "AUROC {:.4f}"), chance, axes, ax, label, labels, band, interval)
+        area = shown(score, auroc_from_curve(self)), "AUROC {:.4f}"
+        chance, axes = ([0, 1], [0, 1], "chance"), ("False positive rate", "True positive rate")
+        return plot_areas((self.fpr, self.tpr), area, chance, axes, ax, ("ROC", label, labels), band, interval)
 
 
 def roc(

@@ -36,6 +36,8 @@ class Source(NamedTuple):
     reconstruction: Reconstruction
     pairs: list[Tensor] | None = None
     """One-vs-one: the levels by column and true class, ``(K, K, size)``."""
+    exclusive: bool = False
+    """Whether every example has one of the classes. Recall of an absent one is NaN then, as in torchmetrics."""
 
     @property
     def leaf(self) -> Tensor:
@@ -44,7 +46,7 @@ class Source(NamedTuple):
 
     def pooled(self) -> Source:
         """Return the histograms of all classes together, for micro-averages."""
-        return self._replace(levels=[level.sum(0) for level in self.levels])
+        return self._replace(levels=[level.sum(0) for level in self.levels], exclusive=False)
 
     def quantiles(self, fractions: Tensor) -> Tensor:
         """Return the scores at or below which fractions of each histogram lie, from the tree, as in the paper."""
@@ -86,8 +88,8 @@ def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstr
         if spec.task == "binary":
             levels = [level[0] for level in levels]
         elif spec.multi_class == "ovo":
-            return Source([_against_the_rest(level) for level in levels], edges, reconstruction, levels)
-        return Source(levels, edges, reconstruction)
+            return Source([_against_the_rest(level) for level in levels], edges, reconstruction, levels, True)
+        return Source(levels, edges, reconstruction, exclusive=spec.task == "multiclass")
     if edges is None:
         edges = torch.linspace(0, 1, source.shape[-1] + 1, dtype=torch.float64)
     return Source([source], edges, reconstruction)

@@ -6,11 +6,14 @@ from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
 from torchmetrics_fed.metrics.collection import federated_collection, representative
 from torchmetrics_fed.metrics.det import FederatedDET
+from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
 from torchmetrics_fed.metrics.precision_recall import FederatedPrecisionRecallCurve
 from torchmetrics_fed.metrics.roc import FederatedROC
 
 __all__ = [
+    "AreaMetric",
+    "CurveMetric",
     "FederatedAUROC",
     "FederatedAveragePrecision",
     "FederatedCalibration",

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,12 +15,11 @@ from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, first_query
 from torchmetrics_fed.exchange.session import Session
-from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.functional.average import checked_average
-from torchmetrics_fed.functional.band import check_confidence
+from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.metrics.guards import refuse_others
+from torchmetrics_fed.metrics.guards import refuse_others, warn_before_update
 from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -84,8 +83,8 @@ class FederatedMetric(CountsMetric):
     averages: tuple[Average, ...] = ("micro", "macro")
     """The averages that this metric has."""
     default_average: Average | None = None
-    has_bands: bool = False
-    """Whether there are confidence bands of this metric."""
+    bands_of: ClassVar[Any] = None
+    """The function that makes confidence bands of a release, if this metric has them."""
 
     def __init__(
         self,
@@ -233,29 +232,6 @@ class FederatedMetric(CountsMetric):
         with self._summed():
             return self._source()
 
-    def suspend(self) -> bytes:
-        """Return this session with its raw counts, for a node that is asked the second query in a new process.
-
-        Keep it where this user alone may read it, erase it when the round is over, and send it nowhere.
-        """
-        return self._answering().to_bytes(self.counts)
-
-    def resume(self, note: bytes) -> None:
-        """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
-        session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
-        self.reset()
-        self._session, self.counts = session, counts.to(self.counts.device)
-        self._update_count = 1
-
-    def check_ledger(self) -> None:
-        """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
-        if self.spec.privacy is not None:
-            self.ledger.check_lasting()
-
-    def share_sessions(self, sessions: Sessions) -> None:
-        """Share every session, and so its one release, with metrics of the same data that have these ``sessions``."""
-        self._sessions = sessions
-
     def quantile(self, q: float | Sequence[float] | Tensor) -> Quantiles:
         """Return the scores at or below which a fraction ``q`` of each class lies, from the tree, as in the paper."""
         fractions = torch.as_tensor(q, dtype=torch.float64, device="cpu")
@@ -266,16 +242,15 @@ class FederatedMetric(CountsMetric):
         rows = scores.movedim(-1 - fractions.ndim, 0)
         return self._answer(Quantiles(rows[0], rows[1]))
 
-    def _answering(self) -> Session:
-        """The session that answers queries."""
-        if self._given is not None:
-            raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
-        self._check_local()
-        return self._joined()
+    def band(self) -> Band:
+        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with."""
+        confidence = self._asked_confidence()  # which a metric without bands does not take
+        band: Band = self.bands_of(self.release(), confidence, self.population)
+        return self._answer(band)
 
     def _check_bands(self, confidence: float) -> None:
         check_confidence(confidence)
-        if not self.has_bands:
+        if self.bands_of is None:
             raise InputError(f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it out.")
         if self.average is not None or self.spec.multi_class == "ovo":
             raise InputError(
@@ -287,21 +262,19 @@ class FederatedMetric(CountsMetric):
         """The confidence that this metric was built with."""
         if self.confidence is None:
             raise InputError(
-                f"Expected a metric built with `confidence`, as in {type(self).__name__}(confidence=0.95), but this "
-                "one was built without. For any metric there is `functional.roc_band(metric.release())`."
+                "Expected a metric built with `confidence`, as in FederatedROC(confidence=0.95), but this one, a "
+                f"{type(self).__name__}, has none. For any metric there is `functional.roc_band(metric.release())`."
             )
         return self.confidence
 
     def _read(self) -> Source:
         """The histograms that answers are read from."""
         source = read(self._source(), reconstruction=self.reconstruction)
-        if self.spec.privacy is None and not self._warned:
+        if self.spec.privacy is None and not self.update_called:  # a private release without data is refused
+            warn_before_update(type(self).__name__)
+        elif self.spec.privacy is None and not self._warned:
             self._warned = warn_if_tied(source, self.spec.grid)
         return source
-
-    def _value(self) -> Any:
-        """What ``compute`` returns, for counts that are summed already."""
-        return type(self).compute(self)
 
     def _out(self, values: Tensor) -> Tensor:
         """The values on the metric's device and in its dtype."""

@@ -3,13 +3,13 @@
 from typing import Any
 
 from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
-from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Average, Task
 
 __all__ = ["FederatedCalibration"]
 
 
-class FederatedCalibration(FederatedMetric):
+class FederatedCalibration(CurveMetric):
     """Calibration of all ranks' or clients' data together: calibration error, Brier score and reliability curve.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.Calibration`; each bin stands for its centre. Scores must
@@ -28,6 +28,7 @@ class FederatedCalibration(FederatedMetric):
     """
 
     higher_is_better: bool | None = False
+    result = Calibration
     short_name = "calibration"
     scalar_names = ("expected_calibration_error", "brier_score")
     plot_legend_name: str = "Calibration"
@@ -40,10 +41,3 @@ class FederatedCalibration(FederatedMetric):
     def compute(self) -> Calibration:
         """Return the calibration of all ranks' counts."""
         return self._answer(calibration_from_counts(self._read(), bins=self.bins, average=self.average))
-
-    def plot(self, calibration: Calibration | None = None, ax: Any = None) -> Any:
-        """Draw the reliability curve of ``calibration``, or of what :meth:`compute` returns; return ``(fig, ax)``."""
-        if calibration is not None:
-            return calibration.plot(ax=ax)
-        with self._summed():
-            return self._value().plot(ax=ax)

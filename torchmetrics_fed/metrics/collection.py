@@ -10,6 +10,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.typing import Task
 
@@ -48,7 +49,7 @@ def federated_collection(
         >>> collection["roc"].ledger
         PrivacyLedger(epsilon 1, delta ... spent, 1 release)
     """
-    known = {kind.short_name: kind for kind in FederatedMetric.__subclasses__()}
+    known = {kind.short_name: kind for family in (AreaMetric, CurveMetric) for kind in family.__subclasses__()}
     unknown = [name for name in metrics if not isinstance(metrics, Mapping) and name not in known]
     if unknown or not metrics:
         raise InputError(f"Expected argument `metrics` to name some of {list(known)} but got {list(metrics)}.")
@@ -58,8 +59,8 @@ def federated_collection(
     bands = {name: options.pop(name) for name in ("confidence", "population") if name in options}
     built: dict[str, Metric | MetricCollection] = {}
     for name, kind in classes.items():
-        metric = kind(task, ledger=ledger, **options, **(bands if kind.has_bands else {}))
-        metric.share_sessions(sessions)
+        metric = kind(task, ledger=ledger, **options, **(bands if kind.bands_of else {}))
+        metric.sessions = sessions
         built[name] = metric
     return MetricCollection(built, prefix=prefix, postfix=postfix)
 

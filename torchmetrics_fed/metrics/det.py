@@ -1,15 +1,13 @@
 """FederatedDET."""
 
-from typing import Any
-
 from torchmetrics_fed.functional.det import DETCurve, det_from_counts
-from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Average
 
 __all__ = ["FederatedDET"]
 
 
-class FederatedDET(FederatedMetric):
+class FederatedDET(CurveMetric):
     """Detection error tradeoff of all ranks' or clients' data together: false negatives against false positives.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.DETCurve` ``(fpr, fnr, thresholds)`` in scikit-learn's
@@ -24,6 +22,7 @@ class FederatedDET(FederatedMetric):
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
 
+    result = DETCurve
     short_name = "det"
     scalar_names = ("equal_error_rate",)
     plot_legend_name: str = "DET"
@@ -32,10 +31,3 @@ class FederatedDET(FederatedMetric):
     def compute(self) -> DETCurve:
         """Return the DET curve of all ranks' counts."""
         return self._answer(det_from_counts(self._read(), average=self.average))
-
-    def plot(self, curve: DETCurve | None = None, ax: Any = None) -> Any:
-        """Draw ``curve``, or the one :meth:`compute` returns, on normal-deviate axes, and return ``(fig, ax)``."""
-        if curve is not None:
-            return curve.plot(ax=ax)
-        with self._summed():
-            return self._value().plot(ax=ax)

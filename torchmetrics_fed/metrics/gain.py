@@ -1,15 +1,13 @@
 """FederatedPrecisionRecallGain."""
 
-from typing import Any
-
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
-from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Average
 
 __all__ = ["FederatedPrecisionRecallGain"]
 
 
-class FederatedPrecisionRecallGain(FederatedMetric):
+class FederatedPrecisionRecallGain(CurveMetric):
     """Precision-recall-gain curve (Flach and Kull 2015) of all ranks' or clients' data together, with its area.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallGainCurve`
@@ -25,6 +23,7 @@ class FederatedPrecisionRecallGain(FederatedMetric):
         tensor([0., 1.], dtype=torch.float64)
     """
 
+    result = PrecisionRecallGainCurve
     short_name = "precision_recall_gain"
     scalar_names = ("area_under_gain",)
     plot_legend_name: str = "PR gain"
@@ -33,10 +32,3 @@ class FederatedPrecisionRecallGain(FederatedMetric):
     def compute(self) -> PrecisionRecallGainCurve:
         """Return the PR-gain curve of all ranks' counts."""
         return self._answer(precision_recall_gain_from_counts(self._read(), average=self.average))
-
-    def plot(self, curve: PrecisionRecallGainCurve | None = None, ax: Any = None) -> Any:
-        """Draw ``curve``, or the one :meth:`compute` returns, and return ``(fig, ax)``."""
-        if curve is not None:
-            return curve.plot(ax=ax)
-        with self._summed():
-            return self._value().plot(ax=ax)

@@ -1,17 +1,26 @@
 """Guards: arguments and states that belong elsewhere, and callers that a private metric must not serve."""
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.wrappers import BootStrapper
 
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 
-__all__ = ["check_state", "refuse_logging", "refuse_others", "refuse_resampling"]
+__all__ = [
+    "check_state",
+    "refuse_logging",
+    "refuse_others",
+    "refuse_resampling",
+    "warn_before_update",
+    "warn_of_several_releases",
+]
 
 # Where Lightning computes what was given to `self.log`.
 _LOGGING = "connectors.logger_connector.result"
@@ -53,6 +62,12 @@ def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
         raise InputError(f"Expected non-negative int64 counts of shape {shape} but got {got}, or negative ones.")
 
 
+def warn_before_update(name: str) -> None:
+    """Warn as torchmetrics does of an answer without data. Every rank does once all have summed, so that none waits."""
+    text = f"The ``compute`` method of metric {name} was called before the ``update`` method"
+    warnings.warn(f"{text} which may lead to errors, as metric states have not yet been updated.", stacklevel=3)
+
+
 # The callers below give no other sign of themselves than being on the stack, so looking there is the last resort. It is
 # never on the path of an exact metric.
 
@@ -77,6 +92,24 @@ def refuse_logging(name: str) -> None:
             f"Expected a scalar in `self.log` but {name} is a curve. Log FederatedAUROC or FederatedAveragePrecision, "
             "in one `federated_collection` with the curve, or use integrations.lightning.FederatedEvaluation, which "
             "logs the scalars and hands the figure to the logger."
+        )
+
+
+def warn_of_several_releases(metric: Metric) -> None:
+    """Warn if ``metric`` is the first of a collection's private metrics and they make a release each, before any does.
+
+    Never while ranks sum: one whose warning is an error would leave the others waiting.
+    """
+    frames = (frame.f_locals.get("self") for frame in _callers())
+    collection = next((caller for caller in frames if isinstance(caller, MetricCollection)), None)
+    members: list[Any] = [] if collection is None else list(collection.values(copy_state=False))
+    private = [member for member in members if getattr(getattr(member, "spec", None), "privacy", None) is not None]
+    releases = {id(member.sessions): member.spec.epsilon for member in private}
+    if len(releases) > 1 and private[0] is metric:
+        warnings.warn(
+            f"This collection's {len(private)} private metrics make {len(releases)} releases of the same data, "
+            f"epsilon {sum(releases.values()):g} in all. `federated_collection` makes one for all of them.",
+            stacklevel=3,
         )
 
 

@@ -1,25 +1,23 @@
-"""CountsMetric: counts and their session as a torchmetrics Metric. Only this module knows torchmetrics' internals."""
+"""CountsMetric: counts and their session as a torchmetrics Metric. Only this module and `states` know its internals."""
 
 import functools
-import hashlib
-import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
 
 from torchmetrics_fed.aggregation import Alone, Ranks
-from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
+from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.exchange.sessions import Sessions
-from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling
+from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling, warn_of_several_releases
+from torchmetrics_fed.metrics.states import StateMetric
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Spec
 
@@ -29,8 +27,8 @@ __all__ = ["CountsMetric"]
 _FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_grad", "_is_synced", "compute_on_cpu")
 
 
-class CountsMetric(Metric):
-    """A Metric of int64 ``counts``, a state that no error, cast, cache, pickle or checkpoint can spoil or leak.
+class CountsMetric(StateMetric):
+    """A Metric whose counts belong to a session, and that no error, cache or pickle can spoil or leak.
 
     Args:
         spec: what is counted.
@@ -41,22 +39,10 @@ class CountsMetric(Metric):
         kwargs: torchmetrics' own.
     """
 
-    is_differentiable: bool = False
-    higher_is_better: bool | None = None
-    full_state_update: bool = False
-    plot_lower_bound: float = 0.0
-    plot_upper_bound: float = 1.0
-    is_scalar: bool = False
-    """Whether ``compute`` returns a number that can be logged."""
-
-    counts: Tensor
-    layout: Tensor
-    refused: Tensor
-
     def __init__(
         self, spec: Spec, plan: Plan, ledger: PrivacyLedger, data: str, meaning: object, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(spec, meaning, **kwargs)
         if spec.privacy is not None:
             # so that torchmetrics' Running refuses it, which copies states to keep a window; it guards its constants
             object.__setattr__(self, "full_state_update", True)
@@ -65,36 +51,10 @@ class CountsMetric(Metric):
                     "Expected neither `dist_sync_on_step=True`, which would release every batch, nor "
                     "`sync_on_compute=False`, which would compute from raw counts, with `privacy`."
                 )
-        self.spec, self.plan, self.ledger, self.data = spec, plan, ledger, data
-        self._curve_dtype = torch.float64
-        self._sessions = Sessions()
+        self.plan, self.ledger, self.data = plan, ledger, data
+        self.sessions = Sessions()
         self._session: Session | None = None
-        self._parties = 1  # ranks whose counts are summed, while they are
-        # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
-        # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
-        # state because torchmetrics 1.6 compares no other.
-        self._digest = hashlib.sha256(spec.digest + repr(meaning).encode()).digest()
-        for name, value in self._fresh_states().items():
-            self.add_state(name, value, dist_reduce_fx="max" if name == "layout" else "sum")
-
-    def _fresh_states(self) -> dict[str, Tensor]:
-        """The states before any update; ``refused`` is the number of examples that could not be counted."""
-        return {
-            "layout": torch.tensor(list(self._digest), dtype=torch.uint8),
-            "counts": self.spec.grid.empty(self.spec.classes, self.spec.rows),
-            "refused": torch.zeros((), dtype=torch.int64),
-        }
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Self:
-        """Move the states. ``to_empty`` hands over memory with anything in it: then they are made again."""
-        probe = torch.tensor(list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device)
-        super()._apply(fn, *args, **kwargs)
-        found = fn(probe)
-        if not found.is_meta and (probe.is_meta or not torch.equal(found.cpu(), probe.cpu())):
-            for name, value in self._fresh_states().items():
-                self._defaults[name] = value.to(found.device)
-                setattr(self, name, value.to(found.device, copy=True))
-        return self
+        self._parties, self._counted = 1, False  # ranks whose counts are summed, and whether one was updated
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value, or under privacy None because that value would be another release."""
@@ -148,7 +108,7 @@ class CountsMetric(Metric):
         if self.spec.privacy is not None:
             if not self.is_scalar:
                 refuse_logging(type(self).__name__)
-            self._joined().publish(total, self.plan, self._sessions.previous, self.update_called, ranks)
+            self._joined().publish(total, self.plan, self.sessions.previous, self.update_called, ranks)
         elif isinstance(ranks, Alone):
             ranks.check_counted(self.spec, ranks.refused)
             return
@@ -156,10 +116,9 @@ class CountsMetric(Metric):
             agreed = ranks.agree(self.spec, {}, 0, self.update_called)
             view = self.spec.digest + agreed.proposal.to_bytes(8, "big")
             total = ranks.hidden_sum(total, view) if self.spec.secure else ranks.sum(total)
-            self._parties = ranks.size
+            self._parties, self._counted = ranks.size, agreed.any_data
         self._cache = self._copy_state_dict()
-        self.counts = total
-        self._is_synced = True
+        self.counts, self._is_synced = total, True
 
     @contextmanager
     def sync_context(
@@ -180,38 +139,37 @@ class CountsMetric(Metric):
     def reset(self) -> None:
         """Forget counts and release. The ledger keeps what was spent."""
         super().reset()
-        self._sessions.close(self._session)
+        self.sessions.close(self._session)
         self._session = None
+
+    def suspend(self) -> bytes:
+        """Return this session with its raw counts, for a node that is asked the second query in a new process.
+
+        Keep it where this user alone may read it, erase it when the round is over, and send it nowhere.
+        """
+        return self._answering().to_bytes(self.counts)
+
+    def resume(self, note: bytes) -> None:
+        """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
+        session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
+        self.reset()
+        self._session, self.counts = session, counts.to(self.counts.device)
+        self._update_count = 1
+
+    def check_ledger(self) -> None:
+        """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
+        if self.spec.privacy is not None:
+            self.ledger.check_lasting()
 
     @property
     def update_called(self) -> bool:
-        """Whether there is anything to compute from."""
-        return super().update_called or self._given is not None
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of curves: float64 unless :meth:`set_dtype` has changed it. Counts are int64 whatever happens."""
-        # Apple's devices have no float64
-        return torch.float32 if self.device.type == "mps" else self._curve_dtype
-
-    def set_dtype(self, dst_type: str | torch.dtype) -> Self:
-        """Set the dtype of curves."""
-        self._curve_dtype = torch.empty(0).type(dst_type).dtype
-        return self
+        """Whether there is anything to compute from, on any rank while the counts are summed over them."""
+        return super().update_called or self._given is not None or (self._is_synced and self._counted)
 
     def extra_repr(self) -> str:
         """Settings and what was spent; never counts."""
         text = f"{self.spec.task}, {self.spec.grid.bins} bins"
         return text if self.spec.privacy is None else f"{text}, {self.spec.privacy}, {self.ledger}"
-
-    def persistent(self, mode: bool = False) -> None:
-        """Whether counts are saved in checkpoints. Under privacy they never are."""
-        if mode and self.spec.privacy is not None:
-            raise ReleaseError(
-                "Expected no counts in checkpoints of a private metric because they are raw. What was spent survives "
-                "in a ledger with `path`; the data has to be counted again."
-            )
-        super().persistent(mode)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state to pickle. Under privacy a release travels, raw counts stay behind."""
@@ -243,36 +201,15 @@ class CountsMetric(Metric):
         twin.__setstate__({key: shared[key] if key in shared else deepcopy(state[key], memo) for key in state})
         return twin
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, error_msgs: list[str] | None = None, **kwargs: Any
-    ) -> None:
-        """Load counts from a checkpoint that holds them, after the same checks as :meth:`merge_state`."""
-        messages: list[str] = args[-1] if error_msgs is None else error_msgs
-        state = {name: state_dict.pop(prefix + name) for name in self._defaults if prefix + name in state_dict}
-        if not state:
-            return
-        if self.spec.privacy is not None:
-            raise ReleaseError("Expected a checkpoint without counts for a private metric. Count the data again.")
-        try:
-            check_state(state, self.counts, self.layout)
-        except (InputError, SpecMismatchError) as error:
-            messages.append(f"{prefix}counts: {error}")
-            return
-        for name in ("counts", "refused"):
-            setattr(self, name, state[name].clone().to(self.counts.device))
-        self._update_count = max(self._update_count, 1)
-
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """torchmetrics' wrapper without its cache and its warning.
+        """torchmetrics' wrapper without its cache, and without its warning, which comes once the sum is made.
 
         A rank that answers from its own cache, or whose warning is an error, leaves the others waiting in the sum.
         """
 
         @functools.wraps(compute)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.sync_context(
-                dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync
-            ):
+            with self.sync_context(self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync):
                 return compute(*args, **kwargs)
 
         return wrapped
@@ -311,23 +248,26 @@ class CountsMetric(Metric):
 
     def _current_session(self) -> Session | None:
         """The session that this metric's data belongs to. In a compute group only the leader is updated and joins."""
-        return self._session or self._sessions.open
+        return self._session or self.sessions.open
 
     def _joined(self) -> Session:
         """The session that this metric's data belongs to, begun if there is none."""
-        self._session = self._current_session() or self._sessions.join(self.spec, self.ledger, self.data)
+        self._session = self._current_session() or self.sessions.join(self.spec, self.ledger, self.data)
         return self._session
 
     def _join_session(self) -> None:
         """Make sure that data can be added, and under privacy that it belongs to a session."""
         if self.spec.privacy is not None or self._session is not None:
+            if self._current_session() is None:
+                warn_of_several_releases(self)
             self._joined().check("update")
 
-    def _refusing(self) -> Tensor:
-        """The number of examples that could not be counted, which may be changed in place."""
-        if self.refused.is_inference() and not torch.is_inference_mode_enabled():
-            self.refused = self.refused.clone()
-        return self.refused
+    def _answering(self) -> Session:
+        """The session that answers queries."""
+        if self._given is not None:
+            raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
+        self._check_local()
+        return self._joined()
 
     def _check_local(self) -> None:
         """Raise where the counts are the sum over ranks for the moment."""

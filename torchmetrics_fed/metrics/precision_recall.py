@@ -2,22 +2,20 @@
 
 from typing import Any
 
-from torch import Tensor
-
-from torchmetrics_fed.functional.band import Band, precision_recall_band
+from torchmetrics_fed.functional.band import precision_recall_band
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
     check_strategy,
     precision_recall_from_counts,
 )
-from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Task
 
 __all__ = ["FederatedPrecisionRecallCurve"]
 
 
-class FederatedPrecisionRecallCurve(FederatedMetric):
+class FederatedPrecisionRecallCurve(CurveMetric):
     """Precision-recall curve of all ranks' or clients' data together.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision, recall,
@@ -40,7 +38,8 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
 
-    has_bands = True
+    bands_of = staticmethod(precision_recall_band)
+    result = PrecisionRecallCurve
     short_name = "precision_recall_curve"
     scalar_names = ("average_precision",)
     plot_legend_name: str = "PR"
@@ -53,14 +52,3 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
     def compute(self) -> PrecisionRecallCurve:
         """Return the precision-recall curve of all ranks' counts."""
         return self._answer(precision_recall_from_counts(self._read(), strategy=self.strategy, average=self.average))
-
-    def band(self) -> Band:
-        """Return the band of precision over recall, as :meth:`FederatedROC.band` does."""
-        return self._answer(precision_recall_band(self.release(), self._asked_confidence(), self.population))
-
-    def plot(self, curve: PrecisionRecallCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:
-        """Draw ``curve``, or the one :meth:`compute` returns with its band, and return ``(fig, ax)``."""
-        if curve is not None:
-            return curve.plot(score, ax)
-        with self._summed():
-            return self._value().plot(score, ax, band=None if self.confidence is None else self.band())

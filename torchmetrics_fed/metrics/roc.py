@@ -1,17 +1,13 @@
 """FederatedROC."""
 
-from typing import Any
-
-from torch import Tensor
-
-from torchmetrics_fed.functional.band import Band, roc_band
+from torchmetrics_fed.functional.band import roc_band
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
-from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.families import CurveMetric
 
 __all__ = ["FederatedROC"]
 
 
-class FederatedROC(FederatedMetric):
+class FederatedROC(CurveMetric):
     """ROC curve of all ranks' or clients' data together.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)`` in torchmetrics'
@@ -35,7 +31,8 @@ class FederatedROC(FederatedMetric):
         tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
     """
 
-    has_bands = True
+    bands_of = staticmethod(roc_band)
+    result = ROCCurve
     short_name = "roc"
     scalar_names = ("auroc",)
     plot_legend_name: str = "ROC"
@@ -43,24 +40,3 @@ class FederatedROC(FederatedMetric):
     def compute(self) -> ROCCurve:
         """Return the ROC curve of all ranks' counts."""
         return self._answer(roc_from_counts(self._read(), average=self.average))
-
-    def band(self) -> Band:
-        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed import CentralDP, FederatedROC
-            >>> metric = FederatedROC(privacy=CentralDP(epsilon=1.0), confidence=0.95)
-            >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-            >>> fpr, low, high = metric.band()
-            >>> bool((low <= high).all())
-            True
-        """
-        return self._answer(roc_band(self.release(), self._asked_confidence(), self.population))
-
-    def plot(self, curve: ROCCurve | None = None, score: Tensor | None = None, ax: Any = None) -> Any:
-        """Draw ``curve``, or the one :meth:`compute` returns with its band, and return ``(fig, ax)``."""
-        if curve is not None:
-            return curve.plot(score, ax)
-        with self._summed():
-            return self._value().plot(score, ax, band=None if self.confidence is None else self.band())

@@ -137,9 +137,7 @@ class Advice:
         else:
             verdict += "more examples, or a larger epsilon, would show."
         yield from _wrapped(verdict)
-        yield from _wrapped(
-            "Scores with ties, or in a corner of the range, can have ten times these errors."
-        )
+        yield from _wrapped("Scores with ties, or in a corner of the range, can have ten times these errors.")
 
     def _privacy(self) -> Iterator[str]:
         privacy, (*_, query) = self.privacy, self.recommended.error.queries

@@ -105,7 +105,7 @@ class EvaluationReport:
         return "\n".join([head, *(f"  {line}".rstrip() for line in lines)])
 
     def __repr__(self) -> str:
-        auroc, precision = float(self.auroc.mean()), float(self.average_precision.mean())
+        auroc, precision = float(self.auroc.mean()), float(self.average_precision.nanmean())
         return f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {precision:.4f}, {self.privacy})"
 
     def _columns(self) -> Iterator[_Column]:
@@ -207,4 +207,4 @@ class _Column(NamedTuple):
 
 
 def _rates(name: str, values: Tensor) -> _Column:
-    return _Column(name, [f"{value:.4f}" for value in values.flatten().tolist()], f"{values.mean().item():.4f}")
+    return _Column(name, [f"{value:.4f}" for value in values.flatten().tolist()], f"{values.nanmean().item():.4f}")

@@ -21,9 +21,10 @@ __all__ = [
     "figure",
     "open_axes",
     "plot_areas",
+    "plot_values",
     "room",
     "rows",
-    "with_interval",
+    "shown",
 ]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -63,42 +64,56 @@ def rows(values: Tensor) -> Tensor:
     return values.detach().cpu().double().reshape(-1, values.shape[-1])
 
 
-def entries(curves: int, label: str, labels: Sequence[str] | None, score: Tensor | float, form: str) -> list[str]:
+def shown(score: Tensor | float | None, own: Tensor) -> Tensor | float | None:
+    """Return what a legend shows: the figure's ``own`` value for None and True, None for False, or the score given."""
+    if score is None or score is True:
+        return own
+    return None if score is False else score
+
+
+def entries(
+    curves: int,
+    names: tuple[str, str | None, Sequence[str] | None],
+    score: Tensor | float | None,
+    form: str,
+    interval: Interval | None = None,
+) -> list[str]:
     """Return a legend entry for each curve, or one for all where they are too many.
 
     Args:
         curves: how many there are.
-        label: of a single curve.
-        labels: of several curves; ``class 0`` and so on if not given.
+        names: what a single curve is called by itself, then ``label`` and ``labels`` of :meth:`ROCCurve.plot`.
         score: a value for each curve, or ``(values, curves)`` where an entry shows several. A single value for several
-            curves has an entry of its own, the last.
+            curves has an entry of its own, the last. None for names alone.
         form: how an entry shows them.
+        interval: of the score, shown behind it.
     """
+    kind, label, labels = names
     if labels is not None and len(labels) != curves:
         raise InputError(
             f"Expected argument `labels` to name {curves} curves but got {len(labels)} names. Give one for each class."
         )
-    names = list(labels or ([label] if curves == 1 else [f"class {index}" for index in range(curves)]))
-    values = torch.as_tensor(score, dtype=torch.float64).detach().cpu().reshape(form.count("{"), -1)
-    if values.shape[-1] not in (1, curves):
+    model = f"{label}, " if label else ""
+    each = [model + name for name in labels or (f"class {index}" for index in range(curves))]
+    if curves == 1 and labels is None:
+        each = [label or kind]
+    if score is None:
+        return each if curves <= _MANY else [f"{model}{curves} classes"]
+    form += " [{:.4f}, {:.4f}]" * (interval is not None)
+    parts = [torch.as_tensor(part, dtype=torch.float64).detach().cpu().flatten() for part in (score, *(interval or ()))]
+    flat, per = torch.cat(parts), form.count("{")
+    if len(flat) not in (per, per * curves):
         raise InputError(
-            f"Expected argument `score` to hold one value for each of {curves} curves, or one for all, but got "
-            f"{values.shape[-1]}. Leave it out, and the curves' own are shown."
+            f"Expected argument `score` to hold {per} for each of {curves} curves, or {per} for all, but got "
+            f"{len(flat)} values. Leave it out, and the curves' own are shown."
         )
+    values = flat.reshape(per, -1)
     overall = form.format(*values.nanmean(-1).tolist())
     if curves > _MANY:
-        return [f"{curves} classes ({'mean ' * (values.shape[-1] > 1)}{overall})"]
+        return [f"{model}{curves} classes ({'mean ' * (values.shape[-1] > 1)}{overall})"]
     if values.shape[-1] < curves:
-        return [*names, overall]
-    return [f"{name} ({form.format(*value)})" for name, value in zip(names, values.T.tolist(), strict=True)]
-
-
-def with_interval(score: Tensor | float, interval: Interval | None, form: str) -> tuple[Tensor | float, str]:
-    """Return what :func:`entries` shows: the score, and the interval behind it."""
-    if interval is None:
-        return score, form
-    values = [torch.as_tensor(value, dtype=torch.float64).detach().cpu() for value in (score, *interval)]
-    return torch.stack(values), form + " [{:.4f}, {:.4f}]"
+        return [*each, model + overall]
+    return [f"{name} ({form.format(*value)})" for name, value in zip(each, values.T.tolist(), strict=True)]
 
 
 def draw_bands(ax: Any, colours: Sequence[str], band: Band | None) -> None:
@@ -133,27 +148,52 @@ def draw_curves(ax: Any, x: Tensor, y: Tensor, names: Sequence[str], **style: An
 
 def plot_areas(
     curves: tuple[Tensor, Tensor],
-    score: tuple[Tensor | float, str],
+    score: tuple[Tensor | float | None, str],
     chance: tuple[Sequence[float], Sequence[float], str],
     axes: tuple[str, str],
     ax: Any,
-    label: str,
-    labels: Sequence[str] | None,
+    names: tuple[str, str | None, Sequence[str] | None],
     band: Band | None = None,
     interval: Interval | None = None,
     **style: Any,
 ) -> Any:
     """Draw curves with a line to compare with, bands, and their areas in the legend; return ``(fig, ax)``.
 
-    ``curves`` are x and y, ``score`` the areas and how the legend shows one, ``chance`` the line's x, y and name, and
-    ``axes`` the names of both axes; the rest is as in :meth:`ROCCurve.plot`.
+    ``curves`` are x and y, ``score`` the areas and how the legend shows one, ``chance`` the line's x, y and name,
+    ``axes`` the names of both axes, and ``names`` those that :func:`entries` takes.
     """
     x, y = map(rows, curves)
-    names = entries(len(x), label, labels, *with_interval(score[0], interval, score[1]))
-    fig, ax = open_axes(ax, names)
+    legend = entries(len(x), names, *score, interval)
+    fig, ax = open_axes(ax, legend)
     draw_chance(ax, *chance)
-    draw_bands(ax, draw_curves(ax, x, y, names, **style), band)
+    draw_bands(ax, draw_curves(ax, x, y, legend, **style), band)
     dress(ax, *axes)
+    return fig, ax
+
+
+def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Sequence[str] | None]) -> Any:
+    """Draw values in [0, 1] as points, one for each class, or a list of them as lines over steps.
+
+    ``names`` are those that :func:`entries` takes. Returns ``(fig, ax)``.
+    """
+    steps = isinstance(values, list | tuple)
+    try:
+        table = [torch.as_tensor(step, dtype=torch.float64).detach().cpu() for step in (values if steps else [values])]
+        y = torch.stack([step.reshape(len(step) if step.ndim else 1) for step in table], -1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            "Expected argument `val` to be what `compute` returned, or a list of such values, but got "
+            f"{type(values).__name__} of something else. Give one number, or one for each class, at each step."
+        ) from error
+    x = torch.arange(y.shape[1]).expand_as(y) if steps else torch.arange(len(y))[:, None]
+    legend = entries(len(y), names, None, "")
+    fig, ax = figure(size=(3.6 + room(legend), 3.5)) if ax is None else (ax.figure, ax)
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
+    draw_curves(ax, x, y, legend, marker="o", markersize=4)
+    ax.set_ylim(-0.02, 1.02)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True) if x.numel() > 1 else NullLocator())
+    dress(ax, "Step" if steps else "Class" * (len(y) > 1), names[0], rates=False)
     return fig, ax
 
 

@@ -1,0 +1,113 @@
+"""StateMetric: counts as a torchmetrics state that no cast, move, load or merge can spoil."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from typing_extensions import Self
+
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
+from torchmetrics_fed.metrics.guards import check_state
+from torchmetrics_fed.release import Spec
+
+__all__ = ["StateMetric"]
+
+
+class StateMetric(Metric):
+    """A Metric with int64 ``counts``, and what belongs to them.
+
+    Args:
+        spec: what is counted.
+        meaning: what else tells two metrics' counts apart; metrics of a collection that agree in it may share them.
+        kwargs: torchmetrics' own.
+    """
+
+    is_differentiable: bool = False
+    higher_is_better: bool | None = None
+    full_state_update: bool = False
+    plot_lower_bound: float = 0.0
+    plot_upper_bound: float = 1.0
+    is_scalar: bool = False
+    """Whether ``compute`` returns a number that can be logged."""
+
+    counts: Tensor
+    layout: Tensor
+    refused: Tensor
+
+    def __init__(self, spec: Spec, meaning: object, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.spec, self._curve_dtype = spec, torch.float64
+        # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
+        # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
+        # state because torchmetrics 1.6 compares no other.
+        self._digest = hashlib.sha256(spec.digest + repr(meaning).encode()).digest()
+        for name, value in self._fresh_states().items():
+            self.add_state(name, value, dist_reduce_fx="max" if name == "layout" else "sum")
+
+    def _fresh_states(self) -> dict[str, Tensor]:
+        """The states before any update; ``refused`` is the number of examples that could not be counted."""
+        return {
+            "layout": torch.tensor(list(self._digest), dtype=torch.uint8),
+            "counts": self.spec.grid.empty(self.spec.classes, self.spec.rows),
+            "refused": torch.zeros((), dtype=torch.int64),
+        }
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Self:
+        """Move the states. ``to_empty`` hands over memory with anything in it: then they are made again."""
+        probe = torch.tensor(list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device)
+        super()._apply(fn, *args, **kwargs)
+        found = fn(probe)
+        if not found.is_meta and (probe.is_meta or not torch.equal(found.cpu(), probe.cpu())):
+            for name, value in self._fresh_states().items():
+                self._defaults[name] = value.to(found.device)
+                setattr(self, name, value.to(found.device, copy=True))
+        return self
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of curves: float64 unless :meth:`set_dtype` has changed it. Counts are int64 whatever happens."""
+        # Apple's devices have no float64
+        return torch.float32 if self.device.type == "mps" else self._curve_dtype
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> Self:
+        """Set the dtype of curves."""
+        self._curve_dtype = torch.empty(0).type(dst_type).dtype
+        return self
+
+    def persistent(self, mode: bool = False) -> None:
+        """Whether counts are saved in checkpoints. Under privacy they never are."""
+        if mode and self.spec.privacy is not None:
+            raise ReleaseError(
+                "Expected no counts in checkpoints of a private metric because they are raw. What was spent survives "
+                "in a ledger with `path`; the data has to be counted again."
+            )
+        super().persistent(mode)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, error_msgs: list[str] | None = None, **kwargs: Any
+    ) -> None:
+        """Load counts from a checkpoint that holds them, after the same checks as :meth:`merge_state`."""
+        messages: list[str] = args[-1] if error_msgs is None else error_msgs
+        state = {name: state_dict.pop(prefix + name) for name in self._defaults if prefix + name in state_dict}
+        if not state:
+            return
+        if self.spec.privacy is not None:
+            raise ReleaseError("Expected a checkpoint without counts for a private metric. Count the data again.")
+        try:
+            check_state(state, self.counts, self.layout)
+        except (InputError, SpecMismatchError) as error:
+            messages.append(f"{prefix}counts: {error}")
+            return
+        for name in ("counts", "refused"):
+            setattr(self, name, state[name].clone().to(self.counts.device))
+        self._update_count = max(self._update_count, 1)
+
+    def _refusing(self) -> Tensor:
+        """The number of examples that could not be counted, which may be changed in place."""
+        if self.refused.is_inference() and not torch.is_inference_mode_enabled():
+            self.refused = self.refused.clone()
+        return self.refused
