@@ -25,12 +25,14 @@ from torchmetrics_fed import (
     LocalDP,
     Privacy,
     PrivacyLedger,
+    Query,
     Release,
     ReleaseError,
     ScoreGrid,
     federated_collection,
     functional,
 )
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.simulate import simulate
 
 ALPHA = 1e-6
@@ -112,7 +114,8 @@ def z_value(noise: Tensor, epsilon: float, shares: float) -> float:
     ids=["hidden", "trusted", "many", "local", "central"],
 )
 def test_the_variance_of_the_sum_is_that_of_its_clients_noise(privacy: Privacy, clients: int, shares: float) -> None:
-    noise = simulate(empty(clients), FederatedROC(privacy=privacy, plan="single")).release.last.cells
+    query = Query(Tree.balanced(4096))
+    noise = simulate(empty(clients), FederatedROC(privacy=privacy, plan=query)).release.last.cells
     assert noise.numel() == 2 * 4368
     critical = stats.norm.isf(ALPHA / 2)
     assert abs(z_value(noise, 1.0, shares)) < critical
@@ -270,9 +273,9 @@ def test_clients_are_taken_one_by_one() -> None:
 
 @pytest.mark.slow
 def test_memory_is_flat() -> None:
-    """What Python and numpy hold, noise included: clients are drawn 30 at a time. Torch's: `benchmarks/simulate.py`."""
+    """What Python and numpy hold, noise included: clients are drawn by the hundred. Torch's: `benchmarks/simulate.py`."""
     peaks = []
-    for count in (60, 60, 2_000):  # the first fills caches
+    for count in (300, 300, 3_000):  # the first fills caches
         metric = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=60), plan="single")
         tracemalloc.start()
         simulate(empty(count), metric)

@@ -72,7 +72,7 @@ def curves(rank: int) -> tuple[Any, ...]:
         first,
         again,
         local,
-        filled(rank, reconstruction=QUANTILE).compute(),
+        filled(rank, grid="even", reconstruction=QUANTILE).compute(),
         metric.quantile(0.5),
         metric.share().cells,
     )
@@ -84,7 +84,7 @@ def test_every_rank_has_the_pooled_curve(ranks: RankPool) -> None:
         assert same(first, roc(*data()))
         assert same(again, first)
         assert local == len(part(rank)[0])
-        assert same(quantile, roc(*data(), reconstruction=QUANTILE))
+        assert same(quantile, roc(*data(), grid="even", reconstruction=QUANTILE))
         assert median.positive == FederatedROC.from_release(_pooled()).quantile(0.5).positive
         assert cells.sum() == 3_001
 

@@ -8,7 +8,16 @@ from torch import Tensor
 import torchmetrics_fed
 from torchmetrics_fed import FederatedMetric
 
-KINDS = [kind for kind in FederatedMetric.__subclasses__() if kind.__module__.startswith(torchmetrics_fed.__name__)]
+KINDS = [
+    kind
+    for family in FederatedMetric.__subclasses__()
+    for kind in family.__subclasses__()
+    if kind.__module__.startswith(torchmetrics_fed.__name__)
+]
+
+
+def test_there_are_some() -> None:
+    assert len(KINDS) >= 7
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.short_name)

@@ -32,7 +32,7 @@ from tests.ranks import RankPool
 from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedAveragePrecision, FederatedROC, ReleaseError, ScoreGrid
 from torchmetrics_fed.functional import auroc
 
-GRID = ScoreGrid.even(16)
+GRID = ScoreGrid.from_edges(ScoreGrid.even(16).edges)  # edges of the user's own: no word of ties
 CLASSES: dict[str, Any] = {"task": "multiclass", "num_classes": 3, "grid": GRID}
 
 

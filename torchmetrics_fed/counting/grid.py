@@ -18,7 +18,6 @@ from torch import Tensor
 from typing_extensions import Self
 
 from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
-from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.kernel import Kernel
 from torchmetrics_fed.counting.octaves import two_sided_edges
 from torchmetrics_fed.counting.rules import Rules
@@ -195,7 +194,6 @@ class ScoreGrid:
         """Return the counts of no examples: int64 ``(classes, rows, bins)``, row 0 negatives, row 1 positives."""
         return torch.zeros(classes, rows, self.bins, dtype=torch.int64)
 
-    @uncompiled
     def add(
         self,
         counts: Tensor,

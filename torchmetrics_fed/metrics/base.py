@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from torchmetrics_fed.aggregation import Alone
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
+from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
@@ -157,6 +158,7 @@ class FederatedMetric(CountsMetric):
         metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
         return metric
 
+    @uncompiled
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Count a batch. One that is refused changes nothing.
 
