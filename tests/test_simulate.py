@@ -273,7 +273,7 @@ def test_clients_are_taken_one_by_one() -> None:
 
 @pytest.mark.slow
 def test_memory_is_flat() -> None:
-    """What Python and numpy hold, noise included: clients are drawn by the hundred. Torch's: `benchmarks/simulate.py`."""
+    """What Python and numpy hold, noise included: clients are drawn by the hundred. Torch: `benchmarks/simulate.py`."""
     peaks = []
     for count in (300, 300, 3_000):  # the first fills caches
         metric = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=60), plan="single")

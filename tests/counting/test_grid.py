@@ -70,6 +70,18 @@ def test_counts_are_numpys_on_adversarial_scores(
         assert torch.equal(grid.add(grid.empty(), scores, target, validate=validate), expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("make", [ScoreGrid.two_sided, ScoreGrid.even])
+def test_small_batches_count_as_large_ones_do(make: Callable[[int], ScoreGrid], dtype: torch.dtype) -> None:
+    grid = make(1024)
+    scores = adversarial(grid, dtype)
+    target = torch.randint(0, 2, scores.shape)
+    counts = grid.empty()
+    for some, labels in zip(scores.split(500), target.split(500), strict=True):
+        grid.add(counts, some, labels)
+    assert torch.equal(counts, histograms(grid, scores, target))
+
+
 def test_a_grid_too_fine_for_a_table_agrees_as_well() -> None:
     grid = ScoreGrid.two_sided(2**15)
     scores = adversarial(grid, torch.float64)

@@ -65,7 +65,9 @@ class Kernel:
         scores = preds.detach()
         here = counts.is_cpu and preds.is_cpu and target.is_cpu and not preds.is_neg()
         if rules.task == "binary":
-            scores, labels = scores.reshape(-1), target.reshape(-1)
+            labels = target
+            if scores.ndim != 1:
+                scores, labels = scores.reshape(-1), labels.reshape(-1)
             if here and self._plain.add(counts, scores, labels, rules):
                 return counts
             scores, labels = scores[:, None], plain_int(labels)[:, None]
@@ -162,5 +164,6 @@ def _check_shapes(preds: Tensor, target: Tensor, columns: int, rules: Rules) -> 
 
 def _own_layout(counts: Tensor) -> Tensor:
     """Return counts whose memory is in the kernel's order."""
-    inner = counts.permute(1, 2, 0)
-    return counts if inner.is_contiguous() else inner.contiguous().permute(2, 0, 1)
+    if counts.stride(0) == 1:
+        return counts
+    return counts.permute(1, 2, 0).contiguous().permute(2, 0, 1)

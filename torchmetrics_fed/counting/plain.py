@@ -63,7 +63,7 @@ class PlainKernel:
         self.binning.codes(score, code, complement)
         index = np.multiply(label, self.bins, dtype=np.int64)
         index += code
-        np.add.at(counts.view(-1).numpy(), index, 1)
+        np.add.at(counts.numpy().reshape(-1), index, 1)
         return True
 
     def _add_histogram(self, counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules) -> bool:
