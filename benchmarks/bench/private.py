@@ -15,6 +15,7 @@ from benchmarks.secure_aggregation import cost
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import roc_from_counts
+from torchmetrics_fed.functional.curve import GridName
 
 __all__ = ["CLIENTS", "ROUND_SECTION", "noise_case", "once_a_round"]
 
@@ -34,7 +35,8 @@ def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
     candidates: dict[str, Candidate] = {"compute, exact": exact.compute}
     exact.update(preds, target)
     for plan in ("adaptive", "single", "paper"):
-        private = FederatedROC(privacy=CentralDP(epsilon=1.0), plan=plan)
+        grid: GridName = "even" if plan == "paper" else "two_sided"
+        private = FederatedROC(privacy=CentralDP(epsilon=1.0), plan=plan, grid=grid)
         private.update(preds, target)
         # a fresh copy each time: what was read once is kept with the release
         candidates[f"compute, private, plan {plan}"] = partial(_read_anew, private.release())

@@ -205,6 +205,7 @@ class ScoreGrid:
         task: Task = "binary",
         private: bool = False,
         refused: Tensor | None = None,
+        weight: Tensor | None = None,
     ) -> Tensor:
         """Add a batch to ``counts`` and return it. A batch that is refused leaves ``counts`` as it was.
 
@@ -220,6 +221,7 @@ class ScoreGrid:
             private: whether errors must not show values of the data.
             refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
                 where they would raise otherwise, and no device is waited for.
+            weight: integers, how often each example counts; once if not given.
 
         Example:
             >>> import torch
@@ -230,7 +232,7 @@ class ScoreGrid:
                      [0, 0, 1, 1]]])
         """
         rules = Rules(task, normalization, ignore_index, validate, private)
-        return self._kernel.add(counts, preds, target, rules, refused)
+        return self._kernel.add(counts, preds, target, rules, refused, weight)
 
     @cached_property
     def _kernel(self) -> Kernel:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.columns import ColumnKernel
 from torchmetrics_fed.counting.plain import CHUNK, PlainKernel
-from torchmetrics_fed.counting.rules import Rules, check_kind, plain_int, probabilities, wide
+from torchmetrics_fed.counting.rules import Rules, check_kind, check_weight, plain_int, probabilities, wide
 from torchmetrics_fed.errors import InputError
 
 __all__ = ["Kernel"]
@@ -38,7 +38,15 @@ class Kernel:
         self.binning = binning
         self._plain, self._columns = PlainKernel(binning), ColumnKernel(binning)
 
-    def add(self, counts: Tensor, preds: Tensor, target: Tensor, rules: Rules, refused: Tensor | None = None) -> Tensor:
+    def add(
+        self,
+        counts: Tensor,
+        preds: Tensor,
+        target: Tensor,
+        rules: Rules,
+        refused: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> Tensor:
         """Add a batch to ``counts``, in place where their layout allows, and return them.
 
         Args:
@@ -48,6 +56,7 @@ class Kernel:
             rules: how to read them.
             refused: int64, one number, to which examples are added that cannot be counted. Then no error is raised and
                 no device is waited for.
+            weight: how often each example counts.
         """
         check_kind(preds, target)
         columns = len(counts)
@@ -64,6 +73,9 @@ class Kernel:
             counts = counts.clone()
         scores = preds.detach()
         here = counts.is_cpu and preds.is_cpu and target.is_cpu and not preds.is_neg()
+        if weight is not None:
+            check_weight(weight, target, rules)
+            here = False
         if rules.task == "binary":
             labels = target
             if scores.ndim != 1:
@@ -88,10 +100,18 @@ class Kernel:
                 if not bool(rules.good(wide(some_scores), some_labels, self.binning).all()):
                     raise rules.objection(wide(some_scores), some_labels, self.binning)
         for some_scores, some_labels in chunks:
-            self._count(counts, wide(some_scores), some_labels, rules, refused)
+            self._count(counts, wide(some_scores), some_labels, rules, refused, weight)
         return counts
 
-    def _count(self, counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, refused: Tensor | None) -> None:
+    def _count(
+        self,
+        counts: Tensor,
+        scores: Tensor,
+        labels: Tensor,
+        rules: Rules,
+        refused: Tensor | None,
+        weight: Tensor | None = None,
+    ) -> None:
         """Add ``(N, columns)`` scores. Cell (row, bin, column) is at (row * bins + bin) * columns + column."""
         columns, rows, bins = counts.shape
         number = torch.arange(columns, device=scores.device)
@@ -107,6 +127,8 @@ class Kernel:
             refused += (~good).sum()
             kept = good[:, None] if kept is None else kept & good[:, None]
         one = torch.ones_like(index) if kept is None else kept.expand_as(index).long()
+        if weight is not None:
+            one *= weight.reshape(-1, 1)
         # safe and deterministic on every device
         counts.permute(1, 2, 0).view(-1).scatter_add_(0, index.view(-1), one.view(-1))
 

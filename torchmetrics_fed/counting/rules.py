@@ -12,7 +12,9 @@ from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Normalization, Task
 
-__all__ = ["Rules", "check_kind", "plain_int", "probabilities", "wide"]
+__all__ = ["Rules", "check_kind", "check_weight", "plain_int", "probabilities", "wide"]
+
+_MOST_WEIGHT = 1 << 32
 
 
 class Rules(NamedTuple):
@@ -83,6 +85,21 @@ def check_kind(preds: Tensor, target: Tensor) -> None:
         raise InputError(f"Expected argument `preds` to be floating scores but got {preds.dtype}.")
     if target.is_floating_point() or target.is_complex():
         raise InputError(f"Expected argument `target` to be bool or int labels but got {target.dtype}.")
+
+
+def check_weight(weight: Tensor, target: Tensor, rules: Rules) -> None:
+    """Raise unless these are counts of how often each example counts, one for each."""
+    shape = tuple(target.shape) if rules.task != "multilabel" else (*target.shape[:1], *target.shape[2:])
+    if not isinstance(weight, Tensor) or tuple(weight.shape) != shape:
+        got = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
+        raise InputError(f"Expected argument `sample_weight` to be a tensor of shape {shape} but got {got}.")
+    if weight.is_floating_point() or weight.is_complex():
+        raise InputError(
+            f"Expected argument `sample_weight` to hold integers but got {weight.dtype}: counts are exact. Scale the "
+            "weights and round them, as in `(1000 * weight).round().long()`; curves do not depend on the scale."
+        )
+    if rules.validate and not bool(((weight >= 0) & (weight.long() <= _MOST_WEIGHT)).all()):
+        raise InputError(f"Expected argument `sample_weight` to hold integers from 0 to {_MOST_WEIGHT}.")
 
 
 def plain_int(target: Tensor) -> Tensor:

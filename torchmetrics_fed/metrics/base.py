@@ -20,7 +20,7 @@ from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.metrics.guards import refuse_others, warn_before_update
+from torchmetrics_fed.metrics.guards import refuse_others, refuse_weights, warn_before_update
 from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -159,21 +159,24 @@ class FederatedMetric(CountsMetric):
         return metric
 
     @uncompiled
-    def update(self, preds: Tensor, target: Tensor) -> None:
+    def update(self, preds: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> None:
         """Count a batch. One that is refused changes nothing.
 
         Args:
             preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
             target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool or any int), or
                 ``ignore_index``.
+            sample_weight: integers, how often each example counts, for exact metrics without ``confidence``.
         """
         try:
+            if sample_weight is not None:
+                refuse_weights(self.spec.privacy is not None, self.confidence)
             self._check_local()
             self._join_session()
             before, spec = self.counts, self.spec
             rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
             refused = self._refusing() if self.validate_args == "deferred" else None
-            after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, refused)
+            after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, refused, sample_weight)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:

@@ -18,6 +18,7 @@ __all__ = [
     "refuse_logging",
     "refuse_others",
     "refuse_resampling",
+    "refuse_weights",
     "warn_before_update",
     "warn_of_several_releases",
 ]
@@ -43,6 +44,20 @@ def refuse_others(kwargs: dict[str, Any]) -> None:
     for name in kwargs:
         if name in _INSTEAD:
             raise InputError(f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}.")
+
+
+def refuse_weights(private: bool, confidence: float | None) -> None:
+    """Raise where examples must count once."""
+    if private:
+        raise InputError(
+            "Expected no `sample_weight` with `privacy`: noise is calibrated for examples that count once, and one "
+            "that counts w times is protected w times less. Leave it out, or release without privacy."
+        )
+    if confidence is not None:
+        raise InputError(
+            "Expected no `sample_weight` with `confidence`: a band knows how examples vary, not how weights do. Leave "
+            "out one of them."
+        )
 
 
 def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
