@@ -74,15 +74,22 @@ class Interval(NamedTuple):
     Example:
         >>> import torch
         >>> from torchmetrics_fed import CentralDP, FederatedAUROC
+        >>> from torchmetrics_fed.functional import Interval
         >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0), confidence=0.95)
         >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
         >>> low, high = metric.interval()
         >>> bool(0 <= low < high <= 1)
         True
+        >>> str(Interval(torch.tensor(0.25), torch.tensor(0.5)))
+        '0.2500 to 0.5000'
     """
 
     low: Tensor
     high: Tensor
+
+    def __str__(self) -> str:
+        ends = zip(self.low.flatten().tolist(), self.high.flatten().tolist(), strict=True)
+        return ", ".join(f"{low:.4f} to {high:.4f}" for low, high in ends)
 
 
 def _line(at: Tensor, bound: Tensor, point: Tensor, right: bool) -> Tensor:

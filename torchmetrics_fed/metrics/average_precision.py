@@ -4,6 +4,7 @@ from torch import Tensor
 
 from torchmetrics_fed.functional.average_precision import average_precision_from_counts
 from torchmetrics_fed.functional.band import average_precision_interval, precision_recall_band
+from torchmetrics_fed.functional.noise import warn_of_precision
 from torchmetrics_fed.functional.precision_recall import precision_recall_from_counts
 from torchmetrics_fed.metrics.families import AreaMetric
 from torchmetrics_fed.typing import Average
@@ -36,4 +37,7 @@ class FederatedAveragePrecision(AreaMetric):
 
     def _area(self, average: Average | None) -> Tensor:
         """Return the average precision of the counts as they are."""
-        return average_precision_from_counts(self._read(), average=average)
+        source = self._read()
+        if self.spec.privacy is not None:
+            warn_of_precision(self._source())
+        return average_precision_from_counts(source, average=average)

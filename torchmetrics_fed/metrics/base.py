@@ -19,6 +19,7 @@ from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec, warn_if_tied
+from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.metrics.guards import refuse_others, refuse_weights, warn_before_update
 from torchmetrics_fed.metrics.host import CountsMetric
@@ -274,10 +275,13 @@ class FederatedMetric(CountsMetric):
 
     def _read(self) -> Source:
         """The histograms that answers are read from."""
-        source = read(self._source(), reconstruction=self.reconstruction)
-        if self.spec.privacy is None and not self.update_called:  # a private release without data is refused
+        release = self._source()
+        source = read(release, reconstruction=self.reconstruction)
+        if self.spec.privacy is not None:
+            warn_if_drowned(release, self.average)
+        elif not self.update_called:  # a private release without data is refused
             warn_before_update(type(self).__name__)
-        elif self.spec.privacy is None and not self._warned:
+        elif not self._warned:
             self._warned = warn_if_tied(source, self.spec.grid)
         return source
 

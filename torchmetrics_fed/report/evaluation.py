@@ -11,10 +11,12 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.auroc import mann_whitney_u
+from torchmetrics_fed.functional.band import Interval, auroc_interval, average_precision_interval
 from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.det import DETCurve, det_from_counts
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, kolmogorov_smirnov, youden
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
@@ -64,6 +66,9 @@ class EvaluationReport:
     leaf: Tensor
     """Counts that all of this was read from, ``(..., 2, leaves)``."""
     edges: Tensor
+    auroc_interval: Interval | None = None
+    """95% intervals of a private release: what the AUROC of the clients' own scores is at least and at most."""
+    average_precision_interval: Interval | None = None
 
     @property
     def prevalence(self) -> Tensor:
@@ -112,8 +117,8 @@ class EvaluationReport:
         for name, count in (("negatives", self.negatives), ("positives", self.positives)):
             yield _Column(name, [f"{n:,.0f}" if n == round(n) else f"{n:,.1f}" for n in count.flatten().tolist()], "")
         yield _rates("prevalence", self.prevalence)
-        yield _rates("AUROC", self.auroc)
-        yield _rates("AP", self.average_precision)
+        yield _rates("AUROC", self.auroc, self.auroc_interval)
+        yield _rates("AP", self.average_precision, self.average_precision_interval)
         yield _rates("AUPRG", self.area_under_gain)
         yield _rates("KS", self.kolmogorov_smirnov)
         yield _Column("U", [f"{value:,.0f}" for value in self.mann_whitney_u.flatten().tolist()], "")
@@ -168,8 +173,13 @@ def evaluation_report(
         task, privacy, shares = "binary" if source.dim() == 2 else "classes", "exact counts", None
         source = source.clone()  # counts may go on; the report stays
     histograms = read(source, edges, reconstruction)
+    intervals: dict[str, Interval] = {}
     if isinstance(source, Release) and source.spec.privacy is None:
         warn_if_tied(histograms, source.spec.grid)
+    elif isinstance(source, Release) and source.spec.multi_class != "ovo":
+        warn_if_drowned(source, None)
+        intervals["auroc_interval"] = auroc_interval(source)
+        intervals["average_precision_interval"] = average_precision_interval(source)
     total = histograms.tails.total
     probabilities = bool(histograms.edges[0] >= 0 and histograms.edges[-1] <= 1)
     classes = total[..., 0].numel()
@@ -197,6 +207,7 @@ def evaluation_report(
             youden=youden(histograms),
             leaf=histograms.leaf,
             edges=histograms.edges,
+            **intervals,
         )
 
 
@@ -206,5 +217,9 @@ class _Column(NamedTuple):
     mean: str
 
 
-def _rates(name: str, values: Tensor) -> _Column:
-    return _Column(name, [f"{value:.4f}" for value in values.flatten().tolist()], f"{values.nanmean().item():.4f}")
+def _rates(name: str, values: Tensor, interval: Interval | None = None) -> _Column:
+    texts = [f"{value:.4f}" for value in values.flatten().tolist()]
+    if interval is not None:
+        ends = zip(interval.low.flatten().tolist(), interval.high.flatten().tolist(), strict=True)
+        texts = [f"{text} ({low:.4f} to {high:.4f})" for text, (low, high) in zip(texts, ends, strict=True)]
+    return _Column(name, texts, f"{values.nanmean().item():.4f}")

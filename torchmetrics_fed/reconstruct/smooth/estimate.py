@@ -16,7 +16,7 @@ from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["bin_counts"]
+__all__ = ["are_smooth", "bin_counts"]
 
 # Cells of a leaf in the smooth model.
 _PARTS = 3
@@ -35,16 +35,26 @@ def bin_counts(release: Release) -> Tensor:
     Args:
         release: one whose last query has edges of its own.
     """
+    return _all(release)[0]
+
+
+def are_smooth(release: Release) -> list[bool]:
+    """Return for each class whether the smooth model fits; where it does not, scores may be tied within leaves."""
+    return _all(release)[1]
+
+
+def _all(release: Release) -> tuple[Tensor, list[bool]]:
     if release not in _known:
-        _known[release] = torch.from_numpy(np.stack(list(_estimated(release))))
+        counts, smooth = zip(*_estimated(release), strict=True)
+        _known[release] = torch.from_numpy(np.stack(counts)), list(smooth)
     return _known[release]
 
 
-_known: WeakKeyDictionary[Release, Tensor] = WeakKeyDictionary()  # every metric of a collection asks
+_known: WeakKeyDictionary[Release, tuple[Tensor, list[bool]]] = WeakKeyDictionary()  # every metric of a collection asks
 
 
-def _estimated(release: Release) -> Iterator[Floats]:
-    """Yield the counts of each class, ``(rows, bins)``."""
+def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
+    """Yield the counts of each class, ``(rows, bins)``, and whether they are the smooth model's."""
     last, pilot, u = release.last, release.pilot, release.spec.grid.coordinate
     seen = None if pilot is None else ScoreMass.of(pilot)
     modelled: list[Floats | None] = [None] * release.spec.classes
@@ -56,7 +66,7 @@ def _estimated(release: Release) -> Iterator[Floats]:
             modelled[number] = _modelled([second, *firsts[number : number + 1]], mass, spread, u)
     leaf = non_negative(least_squares(last.levels))[-1].numpy()
     for rows, model in zip(leaf, modelled, strict=True):
-        yield _interpolated(rows, last.places, u) if model is None else model
+        yield (_interpolated(rows, last.places, u), False) if model is None else (model, True)
 
 
 def _even_mass(places: Places, u: Floats) -> Floats:

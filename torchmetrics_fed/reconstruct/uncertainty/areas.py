@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
+from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
 from torchmetrics_fed.release.release import Release
@@ -80,12 +80,15 @@ def area_interval(release: Release, confidence: float, population: bool, binning
     """Return the ends of the interval of each class, ``(classes, 2)``."""
     exact, tree = release.spec.privacy is None, release.last.query.tree
     classes = UncertainTails.of(release, population)
+    smooth = [True] * len(classes)
     if tree.edges is not None and not exact:
         fine, places = list(above(bin_counts(release).numpy())), release.last.places
+        if len(tree.branching) == 1:  # more leaves tell ties from smooth scores by themselves
+            smooth = are_smooth(release)
     else:
         fine, places = [tails.guess for tails in classes], np.arange(tree.leaves + 1)
     ends = []
-    for tails, finest in zip(classes, fine, strict=True):
+    for tails, finest, fits in zip(classes, fine, smooth, strict=True):
         if tails.empty:
             ends.append([0.0, 1.0])
             continue
@@ -95,7 +98,9 @@ def area_interval(release: Release, confidence: float, population: bool, binning
         at = tails.guess[:, kept]
         guess, level = area(*at), (1 + confidence) / 2
         moved = area(*(at[:, None] + tails.noise[..., kept])).even - guess.even
-        reach, part = (area(*finest), binning) if exact else (guess, np.where(_crowded(at), 1.0, binning))
+        # ties count half in a ROC curve, as if they ran evenly through their leaf; a PR curve has to know of them
+        suspects = _crowded(tails, kept) if area is roc_area else _maybe_tied(tails, kept, fits)
+        reach, part = (area(*finest), binning) if exact else (guess, np.where(suspects, 1.0, binning))
         low = centre - order_statistic(moved, level) - (part * reach.down).sum()
         high = centre + order_statistic(-moved, level) + (part * reach.up).sum()
         ends.append([float(low), float(high)])
@@ -115,8 +120,21 @@ def _kept(tails: UncertainTails) -> Places:
     return np.unique(np.r_[0, inner, last])
 
 
-def _crowded(tails: Floats) -> NDArray[np.bool_]:
-    """Return which leaves hold far more than they were placed to hold: scores are tied there, or crowd in a spike."""
-    mass = -np.diff((tails / np.maximum(tails[:, :1], 1.0)).mean(0))
+def _crowded(tails: UncertainTails, kept: Places) -> NDArray[np.bool_]:
+    """Return which runs of leaves between kept edges hold far more than others: scores crowd in a spike there."""
+    mass = -np.diff((tails.guess[:, kept] / np.maximum(tails.guess[:, :1], 1.0)).mean(0))
     crowded: NDArray[np.bool_] = mass > _CROWDED / len(mass)
     return crowded
+
+
+def _maybe_tied(tails: UncertainTails, kept: Places, fits: bool) -> NDArray[np.bool_]:
+    """Return which runs of leaves between kept edges may hold tied scores, so that any order is possible in them.
+
+    A run of several is suspect if one leaf holds most of it. Where all leaves are kept, crowded ones are; and all of
+    them, if the smooth model does not fit.
+    """
+    if len(kept) == tails.guess.shape[1]:
+        return _crowded(tails, kept) | (not fits)
+    mass = -np.diff((tails.guess / np.maximum(tails.guess[:, :1], 1.0)).mean(0))
+    most: NDArray[np.bool_] = np.maximum.reduceat(mass, kept[:-1]) > np.add.reduceat(mass, kept[:-1]) / 2
+    return most
