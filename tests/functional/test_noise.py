@@ -96,9 +96,10 @@ def test_a_report_shows_the_intervals_of_private_areas() -> None:
     metric = FederatedROC(privacy=CentralDP(1.0))
     metric.update(scores, target)
     report = evaluation_report(metric.release())
-    assert report.auroc_interval is not None
-    assert f"({report.auroc_interval})" in str(report)
-    assert report.auroc_interval.low < report.auroc < report.auroc_interval.high
+    assert report.intervals is not None
+    for interval, area in zip(report.intervals, (report.auroc, report.average_precision), strict=True):
+        assert f"{area:.4f} ({interval})" in str(report)
+        assert interval.low < area < interval.high
     exact = FederatedROC()
     exact.update(scores, target)
     assert " to " not in str(evaluation_report(exact.release()))

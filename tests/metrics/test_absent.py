@@ -160,7 +160,8 @@ def test_a_private_class_is_absent_where_its_estimated_size_is_not_positive(aver
             warnings.simplefilter("always")
             assert close(mean.compute(), expected)
         absent = bool((sizes <= 0).any())
-        assert [str(warning.message) for warning in caught] == [IGNORED.format(average)] * absent
+        words = [str(warning.message) for warning in caught]
+        assert [text for text in words if "95%" not in text] == [IGNORED.format(average)] * absent  # noise has its own
         seen.add(absent)
         if len(seen) == 2:
             return

@@ -66,9 +66,8 @@ class EvaluationReport:
     leaf: Tensor
     """Counts that all of this was read from, ``(..., 2, leaves)``."""
     edges: Tensor
-    auroc_interval: Interval | None = None
-    """95% intervals of a private release: what the AUROC of the clients' own scores is at least and at most."""
-    average_precision_interval: Interval | None = None
+    intervals: tuple[Interval, Interval] | None = None
+    """Of a private release, 95% intervals of the AUROC and of the average precision of all clients' own scores."""
 
     @property
     def prevalence(self) -> Tensor:
@@ -117,8 +116,9 @@ class EvaluationReport:
         for name, count in (("negatives", self.negatives), ("positives", self.positives)):
             yield _Column(name, [f"{n:,.0f}" if n == round(n) else f"{n:,.1f}" for n in count.flatten().tolist()], "")
         yield _rates("prevalence", self.prevalence)
-        yield _rates("AUROC", self.auroc, self.auroc_interval)
-        yield _rates("AP", self.average_precision, self.average_precision_interval)
+        auroc, precision = self.intervals or (None, None)
+        yield _rates("AUROC", self.auroc, auroc)
+        yield _rates("AP", self.average_precision, precision)
         yield _rates("AUPRG", self.area_under_gain)
         yield _rates("KS", self.kolmogorov_smirnov)
         yield _Column("U", [f"{value:,.0f}" for value in self.mann_whitney_u.flatten().tolist()], "")
@@ -173,13 +173,12 @@ def evaluation_report(
         task, privacy, shares = "binary" if source.dim() == 2 else "classes", "exact counts", None
         source = source.clone()  # counts may go on; the report stays
     histograms = read(source, edges, reconstruction)
-    intervals: dict[str, Interval] = {}
+    intervals = None
     if isinstance(source, Release) and source.spec.privacy is None:
         warn_if_tied(histograms, source.spec.grid)
     elif isinstance(source, Release) and source.spec.multi_class != "ovo":
         warn_if_drowned(source, None)
-        intervals["auroc_interval"] = auroc_interval(source)
-        intervals["average_precision_interval"] = average_precision_interval(source)
+        intervals = auroc_interval(source), average_precision_interval(source)
     total = histograms.tails.total
     probabilities = bool(histograms.edges[0] >= 0 and histograms.edges[-1] <= 1)
     classes = total[..., 0].numel()
@@ -207,7 +206,7 @@ def evaluation_report(
             youden=youden(histograms),
             leaf=histograms.leaf,
             edges=histograms.edges,
-            **intervals,
+            intervals=intervals,
         )
 
 
