@@ -187,6 +187,7 @@ def test_an_epsilon_that_protects_nothing_warns_where_it_is_chosen(build: Callab
         setting = build(20.5)
         FederatedROC(privacy=setting)
         FederatedAUROC(privacy=setting)
+        assert Privacy.from_fields(setting.fields) == setting  # read from bytes: who chose it knows
     assert len(caught) == 1
     assert caught[0].category is UserWarning
     assert "e^20.5" in str(caught[0].message)
