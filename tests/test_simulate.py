@@ -81,6 +81,7 @@ def test_it_is_the_sum_of_real_clients_shares(options: dict[str, Any], compare: 
 
 
 @pytest.mark.parametrize("options", TASKS.values(), ids=TASKS)
+@pytest.mark.filterwarnings("ignore:epsilon=40")
 def test_noise_apart_the_private_cells_are_the_exact_ones(options: dict[str, Any]) -> None:
     # at this epsilon hardly a cell has any noise, so that a wrong tree or a client too few would show
     noisy = simulate(data(options), FederatedROC(quantiles=4, privacy=LocalDP(epsilon=40.0), **options)).release

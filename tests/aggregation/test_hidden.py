@@ -106,6 +106,7 @@ def test_a_private_release_takes_the_survivors_and_charges_them_once(scored: tup
     assert FederatedROC.from_release(total).compute().tpr.isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:epsilon=35")
 def test_the_sum_is_that_of_the_survivors_answers(scored: tuple[Tensor, Tensor]) -> None:
     """With an epsilon of 35 noise is 0 but for once in 1e12 sums, so that the sum is the exact one."""
     clients, query = metrics(scored, privacy=DistributedDP(35.0, min_clients=3)), Query(Tree.flat(64))

@@ -124,8 +124,8 @@ def test_further_dimensions_and_ranges() -> None:
         ("multiclass", lambda s, c, _: (s[:, :-1], c), "shapes"),
         ("multiclass", lambda s, c, _: (s, c[:-1]), "shapes"),
         ("multilabel", lambda s, _, y: (s, y + 1), "from 0 to 1"),
-        ("multilabel", lambda s, c, _: (s, c), "shapes"),
-        ("multilabel", lambda s, _, y: (s, y.double()), "bool or int"),
+        ("multilabel", lambda s, c, _: (s, c), "same shape"),
+        ("multilabel", lambda s, _, y: (s, y.to(torch.complex64)), "target.real.long"),
     ],
 )
 def test_a_bad_batch_is_refused_and_changes_nothing(

@@ -235,7 +235,7 @@ def poisoned(value: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**32)), "4294967296"),
         (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**16 + 1)), "65537"),
         (lambda scores, target: (scores, target[:-1]), "same shape"),
-        (lambda scores, target: (scores, target.double()), "bool or int"),
+        (lambda scores, target: (scores, target.to(torch.complex64)), "target.real.long"),
         (lambda scores, target: ((scores * 2).long(), target), "floating"),
         (lambda scores, target: (scores.numpy(), target), "torch.Tensor but got ndarray"),
         (lambda scores, target: (scores, target.tolist()), "torch.Tensor but got list"),

@@ -267,7 +267,7 @@ def test_arguments_are_checked() -> None:
         ("thresholds", 200, r"`quantiles`.*from_edges"),
         ("score_range", (0, 2), r"grid=ScoreGrid\.even"),
         ("score_edges", [0, 0.5, 1], r"grid=ScoreGrid\.from_edges"),
-        ("epsilon", 1.0, "privacy=DistributedDP"),
+        ("epsilon", 1.0, r"privacy=CentralDP.epsilon=1.0"),
         ("method", "quantile", r"reconstruction=Reconstruction\(method"),
     ):
         with pytest.raises(InputError, match=f"no argument `{name}`.*{instead}"):
@@ -314,6 +314,7 @@ def test_dist_sync_fn_moves_everything(scored: tuple[Tensor, Tensor]) -> None:
     assert metric.counts.sum() == 5_000
 
 
+@pytest.mark.filterwarnings("ignore:epsilon=40")
 def test_one_draw_for_all_goes_through_dist_sync_fn_too(scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(
         *scored,

@@ -80,10 +80,14 @@ def drawn(task: str, examples: int, lowest: int = 0) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("ignore_index", [None, -1])
 @pytest.mark.parametrize("grid", GRIDS, ids=["two_sided", "even", "range", "edges"])
 @pytest.mark.parametrize("task", TASKS)
-def test_an_update_waits_for_the_device_once_at_most(task: str, grid: Any, ignore_index: int | None) -> None:
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32])
+def test_an_update_waits_for_the_device_once_at_most(
+    task: str, grid: Any, ignore_index: int | None, kind: torch.dtype
+) -> None:
     kernels = []
     for examples in (100, 5_000):
-        data = drawn(task, examples, 0 if ignore_index is None else -1)
+        scores, target = drawn(task, examples, 0 if ignore_index is None else -1)
+        data = scores, target.to(kind)
         for validate, reads in ((True, 1), (False, 0), ("deferred", 0)):
             options = TASKS[task] | {"grid": grid, "ignore_index": ignore_index, "validate_args": validate}
             name: Any = task if task in ("binary", "multilabel") else "multiclass"
@@ -118,6 +122,19 @@ def test_logits_wait_no_more(normalization: Any) -> None:
         assert update(metric, 9 * scores, target).reads == reads
 
 
+@pytest.mark.usefixtures("device_path")
+def test_looking_for_one_hot_targets_waits_no_more() -> None:
+    scores, target = torch.rand(50, 2), torch.randint(0, 2, (50, 2))
+    target[0] = 1
+    modes: list[tuple[Any, int]] = [(True, 1), (False, 0), ("deferred", 0)]
+    for validate, reads in modes:
+        assert update(FederatedROC(validate_args=validate), scores, target).reads == reads
+    metric = FederatedROC(validate_args="deferred")
+    metric.update(scores, torch.eye(2).repeat(25, 1))
+    assert metric.refused == 100
+    assert metric.counts.sum() == 0
+
+
 def spoiled(task: str) -> tuple[Tensor, Tensor, Tensor]:
     """Scores, targets, and which examples are good: a score out of range, NaN, and a label that there is not."""
     scores, target = drawn(task, 400)
@@ -131,12 +148,16 @@ def spoiled(task: str) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("where", ["here", "device"])
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+@pytest.mark.parametrize("label", [12, 0.5, torch.nan])
 def test_deferred_checks_count_what_is_good_and_raise_before_anything_leaves(
-    task: Any, where: str, request: pytest.FixtureRequest
+    task: Any, where: str, label: float, request: pytest.FixtureRequest
 ) -> None:
     if where == "device":
         request.getfixturevalue("device_path")
     scores, target, good = spoiled(task)
+    if label != 12:
+        target = target.float()
+        target.view(400, -1)[200, 0] = label
     metric, expected = (FederatedROC(task, validate_args=how, **TASKS[task]) for how in ("deferred", True))
     metric.update(scores, target)
     metric.update(scores[good], target[good])

@@ -128,6 +128,7 @@ def test_much_data_and_little_are_told_apart() -> None:
         ("--epsilon 99 --examples 100 --central", "up to about 40"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:epsilon=99")
 def test_bad_options_are_refused_and_named(options: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["plan", *options.split()])

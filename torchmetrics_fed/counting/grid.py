@@ -212,8 +212,8 @@ class ScoreGrid:
         Args:
             counts: int64 ``(classes, rows, bins)``; changed in place where that can be done.
             preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
-            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool or any int), or
-                ``ignore_index``.
+            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
+                that are whole numbers), or ``ignore_index``.
             normalization: ``"sigmoid"`` or ``"softmax"`` if ``preds`` are logits.
             ignore_index: target value of the examples to leave out, whatever their score.
             validate: whether to check the values; off, what comes of bad ones is undefined.

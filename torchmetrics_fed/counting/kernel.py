@@ -18,6 +18,7 @@ from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.columns import ColumnKernel
 from torchmetrics_fed.counting.plain import CHUNK, PlainKernel
 from torchmetrics_fed.counting.rules import Rules, check_kind, check_weight, plain_int, probabilities, wide
+from torchmetrics_fed.counting.shapes import check_shapes
 from torchmetrics_fed.errors import InputError
 
 __all__ = ["Kernel"]
@@ -52,7 +53,7 @@ class Kernel:
         Args:
             counts: int64 ``(columns, rows, bins)``.
             preds: floating scores.
-            target: integer labels.
+            target: labels, integers or floats that are whole numbers.
             rules: how to read them.
             refused: int64, one number, to which examples are added that cannot be counted. Then no error is raised and
                 no device is waited for.
@@ -60,15 +61,12 @@ class Kernel:
         """
         check_kind(preds, target)
         columns = len(counts)
-        if rules.task == "binary" and preds.shape != target.shape:
-            raise InputError(
-                "Expected arguments `preds` and `target` to have the same shape but got "
-                f"{tuple(preds.shape)} and {tuple(target.shape)}."
-            )
-        if rules.task != "binary":
-            _check_shapes(preds, target, columns, rules)
+        if rules.task != "binary" or preds.shape != target.shape:
+            check_shapes(preds, target, columns, rules.task)
         if target.numel() == 0:
             return counts
+        if target.is_floating_point():
+            target = rules.whole(target)
         if counts.is_inference() and not torch.is_inference_mode_enabled():
             counts = counts.clone()
         scores = preds.detach()
@@ -79,6 +77,7 @@ class Kernel:
         if rules.task == "binary":
             labels = target
             if scores.ndim != 1:
+                labels = rules.unless_one_hot(labels)
                 scores, labels = scores.reshape(-1), labels.reshape(-1)
             if here and self._plain.add(counts, scores, labels, rules):
                 return counts
@@ -171,17 +170,6 @@ def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     columns, several = scores.shape[1], labels.ndim == scores.ndim
     rows = scores.movedim(1, -1).reshape(-1, columns)
     return rows, labels.movedim(1, -1).reshape(-1, columns) if several else labels.reshape(-1)
-
-
-def _check_shapes(preds: Tensor, target: Tensor, columns: int, rules: Rules) -> None:
-    multilabel = rules.task == "multilabel"
-    expected = preds.shape if multilabel else (*preds.shape[:1], *preds.shape[2:])
-    if preds.ndim < 2 or preds.shape[1] != columns or target.shape != expected:
-        shapes = f"(N, {columns}, ...) and {f'(N, {columns}, ...)' if multilabel else '(N, ...)'}"
-        raise InputError(
-            f"Expected arguments `preds` and `target` to have the shapes {shapes} but got {tuple(preds.shape)} and "
-            f"{tuple(target.shape)}."
-        )
 
 
 def _own_layout(counts: Tensor) -> Tensor:

@@ -15,6 +15,9 @@ from torchmetrics_fed.typing import Normalization, Task
 __all__ = ["Rules", "check_kind", "check_weight", "plain_int", "probabilities", "wide"]
 
 _MOST_WEIGHT = 1 << 32
+# Labels that no target has: what stands for those that cannot be labels, so that every path refuses them as it refuses
+# any other, without a look at the values.
+_FRACTION, _ONE_HOT = -(1 << 63), 1 - (1 << 63)
 
 
 class Rules(NamedTuple):
@@ -35,6 +38,23 @@ class Rules(NamedTuple):
         """Return the highest label."""
         return columns - 1 if self.task == "multiclass" else 1
 
+    def whole(self, target: Tensor) -> Tensor:
+        """Return a floating target as integers, without a look at the values."""
+        target = wide(target)
+        labels = target.to(torch.int64)
+        return torch.where(labels == target, labels, _FRACTION) if self.validate else labels
+
+    def unless_one_hot(self, target: Tensor) -> Tensor:
+        """Return the labels of a binary task, none of them good if every row is one of two classes, one-hot.
+
+        By itself the shape is fine, and so is one such row.
+        """
+        if not self.validate or target.ndim != 2 or target.shape[1] != 2 or len(target) < 2:
+            return target
+        labels = plain_int(target).long()
+        hot = ((labels == 0).sum(1) == 1) & ((labels == 1).sum(1) == 1)
+        return labels.masked_fill(hot.all(), _ONE_HOT)
+
     def good(self, scores: Tensor, labels: Tensor, binning: Binning) -> Tensor:
         """Return which examples of ``(N, columns)`` scores can be counted, ``(N,)``, without a look at the values."""
         fine = scores.isfinite() if self.normalization else binning.holds(scores)
@@ -52,22 +72,38 @@ class Rules(NamedTuple):
         if ignored is not None:
             labels, scores = labels[~ignored], scores[~ignored]
         least, most = _span(labels)
+        if least == _ONE_HOT:
+            return InputError(
+                "Expected argument `target` to hold one label for each example but got a one-hot target, in which each "
+                "would count twice. Pass `preds[:, 1]` and `target.argmax(1)`; if each score is an example of its own, "
+                "`preds.flatten()` and `target.flatten()`."
+            )
+        if least == _FRACTION:
+            remedy = "target.round().long()" if self.task == "multiclass" else "(target > 0.5).long()"
+            return InputError(
+                f"Expected argument `target` to hold labels from 0 to {highest} but got floats that are no whole "
+                f"numbers. Make labels of them, as in `{remedy}`."
+            )
         if not (least >= 0 and most <= highest):
             also = "" if self.ignore_index is None else f" or ignore_index={self.ignore_index}"
             expected = "only 0 and 1" if self.task == "binary" else f"labels from 0 to {highest}"
-            remedy = " Map the labels to 0 and 1, or name the one to leave out with `ignore_index`."
+            remedy = "Build the metric with more `num_classes`" if self.task == "multiclass" else "Map them to 0 and 1"
             return InputError(
-                f"Expected argument `target` to hold {expected}{also} but got {self._values(least, most)}."
-                + (remedy if self.task == "binary" else "")
+                f"Expected argument `target` to hold {expected}{also} but got {self._values(least, most)}. {remedy}, "
+                "or name the one to leave out with `ignore_index`."
             )
         least, most = _span(scores)
-        if self.normalization:
-            return InputError(f"Expected `preds` to be finite logits but got {self._values(least, most)}.")
         low, high = binning.ends(scores.dtype)
-        return InputError(
-            f"Expected argument `preds` to be scores in [{low}, {high}] but got {self._values(least, most)}. "
-            "Pass `normalization` if they are logits, or a `grid` with the range they have."
+        expected, logits = f"scores in [{low}, {high}]", "softmax" if self.task == "multiclass" else "sigmoid"
+        remedy = (
+            f'If they are logits, build the metric with `normalization="{logits}"`; scores of another range take '
+            "`grid=ScoreGrid.even(1024, (low, high))`."
         )
+        if self.normalization:
+            expected, remedy = "finite logits", "Bound them, as in `preds.clamp(-1e4, 1e4)`."
+        if math.isnan(least):
+            remedy = "`preds.isnan().nonzero()` says where: look at these examples and at the model's weights."
+        return InputError(f"Expected argument `preds` to be {expected} but got {self._values(least, most)}. {remedy}")
 
     def _values(self, least: float, most: float) -> str:
         """What an error says of values."""
@@ -77,14 +113,20 @@ class Rules(NamedTuple):
 
 
 def check_kind(preds: Tensor, target: Tensor) -> None:
-    """Raise unless these are floating scores and integer labels."""
+    """Raise unless these are floating scores and real labels."""
     for name, value in (("preds", preds), ("target", target)):
         if not isinstance(value, Tensor):
-            raise InputError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
+            raise InputError(
+                f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. Pass "
+                f"`torch.as_tensor({name})`."
+            )
     if not preds.is_floating_point():
-        raise InputError(f"Expected argument `preds` to be floating scores but got {preds.dtype}.")
-    if target.is_floating_point() or target.is_complex():
-        raise InputError(f"Expected argument `target` to be bool or int labels but got {target.dtype}.")
+        raise InputError(
+            f"Expected argument `preds` to be floating scores but got {preds.dtype}. Pass what the model says, "
+            "before it is cut into classes; scores that happen to be integers as `preds.float()`."
+        )
+    if target.is_complex():
+        raise InputError(f"Expected argument `target` to be labels but got {target.dtype}. Pass `target.real.long()`.")
 
 
 def check_weight(weight: Tensor, target: Tensor, rules: Rules) -> None:

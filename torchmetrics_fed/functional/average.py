@@ -10,15 +10,21 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source
-from torchmetrics_fed.typing import Average
+from torchmetrics_fed.typing import Average, Task
 
 __all__ = ["averaged", "checked_average", "defined", "macro_curve"]
 
 
-def checked_average(average: Average | None, allowed: Sequence[Average]) -> Average | None:
+def checked_average(average: Average | None, allowed: Sequence[Average], task: Task) -> Average | None:
     """Return the average if a metric has it; ``"none"`` is None."""
     if average in (None, "none"):
         return None
+    if task == "binary":
+        raise InputError(
+            f'Expected no argument `average` for task="binary" but got {average!r}: there is one class, and '
+            'torchmetrics\' binary metrics take none either. Leave it out, or pass `task="multiclass"` or '
+            '`task="multilabel"`.'
+        )
     if average not in allowed:
         raise InputError(f"Expected argument `average` to be None or one of {tuple(allowed)} but got {average!r}.")
     return average

@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
 from torchmetrics_fed.functional.source import Readable, read
@@ -164,4 +165,5 @@ def calibration(
         >>> calibration(preds, target, bins=2).observed
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
+    average = checked_average(average, ("micro",), task)
     return calibration_from_counts(count(preds, target, task, **options), bins=bins, average=average)

@@ -91,8 +91,22 @@ def agreed_spec(
             f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
             f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
         )
-    classes = {"multiclass": num_classes, "multilabel": num_labels}.get(task, 1)  # the spec says if one is missing
-    return Spec(task, classes or 0, chosen, privacy, multi_class, secure)
+    return Spec(task, _classes(task, num_classes, num_labels), chosen, privacy, multi_class, secure)
+
+
+def _classes(task: Task, num_classes: int | None, num_labels: int | None) -> int:
+    """Return the length of the class axis, or raise for one that is missing or belongs to another task."""
+    given = {"multiclass": ("num_classes", num_classes), "multilabel": ("num_labels", num_labels)}
+    for other, (name, number) in given.items():
+        if other != task and number is not None and task in get_args(Task):
+            raise InputError(
+                f'Expected no argument `{name}` for task="{task}" but got {number!r}. Pass `task="{other}"`, or leave '
+                f"out `{name}`."
+            )
+    name, number = given.get(task, ("classes", 1))
+    if number is None:
+        raise InputError(f'Expected argument `{name}` for task="{task}" but got none. Pass it, as in `{name}=3`.')
+    return number
 
 
 def count(

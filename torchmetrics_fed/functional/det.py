@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
 from torchmetrics_fed.functional.source import Readable, read
@@ -132,6 +133,7 @@ def det_curve(
         >>> det_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.5, 1])).fnr
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
+    average = checked_average(average, ("micro",), task)
     return det_from_counts(count(preds, target, task, **options), average=average)
 
 

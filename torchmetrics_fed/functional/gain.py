@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
 from torchmetrics_fed.functional.source import Readable, read
@@ -176,4 +177,5 @@ def precision_recall_gain_curve(
         >>> precision_recall_gain_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.5, 1])).precision_gain
         tensor([0., 0.], dtype=torch.float64)
     """
+    average = checked_average(average, ("micro",), task)
     return precision_recall_gain_from_counts(count(preds, target, task, **options), average=average)

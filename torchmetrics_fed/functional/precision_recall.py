@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import defined, macro_curve
+from torchmetrics_fed.functional.average import checked_average, defined, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
 from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
@@ -108,6 +108,7 @@ def precision_recall_curve(
         >>> precision_recall_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1])).precision
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
+    average = checked_average(average, ("micro", "macro"), task)
     return precision_recall_from_counts(count(preds, target, task, **options), strategy=strategy, average=average)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import macro_curve
+from torchmetrics_fed.functional.average import checked_average, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
@@ -106,6 +106,7 @@ def roc(
         >>> roc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]), grid=ScoreGrid.from_edges(edges)).tpr
         tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
+    average = checked_average(average, ("micro", "macro"), task)
     return roc_from_counts(count(preds, target, task, **options), average=average)
 
 

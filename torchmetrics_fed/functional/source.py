@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.release.release import Release, no_release
 
 __all__ = ["Readable", "Source", "read"]
 
@@ -90,6 +90,8 @@ def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstr
         elif spec.multi_class == "ovo":
             return Source([_against_the_rest(level) for level in levels], edges, reconstruction, levels, True)
         return Source(levels, edges, reconstruction, exclusive=spec.task == "multiclass")
+    if not isinstance(source, Tensor):
+        raise no_release(source)
     if edges is None:
         edges = torch.linspace(0, 1, source.shape[-1] + 1, dtype=torch.float64)
     return Source([source], edges, reconstruction)

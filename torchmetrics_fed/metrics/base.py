@@ -21,11 +21,12 @@ from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.metrics.guards import refuse_others, refuse_weights, warn_before_update
+from torchmetrics_fed.metrics.guards import checked_ledger, refuse_others, refuse_weights, warn_before_update
 from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Query, Release, Share
+from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
 __all__ = ["FederatedMetric"]
@@ -121,12 +122,12 @@ class FederatedMetric(CountsMetric):
             raise InputError(
                 f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
             )
-        ledger = PrivacyLedger() if ledger is None else ledger
+        ledger = checked_ledger(ledger)
         meaning = ignore_index, normalization, validate_args == "deferred"
         super().__init__(spec, plan, ledger, data, meaning, **kwargs)
-        self.average: Average | None = None
-        if task != "binary":
-            self.average = checked_average(self.default_average if average == "default" else average, self.averages)
+        if average == "default":
+            average = None if task == "binary" else self.default_average
+        self.average: Average | None = checked_average(average, self.averages, task)
         self.reconstruction = Reconstruction.sized(reconstruction, quantiles)
         self.reconstruction.check_grid(spec.grid)
         self.normalization: Normalization | None = normalization
@@ -145,9 +146,7 @@ class FederatedMetric(CountsMetric):
             options: what shapes the answer, for instance ``reconstruction``; the rest comes from the release.
         """
         if not isinstance(release, Release):
-            raise InputError(
-                f"Expected a Release but got {type(release).__name__}. Sum shares first: `Release.sum(shares)`."
-            )
+            raise no_release(release)
         spec = release.spec
         options.setdefault("quantiles", max(spec.grid.bins // 4, 2))
         options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
@@ -165,8 +164,8 @@ class FederatedMetric(CountsMetric):
 
         Args:
             preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
-            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool or any int), or
-                ``ignore_index``.
+            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
+                that are whole numbers), or ``ignore_index``. No one-hot target.
             sample_weight: integers, how often each example counts, for exact metrics without ``confidence``.
         """
         try:

@@ -1,6 +1,7 @@
 """Guards: arguments and states that belong elsewhere, and callers that a private metric must not serve."""
 
 import inspect
+import os
 import warnings
 from collections.abc import Iterator
 from types import FrameType
@@ -12,9 +13,11 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.wrappers import BootStrapper
 
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
+from torchmetrics_fed.privacy import PrivacyLedger
 
 __all__ = [
     "check_state",
+    "checked_ledger",
     "refuse_logging",
     "refuse_others",
     "refuse_resampling",
@@ -32,7 +35,11 @@ _INSTEAD = {
     "sets them one by one",
     "score_range": "use `grid=ScoreGrid.even(quantiles, score_range)`",
     "score_edges": "use `grid=ScoreGrid.from_edges(edges)`",
-    "epsilon": "use `privacy=DistributedDP(epsilon, min_clients)`, `LocalDP(epsilon)` or `CentralDP(epsilon)`",
+    "epsilon": "use `privacy=CentralDP(epsilon=1.0)`, `LocalDP(epsilon=1.0)` or `DistributedDP(epsilon=1.0, "
+    "min_clients=8)`",
+    "delta": 'use `privacy=CentralDP(epsilon=1.0, delta=1e-6, mechanism="discrete_gaussian")`',
+    "min_clients": "use `privacy=DistributedDP(epsilon=1.0, min_clients=8)`",
+    "budget": "use `ledger=PrivacyLedger(budget=3.0)`",
     "method": "use `reconstruction=Reconstruction(method=...)`",
 }
 
@@ -44,6 +51,21 @@ def refuse_others(kwargs: dict[str, Any]) -> None:
     for name in kwargs:
         if name in _INSTEAD:
             raise InputError(f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}.")
+
+
+def checked_ledger(ledger: Any) -> PrivacyLedger:
+    """Return the ledger, one in memory if there is none, and say how to make one of a budget or of a path."""
+    if ledger is None or isinstance(ledger, PrivacyLedger):
+        return PrivacyLedger() if ledger is None else ledger
+    path = isinstance(ledger, str | os.PathLike)
+    use = f"path={os.fspath(ledger)!r}, budget=3.0" if path else f"budget={ledger if _is_number(ledger) else 3.0}"
+    raise InputError(
+        f"Expected argument `ledger` to be a PrivacyLedger but got {ledger!r}. Pass `ledger=PrivacyLedger({use})`."
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def refuse_weights(private: bool, confidence: float | None) -> None:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torchmetrics import Metric
@@ -39,6 +39,9 @@ class CountsMetric(StateMetric):
         kwargs: torchmetrics' own.
     """
 
+    # as in torchmetrics: a module that holds a metric can be scripted, without what the metric does
+    __jit_unused_properties__: ClassVar[list[str]] = [*Metric.__jit_unused_properties__, "update_called", "_given"]
+
     def __init__(
         self, spec: Spec, plan: Plan, ledger: PrivacyLedger, data: str, meaning: object, **kwargs: Any
     ) -> None:
@@ -56,6 +59,7 @@ class CountsMetric(StateMetric):
         self._session: Session | None = None
         self._parties, self._counted = 1, False  # ranks whose counts are summed, and whether one was updated
 
+    @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value, or under privacy None because that value would be another release."""
         if self.spec.privacy is not None or self._given is not None:

@@ -6,6 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, get_args
@@ -17,13 +18,17 @@ from torchmetrics_fed.typing import Task
 
 __all__ = ["CentralDP", "DistributedDP", "LocalDP", "Privacy"]
 
+_MOST_EPSILON = 20  # e^20 is half a billion
+# Whoever chose a setting was warned. Whoever reads it from bytes is not: others' bytes must raise nothing else.
+_reading: ContextVar[bool] = ContextVar("reading", default=False)
+
 
 @dataclass(frozen=True)
 class Privacy(ABC):
     """What every setting of privacy has.
 
     Args:
-        epsilon: the privacy loss of one release, at most, whatever is computed from it.
+        epsilon: the privacy loss of one release, at most, whatever is computed from it. Above 20 it warns.
         delta: the probability with which it may be more; only for ``"skellam"`` and ``"discrete_gaussian"``.
         mechanism: the law of the noise. ``"polya"``: two-sided geometric in sum, pure epsilon. ``"skellam"`` and
             ``"discrete_gaussian"`` need delta and win where an example is in many cells, that is with many classes.
@@ -58,6 +63,14 @@ class Privacy(ABC):
             raise InputError(
                 f"Expected argument `delta` {'between 0 and 1' if needs_delta else 'of 0'} for "
                 f'mechanism="{self.mechanism}" but got {self.delta!r}.'
+            )
+        if self.epsilon > _MOST_EPSILON and not _reading.get():
+            warnings.warn(
+                f"epsilon={self.epsilon:g} protects next to nothing: what is released may be e^{self.epsilon:g} times "
+                "as likely with a person's data as without. Common values are from 0.1 to 10; `privacy=None` says that "
+                "nothing is protected.",
+                UserWarning,
+                stacklevel=3 + (type(self).__post_init__ is not Privacy.__post_init__),
             )
         if self.mechanism == "gamma":
             warnings.warn(
@@ -99,7 +112,11 @@ class Privacy(ABC):
         kinds: dict[str, type[Privacy]] = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
         given = {name: value for name, value in fields.items() if name != "kind"}
         given |= {name: float.fromhex(fields[name]) for name in ("epsilon", "delta")}
-        return kinds[fields["kind"]](**given)
+        before = _reading.set(True)
+        try:
+            return kinds[fields["kind"]](**given)
+        finally:
+            _reading.reset(before)
 
     def noise_times(self, shares: int) -> float:
         """Return how many times the noise that epsilon asks for is in a sum of ``shares`` shares."""

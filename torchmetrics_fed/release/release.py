@@ -17,7 +17,7 @@ from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.sums import Adder, Sum
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
 
-__all__ = ["Release"]
+__all__ = ["Release", "no_release"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,7 +100,13 @@ class Release:
         adder: Adder | None = None
         for number, share in enumerate(_iterated(shares)):
             if not isinstance(share, Share | Release):
-                raise InputError(f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}.")
+                instead = (
+                    "`Share.from_bytes(data, metric.spec, query)`" if isinstance(share, bytes) else "`metric.share()`"
+                )
+                raise InputError(
+                    f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}. Pass "
+                    f"{instead}."
+                )
             part = share if isinstance(share, Share) else share.last
             if adder is None:
                 adder = Adder(part.spec, part.query, max_examples)
@@ -190,6 +196,20 @@ class Release:
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Return the release that :meth:`save` wrote."""
         return cls.from_bytes(Path(path).read_bytes())
+
+
+def no_release(value: object) -> InputError:
+    """Return the error for something else where a release is expected, which says how to make one of it."""
+    use = "metric.release()"
+    if isinstance(value, list):
+        use = "Release.sum(shares)"
+    elif isinstance(value, Share):
+        use = "Release.sum([share])"
+    elif isinstance(value, bytes):
+        use = "Release.from_bytes(data)"
+    elif isinstance(value, str | os.PathLike):
+        use = "Release.load(path)"
+    return InputError(f"Expected a Release but got {type(value).__name__}. Pass `{use}`.")
 
 
 def _iterated(shares: Any) -> Iterable[Share | Release]:

@@ -94,12 +94,18 @@ class Share(Answer):
         return frame(Kind.SHARE, *head, *pack_cells(self))
 
     @classmethod
-    def from_bytes(cls, data: bytes, spec: Spec, query: Query) -> Share:
+    def from_bytes(cls, data: bytes, spec: Spec, query: Query | None = None) -> Share:
         """Return the share in ``data``; one of another spec or query is refused, and what differs is named.
 
         Raises :class:`SpecMismatchError` and :class:`WireError`. No pickle is read, and no more is allocated than a
         share of this query takes.
         """
+        if not isinstance(spec, Spec) or not isinstance(query, Query):
+            raise InputError(
+                "Expected the Spec and the Query that this share answers but got "
+                f"{type(spec).__name__} and {type(query).__name__}. Pass `metric.spec` and the query that was asked: "
+                "`coordinator.query`, or without privacy `metric.spec.all_bins`."
+            )
         reader = Reader(data, Kind.SHARE)
         binding = reader.take(DIGEST_BYTES)
         _check_marks(reader.rows(reader.number(1), _MARK_BYTES), spec)

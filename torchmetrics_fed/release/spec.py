@@ -67,8 +67,12 @@ class Spec:
     def __post_init__(self) -> None:
         _check_task(self.task, self.classes, self.multi_class)
         if self.privacy is not None and not isinstance(self.privacy, Privacy):
+            number = isinstance(self.privacy, int | float) and not isinstance(self.privacy, bool)
+            epsilon = self.privacy if number else 1.0
             raise InputError(
-                f"Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got {self.privacy!r}."
+                "Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got "
+                f"{self.privacy!r}. Name who adds the noise: `CentralDP(epsilon={epsilon})`, `LocalDP(epsilon="
+                f"{epsilon})` or `DistributedDP(epsilon={epsilon}, min_clients=8)`."
             )
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")

@@ -26,7 +26,7 @@ from torchmetrics_fed.functional.precision_recall import (
 from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.report.summary import summary_figure
 
 __all__ = ["EvaluationReport", "evaluation_report"]
@@ -169,6 +169,8 @@ def evaluation_report(
     if isinstance(source, Release):
         task: str = source.spec.task
         privacy, shares = str(source.spec.privacy or "exact counts"), int(source.shares)
+    elif not isinstance(source, Tensor):
+        raise no_release(source)
     else:
         task, privacy, shares = "binary" if source.dim() == 2 else "classes", "exact counts", None
         source = source.clone()  # counts may go on; the report stays
