@@ -31,9 +31,11 @@ format: $(VENV)/check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The site, in build/docs/index.html. It runs the notebook, needs no network, and warnings are errors.
+# The site, in build/docs/index.html. It runs the notebook; neither building nor reading it needs a network, and warnings
+# are errors.
 docs: $(VENV)/docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+	! grep -rE '<(script|link|img)[^>]* (src|href)="https?:' --include='*.html' build/docs
 
 # Wheel and sdist in dist/, and the wheel tried in fresh environments with the newest and the oldest versions (of torch one only).
 wheel: $(VENV)/wheel
