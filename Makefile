@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Threads of a two-core machine; the suite starts processes of its own.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test audit integration check format docs wheel bench bench-check reproduce clean
+.PHONY: demo test audit integration check format docs wheel oldest bench bench-check reproduce clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -31,9 +31,11 @@ format: $(VENV)/check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The site, in build/docs/index.html. It runs the notebook, needs no network, and warnings are errors.
+# The site, in build/docs/index.html. It runs the notebook; neither building nor reading it needs a network, and warnings
+# are errors.
 docs: $(VENV)/docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+	! grep -rE '<(script|link|img)[^>]* (src|href)="https?:' --include='*.html' build/docs
 
 # Wheel and sdist in dist/, and the wheel tried in fresh environments with the newest and the oldest versions (of torch one only).
 wheel: $(VENV)/wheel
@@ -60,6 +62,20 @@ $(BENCH)/bench: pyproject.toml constraints.txt
 	done
 	touch $@
 
+# The oldest Python and the oldest versions that pyproject.toml admits. This torch is the CUDA build: gigabytes, so that
+# `.ci/run` leaves it out.
+OLDEST := .venv-oldest
+PYTHON_OLDEST ?= python3.10
+
+oldest: $(OLDEST)/oldest
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest tests/metrics tests/functional
+
+$(OLDEST)/oldest: pyproject.toml constraints-oldest.txt
+	$(PYTHON_OLDEST) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade "pip>=24"
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable ".[demo]" pytest hypothesis
+	touch $@
+
 # DATA=FOLDER names the data sets' folder; without it they are fetched. Interrupted, it continues.
 OUT ?= build/reproduction
 reproduce: $(VENV)/reproduce
@@ -75,4 +91,4 @@ $(VENV)/demo $(VENV)/check $(VENV)/integration $(VENV)/docs $(VENV)/wheel $(VENV
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -22,6 +22,7 @@ OTHERS = """\
 | `tests/statistical/` | samplers against their laws, with the power of each test |
 | `Makefile` | every command, each with its own set-up |
 | `constraints.txt` | the versions that figures were measured with |
+| `constraints-oldest.txt` | the oldest versions that are supported, for `make oldest` |
 | `.ci/run`, `.ci/wheel` | what a change has to pass; the wheel in fresh environments |
 """
 

@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import fsdp
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.ranks import RankPool
@@ -299,12 +301,9 @@ def test_moving_a_metric_keeps_its_counts() -> None:
 
 
 def _sharded(rank: int) -> tuple[int, int]:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
     with torch.device("meta"):
         module: Any = Scored(FederatedAUROC(), 1)
-    sharded: Any = fully_shard(module, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    sharded: Any = fsdp.fully_shard(module, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     sharded.to_empty(device="cpu")
     with torch.no_grad():
         for parameter in sharded.parameters():
@@ -318,6 +317,7 @@ def _sharded(rank: int) -> tuple[int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(fsdp, "fully_shard"), reason="this torch has no torch.distributed.fsdp.fully_shard")
 def test_a_sharded_module_built_without_memory_counts_and_sums(ranks: RankPool) -> None:
     assert ranks.run(_sharded) == [(8, 8 * ranks.size)] * ranks.size
 

@@ -836,5 +836,5 @@ def test_without_the_library_pld_says_what_to_install(monkeypatch: pytest.Monkey
     ledger = PrivacyLedger()
     ledger.spend("val", 1, 0.1)
     for ask in (lambda: ledger.spent(method="pld"), lambda: PrivacyLedger(composition="pld")):
-        with pytest.raises(ModuleNotFoundError, match=r"pip install torchmetrics-fed\[privacy\]"):
+        with pytest.raises(ModuleNotFoundError, match="pip install dp-accounting"):
             ask()

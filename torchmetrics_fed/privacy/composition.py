@@ -66,6 +66,6 @@ def pld_library() -> Any:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "Expected the package `dp-accounting` for composition by PLD but it is not installed. "
-            "Run `pip install torchmetrics-fed[privacy]`, or compose by addition.",
+            "Run `pip install dp-accounting`, or compose by addition.",
             name=error.name,
         ) from error

@@ -33,7 +33,7 @@ class PrivacyLedger:
             only keeps the record. It belongs to this object: the same file may be opened with another budget.
         path: the file; `torchmetrics_fed.privacy.store` says what it holds and why no crash makes it forget.
         delta: the delta of the budget.
-        composition: "addition", exact and always valid, or "pld", which needs ``torchmetrics-fed[privacy]`` and
+        composition: "addition", exact and always valid, or "pld", which needs ``dp-accounting`` and
             amounts that were not chosen after seeing earlier results.
 
     Example:

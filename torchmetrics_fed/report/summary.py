@@ -27,6 +27,7 @@ def summary_figure(
 ) -> Any:
     """Draw these on one page, and return ``(fig, axes)``, axes 2 by 2."""
     fig, axes = figure(2, 2)
+    fig.set_layout_engine("compressed")  # the axes are squares: legends beside them stay on the page
     roc.plot(ax=axes[0, 0], labels=labels)
     precision_recall.plot(ax=axes[0, 1], labels=labels)
     third.plot(ax=axes[1, 0], labels=labels)

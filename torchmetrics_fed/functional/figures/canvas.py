@@ -41,7 +41,7 @@ def figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (3.6, 3.
         import matplotlib.pyplot as plt
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "Expected matplotlib for plots but it is not installed: pip install torchmetrics-fed[plot]"
+            "Expected matplotlib for plots but it is not installed: pip install matplotlib"
         ) from error
     return plt.subplots(rows, columns, figsize=size, layout="constrained")
 
