@@ -211,7 +211,7 @@ def test_several_classes_share_the_leaves(options: dict[str, Any], multi_class: 
 @given(
     cells=st.lists(st.sampled_from([-50, -1, 0, 0, 0, 1, 3, 1_000, 10**6, 10**9]), min_size=64, max_size=64),
     more=st.lists(st.sampled_from([-50, -1, 0, 0, 1, 3, 1_000, 10**6]), min_size=2, max_size=80),
-    epsilon=st.sampled_from([1e-3, 0.1, 1.0, 30.0]),
+    epsilon=st.sampled_from([1e-3, 0.1, 1.0, 20.0]),
     bins=st.sampled_from([256, 4096]),
 )
 @settings(max_examples=150, deadline=None)
