@@ -1,4 +1,4 @@
-"""Devices: how often an update waits for one, modules that are compiled or built without memory, deferred checks."""
+"""Devices: how often an update waits for one, and checks that are deferred."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed import fsdp
-from torch.distributed.device_mesh import init_device_mesh
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.ranks import RankPool
@@ -23,7 +20,6 @@ from torchmetrics_fed import (
     InputError,
     LocalDP,
     PrivacyLedger,
-    Release,
     ScoreGrid,
     federated_collection,
 )
@@ -229,108 +225,18 @@ def test_another_word_for_validation_is_refused() -> None:
         FederatedROC(validate_args="later")  # type: ignore[arg-type]
 
 
-class Scored(nn.Module):
-    """A model that counts its own scores."""
-
-    def __init__(self, metric: Any, outputs: int) -> None:
-        super().__init__()
-        self.layer, self.metric = nn.Linear(4, outputs), metric
-
-    def forward(self, examples: Tensor, target: Tensor) -> Tensor:
-        scores = self.layer(examples)
-        scores = scores.squeeze(1).sigmoid() if scores.shape[1] == 1 else scores.softmax(-1)
-        self.metric.update(scores, target)
-        total: Tensor = scores.sum()
-        return total
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own look at what is given to the break
-@pytest.mark.parametrize(
-    ("task", "options"),
-    [
-        ("binary", {}),
-        ("binary", {"grid": "even", "ignore_index": -1}),
-        ("binary", {"grid": GRIDS[2], "validate_args": "deferred"}),
-        ("binary", {"privacy": CentralDP(1.0)}),
-        ("multiclass", {"num_classes": 3}),
-    ],
-)
-def test_a_compiled_module_counts_as_it_does_uncompiled(task: Any, options: dict[str, Any]) -> None:
-    outputs = 1 if task == "binary" else 3
-    examples, target = torch.randn(64, 4), torch.randint(0, max(outputs, 2), (64,))
-    module = Scored(FederatedROC(task, **options), outputs)
-    compiled = torch.compile(module, backend="eager")
-    for _ in range(2):
-        compiled(examples, target)
-    counted = module.metric.counts.clone()
-    module.metric.reset()
-    for _ in range(2):
-        module(examples, target)
-    assert torch.equal(module.metric.counts, counted)
-    assert counted[0].sum() == 128
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_metrics_are_built_without_memory_and_given_some_later(task: str) -> None:
-    name: Any = task if task in ("binary", "multilabel") else "multiclass"
-    with torch.device("meta"):
-        module = nn.ModuleDict({"layer": nn.Linear(4, 1), "metric": FederatedROC(name, quantiles=64, **TASKS[task])})
-    metric: Any = module["metric"]
-    assert metric.counts.is_meta
-    with pytest.raises(InputError, match="to_empty"):
-        metric.update(*drawn(task, 10))
-    junk = [torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)]  # what memory may be handed over with
-    del junk
-    module.to_empty(device="cpu")
-    for _ in range(2):
-        assert metric.counts.sum() == 0
-        metric.update(*drawn(task, 10))
-        assert metric.counts[0].sum() == 10
-        metric.reset()
-    fresh = FederatedROC(name, quantiles=64, **TASKS[task])
-    fresh.merge_state(metric)  # the same layout
-    module.to_empty(device="cpu")  # of a module that had memory
-    assert metric.counts.sum() == 0
-
-
-def test_moving_a_metric_keeps_its_counts() -> None:
-    metric: Any = FederatedROC()
-    metric.update(torch.rand(10), torch.randint(0, 2, (10,)))
-    for moved in (metric.to("cpu"), metric.half(), metric.double(), metric.to(torch.float16)):
-        assert moved.counts.sum() == 10
-
-
-def _sharded(rank: int) -> tuple[int, int]:
-    with torch.device("meta"):
-        module: Any = Scored(FederatedAUROC(), 1)
-    sharded: Any = fsdp.fully_shard(module, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    sharded.to_empty(device="cpu")
-    with torch.no_grad():
-        for parameter in sharded.parameters():
-            parameter.fill_(0.1)
-    sharded(torch.randn(8, 4), torch.randint(0, 2, (8,)))
-    metric = module.metric
-    own = int(metric.counts.sum())
-    metric.compute()
-    with metric.sync_context():
-        return own, int(metric.counts.sum())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(fsdp, "fully_shard"), reason="this torch has no torch.distributed.fsdp.fully_shard")
-def test_a_sharded_module_built_without_memory_counts_and_sums(ranks: RankPool) -> None:
-    assert ranks.run(_sharded) == [(8, 8 * ranks.size)] * ranks.size
-
-
-def test_curves_are_float32_where_the_device_has_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    metric = FederatedROC()
-    assert metric.dtype == torch.float64
-    monkeypatch.setattr(FederatedROC, "device", torch.device("mps"))
-    assert metric.dtype == torch.float32
-
-
-def test_a_release_is_read_the_same_wherever_it_was_counted() -> None:
-    metric = FederatedROC(validate_args="deferred")
-    metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
-    total = Release.sum([metric.share()])
-    assert torch.equal(FederatedROC.from_release(total).compute().tpr, metric.compute().tpr)
+@pytest.mark.usefixtures("device_path")
+def test_weights_wait_no_more_and_bad_ones_are_refused_later() -> None:
+    scores, target = drawn("binary", 100)
+    weight = torch.ones(100, dtype=torch.int32)
+    modes: list[tuple[Any, int]] = [(True, 1), (False, 0), ("deferred", 0)]
+    for validate, reads in modes:
+        metric: Any = FederatedROC(validate_args=validate)
+        metric.update(scores, target, sample_weight=weight)
+        operations = Operations()
+        with operations:
+            metric.update(scores, target, sample_weight=weight)
+        assert operations.reads == reads
+    metric.update(scores, target, sample_weight=weight.index_fill(0, torch.tensor([3, 5]), -1))
+    assert metric.refused == 2
+    assert metric.counts.sum() == 298

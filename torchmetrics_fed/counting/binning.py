@@ -140,10 +140,10 @@ class TwoSidedBinning(EvenBinning):
     def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
         """Return the bin of each score, int64."""
         size = scores.element_size()
-        kind, half = (torch.int32, 0.5) if size == 4 else (torch.int64, 0.5)
+        kind = torch.int32 if size == 4 else torch.int64
         other = 1 - scores if complement is None else complement
         # the absolute value makes -0.0 the 0 it is
-        t = scores.abs().clamp_(max=half).view(kind) - other.clamp(max=half).view(kind)
+        t = scores.abs().clamp_(max=0.5).view(kind) - other.clamp(max=0.5).view(kind)
         last = self._last_cell
         cell = (t >> (_MANTISSA[size] - self.depth)).clamp_(-last, last).add_(last)
         table = _device_table(self.bins, scores.device)

@@ -72,7 +72,7 @@ class Kernel:
         scores = preds.detach()
         here = counts.is_cpu and preds.is_cpu and target.is_cpu and not preds.is_neg()
         if weight is not None:
-            check_weight(weight, target, rules)
+            check_weight(weight, target, rules.task)
             here = False
         if rules.task == "binary":
             labels = target
@@ -96,8 +96,8 @@ class Kernel:
         if rules.validate and refused is None:
             # all of it before anything is counted
             for some_scores, some_labels in chunks:
-                if not bool(rules.good(wide(some_scores), some_labels, self.binning).all()):
-                    raise rules.objection(wide(some_scores), some_labels, self.binning)
+                if not bool(rules.good(wide(some_scores), some_labels, self.binning, weight).all()):
+                    raise rules.objection(wide(some_scores), some_labels, self.binning, weight)
         for some_scores, some_labels in chunks:
             self._count(counts, wide(some_scores), some_labels, rules, refused, weight)
         return counts
@@ -109,7 +109,7 @@ class Kernel:
         labels: Tensor,
         rules: Rules,
         refused: Tensor | None,
-        weight: Tensor | None = None,
+        weight: Tensor | None,
     ) -> None:
         """Add ``(N, columns)`` scores. Cell (row, bin, column) is at (row * bins + bin) * columns + column."""
         columns, rows, bins = counts.shape
@@ -122,7 +122,7 @@ class Kernel:
         if ignored is not None:
             kept = ~(ignored[:, None] if rules.task == "multiclass" else ignored)
         if refused is not None:
-            good = rules.good(scores, labels, self.binning)
+            good = rules.good(scores, labels, self.binning, weight)
             refused += (~good).sum()
             kept = good[:, None] if kept is None else kept & good[:, None]
         one = torch.ones_like(index) if kept is None else kept.expand_as(index).long()

@@ -55,9 +55,11 @@ class Rules(NamedTuple):
         hot = ((labels == 0).sum(1) == 1) & ((labels == 1).sum(1) == 1)
         return labels.masked_fill(hot.all(), _ONE_HOT)
 
-    def good(self, scores: Tensor, labels: Tensor, binning: Binning) -> Tensor:
+    def good(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None) -> Tensor:
         """Return which examples of ``(N, columns)`` scores can be counted, ``(N,)``, without a look at the values."""
         fine = scores.isfinite() if self.normalization else binning.holds(scores)
+        if weight is not None:
+            fine &= _can_weigh(weight.reshape(-1, 1))
         known = (labels >= 0) & (labels <= self.highest(scores.shape[1]))
         ignored = self.ignored(labels)
         if self.task == "multiclass":
@@ -66,8 +68,10 @@ class Rules(NamedTuple):
         fine &= known
         return (fine if ignored is None else fine | ignored).all(1)
 
-    def objection(self, scores: Tensor, labels: Tensor, binning: Binning) -> InputError:
+    def objection(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None) -> InputError:
         """Return the error of a batch in which not every example is good. It may take its time."""
+        if weight is not None and not bool(_can_weigh(weight).all()):
+            return InputError(f"Expected argument `sample_weight` to hold integers from 0 to {_MOST_WEIGHT}.")
         ignored, highest = self.ignored(labels), self.highest(scores.shape[1])
         if ignored is not None:
             labels, scores = labels[~ignored], scores[~ignored]
@@ -129,9 +133,9 @@ def check_kind(preds: Tensor, target: Tensor) -> None:
         raise InputError(f"Expected argument `target` to be labels but got {target.dtype}. Pass `target.real.long()`.")
 
 
-def check_weight(weight: Tensor, target: Tensor, rules: Rules) -> None:
-    """Raise unless these are counts of how often each example counts, one for each."""
-    shape = tuple(target.shape) if rules.task != "multilabel" else (*target.shape[:1], *target.shape[2:])
+def check_weight(weight: Tensor, target: Tensor, task: Task) -> None:
+    """Raise unless these are integers, one for each example. What they are is checked with the scores."""
+    shape = tuple(target.shape) if task != "multilabel" else (*target.shape[:1], *target.shape[2:])
     if not isinstance(weight, Tensor) or tuple(weight.shape) != shape:
         got = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
         raise InputError(f"Expected argument `sample_weight` to be a tensor of shape {shape} but got {got}.")
@@ -140,8 +144,10 @@ def check_weight(weight: Tensor, target: Tensor, rules: Rules) -> None:
             f"Expected argument `sample_weight` to hold integers but got {weight.dtype}: counts are exact. Scale the "
             "weights and round them, as in `(1000 * weight).round().long()`; curves do not depend on the scale."
         )
-    if rules.validate and not bool(((weight >= 0) & (weight.long() <= _MOST_WEIGHT)).all()):
-        raise InputError(f"Expected argument `sample_weight` to hold integers from 0 to {_MOST_WEIGHT}.")
+
+
+def _can_weigh(weight: Tensor) -> Tensor:
+    return (weight >= 0) & (weight.long() <= _MOST_WEIGHT)
 
 
 def plain_int(target: Tensor) -> Tensor:
