@@ -13,8 +13,11 @@ from torchmetrics_fed.errors import InputError
 
 __all__ = ["area_error_pr", "area_error_roc"]
 
+# Recall that a bin has to add before its corner matters.
+_TIED = 0.005
+
 _Array = NDArray[np.float64]
-Reading = Literal["linear", "step"]
+Reading = Literal["linear", "step", "binned"]
 
 
 def area_error_roc(estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor]) -> float:
@@ -54,7 +57,9 @@ def area_error_pr(
         raise InputError(f"Expected argument `reading` to be one of {get_args(Reading)} but got {reading!r}.")
     x, y = _ascending(estimate[1], estimate[0])
     x_exact, y_exact = _ascending(exact[1], exact[0])
-    read = _linear if reading == "linear" else _step
+    if reading == "binned":
+        x, y = _with_corners(x, y)
+    read = _step if reading == "step" else _linear
     return _area(read(x, y), _step(x_exact, y_exact), np.concatenate([x, x_exact]))
 
 
@@ -67,6 +72,14 @@ def _ascending(x: ArrayLike | Tensor, y: ArrayLike | Tensor) -> tuple[_Array, _A
 
 def _linear(x: _Array, y: _Array) -> Callable[[_Array], _Array]:
     return lambda at: np.interp(at, x, y)
+
+
+def _with_corners(x: _Array, y: _Array) -> tuple[_Array, _Array]:
+    """Return the points, and a corner before each that a single bin among empty ones reaches: its scores are tied."""
+    jump = np.diff(x)
+    around = np.r_[0.0, jump[:-1]] + np.r_[jump[1:], 0.0]
+    alone = np.flatnonzero((jump > _TIED) & (around < jump / 100))
+    return np.insert(x, alone + 1, np.nextafter(x[alone], 1)), np.insert(y, alone + 1, y[alone + 1])
 
 
 def _step(x: _Array, y: _Array) -> Callable[[_Array], _Array]:

@@ -29,7 +29,7 @@ MOST_MISFIT = 6.0
 
 # The fraction of epsilon that finds out where the scores are, and its leaves. A multiple of 1/64, so that the fractions
 # add up to 1 exactly. Less loses in ROC where the classes are small, more loses everywhere.
-_PILOT_FRACTION, _PILOT_LEAVES = 5 / 64, 32
+_PILOT_FRACTION, _PILOT_LEAVES = 3 / 64, 24
 # The tree of a single query, which has to do for all data: leaves enough for scores that crowd somewhere in the range,
 # and so few that most of them stand out from their noise.
 _SINGLE = 8, 8, 8
@@ -38,6 +38,9 @@ _LEAVES, _FEWEST = 0.35, 8
 _LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
 # More leaves than these are two levels: sums over many leaves get cheaper, and so much data needs no model.
 _MOST_FLAT = 40
+# One leaf with more than this part of the mass says little of where in it the scores are: as many leaves more, on two
+# levels, find out.
+_CROWDED, _CROWDED_SIDE = 0.4, 16
 
 _SLOPE = 3.0
 # Even mass mixed into what was seen, so that no stretch of the range is left without edges; without a model, what
@@ -75,7 +78,7 @@ def placed_query(seen: Sum, fraction: float) -> Query:
             "of the raw data. Release it with `privacy`, or use a plan that needs no data."
         )
     mass, grid = ScoreMass.of(seen), seen.spec.grid
-    branching = _branching(float(mass.sizes.min()), _whole_epsilon(seen) * fraction, all(mass.smooth), grid.bins)
+    branching = _branching(mass, _whole_epsilon(seen) * fraction)
     even = np.linspace(0, 1, math.prod(branching) + 1)
     places = _snapped(np.interp(even, mass.below, grid.coordinate), grid)
     return Query(Tree(branching, tuple(places.tolist())), fraction)
@@ -143,16 +146,18 @@ def noisy_leaves(seen: Sum) -> list[NoisyLeaves]:
     return [NoisyLeaves(places, leaf.double().numpy(), variance) for leaf in seen.levels[-1]]
 
 
-def _branching(examples: float, epsilon: float, smooth: bool, bins: int) -> tuple[int, ...]:
+def _branching(mass: ScoreMass, epsilon: float) -> tuple[int, ...]:
     """Return the tree over as many leaves as examples of the smaller class can feed at this epsilon."""
     # above 1 a leaf's noise is less than an example: what is lost is what the leaves do not tell apart
-    root = math.sqrt(examples * epsilon) * max(epsilon, 1.0) ** 1.5
-    leaves = max(int(_LEAVES * root), _FEWEST)
-    if not smooth or leaves > _MOST_FLAT:
+    root = math.sqrt(float(mass.sizes.min()) * epsilon) * max(epsilon, 1.0) ** 1.5
+    leaves, bins = max(int(_LEAVES * root), _FEWEST), mass.grid.bins
+    if not all(mass.smooth) or leaves > _MOST_FLAT:
         leaves = max(int(_LEAVES_ROUGH * root), _FEWEST_ROUGH)
-    if leaves <= _MOST_FLAT:
-        return (leaves,)
     side = min(round(math.sqrt(leaves)), math.isqrt(bins))
+    if mass.spread.mean((0, 1)).max() > _CROWDED:
+        side = max(side, min(_CROWDED_SIDE, math.isqrt(bins)))
+    elif leaves <= _MOST_FLAT:
+        return (leaves,)
     return side, side
 
 

@@ -24,7 +24,10 @@ __all__ = ["Fit", "NoisyLeaves", "fit"]
 # Terms of a series: its constant, its line, cosines.
 _TERMS = 14
 # Prior variances of the constant and the line. Cosines: a prior guess of rho, and the coefficients it is worth.
-_LEVEL, _LINE, _ROUGHNESS, _WORTH = 9.0, 4.0, 2.0, 4.0
+_LEVEL, _LINE, _ROUGHNESS, _WORTH = 9.0, 4.0, 3.0, 4.0
+# Prior variance of what a pilot query finds in the first and in the last cell beyond the series: networks that are sure
+# of themselves crowd their scores there.
+_END = 4.0
 # Gauss-Newton steps, the longest step of a log-density, the step that is small enough, and the first ones, in which the
 # fit settles before its roughness is judged.
 _STEPS, _LONGEST, _SMALL, _SETTLING = 12, 1.5, 0.03, 2
@@ -72,15 +75,19 @@ def fit(
     noise = np.concatenate([np.full(answer.counts.shape[1], answer.variance) for answer in answers])
     total = _totals(answers)
     power = np.arange(1, _TERMS - 1) ** 4
-    series = np.c_[
-        np.ones(len(middle)), np.sqrt(12) * (middle - 0.5), np.cos(np.pi * np.outer(middle, np.arange(1, _TERMS - 1)))
-    ]
-    prior, precision = np.zeros((2, _TERMS)), np.tile(np.r_[1 / _LEVEL, 1 / _LINE, power], (2, 1))
+    cosines = np.cos(np.pi * np.outer(middle, np.arange(1, _TERMS - 1)))
+    series = np.c_[np.ones(len(middle)), np.sqrt(12) * (middle - 0.5), cosines]
+    precision = np.tile(np.r_[1 / _LEVEL, 1 / _LINE, power], (2, 1))
+    if start is None:
+        series = np.c_[series, np.eye(len(middle))[:, [0, -1]]]
+        precision = np.c_[precision, np.full((2, 2), 1 / _END)]
+    terms = series.shape[1]
+    prior = np.zeros((2, terms))
     prior[1, 1] = slope / np.sqrt(12)
     at = prior if start is None else _projected(start, series, width, power)
     rough = np.full((2, 1), _ROUGHNESS**2)
     for step in range(_STEPS):
-        precision[:, 2:] = power / rough
+        precision[:, 2:_TERMS] = power / rough
         expected = total * width * np.exp(np.clip(at.cumsum(0) @ series.T, -15, 8))
         in_bins = expected @ inside.T
         weight = 1 / (noise + (in_bins if start is not None else 0.0))
@@ -88,7 +95,7 @@ def fit(
         weighted = (slopes * weight[..., None]).transpose(0, 2, 1)
         square, gradient = weighted @ slopes, (weighted @ (noisy - in_bins)[..., None])[..., 0]
         hessian = np.tile(square[1], (2, 2)) + np.diag(precision.ravel())  # positives depend on both series
-        hessian[:_TERMS, :_TERMS] += square[0]
+        hessian[:terms, :terms] += square[0]
         gradient[0] += gradient[1]
         try:
             covariance = np.linalg.inv(hessian)
@@ -101,7 +108,7 @@ def fit(
             continue
         if size < _SMALL:
             break
-        spread = (at[:, 2:] ** 2 + np.diag(covariance).reshape(2, -1)[:, 2:]) @ power
+        spread = (at[:, 2:_TERMS] ** 2 + np.diag(covariance).reshape(2, -1)[:, 2:_TERMS]) @ power
         rough[:, 0] = (spread + _WORTH * _ROUGHNESS**2) / (len(power) + _WORTH)
     first = answers[0]
     bins = in_bins[:, : first.counts.shape[1]]

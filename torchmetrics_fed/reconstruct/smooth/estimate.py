@@ -11,7 +11,8 @@ from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
-from torchmetrics_fed.reconstruct.placement import MOST_MISFIT, ScoreMass, noisy_leaves
+from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties, without_empty_ends
+from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats, Places
@@ -21,8 +22,10 @@ __all__ = ["are_smooth", "bin_counts"]
 # Cells of a leaf in the smooth model.
 _PARTS = 3
 # The model's coordinate is the logit of the mass, whose ends are rounded off by this.
-_LOGIT = 0.025
+_LOGIT = 0.01
 _SLOPE = 6.0
+# Standard deviations from the model: more than for a pilot query, because here what leaves hold beyond it is added.
+_MOST_MISFIT = 15.0
 
 
 def bin_counts(release: Release) -> Tensor:
@@ -62,11 +65,18 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
         firsts = [] if pilot is None else noisy_leaves(pilot)
         mass = _even_mass(last.places, u) if seen is None else seen.below
         for number, second in enumerate(noisy_leaves(last)):
+            second = second._replace(counts=without_empty_ends(second.counts, second.variance))
             spread = np.ones((2, 1)) if seen is None else seen.spread[number]
             modelled[number] = _modelled([second, *firsts[number : number + 1]], mass, spread, u)
-    leaf = non_negative(least_squares(last.levels))[-1].numpy()
-    for rows, model in zip(leaf, modelled, strict=True):
-        yield (_interpolated(rows, last.places, u), False) if model is None else (model, True)
+    for number, model in enumerate(modelled):
+        if model is not None:
+            yield model, True
+            continue
+        levels = [level[number].double() for level in last.levels]
+        if len(levels) == 1 and release.spec.rows == 2:
+            levels = [torch.from_numpy(without_empty_ends(levels[0].numpy(), last.noise_variance))]
+        leaf = non_negative(least_squares(levels))[-1].numpy()
+        yield with_ties(on_bins(leaf, last.places, u, lines_at_ends=True), leaf, last.places, u), False
 
 
 def _even_mass(places: Places, u: Floats) -> Floats:
@@ -95,22 +105,12 @@ def _modelled(known: list[NoisyLeaves], mass: Floats, spread: Floats, u: Floats)
         seen = np.diff(PchipInterpolator(u[seen_at], _below(spread), axis=1)(u[cells]), axis=1)
         start = np.clip(np.log(np.maximum(seen, 1e-9) / np.diff(at)), -8, 4)
     model = fit(known, cells, (x - x[0]) / (x[-1] - x[0]), at, _SLOPE, start)
-    if not model.misfit < MOST_MISFIT:
+    if not model.misfit < _MOST_MISFIT:
         return None
     # of what a leaf holds beyond the model, the part that sampling (variance = expected count) explains beside noise
     beyond = (leaves.counts - model.bins) / (model.bins + leaves.variance)
     factor = np.repeat(np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1)
-    below = PchipInterpolator(u[cells], _below(model.cells * factor), axis=1)(u)
-    return np.maximum(np.diff(below, axis=1), 0)
-
-
-def _interpolated(leaf: Floats, places: Places, u: Floats) -> Floats:
-    """Return counts on the bins: monotone cubics in the coordinate, lines in the end leaves, where cubics mislead."""
-    at, below = np.arange(len(u)), _below(leaf)
-    line = np.stack([np.interp(u, u[places], row) for row in below])
-    curve = PchipInterpolator(u[places], below, axis=1)(u)
-    ends = (at < places[1]) | (at > places[-2])
-    return np.maximum(np.diff(np.where(ends, line, curve), axis=1), 0)
+    return on_bins(model.cells * factor, cells, u)
 
 
 def _below(cells: Floats) -> Floats:

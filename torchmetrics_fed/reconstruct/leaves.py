@@ -1,0 +1,82 @@
+"""From leaves to bins: what is known of counts between the edges of leaves, without a model."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+
+from torchmetrics_fed.typing import Floats, Places
+
+__all__ = ["are_tied", "on_bins", "with_ties", "without_empty_ends"]
+
+# A leaf that was placed to hold as much as any other has tied scores if it holds so many times its part, or so many
+# times what the leaf before or after it does.
+_TIED, _ALONE = 2.0, 4.0
+# An end is empty if its sums stay within so many standard deviations, or scales beyond the largest of all leaves'.
+_DEVIATIONS, _SCALES = 2.5, 4.0
+# A class with fewer times the noise of its sum is so small that what looks empty may be all there is.
+_PLENTY = 100.0
+
+
+def on_bins(leaf: Floats, places: Places, u: Floats, lines_at_ends: bool = False) -> Floats:
+    """Return counts on the bins, ``(2, bins)``: the mean of both classes by a monotone cubic of the coordinate ``u``.
+
+    Each class is a monotone cubic of that mean, not of the coordinate: so the ratio of the classes goes on as it did
+    before, where a leaf at an end holds much of both.
+
+    Args:
+        leaf: counts on the leaves, ``(2, leaves)``.
+        places: edges of the leaves on the grid.
+        u: the grid's own coordinate at every edge.
+        lines_at_ends: whether the mean runs through the end leaves evenly, where a cubic of few leaves misleads.
+    """
+    below = np.concatenate([np.zeros((len(leaf), 1)), leaf.cumsum(1)], 1)
+    mean = (below / np.maximum(below[:, -1:], 1e-300)).mean(0)
+    at = PchipInterpolator(u[places], mean)(u)
+    if lines_at_ends:
+        index = np.arange(len(u))
+        at = np.where((index < places[1]) | (index > places[-2]), np.interp(u, u[places], mean), at)
+    rises = np.r_[True, np.diff(mean) > 1e-9]
+    if rises.sum() < 2:  # nobody at all
+        return np.zeros((len(leaf), len(u) - 1))
+    each = PchipInterpolator(mean[rises], below[:, rises], axis=1)(np.minimum(at, mean[rises][-1]))
+    return np.maximum(np.diff(each, axis=1), 0)
+
+
+def are_tied(leaf: Floats) -> NDArray[np.bool_]:
+    """Return which of leaves that were placed to hold equal parts of the mean of both classes hold tied scores."""
+    share = (leaf / np.maximum(leaf.sum(1, keepdims=True), 1e-300)).mean(0)
+    part = 1 / leaf.shape[1]
+    beside = np.minimum(np.r_[np.inf, share[:-1]], np.r_[share[1:], np.inf])
+    tied: NDArray[np.bool_] = (share > _TIED * part) | ((share > _ALONE * beside) & (share > part / 2))
+    return tied
+
+
+def with_ties(counts: Floats, leaf: Floats, places: Places, u: Floats) -> Floats:
+    """Return the counts with those of each tied leaf in one bin, the middle one: a tie is a step of the curve."""
+    for index in np.flatnonzero(are_tied(leaf)):
+        first, after = places[index], places[index + 1]
+        middle = np.searchsorted(u[first + 1 : after], (u[first] + u[after]) / 2) + first
+        counts[:, first:after] = 0.0
+        counts[:, middle] = leaf[:, index]
+    return counts
+
+
+def without_empty_ends(leaf: Floats, variance: float) -> Floats:
+    """Return the leaves of each class, ``(2, leaves)``, with 0 in those at an end that hold nothing but noise.
+
+    At least a quarter of the leaves, because where few are empty noise cannot tell. Separated classes have such ends.
+    """
+    size = leaf.shape[1]
+    sums = _DEVIATIONS * np.sqrt(variance * np.arange(1, size + 1))
+    bound = np.maximum(sums, np.sqrt(variance / 2) * (np.log(size) + _SCALES))
+    result = leaf.copy()
+    for row in result:
+        if row.sum() < _PLENTY * np.sqrt(variance * size):
+            continue
+        for end in (row, row[::-1]):
+            run = int((np.abs(end.cumsum()) < bound).cumprod().sum())
+            if size / 4 <= run < size:
+                end[:run] = 0.0
+    return result
