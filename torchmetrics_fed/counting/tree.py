@@ -14,6 +14,8 @@ from torchmetrics_fed.errors import InputError
 
 __all__ = ["Tree"]
 
+MOST_WEIGHT = 64
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -23,6 +25,8 @@ class Tree:
         branching: children of each node, from the top level down.
         edges: the edges of the leaves as places among the grid's edges, ascending from 0 to the number of bins;
             evenly spaced over any grid if not given.
+        weights: how many times each level is counted, top level first; once if not given. All cells get the same noise,
+            so that a level that is counted w-fold is known w times as well as one that is counted once.
 
     Example:
         >>> import torch
@@ -33,6 +37,7 @@ class Tree:
 
     branching: tuple[int, ...]
     edges: tuple[int, ...] | None = None
+    weights: tuple[int, ...] = ()
     sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Number of nodes of each level, top level first."""
     leaves: int = field(init=False, repr=False, compare=False)
@@ -46,6 +51,13 @@ class Tree:
         sizes = tuple(accumulate(self.branching, mul))
         for name, value in (("sizes", sizes), ("leaves", sizes[-1]), ("cells", sum(sizes))):
             object.__setattr__(self, name, value)
+        weights = self.weights or (1,) * len(sizes)
+        object.__setattr__(self, "weights", weights)
+        if len(weights) != len(sizes) or any(not 1 <= weight <= MOST_WEIGHT for weight in weights):
+            raise InputError(
+                f"Expected argument `weights` to be {len(sizes)} ints from 1 to {MOST_WEIGHT}, one for each level, but "
+                f"got {self.weights}."
+            )
         if self.edges is None:
             return
         ascending = all(left < right for left, right in pairwise(self.edges))
@@ -84,8 +96,10 @@ class Tree:
     @property
     def fields(self) -> Any:
         """Everything two parties must agree on, in plain JSON values."""
-        branching = list(self.branching)
-        return branching if self.edges is None else {"branching": branching, "edges": list(self.edges)}
+        branching, weights = list(self.branching), {"weights": list(self.weights)} if max(self.weights) > 1 else {}
+        if self.edges is None and not weights:
+            return branching
+        return {"branching": branching, "edges": self.edges and list(self.edges)} | weights
 
     def fits(self, bins: int) -> bool:
         """Whether the leaves are made of whole bins."""
@@ -111,6 +125,11 @@ class Tree:
             raise InputError(f"Expected {self.leaves} leaves on the last axis but got shape {tuple(leaf.shape)}.")
         return [leaf.unflatten(-1, (size, -1)).sum(-1) for size in self.sizes]
 
+    def joined(self, leaf: Tensor) -> Tensor:
+        """Return the levels over leaf counts side by side, each as many times as it is counted."""
+        return torch.cat([level * weight for level, weight in zip(self.levels(leaf), self.weights, strict=True)], -1)
+
     def split(self, cells: Tensor) -> list[Tensor]:
-        """Return the levels that lie side by side in ``cells``: the inverse of concatenating :meth:`levels`."""
-        return list(cells.split(self.sizes, dim=-1))
+        """Return the levels that lie side by side in ``cells``, each counted once: the inverse of :meth:`joined`."""
+        parts = zip(cells.split(self.sizes, dim=-1), self.weights, strict=True)
+        return [level if weight == 1 else level / weight for level, weight in parts]

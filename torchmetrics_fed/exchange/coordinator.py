@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
 from torchmetrics_fed.errors import DuplicateClientError, InputError, ReleaseError, RoundMismatchError
-from torchmetrics_fed.exchange.queries import Plan, check_plan, next_query
+from torchmetrics_fed.exchange.queries import Plan, check_plan, finished, next_query
 from torchmetrics_fed.exchange.states import Asking, coordinator_move
 from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum
@@ -174,7 +174,7 @@ class Coordinator:
     def release(self) -> Release:
         """The release, once no query is left."""
         coordinator_move(self.state, "release")
-        return Release(self._sums, self.round)
+        return finished(self.plan, self._sums, self._previous, self.round)
 
     def to_bytes(self) -> bytes:
         """Return everything, for a later process of the aggregator. It holds sums and names of clients."""

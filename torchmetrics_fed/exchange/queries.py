@@ -18,6 +18,7 @@ __all__ = [
     "PlanName",
     "check_one_query",
     "check_plan",
+    "finished",
     "first_query",
     "make_release",
     "next_query",
@@ -43,7 +44,7 @@ def next_query(
     ============== =================================================================================================
     exact counts   one, for all bins
     ``adaptive``   two: a pilot with a small fraction of epsilon places the leaves of the second
-    ``single``     one: three levels of leaves, even in the grid's own coordinate
+    ``single``     one: three levels of leaves, even in the grid's own coordinate, the top level with most of epsilon
     ``carry_over`` one, placed by the previous release; as ``adaptive`` the first time
     ``paper``      one: every level of the binary tree
     a Query        that one; if its fraction is below 1, a second one placed by it
@@ -77,9 +78,9 @@ def next_query(
     if plan == "paper":
         return Query(Tree.binary(bins))
     if plan == "carry_over" and previous is not None:
-        return placed_query(previous.last if isinstance(previous, Release) else previous, 1.0)
+        return placed_query(_last(previous), 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
-        return single_query(spec.grid)
+        return single_query(spec.grid, spec.privacy.epsilon)
     return pilot_query(spec.grid)
 
 
@@ -97,7 +98,17 @@ def make_release(
     sums: list[Sum] = []
     while (query := next_query(plan, sums, spec=spec, previous=previous)) is not None:
         sums.append(answer(query))
-    return Release(tuple(sums), round)
+    return finished(plan, sums, previous, round)
+
+
+def finished(plan: Plan, sums: Sequence[Sum], previous: Release | Sum | None, round: str) -> Release:
+    """Return the release of all its sums. One that was placed by the release before carries that as data."""
+    carries = plan == "carry_over" and previous is not None and sums[0].spec.privacy is not None
+    return Release(tuple(sums), round, _last(previous) if carries and previous is not None else None)
+
+
+def _last(previous: Release | Sum) -> Sum:
+    return previous.last if isinstance(previous, Release) else previous
 
 
 def check_plan(plan: Plan, spec: Spec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -44,7 +45,7 @@ class Sensitivity:
         cls,
         task: Task,
         classes: int,
-        levels: int,
+        levels: int | tuple[int, ...],
         *,
         neighbours: Neighbours = "add_remove",
         examples_per_person: int = 1,
@@ -68,13 +69,16 @@ class Sensitivity:
         Args:
             task: the kind of targets.
             classes: length K of the class axis; 1 for binary.
-            levels: levels of the tree that are released.
+            levels: levels of the tree that are released, or how many times each of them is counted: its cells move by
+                as much.
             neighbours: whether neighbouring data lack one person or hold another one in their place.
             examples_per_person: the most examples that one person can have.
         """
-        _check(task, classes, levels, neighbours, examples_per_person)
+        weights = (1,) * levels if isinstance(levels, int) else levels
+        _check(task, classes, len(weights), neighbours, examples_per_person)
         sides = 2 if neighbours == "replace_one" else 1
-        return cls(((examples_per_person, classes * levels * sides),))
+        counted = sorted(Counter(weights).items())
+        return cls(tuple((examples_per_person * weight, classes * sides * times) for weight, times in counted))
 
     @property
     def l1(self) -> int:

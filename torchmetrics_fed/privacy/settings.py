@@ -126,13 +126,14 @@ class Privacy(ABC):
         """Return the delta of a release of at most ``queries`` queries, imperfect samplers included."""
         return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
 
-    def noise(self, task: Task, classes: int, levels: int, cells: int, fraction: float = 1.0) -> Noise:
-        """Return the noise of one share for ``levels`` levels over ``classes`` classes, ``cells`` cells in all.
+    def noise(self, task: Task, classes: int, weights: tuple[int, ...], cells: int, fraction: float = 1.0) -> Noise:
+        """Return the noise of one share for levels counted so many times, over ``classes`` classes.
 
-        ``fraction`` is the part of epsilon and delta that it may spend, where a release takes several queries.
+        ``cells`` is the number of cells in all, ``fraction`` the part of epsilon and delta that it may spend, where a
+        release takes several queries.
         """
         sensitivity = Sensitivity.of(
-            task, classes, levels, neighbours=self.neighbours, examples_per_person=self.examples_per_person
+            task, classes, weights, neighbours=self.neighbours, examples_per_person=self.examples_per_person
         )
         epsilon = Fraction(self.epsilon) * Fraction(fraction)
         return calibrated_noise(self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells)

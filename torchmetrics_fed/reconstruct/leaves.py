@@ -64,19 +64,19 @@ def with_ties(counts: Floats, leaf: Floats, places: Places, u: Floats) -> Floats
 
 
 def without_empty_ends(leaf: Floats, variance: float) -> Floats:
-    """Return the leaves of each class, ``(2, leaves)``, with 0 in those at an end that hold nothing but noise.
+    """Return the leaves of each class, ``(2, leaves)``, with 0 at opposite ends that hold nothing but noise.
 
-    At least a quarter of the leaves, because where few are empty noise cannot tell. Separated classes have such ends.
+    At both, and at least a quarter of the leaves each, as separated classes have it: else noise cannot tell.
     """
     size = leaf.shape[1]
     sums = _DEVIATIONS * np.sqrt(variance * np.arange(1, size + 1))
     bound = np.maximum(sums, np.sqrt(variance / 2) * (np.log(size) + _SCALES))
-    result = leaf.copy()
-    for row in result:
-        if row.sum() < _PLENTY * np.sqrt(variance * size):
-            continue
-        for end in (row, row[::-1]):
-            run = int((np.abs(end.cumsum()) < bound).cumprod().sum())
-            if size / 4 <= run < size:
+    result: Floats = leaf.copy()
+    if (leaf.sum(1) < _PLENTY * np.sqrt(variance * size)).any():
+        return result
+    for ends in ((result[0], result[1, ::-1]), (result[0, ::-1], result[1])):
+        runs = [int((np.abs(end.cumsum()) < bound).cumprod().sum()) for end in ends]
+        if min(runs) >= size / 4:
+            for end, run in zip(ends, runs, strict=True):
                 end[:run] = 0.0
     return result

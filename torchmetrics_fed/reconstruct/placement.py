@@ -19,20 +19,17 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["LEAST_BINS", "MOST_MISFIT", "ScoreMass", "noisy_leaves", "pilot_query", "placed_query", "single_query"]
+__all__ = ["LEAST_BINS", "ScoreMass", "noisy_leaves", "pilot_query", "placed_query", "single_query"]
 
 LEAST_BINS = 256
 """Bins below which there is nothing to place: all of them can be leaves."""
 
-MOST_MISFIT = 6.0
-"""Standard deviations from the smooth model, beyond which scores have ties or spikes that it does not know."""
-
 # The fraction of epsilon that finds out where the scores are, and its leaves. A multiple of 1/64, so that the fractions
 # add up to 1 exactly. Less loses in ROC where the classes are small, more loses everywhere.
 _PILOT_FRACTION, _PILOT_LEAVES = 3 / 64, 24
-# The tree of a single query, which has to do for all data: leaves enough for scores that crowd somewhere in the range,
-# and so few that most of them stand out from their noise.
-_SINGLE = 8, 8, 8
+# The tree of a single query, which has to do for all data: a few leaves that are known well, for the smooth model, and
+# below them many, for scores that crowd somewhere in the range. Above this epsilon there is no need for a model.
+_SINGLE, _SINGLE_WEIGHTS, _SINGLE_PLENTY, _PLENTY = (16, 4, 16), (4, 1, 1), (8, 8, 8), 2.0
 # Leaves per square root of (examples of the smaller class x epsilon), and the fewest; with the smooth model, without.
 _LEAVES, _FEWEST = 0.35, 8
 _LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
@@ -56,12 +53,13 @@ def pilot_query(grid: ScoreGrid) -> Query:
     return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION)
 
 
-def single_query(grid: ScoreGrid) -> Query:
+def single_query(grid: ScoreGrid, epsilon: float) -> Query:
     """Return the only query: three levels of leaves that are even in the grid's own coordinate, or all of few bins."""
-    leaves = math.prod(_SINGLE)
+    branching, weights = (_SINGLE, _SINGLE_WEIGHTS) if epsilon <= _PLENTY else (_SINGLE_PLENTY, ())
+    leaves = math.prod(branching)
     if grid.bins < 2 * leaves:
         return Query(Tree.balanced(grid.bins))
-    return Query(Tree(_SINGLE, tuple(_snapped(np.linspace(0, 1, leaves + 1), grid).tolist())))
+    return Query(Tree(branching, tuple(_snapped(np.linspace(0, 1, leaves + 1), grid).tolist()), weights))
 
 
 def placed_query(seen: Sum, fraction: float) -> Query:
@@ -93,6 +91,7 @@ class ScoreMass:
         sizes: estimated examples, ``(classes, 2)``.
         smooth: whether the smooth model fits, for each class.
         places: edges of the leaves on the grid.
+        said: the finest leaves that the smooth model knows, of each class.
         grid: the bins.
     """
 
@@ -100,6 +99,7 @@ class ScoreMass:
     sizes: Floats
     smooth: tuple[bool, ...]
     places: Places
+    said: tuple[NoisyLeaves, ...]
     grid: ScoreGrid
 
     @classmethod
@@ -111,19 +111,29 @@ class ScoreMass:
 
     @classmethod
     def _estimated(cls, seen: Sum) -> ScoreMass:
-        grid, places = seen.spec.grid, seen.places
-        u = grid.coordinate[places]
-        leaves = non_negative(least_squares(seen.levels))[-1].numpy().copy()
-        smooth = []
-        flat = len(seen.query.tree.branching) == 1 and seen.spec.rows == 2 and len(leaves) <= _MOST_CLASSES
-        for leaf, noisy in zip(leaves, noisy_leaves(seen), strict=True):
-            model = fit([noisy], places, u, u, _SLOPE) if flat else None
-            smooth.append(model is not None and model.misfit < MOST_MISFIT)
-            if model is not None and smooth[-1]:
-                leaf[:] = model.cells
+        grid, answers = seen.spec.grid, noisy_leaves(seen)
+        tree = non_negative(least_squares(seen.levels, seen.query.tree.weights))
+        places, leaves, smooth = seen.places, tree[-1].numpy().copy(), [False] * len(answers)
+        if answers and len(answers) <= _MOST_CLASSES:
+            at = answers[0][0].edges
+            u = grid.coordinate[at]
+            models = [fit(known, at, u, u, _SLOPE) for known in answers]
+            smooth = [model.holds for model in models]
+            if len(at) < len(places) and all(smooth):  # of many levels the model knows the upper ones
+                places, leaves = at, tree[-2].numpy().copy()
+            for leaf, model in zip(leaves, models, strict=True):
+                if model.holds and len(at) == len(places):
+                    leaf[:] = model.cells
         sizes = np.maximum(leaves.sum(-1), 1.0)
         spread = leaves + 1e-12 * sizes[..., None]  # an empty class is spread evenly
-        return cls(spread / spread.sum(-1, keepdims=True), sizes, tuple(smooth), places, grid)
+        said = tuple(known[0] for known in answers)
+        return cls(spread / spread.sum(-1, keepdims=True), sizes, tuple(smooth), places, said, grid)
+
+    def rows_below(self, number: int) -> Floats:
+        """Return the mass of a class's negatives and positives below every edge of the grid, ``(2, bins + 1)``."""
+        below = np.concatenate([np.zeros((2, 1)), self.spread[number].cumsum(1)], 1)
+        rows: Floats = PchipInterpolator(self.grid.coordinate[self.places], below, axis=1)(self.grid.coordinate)
+        return rows
 
     @cached_property
     def below(self) -> Floats:
@@ -140,10 +150,26 @@ class ScoreMass:
 _known: WeakKeyDictionary[Sum, ScoreMass] = WeakKeyDictionary()
 
 
-def noisy_leaves(seen: Sum) -> list[NoisyLeaves]:
-    """Return the leaves of a sum with the variance of their noise, for each class."""
-    places, variance = seen.places, seen.noise_variance
-    return [NoisyLeaves(places, leaf.double().numpy(), variance) for leaf in seen.levels[-1]]
+def noisy_leaves(seen: Sum) -> list[list[NoisyLeaves]]:
+    """Return what the smooth model is fitted to, for each class: leaves, and if there are, the better known above them.
+
+    Those are the only level, or of three the upper two, with the third one added up into the second. Nothing for two
+    levels, which are asked for where there is so much data that it needs no model.
+    """
+    tree, levels, variances = seen.query.tree, [level.double().numpy() for level in seen.levels], seen.variances
+    if len(levels) == 1 and seen.spec.rows == 2:
+        return [[NoisyLeaves(seen.places, leaf, variances[0])] for leaf in levels[0]]
+    if tree.weights[0] == 1 or seen.spec.rows != 2:
+        return []
+    parts = tree.branching[-1]
+    summed = levels[2].reshape(*levels[1].shape, parts).sum(-1)
+    known = 1 / variances[1], 1 / (parts * variances[2])
+    middle, variance = (levels[1] * known[0] + summed * known[1]) / sum(known), 1 / sum(known)
+    edges = seen.places[::parts], seen.places[:: parts * tree.branching[1]]
+    return [
+        [NoisyLeaves(edges[0], fine, variance), NoisyLeaves(edges[1], coarse, variances[0])]
+        for fine, coarse in zip(middle, levels[0], strict=True)
+    ]
 
 
 def _branching(mass: ScoreMass, epsilon: float) -> tuple[int, ...]:
@@ -173,5 +199,5 @@ def _snapped(at: Floats, grid: ScoreGrid) -> Places:
 
 def _whole_epsilon(seen: Sum) -> float:
     """Return the epsilon of a whole release whose cells would have as much noise as these really have."""
-    level = 2 * math.asinh(math.sqrt(0.5 / seen.noise_variance))
-    return level * len(seen.query.tree.branching) / seen.query.fraction
+    cell = 2 * math.asinh(math.sqrt(0.5 / seen.noise_variance))
+    return cell * sum(seen.query.tree.weights) / seen.query.fraction

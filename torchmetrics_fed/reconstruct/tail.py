@@ -103,7 +103,7 @@ class Reconstruction:
             return [bin_counts(release)]
         levels = release.levels
         if self.least_squares:
-            levels = least_squares(levels)
+            levels = least_squares(levels, release.last.query.tree.weights)
         return non_negative(levels) if self.non_negative else levels
 
     def tails(self, levels: Sequence[Tensor], edges: Tensor) -> Tails:

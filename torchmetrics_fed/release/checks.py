@@ -53,9 +53,8 @@ def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
         raise ImpossibleCountsError(
             f"Expected counts of at least 0 but {sender} has negative ones, though its spec adds no noise. Drop it."
         )
-    *above, leaf = tree.split(answer.cells)
-    sums = tree.levels(leaf) if above else []
-    if any(not torch.equal(level, summed) for level, summed in zip(above, sums, strict=False)):
+    leaf = answer.cells[..., -tree.leaves :] // tree.weights[-1]
+    if len(tree.sizes) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
         raise ImpossibleCountsError(
             f"Expected levels that agree but the leaves of {sender} do not add up to the levels above them. Drop it."
         )
@@ -72,13 +71,15 @@ def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
 
 def _check_bound(answer: Answer, sender: str, shares: int, max_examples: int) -> None:
     spec, cells = answer.spec, answer.cells
-    levels, noise = answer.query.tree.split(cells), spec.noise(answer.query)
+    tree, noise = answer.query.tree, spec.noise(answer.query)
+    levels = list(zip(tree.split(cells), tree.weights, strict=True))
     checks = 2 * (cells.numel() + spec.classes * len(levels))
-    sums = [(level.sum((1, 2)), spec.rows * level.shape[-1]) for level in levels]
-    for values, noises in ((cells, 1), *sums):
+    sums = [(level.sum((1, 2)), spec.rows * level.shape[-1], weight) for level, weight in levels]
+    for values, noises, weight in (*((level, 1, weight) for level, weight in levels), *sums):
         slack = 0.0
         if spec.privacy is not None and noise is not None:
-            slack = noise_tail(noise.variance, noises * shares / spec.privacy.calibrated_for, _FALSE_ALARM / checks)
+            times = noises * shares / spec.privacy.calibrated_for
+            slack = noise_tail(noise.variance, times, _FALSE_ALARM / checks) / weight
         lowest, highest = (end.item() for end in torch.aminmax(values))
         if lowest < -slack or highest > max_examples * shares + slack:
             margin = f" (and {slack:.0f} more or less because of noise)" if slack else ""

@@ -59,7 +59,10 @@ class Query:
     def __bytes__(self) -> bytes:
         """The message that asks. It holds nothing that an earlier release did not."""
         branching, edges = self.tree.branching, self.tree.edges
-        head = struct.pack(f"<dBB{len(branching)}I", self.fraction, len(branching), edges is not None, *branching)
+        head = struct.pack(
+            f"<dBB{len(branching)}I{len(branching)}B",
+            *(self.fraction, len(branching), edges is not None, *branching, *self.tree.weights),
+        )
         places = b"" if edges is None else np.asarray(edges, dtype="<u4").tobytes()
         return frame(Kind.QUERY, head, places)
 
@@ -72,7 +75,7 @@ class Query:
         if not 1 <= levels <= _MOST_LEVELS or placed > 1:
             raise reader.error(f"1 to {_MOST_LEVELS} levels", f"{levels}")
         branching = struct.unpack(f"<{levels}I", reader.view(4 * levels))
-        leaves = math.prod(branching)
+        weights, leaves = tuple(reader.take(levels)), math.prod(branching)
         if leaves > _MOST_LEAVES:
             raise reader.error(f"at most {_MOST_LEAVES} leaves", f"{leaves}")
         edges = None
@@ -80,6 +83,6 @@ class Query:
             edges = tuple(np.frombuffer(reader.view(4 * (leaves + 1)), dtype="<u4").tolist())
         reader.end()
         try:
-            return cls(Tree(branching, edges), fraction)
+            return cls(Tree(branching, edges, weights), fraction)
         except InputError as error:
             raise WireError(f"Expected a query that can be answered. {error}") from None

@@ -27,6 +27,7 @@ class Release:
     Args:
         sums: one for each query, in the order in which they were asked.
         round: the round that it was made for.
+        prior: of the release before, the last sum, where the plan carries it over: it is read as data, too.
 
     Example:
         >>> import torch
@@ -43,6 +44,7 @@ class Release:
 
     sums: tuple[Sum, ...]
     round: str = ""
+    prior: Sum | None = None
     spec: Spec = field(init=False)
     """What all parties agreed on."""
     last: Sum = field(init=False)
@@ -58,8 +60,8 @@ class Release:
         last, pilot = self.sums[-1], self.sums[-2] if len(self.sums) > 1 else None
         for name, value in (("spec", last.spec), ("last", last), ("pilot", pilot), ("shares", last.shares)):
             object.__setattr__(self, name, value)
-        for earlier in self.sums[:-1]:
-            if earlier.spec is not last.spec:
+        for earlier in (*self.sums[:-1], self.prior):
+            if earlier is not None and earlier.spec is not last.spec:
                 last.spec.check(earlier.spec)
         spent = sum(each.query.fraction for each in self.sums)
         if spent != 1:
@@ -148,14 +150,15 @@ class Release:
         return dict(self.__dict__)
 
     def _check_may_travel(self) -> None:
-        for each in self.sums:
+        for each in (*self.sums, *([] if self.prior is None else [self.prior])):
             self.spec.check_may_travel(each.shares)
 
     def __bytes__(self) -> bytes:
-        """Spec, round, and every query with its sum: whoever reads it needs nothing else."""
+        """Spec, round, every query with its sum, and the prior's: whoever reads it needs nothing else."""
         self._check_may_travel()
-        sums = [each.pack() for each in self.sums]
-        head = self.spec.digest, pack_block(self.spec.canonical), pack_text(self.round), bytes([len(sums)])
+        sums = [each.pack() for each in (*self.sums, *([] if self.prior is None else [self.prior]))]
+        counts = bytes([len(self.sums), self.prior is not None])
+        head = self.spec.digest, pack_block(self.spec.canonical), pack_text(self.round), counts
         return frame(Kind.RELEASE, *head, *sums)
 
     @classmethod
@@ -168,9 +171,12 @@ class Release:
         digest, spec = reader.take(DIGEST_BYTES), Spec.from_canonical(reader.block())
         if digest != spec.digest:
             raise reader.error("the digest of its spec", "another")
-        round_, count = reader.text(empty=True), reader.number(1)
+        round_, count, prior = reader.text(empty=True), reader.number(1), reader.number(1)
+        if prior > 1:
+            raise reader.error("at most one prior", f"{prior}")
         try:
-            release = cls(tuple(Sum.read(reader, spec) for _ in range(count)), round_)
+            sums = [Sum.read(reader, spec) for _ in range(count + prior)]
+            release = cls(tuple(sums[:count]), round_, sums[count] if prior else None)
         except (InputError, ReleaseError) as error:
             raise WireError(f"Expected the bytes of a release that can be read. {error}") from None
         reader.end()

@@ -109,8 +109,8 @@ class Spec:
     def noise(self, query: Query) -> Noise | None:
         """Return the noise of one answer, calibrated for the sensitivity of what is counted; None for exact counts."""
         if self.privacy is not None and query not in self._noises:
-            levels, cells = len(query.tree.branching), math.prod(self.shape(query))
-            self._noises[query] = self.privacy.noise(self.task, self.classes, levels, cells, query.fraction)
+            weights, cells = query.tree.weights, math.prod(self.shape(query))
+            self._noises[query] = self.privacy.noise(self.task, self.classes, weights, cells, query.fraction)
         return self._noises.get(query)
 
     @cached_property
@@ -126,7 +126,7 @@ class Spec:
 
     def cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return every level of the tree of ``counts``, ``(classes, rows, bins)``, side by side: without noise."""
-        return torch.cat(query.tree.levels(query.tree.leaf(counts)), -1)
+        return query.tree.joined(query.tree.leaf(counts))
 
     def noisy_cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return the cells of ``counts`` with one fresh draw of noise. Only for what has been charged."""

@@ -64,7 +64,7 @@ class Sum(Answer):
 
     @cached_property
     def levels(self) -> list[Tensor]:
-        """Counts of each level of the tree, ``(classes, rows, size)``, top level first, as they were summed.
+        """Counts of each level of the tree, ``(classes, rows, size)``, top level first, each counted once.
 
         Raises :class:`ReleaseError` where fewer shares were summed than their noise is calibrated for.
         """
@@ -73,7 +73,7 @@ class Sum(Answer):
                 f"Expected shares of at least min_clients={self.spec.clients_needed} clients but the sum holds "
                 f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients."
             )
-        return list(self.cells.split(self.query.tree.sizes, dim=-1))
+        return self.query.tree.split(self.cells)
 
     @property
     def leaf(self) -> Tensor:
@@ -95,6 +95,11 @@ class Sum(Answer):
         """Variance of the noise that is really in each cell: more than asked for where more clients added some."""
         privacy, noise = self.spec.privacy, self.spec.noise(self.query)
         return 0.0 if privacy is None or noise is None else noise.variance * privacy.noise_times(self.shares)
+
+    @property
+    def variances(self) -> tuple[float, ...]:
+        """Variance of the noise in each level of :attr:`levels`, top level first."""
+        return tuple(self.noise_variance / weight**2 for weight in self.query.tree.weights)
 
     def pack(self) -> bytes:
         """Return query, number of shares, ids and cells, for the bytes of a release."""

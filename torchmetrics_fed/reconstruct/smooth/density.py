@@ -28,6 +28,9 @@ _LEVEL, _LINE, _ROUGHNESS, _WORTH = 9.0, 4.0, 3.0, 4.0
 # Prior variance of what a pilot query finds in the first and in the last cell beyond the series: networks that are sure
 # of themselves crowd their scores there.
 _END = 4.0
+# What a model may be off and still hold: standard deviations, or a part of the counts. Ties exceed both, much smooth
+# data the first only.
+_MOST_MISFIT, _MOST_EXCESS = 6.0, 0.1
 # Gauss-Newton steps, the longest step of a log-density, the step that is small enough, and the first ones, in which the
 # fit settles before its roughness is judged.
 _STEPS, _LONGEST, _SMALL, _SETTLING = 12, 1.5, 0.03, 2
@@ -40,8 +43,8 @@ class NoisyLeaves(NamedTuple):
     """Edges of the leaves, as places on the grid."""
     counts: Floats
     """``(2, leaves)``, negatives and positives."""
-    variance: float
-    """Variance of the noise in each."""
+    variance: float | Floats
+    """Variance of the noise in each, of all or ``(2, leaves)``."""
 
 
 class Fit(NamedTuple):
@@ -53,6 +56,13 @@ class Fit(NamedTuple):
     """Expected counts in the leaves of the first answer, ``(2, leaves)``."""
     misfit: float
     """How far that answer is from them, in standard deviations of such a distance; of the worse class."""
+    excess: float
+    """How far counts are from them relative to their size, beyond noise and sampling; of the worse class."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the model fits; where it does not, scores have ties or spikes that it does not know."""
+        return self.misfit < _MOST_MISFIT or self.excess < _MOST_EXCESS
 
 
 def fit(
@@ -72,7 +82,7 @@ def fit(
     middle, width = (x[1:] + x[:-1]) / 2, np.diff(mass)
     inside = np.concatenate([_inside(answer.edges, cells) for answer in answers])
     noisy = np.concatenate([answer.counts for answer in answers], 1)
-    noise = np.concatenate([np.full(answer.counts.shape[1], answer.variance) for answer in answers])
+    noise = np.concatenate([np.broadcast_to(answer.variance, answer.counts.shape) for answer in answers], 1)
     total = _totals(answers)
     power = np.arange(1, _TERMS - 1) ** 4
     cosines = np.cos(np.pi * np.outer(middle, np.arange(1, _TERMS - 1)))
@@ -100,7 +110,7 @@ def fit(
         try:
             covariance = np.linalg.inv(hessian)
         except np.linalg.LinAlgError:  # counts beyond what floats can weigh against the prior: no model
-            return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], np.inf)
+            return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], np.inf, np.inf)
         change = (covariance @ (gradient - precision * (at - prior)).ravel()).reshape(2, -1)
         size = float(np.abs(change.cumsum(0) @ series.T).max())
         at = at + change * min(1.0, _LONGEST / max(size, _SMALL))
@@ -112,10 +122,11 @@ def fit(
         rough[:, 0] = (spread + _WORTH * _ROUGHNESS**2) / (len(power) + _WORTH)
     first = answers[0]
     bins = in_bins[:, : first.counts.shape[1]]
-    squares = ((first.counts - bins) ** 2 / (first.variance + bins)).sum(1)
+    squares, variance = (first.counts - bins) ** 2, first.variance + bins
     # a squared Laplace variable of variance 1 has mean 1 and variance 5
-    misfit = (squares - bins.shape[1]) / np.sqrt(5 * bins.shape[1])
-    return Fit(expected, bins, float(misfit.max()))
+    misfit = ((squares / variance).sum(1) - bins.shape[1]) / np.sqrt(5 * bins.shape[1])
+    excess = np.sqrt(np.maximum((squares - variance).sum(1), 0) / (bins**2).sum(1))
+    return Fit(expected, bins, float(misfit.max()), float(excess.max()))
 
 
 def _inside(edges: Places, cells: Places) -> Floats:
@@ -126,11 +137,10 @@ def _inside(edges: Places, cells: Places) -> Floats:
 
 def _totals(answers: Sequence[NoisyLeaves]) -> Floats:
     """Return each class's size, ``(2, 1)``: inverse-variance mean of the answers' sums, no less than its noise."""
-    weights = np.array([1 / (answer.counts.shape[1] * answer.variance) for answer in answers])
+    weights = np.stack([1 / np.broadcast_to(each.variance, each.counts.shape).sum(1) for each in answers], 1)
     sums = np.stack([answer.counts.sum(1) for answer in answers], 1)
-    total = sums @ weights / weights.sum()
-    least = max(1 / np.sqrt(weights.sum()), 1.0)
-    floored: Floats = np.maximum(total, least)[:, None]
+    total = (sums * weights).sum(1) / weights.sum(1)
+    floored: Floats = np.maximum(total, np.maximum(1 / np.sqrt(weights.sum(1)), 1.0))[:, None]
     return floored
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -10,11 +10,13 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
-from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
 from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties, without_empty_ends
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
+from torchmetrics_fed.reconstruct.smooth.prior import weighed
 from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Places
 
 __all__ = ["are_smooth", "bin_counts"]
@@ -24,16 +26,14 @@ _PARTS = 3
 # The model's coordinate is the logit of the mass, whose ends are rounded off by this.
 _LOGIT = 0.01
 _SLOPE = 6.0
-# Standard deviations from the model: more than for a pilot query, because here what leaves hold beyond it is added.
-_MOST_MISFIT = 15.0
 
 
 def bin_counts(release: Release) -> Tensor:
     """Return estimated counts on all bins, ``(classes, rows, bins)``, non-negative.
 
-    Where the leaves are one level and the smooth model fits the answers to all queries, the model shapes the counts
-    inside of leaves, and of what a leaf holds beyond the model as much is added as sampling explains. Elsewhere (ties,
-    spikes, so much data that it needs no model) the leaves, made consistent and non-negative, are interpolated.
+    Where the smooth model fits what is known, it shapes the counts inside of leaves, and of what a leaf holds beyond
+    the model as much is added as sampling explains. Elsewhere (ties, spikes, so much data that it needs no model) the
+    leaves, made consistent and non-negative, are interpolated, and those that hold a tie are steps.
 
     Args:
         release: one whose last query has edges of its own.
@@ -58,25 +58,41 @@ _known: WeakKeyDictionary[Release, tuple[Tensor, list[bool]]] = WeakKeyDictionar
 
 def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
     """Yield the counts of each class, ``(rows, bins)``, and whether they are the smooth model's."""
-    last, pilot, u = release.last, release.pilot, release.spec.grid.coordinate
-    seen = None if pilot is None else ScoreMass.of(pilot)
-    modelled: list[Floats | None] = [None] * release.spec.classes
-    if len(last.query.tree.branching) == 1 and release.spec.rows == 2 and (seen is None or all(seen.smooth)):
-        firsts = [] if pilot is None else noisy_leaves(pilot)
-        mass = _even_mass(last.places, u) if seen is None else seen.below
-        for number, second in enumerate(noisy_leaves(last)):
-            second = second._replace(counts=without_empty_ends(second.counts, second.variance))
-            spread = np.ones((2, 1)) if seen is None else seen.spread[number]
-            modelled[number] = _modelled([second, *firsts[number : number + 1]], mass, spread, u)
-    for number, model in enumerate(modelled):
+    last, u = release.last, release.spec.grid.coordinate
+    models = _models(release, u)
+    for number, model in enumerate(models):
+        levels = [level[number].double().numpy() for level in last.levels]
         if model is not None:
-            yield model, True
+            yield (model if len(levels) == 1 else _with_levels(model, levels, last)), True
             continue
-        levels = [level[number].double() for level in last.levels]
         if len(levels) == 1 and release.spec.rows == 2:
-            levels = [torch.from_numpy(without_empty_ends(levels[0].numpy(), last.noise_variance))]
-        leaf = non_negative(least_squares(levels))[-1].numpy()
+            levels = [without_empty_ends(levels[0], last.noise_variance)]
+        tensors = [torch.from_numpy(level) for level in levels]
+        leaf = non_negative(least_squares(tensors, last.query.tree.weights))[-1].numpy()
         yield with_ties(on_bins(leaf, last.places, u, lines_at_ends=True), leaf, last.places, u), False
+
+
+def _models(release: Release, u: Floats) -> list[Floats | None]:
+    """Return each class's counts by the smooth model, None where there is none that fits."""
+    last = release.last
+    answers = noisy_leaves(last)
+    if not answers:
+        return [None] * release.spec.classes
+    tree = len(last.levels) > 1  # the upper levels of one query tell what a pilot query and a second one would
+    first = last if tree else release.pilot or release.prior
+    seen = None if first is None else ScoreMass.of(first)
+    if (tree or release.pilot) and seen is not None and not all(seen.smooth):
+        return [None] * release.spec.classes
+    mass = _even_mass(last.places, u) if seen is None or not all(seen.smooth) else seen.below
+    pilots = [] if release.pilot is None or tree else noisy_leaves(release.pilot)
+    models: list[Floats | None] = []
+    for number, (*fine, best) in enumerate(answers):
+        best = best._replace(counts=without_empty_ends(best.counts, last.variances[0]))
+        known = [best, *fine, *(pilots[number] if pilots else [])]
+        if seen is not None and not tree and release.pilot is None:
+            known += weighed(best, seen, number)
+        models.append(_modelled(known, mass, seen, number, u))
+    return models
 
 
 def _even_mass(places: Places, u: Floats) -> Floats:
@@ -85,27 +101,30 @@ def _even_mass(places: Places, u: Floats) -> Floats:
     return mass
 
 
-def _modelled(known: list[NoisyLeaves], mass: Floats, spread: Floats, u: Floats) -> Floats | None:
+def _modelled(
+    known: Sequence[NoisyLeaves], mass: Floats, seen: ScoreMass | None, number: int, u: Floats
+) -> Floats | None:
     """Return one class's counts by the smooth model; None where it does not fit.
 
     Args:
-        known: the answer to the last query, and that to the pilot query if there was one.
+        known: the leaves that are known best, and what else is known.
         mass: the mass below every edge of the grid.
-        spread: how the pilot query saw both classes spread over its leaves; one leaf if there was none.
+        seen: where an earlier answer found the scores, if there was one.
+        number: of the class.
         u: the grid's own coordinate at every edge.
     """
     leaves, places = known[0], known[0].edges
-    seen_at = known[1].edges if len(known) > 1 else np.array([0, len(u) - 1])
+    edges = np.concatenate([each.edges for each in known])
     parts = mass[places[:-1]] + np.diff(mass[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
-    cells = np.unique(np.r_[seen_at, places, np.searchsorted(mass, parts.ravel())])
+    cells = np.unique(np.r_[edges, 0, len(u) - 1, np.searchsorted(mass, parts.ravel())])
     at = mass[cells]
     x = np.log((at + _LOGIT) / (1 + _LOGIT - at))
     start = np.zeros((2, len(cells) - 1))
-    if len(known) > 1:
-        seen = np.diff(PchipInterpolator(u[seen_at], _below(spread), axis=1)(u[cells]), axis=1)
-        start = np.clip(np.log(np.maximum(seen, 1e-9) / np.diff(at)), -8, 4)
+    if seen is not None:
+        before = np.diff(seen.rows_below(number)[:, cells], axis=1)
+        start = np.clip(np.log(np.maximum(before, 1e-9) / np.maximum(np.diff(at), 1e-12)), -8, 4)
     model = fit(known, cells, (x - x[0]) / (x[-1] - x[0]), at, _SLOPE, start)
-    if not model.misfit < _MOST_MISFIT:
+    if not model.holds:
         return None
     # of what a leaf holds beyond the model, the part that sampling (variance = expected count) explains beside noise
     beyond = (leaves.counts - model.bins) / (model.bins + leaves.variance)
@@ -113,6 +132,11 @@ def _modelled(known: list[NoisyLeaves], mass: Floats, spread: Floats, u: Floats)
     return on_bins(model.cells * factor, cells, u)
 
 
-def _below(cells: Floats) -> Floats:
-    """Return the counts below each edge, with a leading 0."""
-    return np.concatenate([np.zeros((len(cells), 1)), cells.cumsum(1)], 1)
+def _with_levels(model: Floats, levels: Sequence[Floats], last: Sum) -> Floats:
+    """Return the model's counts with what the levels of a tree hold beyond it, as far as sampling explains it."""
+    places = last.places
+    leaf = np.add.reduceat(model, places[:-1], axis=1)
+    known = np.maximum(posterior(levels, last.variances, leaf), 0)
+    ratio = np.divide(known, leaf, out=np.zeros_like(leaf), where=leaf > 0)
+    counts: Floats = model * np.repeat(ratio, np.diff(places), axis=1)
+    return counts

@@ -53,7 +53,10 @@ class UncertainTails(NamedTuple):
     @classmethod
     def of(cls, release: Release, population: bool) -> list[UncertainTails]:
         """Return those of each class."""
-        levels, (noise, spread) = least_squares(release.levels), noise_tails(release.last)
+        levels, (noise, spread) = (
+            least_squares(release.levels, release.last.query.tree.weights),
+            noise_tails(release.last),
+        )
         seen, guess = above(levels[-1].numpy()), non_negative(levels)[-1].numpy()
         vectors = [noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess]
         return [cls(*each, spread, population) for each in zip(seen, above(guess), vectors, strict=True)]

@@ -44,7 +44,8 @@ def noise_tails(total: Sum) -> Vectors:
     if noise is None or privacy is None:
         nothing = np.zeros((2, _count(tree.leaves), tree.leaves + 1), dtype=np.float32)
         return Vectors(nothing, np.zeros((2, tree.leaves + 1)))
-    return _noise_tails(tree.branching, privacy.mechanism, noise.variance, total.noise_variance / noise.variance)
+    shape, times = Tree(tree.branching, weights=tree.weights), total.noise_variance / noise.variance
+    return _noise_tails(shape, privacy.mechanism, noise.variance, times)
 
 
 def sampling_tails(leaf: Floats, vectors: int) -> Singles:
@@ -62,14 +63,14 @@ def _count(cells: int) -> int:
 
 
 @lru_cache(maxsize=4)
-def _noise_tails(branching: tuple[int, ...], mechanism: Mechanism, variance: float, shares: float) -> Vectors:
+def _noise_tails(tree: Tree, mechanism: Mechanism, variance: float, shares: float) -> Vectors:
     """Noise of ``variance`` in each cell, summed ``shares`` times; a part of a time is a part of the shares."""
-    tree, generator = Tree(branching), np.random.default_rng(_SEED)
+    generator = np.random.default_rng(_SEED)
     vectors = _count(tree.cells)
     result = np.empty((2, vectors, tree.leaves + 1), dtype=np.float32)
     for row in result:
         cells = summed_noise(generator, mechanism, variance, shares, (vectors, tree.cells))
-        row[:] = above(least_squares(tree.split(torch.from_numpy(cells)))[-1].numpy())
+        row[:] = above(least_squares(tree.split(torch.from_numpy(cells)), tree.weights)[-1].numpy())
     result.setflags(write=False)
     flat = result.reshape(-1, tree.leaves + 1)
     moments = np.stack(
