@@ -74,8 +74,8 @@ class Sensitivity:
             neighbours: whether neighbouring data lack one person or hold another one in their place.
             examples_per_person: the most examples that one person can have.
         """
-        weights = (1,) * levels if isinstance(levels, int) else levels
-        _check(task, classes, len(weights), neighbours, examples_per_person)
+        _check(task, classes, len(levels) if isinstance(levels, tuple) else levels, neighbours, examples_per_person)
+        weights = levels if isinstance(levels, tuple) else (1,) * levels
         sides = 2 if neighbours == "replace_one" else 1
         counted = sorted(Counter(weights).items())
         return cls(tuple((examples_per_person * weight, classes * sides * times) for weight, times in counted))

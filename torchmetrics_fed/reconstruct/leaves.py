@@ -63,20 +63,22 @@ def with_ties(counts: Floats, leaf: Floats, places: Places, u: Floats) -> Floats
     return counts
 
 
-def without_empty_ends(leaf: Floats, variance: float) -> Floats:
-    """Return the leaves of each class, ``(2, leaves)``, with 0 at opposite ends that hold nothing but noise.
+def without_empty_ends(leaf: Floats, variance: float, placed: bool = True) -> Floats:
+    """Return the leaves of each class, ``(2, leaves)``, with 0 at ends that hold nothing but noise.
 
-    At both, and at least a quarter of the leaves each, as separated classes have it: else noise cannot tell.
+    At least a quarter of the leaves, because else noise cannot tell. Of leaves that were placed where the scores are,
+    those at opposite ends of both classes, as separated classes have it.
     """
     size = leaf.shape[1]
     sums = _DEVIATIONS * np.sqrt(variance * np.arange(1, size + 1))
     bound = np.maximum(sums, np.sqrt(variance / 2) * (np.log(size) + _SCALES))
     result: Floats = leaf.copy()
-    if (leaf.sum(1) < _PLENTY * np.sqrt(variance * size)).any():
-        return result
+    plenty = leaf.sum(1) >= _PLENTY * np.sqrt(variance * size)
     for ends in ((result[0], result[1, ::-1]), (result[0, ::-1], result[1])):
-        runs = [int((np.abs(end.cumsum()) < bound).cumprod().sum()) for end in ends]
-        if min(runs) >= size / 4:
-            for end, run in zip(ends, runs, strict=True):
+        runs = [
+            many * int((np.abs(end.cumsum()) < bound).cumprod().sum()) for end, many in zip(ends, plenty, strict=True)
+        ]
+        for end, run in zip(ends, runs, strict=True):
+            if (min(runs) if placed else run) >= size / 4:
                 end[:run] = 0.0
     return result

@@ -87,9 +87,9 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
     pilots = [] if release.pilot is None or tree else noisy_leaves(release.pilot)
     models: list[Floats | None] = []
     for number, (*fine, best) in enumerate(answers):
-        best = best._replace(counts=without_empty_ends(best.counts, last.variances[0]))
+        best = best._replace(counts=without_empty_ends(best.counts, last.variances[0], not tree))
         known = [best, *fine, *(pilots[number] if pilots else [])]
-        if seen is not None and not tree and release.pilot is None:
+        if seen is not None and seen.said and not tree and release.pilot is None:
             known += weighed(best, seen, number)
         models.append(_modelled(known, mass, seen, number, u))
     return models
