@@ -74,24 +74,26 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
 
 def _models(release: Release, u: Floats) -> list[Floats | None]:
     """Return each class's counts by the smooth model, None where there is none that fits."""
-    last = release.last
+    last, pilot, none = release.last, release.pilot, [None] * release.spec.classes
     answers = noisy_leaves(last)
     if not answers:
-        return [None] * release.spec.classes
+        return list(none)
     tree = len(last.levels) > 1  # the upper levels of one query tell what a pilot query and a second one would
-    first = last if tree else release.pilot or release.prior
+    first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
-    if (tree or release.pilot) and seen is not None and not all(seen.smooth):
-        return [None] * release.spec.classes
-    mass = _even_mass(last.places, u) if seen is None or not all(seen.smooth) else seen.below
-    pilots = [] if release.pilot is None or tree else noisy_leaves(release.pilot)
+    carried = first is not None and first is release.prior
+    if seen is not None and not carried and not all(seen.smooth):
+        return list(none)
+    pilots = [[] for _ in answers] if pilot is None or tree else noisy_leaves(pilot)
     models: list[Floats | None] = []
     for number, (*fine, best) in enumerate(answers):
         best = best._replace(counts=without_empty_ends(best.counts, last.variances[0], not tree))
-        known = [best, *fine, *(pilots[number] if pilots else [])]
-        if seen is not None and seen.said and not tree and release.pilot is None:
-            known += weighed(best, seen, number)
-        models.append(_modelled(known, mass, seen, number, u))
+        known, agreed = [best, *fine, *pilots[number]], seen
+        if carried and seen is not None:
+            before = weighed(best, seen, number)
+            known, agreed = (known, None) if before is None else ([*known, before], seen)
+        mass = _even_mass(last.places, u) if agreed is None else agreed.below
+        models.append(_modelled(known, mass, agreed, number, u))
     return models
 
 
