@@ -19,7 +19,7 @@ import numpy as np
 
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["Fit", "NoisyLeaves", "fit"]
+__all__ = ["Fit", "NoisyLeaves", "agree", "fit"]
 
 # Terms of a series: its constant, its line, cosines.
 _TERMS = 14
@@ -54,15 +54,8 @@ class Fit(NamedTuple):
     """Expected counts in the cells, ``(2, cells)``."""
     bins: Floats
     """Expected counts in the leaves of the first answer, ``(2, leaves)``."""
-    misfit: float
-    """How far that answer is from them, in standard deviations of such a distance; of the worse class."""
-    excess: float
-    """How far counts are from them relative to their size, beyond noise and sampling; of the worse class."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether the model fits; where it does not, scores have ties or spikes that it does not know."""
-        return self.misfit < _MOST_MISFIT or self.excess < _MOST_EXCESS
+    holds: bool
+    """Whether the model fits that answer; where it does not, scores have ties or spikes that it does not know."""
 
 
 def fit(
@@ -110,7 +103,7 @@ def fit(
         try:
             covariance = np.linalg.inv(hessian)
         except np.linalg.LinAlgError:  # counts beyond what floats can weigh against the prior: no model
-            return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], np.inf, np.inf)
+            return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], False)
         change = (covariance @ (gradient - precision * (at - prior)).ravel()).reshape(2, -1)
         size = float(np.abs(change.cumsum(0) @ series.T).max())
         at = at + change * min(1.0, _LONGEST / max(size, _SMALL))
@@ -122,11 +115,16 @@ def fit(
         rough[:, 0] = (spread + _WORTH * _ROUGHNESS**2) / (len(power) + _WORTH)
     first = answers[0]
     bins = in_bins[:, : first.counts.shape[1]]
-    squares, variance = (first.counts - bins) ** 2, first.variance + bins
+    return Fit(expected, bins, agree(first.counts, bins, first.variance))
+
+
+def agree(counts: Floats, expected: Floats, noise: float | Floats, most_excess: float = _MOST_EXCESS) -> bool:
+    """Return whether counts, ``(2, leaves)``, differ from what is expected by noise and sampling, or by little."""
+    squares, variance = (counts - expected) ** 2, noise + expected
     # a squared Laplace variable of variance 1 has mean 1 and variance 5
-    misfit = ((squares / variance).sum(1) - bins.shape[1]) / np.sqrt(5 * bins.shape[1])
-    excess = np.sqrt(np.maximum((squares - variance).sum(1), 0) / (bins**2).sum(1))
-    return Fit(expected, bins, float(misfit.max()), float(excess.max()))
+    misfit = ((squares / variance).sum(1) - counts.shape[1]) / np.sqrt(5 * counts.shape[1])
+    excess = np.maximum((squares - variance).sum(1), 0) / (expected**2).sum(1)
+    return bool(misfit.max() < _MOST_MISFIT or excess.max() < most_excess**2)
 
 
 def _inside(edges: Places, cells: Places) -> Floats:

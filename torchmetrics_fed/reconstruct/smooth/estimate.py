@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
 from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties, without_empty_ends
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
-from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
+from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, agree, fit
 from torchmetrics_fed.reconstruct.smooth.prior import weighed
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sums import Sum
@@ -26,6 +26,8 @@ _PARTS = 3
 # The model's coordinate is the logit of the mass, whose ends are rounded off by this.
 _LOGIT = 0.01
 _SLOPE = 6.0
+# How far the many small leaves of a tree may be off, relative to their counts.
+_MOST_EXCESS = 0.6
 
 
 def bin_counts(release: Release) -> Tensor:
@@ -62,8 +64,10 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
     models = _models(release, u)
     for number, model in enumerate(models):
         levels = [level[number].double().numpy() for level in last.levels]
+        if model is not None and len(levels) > 1:
+            model = _with_levels(model, levels, last)
         if model is not None:
-            yield (model if len(levels) == 1 else _with_levels(model, levels, last)), True
+            yield model, True
             continue
         if len(levels) == 1 and release.spec.rows == 2:
             levels = [without_empty_ends(levels[0], last.noise_variance)]
@@ -134,10 +138,12 @@ def _modelled(
     return on_bins(model.cells * factor, cells, u)
 
 
-def _with_levels(model: Floats, levels: Sequence[Floats], last: Sum) -> Floats:
-    """Return the model's counts with what the levels of a tree hold beyond it, as far as sampling explains it."""
+def _with_levels(model: Floats, levels: Sequence[Floats], last: Sum) -> Floats | None:
+    """Return the model's counts with what a tree's levels hold beyond it; None if its leaves show that it is off."""
     places = last.places
     leaf = np.add.reduceat(model, places[:-1], axis=1)
+    if not agree(levels[-1], leaf, last.variances[-1], _MOST_EXCESS):
+        return None
     known = np.maximum(posterior(levels, last.variances, leaf), 0)
     ratio = np.divide(known, leaf, out=np.zeros_like(leaf), where=leaf > 0)
     counts: Floats = model * np.repeat(ratio, np.diff(places), axis=1)
