@@ -26,7 +26,7 @@ def weighed(leaves: NoisyLeaves, before: ScoreMass, number: int) -> NoisyLeaves 
     said = before.said[number]
     sizes = np.maximum(leaves.counts.sum(1, keepdims=True), 1.0)
     scale = sizes / before.sizes[number][:, None]
-    predicted = np.diff(before.rows_below(number)[:, leaves.edges], axis=1) * sizes
+    predicted = np.diff(before.rows_below()[:, leaves.edges], axis=1) * sizes
     noise = scale**2 * said.variance * said.counts.shape[1] / predicted.shape[1]
     beyond = (leaves.counts - predicted) ** 2 - leaves.variance - noise - predicted * (1 + scale)
     changed = np.maximum(beyond.sum(1, keepdims=True) / (predicted**2).sum(1, keepdims=True), 0.0)
