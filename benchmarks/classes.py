@@ -20,6 +20,7 @@ from benchmarks.plans import PAPER, QUANTILES
 from torchmetrics_fed import CentralDP, FederatedROC, Privacy
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional import area_error_pr, area_error_roc, precision_recall_from_counts, roc_from_counts
+from torchmetrics_fed.functional.area_error import Reading
 from torchmetrics_fed.functional.source import read
 
 CLASSES, EXAMPLES = 10, 10_000
@@ -64,7 +65,7 @@ def errors(kind: str, plan: PlanName, privacy: Privacy, runs: int, quantiles: in
         seconds.append(time.perf_counter() - start)
         roc, pr = roc_from_counts(source), precision_recall_from_counts(source)
         for k, (exact_roc, exact_pr) in enumerate(exact):
-            reading = "linear" if paper else "binned"
+            reading: Reading = "linear" if paper else "binned"
             found.append(
                 (
                     area_error_roc((roc.fpr[k], roc.tpr[k]), exact_roc),
