@@ -49,7 +49,7 @@ PAPER = Reconstruction(method="quantile", non_negative=False)
 OURS = ("single", "adaptive", "carry_over")
 AFTER = ("others", "earlier", "jump")
 LARGE = 100_000
-CLIENTS = 8
+CLIENTS, LEAST = 8, 0.01
 ORACLE = {0.1: (0.21, 0.19), 0.3: (0.31, 0.28), 1.0: (0.43, 0.37), 3.0: (0.46, 0.35)}
 """Error over the paper's of flat leaves placed, filled and weighed by the true densities, on the score files."""
 
@@ -178,7 +178,7 @@ def table(title: str, measured: Iterator[Cell], plans: tuple[str, ...]) -> list[
         print(f"| {cell.scores} | {cell.epsilon} | {paper} | {' | '.join(ours)} |", flush=True)
     for plan in plans:
         ratios = np.array([cell.ratios[plan] for cell in done])
-        mean = " / ".join(f"{value:.3f}" for value in np.exp(np.log(ratios).mean(0)))
+        mean = " / ".join(f"{value:.3f}" for value in np.exp(np.log(ratios.clip(LEAST)).mean(0)))  # some errors are 0
         worst = " / ".join(f"{value:.2f}" for value in ratios.max(0))
         print(f"\n{plan}: geometric mean {mean}, worst {worst}")
         if title == "Score files":
