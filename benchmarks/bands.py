@@ -1,10 +1,13 @@
-"""How often confidence bands hold the exact curve, and how wide they are on average.
+"""How often confidence bands and intervals hold the truth, how wide they are, and how wide they would have to be.
 
-    python -m benchmarks.bands --shared FOLDER --runs 200
+    python -m benchmarks.bands --runs 400 --only "*"            # the ten cells of the documentation
+    python -m benchmarks.bands --shared FOLDER --runs 200       # all cells
 
 The score files are those of FOLDER/data/scores, with two queries at each epsilon; without FOLDER they are left out.
 Other cells are made here: other plans, clients with noise of their own, more clients than noise was calibrated for,
 hard scores, and curves of a population, whose examples are drawn again in each run. A curve is held if all of it is.
+Behind an interval's mean width stands that of the narrowest one around the same estimates that holds the truth as often
+as it should: what an oracle that knows the law of the errors would give.
 """
 
 from __future__ import annotations
@@ -26,10 +29,36 @@ from benchmarks.hard_scores import HARD, Scores
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, Release
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
+from torchmetrics_fed.functional.auroc import auroc_from_counts
+from torchmetrics_fed.functional.average_precision import average_precision_from_counts
 from torchmetrics_fed.simulate import simulate
 
 EPSILONS = (0.1, 0.3, 1.0)
-HARD_CELLS = ("1% positives", "20 positives", "kNN, 6 values", "forest, 50 values", "saturated network", "separated")
+HARD_CELLS: dict[str, tuple[float, ...]] = {
+    "1% positives": (0.3, 1.0),
+    "20 positives": (0.3, 1.0),
+    "kNN, 6 values": (0.3, 1.0, 3.0),
+    "20 values": (1.0, 3.0),
+    "forest, 50 values": (0.3, 1.0),
+    "saturated network": (0.3, 1.0),
+    "200 examples": (1.0, 3.0),
+    "1,000 examples": (0.3,),
+    "AUROC 0.998": (1.0,),
+    "separated": (0.3, 1.0),
+}
+TEN = (
+    ("kNN, 6 values", 1.0),
+    ("20 values", 3.0),
+    ("forest, 50 values", 0.3),
+    ("saturated network", 0.3),
+    ("saturated network", 1.0),
+    ("1% positives", 1.0),
+    ("200 examples", 3.0),
+    ("1,000 examples", 0.3),
+    ("AUROC 0.998", 1.0),
+    ("separated", 1.0),
+)
+"""The cells of ``--only "*"``: ties, saturation, few positives, little data, epsilon from 0.3 to 3."""
 
 Floats = NDArray[np.float64]
 
@@ -77,14 +106,20 @@ class Cell(NamedTuple):
 
 
 def held(cell: Cell, confidence: float = 0.95) -> list[float]:
-    """Whether ROC band, PR band, AUROC and AP interval of one release hold the truth, then their mean widths."""
+    """Whether ROC band, PR band, AUROC and AP interval of one release hold the truth, their widths, and both errors."""
     release, (roc, pr, auroc, average_precision) = cell.release(cell.draw()), cell.truth
     bands = [make(release, confidence, cell.population) for make in (roc_band, precision_recall_band)]
     areas = [make(release, confidence, cell.population) for make in (auroc_interval, average_precision_interval)]
     inside = [bool(band.contains(*points).all()) for band, points in zip(bands, (roc, pr), strict=True)]
     inside += [bool(low <= at <= high) for (low, high), at in zip(areas, (auroc, average_precision), strict=True)]
     widths = [float(torch.trapezoid(band.high - band.low, band.x)) for band in bands]
-    return [*inside, *widths, *(float(high - low) for low, high in areas)]
+    widths += [float(high - low) for low, high in areas]
+    values = auroc_from_counts(release), average_precision_from_counts(release)
+    return [
+        *inside,
+        *widths,
+        *(float(value) - at for value, at in zip(values, (auroc, average_precision), strict=True)),
+    ]
 
 
 def once(privacy: Privacy | None, plan: PlanName | None = None) -> Callable[[Scores], Release]:
@@ -93,6 +128,20 @@ def once(privacy: Privacy | None, plan: PlanName | None = None) -> Callable[[Sco
     def release(scores: Scores) -> Release:
         metric = FederatedROC(privacy=privacy, plan=plan, grid="even" if plan == "paper" else "two_sided")
         metric.update(torch.from_numpy(scores[1]), torch.from_numpy(scores[0]))
+        return metric.release()
+
+    return release
+
+
+def again(privacy: Privacy) -> Callable[[Scores], Release]:
+    """Return what makes a release that carries over another one of the same scores."""
+
+    def release(scores: Scores) -> Release:
+        metric = FederatedROC(privacy=privacy, plan="carry_over")
+        for _ in range(2):
+            metric.reset()
+            metric.update(torch.from_numpy(scores[1]), torch.from_numpy(scores[0]))
+            metric.release()
         return metric.release()
 
     return release
@@ -121,9 +170,9 @@ def cells(shared: Path | None) -> Iterator[Cell]:
     yield from synthetic("normal", fair)
     for name in HARD_CELLS:
         hard = HARD[name](np.random.default_rng(7))
-        for epsilon in (0.3, 1.0):
-            two = once(CentralDP(epsilon), "adaptive")
-            yield Cell(f"{name}, epsilon {epsilon}", always(hard), Truth.exact(hard), two)
+        for epsilon in HARD_CELLS[name]:
+            two, mark = once(CentralDP(epsilon), "adaptive"), "*" if (name, epsilon) in TEN else ""
+            yield Cell(f"{name}, epsilon {epsilon:g}{mark}", always(hard), Truth.exact(hard), two)
     truth = Truth.population(0.3, 2.0, 1.5)
     for name, release in {"exact counts": once(None), "epsilon 1": once(CentralDP(1.0), "adaptive")}.items():
         yield Cell(f"population, {name}", lambda: normal(5_000, 0.3, 2.0, 1.5), truth, release, True)
@@ -138,6 +187,7 @@ def synthetic(name: str, scores: Scores) -> Iterator[Cell]:
         "one query, epsilon 1": once(CentralDP(1.0), "single"),
         "the paper's tree, epsilon 1": once(CentralDP(1.0), "paper"),
         "two queries, epsilon 0.3": once(CentralDP(0.3), "adaptive"),
+        "carried over, epsilon 0.3": again(CentralDP(0.3)),
         "5 clients with LocalDP, two queries, epsilon 1": federated(LocalDP(1.0), 5, "adaptive"),
         "5 clients with LocalDP, one query, epsilon 1": federated(LocalDP(1.0), 5, "single"),
         "12 clients, noise for 4, two queries, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, "adaptive"),
@@ -173,8 +223,11 @@ def main() -> None:
     for cell in cells(arguments.shared and Path(arguments.shared)):
         if arguments.only not in cell.name:
             continue
-        figures = np.mean([held(cell, arguments.confidence) for _ in range(arguments.runs)], 0)
-        columns = [f"{rate:.3f} ({width:.4f})" for rate, width in zip(figures[:4], figures[4:], strict=True)]
+        figures = np.array([held(cell, arguments.confidence) for _ in range(arguments.runs)])
+        means, needed = figures.mean(0), 2 * np.quantile(np.abs(figures[:, 8:]), arguments.confidence, axis=0)
+        oracle = ["", "", *(f", oracle {width:.4f}" for width in needed)]
+        parts = zip(means[:4], means[4:8], oracle, strict=True)
+        columns = [f"{rate:.3f} ({width:.4f}{beside})" for rate, width, beside in parts]
         print(f"| {cell.name} | {' | '.join(columns)} |", flush=True)
 
 

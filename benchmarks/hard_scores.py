@@ -59,13 +59,17 @@ def _separated(generator: np.random.Generator) -> Scores:
 
 HARD: dict[str, Callable[[np.random.Generator], Scores]] = {
     "kNN, 6 values": lambda generator: _rounded(generator, 5),
+    "20 values": lambda generator: _rounded(generator, 19),
     "forest, 50 values": lambda generator: _rounded(generator, 49),
     "saturated network": _saturated,
     "constant": _constant,
     "20 positives": lambda generator: _exactly(generator, 20),
-    "ratio 0.001": lambda generator: _exactly(generator, 20),
     "1% positives": lambda generator: _exactly(generator, 200),
     "inside [0.4, 0.42]": _narrow,
+    "100 of 100,000": lambda generator: _separable(generator, 100_000, 0.001),
     "50 examples": lambda generator: _separable(generator, 50, 0.5),
+    "200 examples": lambda generator: _separable(generator, 200),
+    "1,000 examples": lambda generator: _separable(generator, 1_000),
+    "AUROC 0.998": lambda generator: _separable(generator, distance=4.07),
     "separated": _separated,
 }

@@ -14,7 +14,7 @@ from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
-from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
+from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit, together
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Places
@@ -35,16 +35,14 @@ _LEAVES, _FEWEST = 0.35, 8
 _LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
 # More leaves than these are two levels: sums over many leaves get cheaper, and so much data needs no model.
 _MOST_FLAT = 40
-# One leaf with more than this part of the mass says little of where in it the scores are: as many leaves more, on two
-# levels, find out.
-_CROWDED, _CROWDED_SIDE = 0.4, 16
+# One leaf with more than this part of the mass says little of where in it the scores are: more leaves, on two levels,
+# find out. Each level has so many per square root as above, at most.
+_CROWDED, _CROWDED_SIDES, _MOST_SIDES = 0.4, 0.7, 16
 
 _SLOPE = 3.0
 # Even mass mixed into what was seen, so that no stretch of the range is left without edges; without a model, what
 # stands out is sharp and deserves more of them.
 _FLOOR, _FLOOR_ROUGH = 0.3, 0.15
-# Above this many classes each gets no model of its own.
-_MOST_CLASSES = 32
 
 
 def pilot_query(grid: ScoreGrid) -> Query:
@@ -114,24 +112,20 @@ class ScoreMass:
         grid, answers = seen.spec.grid, noisy_leaves(seen)
         tree = non_negative(least_squares(seen.levels, seen.query.tree.weights))
         places, leaves, smooth = seen.places, tree[-1].numpy().copy(), [False] * len(answers)
-        if answers and len(answers) <= _MOST_CLASSES:
-            at = answers[0][0].edges
-            u = grid.coordinate[at]
-            models = [fit(known, at, u, u, _SLOPE) for known in answers]
-            smooth = [model.holds for model in models]
-            if len(at) < len(places) and all(smooth):  # of many levels the model knows the upper ones
-                places, leaves = at, tree[-2].numpy().copy()
-            for leaf, model in zip(leaves, models, strict=True):
-                if model.holds and len(at) == len(places):
-                    leaf[:] = model.cells
         sizes = np.maximum(leaves.sum(-1), 1.0)
-        spread = leaves + 1e-12 * sizes[..., None]  # an empty class is spread evenly
+        if answers:  # several classes each have too little of a pilot query, and are placed together in any case
+            at = answers[0][0].edges
+            model = fit(together(answers), at, grid.coordinate[at], grid.coordinate[at], _SLOPE)
+            smooth = [model.holds] * len(answers)
+            if model.holds:
+                places, leaves = at, np.repeat(model.cells[None], len(answers), 0)
+        spread = leaves + 1e-12 * np.maximum(leaves.sum(-1, keepdims=True), 1.0)  # an empty class is spread evenly
         said = tuple(known[0] for known in answers)
         return cls(spread / spread.sum(-1, keepdims=True), sizes, tuple(smooth), places, said, grid)
 
-    def rows_below(self, number: int) -> Floats:
-        """Return the mass of a class's negatives and positives below every edge of the grid, ``(2, bins + 1)``."""
-        below = np.concatenate([np.zeros((2, 1)), self.spread[number].cumsum(1)], 1)
+    def rows_below(self) -> Floats:
+        """Return the mass of negatives and of positives below every edge of the grid, ``(2, bins + 1)``."""
+        below = np.concatenate([np.zeros((2, 1)), self.spread.mean(0).cumsum(1)], 1)
         rows: Floats = PchipInterpolator(self.grid.coordinate[self.places], below, axis=1)(self.grid.coordinate)
         return rows
 
@@ -181,7 +175,7 @@ def _branching(mass: ScoreMass, epsilon: float) -> tuple[int, ...]:
         leaves = max(int(_LEAVES_ROUGH * root), _FEWEST_ROUGH)
     side = min(round(math.sqrt(leaves)), math.isqrt(bins))
     if mass.spread.mean((0, 1)).max() > _CROWDED:
-        side = max(side, min(_CROWDED_SIDE, math.isqrt(bins)))
+        side = max(side, min(round(_CROWDED_SIDES * root), _MOST_SIDES, math.isqrt(bins)))
     elif leaves <= _MOST_FLAT:
         return (leaves,)
     return side, side

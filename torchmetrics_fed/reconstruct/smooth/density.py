@@ -19,12 +19,14 @@ import numpy as np
 
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["Fit", "NoisyLeaves", "fit"]
+__all__ = ["Fit", "NoisyLeaves", "agree", "fit", "together"]
 
 # Terms of a series: its constant, its line, cosines.
 _TERMS = 14
 # Prior variances of the constant and the line. Cosines: a prior guess of rho, and the coefficients it is worth.
 _LEVEL, _LINE, _ROUGHNESS, _WORTH = 9.0, 4.0, 3.0, 4.0
+# The same for a class that is like all classes together.
+_ALIKE = 4.0, 2.0, 2.0
 # Prior variance of what a pilot query finds in the first and in the last cell beyond the series: networks that are sure
 # of themselves crowd their scores there.
 _END = 4.0
@@ -54,19 +56,20 @@ class Fit(NamedTuple):
     """Expected counts in the cells, ``(2, cells)``."""
     bins: Floats
     """Expected counts in the leaves of the first answer, ``(2, leaves)``."""
-    misfit: float
-    """How far that answer is from them, in standard deviations of such a distance; of the worse class."""
-    excess: float
-    """How far counts are from them relative to their size, beyond noise and sampling; of the worse class."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether the model fits; where it does not, scores have ties or spikes that it does not know."""
-        return self.misfit < _MOST_MISFIT or self.excess < _MOST_EXCESS
+    terms: Floats
+    """Coefficients of both series, ``(2, terms)``."""
+    holds: bool
+    """Whether the model fits that answer; where it does not, scores have ties or spikes that it does not know."""
 
 
 def fit(
-    answers: Sequence[NoisyLeaves], cells: Places, x: Floats, mass: Floats, slope: float, start: Floats | None = None
+    answers: Sequence[NoisyLeaves],
+    cells: Places,
+    x: Floats,
+    mass: Floats,
+    slope: float,
+    start: Floats | None = None,
+    centre: Floats | None = None,
 ) -> Fit:
     """Return the most probable densities.
 
@@ -78,6 +81,7 @@ def fit(
         slope: prior mean of the slope of b: positives have the higher scores.
         start: log-densities relative to the mass, ``(2, cells)``, to start from. With them counts are taken to vary
             by sampling, too; without, the fit is that of a pilot query, whose noise outweighs that.
+        centre: coefficients that fit all of several classes together, which each is like.
     """
     middle, width = (x[1:] + x[:-1]) / 2, np.diff(mass)
     inside = np.concatenate([_inside(answer.edges, cells) for answer in answers])
@@ -87,15 +91,17 @@ def fit(
     power = np.arange(1, _TERMS - 1) ** 4
     cosines = np.cos(np.pi * np.outer(middle, np.arange(1, _TERMS - 1)))
     series = np.c_[np.ones(len(middle)), np.sqrt(12) * (middle - 0.5), cosines]
-    precision = np.tile(np.r_[1 / _LEVEL, 1 / _LINE, power], (2, 1))
+    level, line, roughness = (_LEVEL, _LINE, _ROUGHNESS) if centre is None else _ALIKE
+    precision = np.tile(np.r_[1 / level, 1 / line, power], (2, 1))
     if start is None:
         series = np.c_[series, np.eye(len(middle))[:, [0, -1]]]
         precision = np.c_[precision, np.full((2, 2), 1 / _END)]
     terms = series.shape[1]
-    prior = np.zeros((2, terms))
-    prior[1, 1] = slope / np.sqrt(12)
-    at = prior if start is None else _projected(start, series, width, power)
-    rough = np.full((2, 1), _ROUGHNESS**2)
+    prior = np.zeros((2, terms)) if centre is None else centre
+    if centre is None:
+        prior[1, 1] = slope / np.sqrt(12)
+    at = prior if start is None or centre is not None else _projected(start, series, width, power)
+    rough = np.full((2, 1), roughness**2)
     for step in range(_STEPS):
         precision[:, 2:_TERMS] = power / rough
         expected = total * width * np.exp(np.clip(at.cumsum(0) @ series.T, -15, 8))
@@ -110,7 +116,7 @@ def fit(
         try:
             covariance = np.linalg.inv(hessian)
         except np.linalg.LinAlgError:  # counts beyond what floats can weigh against the prior: no model
-            return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], np.inf, np.inf)
+            return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], at, False)
         change = (covariance @ (gradient - precision * (at - prior)).ravel()).reshape(2, -1)
         size = float(np.abs(change.cumsum(0) @ series.T).max())
         at = at + change * min(1.0, _LONGEST / max(size, _SMALL))
@@ -118,15 +124,28 @@ def fit(
             continue
         if size < _SMALL:
             break
-        spread = (at[:, 2:_TERMS] ** 2 + np.diag(covariance).reshape(2, -1)[:, 2:_TERMS]) @ power
-        rough[:, 0] = (spread + _WORTH * _ROUGHNESS**2) / (len(power) + _WORTH)
+        spread = ((at - prior)[:, 2:_TERMS] ** 2 + np.diag(covariance).reshape(2, -1)[:, 2:_TERMS]) @ power
+        rough[:, 0] = (spread + _WORTH * roughness**2) / (len(power) + _WORTH)
     first = answers[0]
     bins = in_bins[:, : first.counts.shape[1]]
-    squares, variance = (first.counts - bins) ** 2, first.variance + bins
+    return Fit(expected, bins, at, agree(first.counts, bins, first.variance))
+
+
+def together(answers: Sequence[Sequence[NoisyLeaves]]) -> list[NoisyLeaves]:
+    """Return the answers about all classes added up: what is known best of several that are alike."""
+    return [
+        NoisyLeaves(each[0].edges, np.sum([one.counts for one in each], 0), sum(one.variance for one in each))
+        for each in zip(*answers, strict=True)
+    ]
+
+
+def agree(counts: Floats, expected: Floats, noise: float | Floats, most_excess: float = _MOST_EXCESS) -> bool:
+    """Return whether counts, ``(2, leaves)``, differ from what is expected by noise and sampling, or by little."""
+    squares, variance = (counts - expected) ** 2, noise + expected
     # a squared Laplace variable of variance 1 has mean 1 and variance 5
-    misfit = ((squares / variance).sum(1) - bins.shape[1]) / np.sqrt(5 * bins.shape[1])
-    excess = np.sqrt(np.maximum((squares - variance).sum(1), 0) / (bins**2).sum(1))
-    return Fit(expected, bins, float(misfit.max()), float(excess.max()))
+    misfit = ((squares / variance).sum(1) - counts.shape[1]) / np.sqrt(5 * counts.shape[1])
+    excess = np.maximum((squares - variance).sum(1), 0) / (expected**2).sum(1)
+    return bool(misfit.max() < _MOST_MISFIT or excess.max() < most_excess**2)
 
 
 def _inside(edges: Places, cells: Places) -> Floats:

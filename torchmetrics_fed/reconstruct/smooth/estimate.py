@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
 from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties, without_empty_ends
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
-from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit
+from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, agree, fit, together
 from torchmetrics_fed.reconstruct.smooth.prior import weighed
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sums import Sum
@@ -26,6 +26,8 @@ _PARTS = 3
 # The model's coordinate is the logit of the mass, whose ends are rounded off by this.
 _LOGIT = 0.01
 _SLOPE = 6.0
+# How far the many small leaves of a tree may be off, relative to their counts.
+_MOST_EXCESS = 0.6
 
 
 def bin_counts(release: Release) -> Tensor:
@@ -62,8 +64,10 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
     models = _models(release, u)
     for number, model in enumerate(models):
         levels = [level[number].double().numpy() for level in last.levels]
+        if model is not None and len(levels) > 1:
+            model = _with_levels(model, levels, last)
         if model is not None:
-            yield (model if len(levels) == 1 else _with_levels(model, levels, last)), True
+            yield model, True
             continue
         if len(levels) == 1 and release.spec.rows == 2:
             levels = [without_empty_ends(levels[0], last.variances[0])]
@@ -74,25 +78,30 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
 
 def _models(release: Release, u: Floats) -> list[Floats | None]:
     """Return each class's counts by the smooth model, None where there is none that fits."""
-    last = release.last
+    last, pilot, none = release.last, release.pilot, [None] * release.spec.classes
     answers = noisy_leaves(last)
     if not answers:
-        return [None] * release.spec.classes
+        return list(none)
     tree = len(last.levels) > 1  # the upper levels of one query tell what a pilot query and a second one would
-    first = last if tree else release.pilot or release.prior
+    first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
-    if (tree or release.pilot) and seen is not None and not all(seen.smooth):
-        return [None] * release.spec.classes
-    mass = _even_mass(last.places, u) if seen is None or not all(seen.smooth) else seen.below
-    pilots = [] if release.pilot is None or tree else noisy_leaves(release.pilot)
-    models: list[Floats | None] = []
+    carried = first is not None and first is release.prior
+    if seen is not None and not carried and not all(seen.smooth):
+        return list(none)
+    pilots = [[] for _ in answers] if pilot is None or tree else noisy_leaves(pilot)
+    knowns, agreed = [], seen
     for number, (*fine, best) in enumerate(answers):
         best = best._replace(counts=without_empty_ends(best.counts, last.variances[0], not tree))
-        known = [best, *fine, *(pilots[number] if pilots else [])]
-        if seen is not None and seen.said and not tree and release.pilot is None:
-            known += weighed(best, seen, number)
-        models.append(_modelled(known, mass, seen, number, u))
-    return models
+        knowns.append([best, *fine, *pilots[number]])
+    if carried and seen is not None:
+        before = [weighed(known[0], seen, number) for number, known in enumerate(knowns)]
+        said = [each for each in before if each is not None]
+        knowns, agreed = (
+            ([[*known, each] for known, each in zip(knowns, said, strict=True)], seen)
+            if len(said) == len(before)
+            else (knowns, None)
+        )
+    return _modelled(knowns, _even_mass(last.places, u) if agreed is None else agreed.below, agreed, u)
 
 
 def _even_mass(places: Places, u: Floats) -> Floats:
@@ -102,40 +111,47 @@ def _even_mass(places: Places, u: Floats) -> Floats:
 
 
 def _modelled(
-    known: Sequence[NoisyLeaves], mass: Floats, seen: ScoreMass | None, number: int, u: Floats
-) -> Floats | None:
-    """Return one class's counts by the smooth model; None where it does not fit.
+    answers: Sequence[Sequence[NoisyLeaves]], mass: Floats, seen: ScoreMass | None, u: Floats
+) -> list[Floats | None]:
+    """Return each class's counts by the smooth model; None where it does not fit.
 
     Args:
-        known: the leaves that are known best, and what else is known.
+        answers: of each class, the leaves that are known best, and what else is known.
         mass: the mass below every edge of the grid.
         seen: where an earlier answer found the scores, if there was one.
-        number: of the class.
         u: the grid's own coordinate at every edge.
     """
-    leaves, places = known[0], known[0].edges
-    edges = np.concatenate([each.edges for each in known])
+    places = answers[0][0].edges
+    edges = np.concatenate([each.edges for each in answers[0]])
     parts = mass[places[:-1]] + np.diff(mass[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
     cells = np.unique(np.r_[edges, 0, len(u) - 1, np.searchsorted(mass, parts.ravel())])
     at = mass[cells]
     x = np.log((at + _LOGIT) / (1 + _LOGIT - at))
+    x = (x - x[0]) / (x[-1] - x[0])
     start = np.zeros((2, len(cells) - 1))
     if seen is not None:
-        before = np.diff(seen.rows_below(number)[:, cells], axis=1)
+        before = np.diff(seen.rows_below()[:, cells], axis=1)
         start = np.clip(np.log(np.maximum(before, 1e-9) / np.maximum(np.diff(at), 1e-12)), -8, 4)
-    model = fit(known, cells, (x - x[0]) / (x[-1] - x[0]), at, _SLOPE, start)
-    if not model.holds:
-        return None
-    # of what a leaf holds beyond the model, the part that sampling (variance = expected count) explains beside noise
-    beyond = (leaves.counts - model.bins) / (model.bins + leaves.variance)
-    factor = np.repeat(np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1)
-    return on_bins(model.cells * factor, cells, u)
+    every = fit(together(answers), cells, x, at, _SLOPE, start)
+    models: list[Floats | None] = []
+    for known in answers:
+        model = every if len(answers) == 1 else fit(known, cells, x, at, _SLOPE, start, every.terms)
+        if not model.holds:
+            models.append(None)
+            continue
+        # of what a leaf holds beyond the model, the part that sampling (variance: expected count) explains beside noise
+        beyond = (known[0].counts - model.bins) / (model.bins + known[0].variance)
+        factor = np.repeat(np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1)
+        models.append(on_bins(model.cells * factor, cells, u))
+    return models
 
 
-def _with_levels(model: Floats, levels: Sequence[Floats], last: Sum) -> Floats:
-    """Return the model's counts with what the levels of a tree hold beyond it, as far as sampling explains it."""
+def _with_levels(model: Floats, levels: Sequence[Floats], last: Sum) -> Floats | None:
+    """Return the model's counts with what a tree's levels hold beyond it; None if its leaves show that it is off."""
     places = last.places
     leaf = np.add.reduceat(model, places[:-1], axis=1)
+    if not agree(levels[-1], leaf, last.variances[-1], _MOST_EXCESS):
+        return None
     known = np.maximum(posterior(levels, last.variances, leaf), 0)
     ratio = np.divide(known, leaf, out=np.zeros_like(leaf), where=leaf > 0)
     counts: Floats = model * np.repeat(ratio, np.diff(places), axis=1)
