@@ -60,7 +60,7 @@ def test_smooth_scores_are_read_as_binned_linearly(scored: tuple[Tensor, Tensor]
             precision_recall_curve_of(scores, target, quantiles=quantiles),
             precision_recall_curve(target, scores),
         )
-        linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))  # type: ignore[arg-type]
+        linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))
         assert binned == pytest.approx(linear, abs=1e-12)
         assert quantiles > 64 or abs(step - linear) > 1e-4
 
@@ -72,7 +72,7 @@ def test_a_tie_among_smooth_scores_is_the_only_corner() -> None:
     scores = 0.3 * torch.rand(4_000, generator=generator) + 0.2 * target
     scores[:1_500] = 0.7
     curve, exact = precision_recall_curve_of(scores, target, quantiles=16), precision_recall_curve(target, scores)
-    linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))  # type: ignore[arg-type]
+    linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))
     assert binned < min(linear, step)
 
 

@@ -54,7 +54,7 @@ def test_the_deviation_of_an_area_is_the_dense_one(tree: Tree) -> None:
             moved = np.zeros_like(leaf)
             moved[row, place] = step
             gradient[place] = (area(leaf + moved) - area(leaf - moved)) / (2 * step)
-        variance += gradient @ covariance(total) @ gradient
+        variance += float(gradient @ covariance(total) @ gradient)
     found = noisy_areas(Release((total,)))
     assert found.area[0] == pytest.approx(area(leaf), rel=1e-9)
     assert found.deviation[0] == pytest.approx(np.sqrt(variance), rel=1e-6)

@@ -63,7 +63,8 @@ def test_a_variance_of_each_leaf_is_one_of_all_where_it_is_the_same() -> None:
     each = one._replace(variance=np.full(one.counts.shape, VARIANCE))
     start = np.zeros((2, LEAVES))
     for begun in (None, start):
-        assert np.array_equal(*(fit([known], EDGES, U, U, 3.0, begun).cells for known in (one, each)))
+        first, second = (fit([known], EDGES, U, U, 3.0, begun).cells for known in (one, each))
+        assert np.array_equal(first, second)
 
 
 def test_two_answers_of_twice_the_variance_are_worth_one() -> None:

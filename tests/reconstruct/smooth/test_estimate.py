@@ -117,7 +117,7 @@ def test_several_classes_that_are_alike_are_each_found(plan: str | None) -> None
     generator = torch.Generator().manual_seed(2)
     target = torch.randint(0, 2, (8_000, 4), generator=generator)
     scores = (torch.randn(8_000, 4, generator=generator) + 1.5 * target).sigmoid()
-    metric = FederatedAUROC("multilabel", num_labels=4, average=None, privacy=CentralDP(2.0), plan=plan)  # type: ignore[arg-type]
+    metric = FederatedAUROC("multilabel", num_labels=4, average=None, privacy=CentralDP(2.0), plan=plan)
     exact = auroc(scores, target, task="multilabel", num_labels=4, average=None)
     for _ in range(2):
         metric.reset()
