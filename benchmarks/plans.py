@@ -1,9 +1,16 @@
 """Area Error of every plan against the paper's estimator at its best Q, in one run, at the same epsilon.
 
     python -m benchmarks.plans --shared FOLDER --runs 100 --large-runs 20
+    python -m benchmarks.plans --shared FOLDER --data adult bank --plans adaptive federation earlier jump
 
-The score files are those of FOLDER/data/scores; with --hard inputs are made here, too. Noise is independent from run to
-run and from cell to cell. Errors are means; behind a ratio stands its standard error. Results also as CSV with --csv.
+The score files are those of FOLDER/data/scores; with --hard and --other scores are made here, too. Noise is independent
+from run to run and from cell to cell. Errors are means; behind a ratio stands its standard error. Results also as CSV
+with --csv. Beside the plans of the package there are
+
+    federation   the adaptive plan, over eight clients that each add their share of the noise
+    others       carry_over after a release of other examples: of one half, for the curve of the other half
+    earlier      carry_over after a release of an earlier model: logits x 0.8, with noise of deviation 0.5
+    jump         carry_over after a release of a model that had nothing to do with it
 """
 
 from __future__ import annotations
@@ -24,20 +31,27 @@ from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from benchmarks.hard_scores import HARD, Scores
-from torchmetrics_fed import CentralDP, FederatedROC, Release
+from benchmarks.other_scores import OTHER
+from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Release
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
+from torchmetrics_fed.functional.area_error import Reading
 from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.functional.precision_recall import precision_recall_from_tails
 from torchmetrics_fed.functional.roc import roc_from_tails
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.simulate import simulate
 
 EPSILONS = (0.1, 0.3, 1.0)
 QUANTILES = (16, 64, 256, 1024)
 PAPER = Reconstruction(method="quantile", non_negative=False)
 """The paper's reconstruction: its post-processing is least squares alone."""
 OURS = ("single", "adaptive", "carry_over")
+AFTER = ("others", "earlier", "jump")
 LARGE = 100_000
+CLIENTS = 8
+ORACLE = {0.1: (0.21, 0.19), 0.3: (0.31, 0.28), 1.0: (0.43, 0.37), 3.0: (0.46, 0.35)}
+"""Error over the paper's of flat leaves placed, filled and weighed by the true densities, on the score files."""
 
 Errors = NDArray[np.float64]
 
@@ -63,12 +77,49 @@ class Curves:
             result.append(self._errors(metric.release(), how))
         return np.array(result[-runs:])  # the first of a carried-over plan has nothing to carry
 
+    def federated(self, epsilon: float, runs: int) -> Errors:
+        """Those of the adaptive plan over clients whose noise adds up to that of one process."""
+        metric = FederatedROC(privacy=DistributedDP(epsilon, min_clients=CLIENTS, max_colluding=0), plan="adaptive")
+        preds, target = torch.from_numpy(self.score), torch.from_numpy(self.target)
+        parts = [(preds[client::CLIENTS], target[client::CLIENTS]) for client in range(CLIENTS)]
+        releases = (simulate(iter(parts), metric, progress=False).release for _ in range(runs))
+        return np.array([self._errors(release, Reconstruction()) for release in releases])
+
+    def after(self, epsilon: float, runs: int, before: str) -> Errors:
+        """Those of carry_over after a release of something else."""
+        generator, result = np.random.default_rng(), []
+        for _ in range(runs):
+            metric = FederatedROC(privacy=CentralDP(epsilon), plan="carry_over")
+            score, target, curves = self.score, self.target, self
+            if before == "others":
+                first = generator.random(len(score)) < 0.5
+                score, target, curves = score[first], target[first], Curves((target[~first], score[~first]))
+            elif before == "earlier":
+                clipped = score.clip(1e-7, 1 - 1e-7)
+                logit = 0.8 * np.log(clipped / (1 - clipped)) + 0.5 * generator.normal(size=len(score))
+                score = 1 / (1 + np.exp(-logit))
+            else:
+                score = 1 / (1 + np.exp(-generator.normal(size=len(score))))
+            metric.update(torch.from_numpy(score), torch.from_numpy(target))
+            metric.release()
+            metric.reset()
+            metric.update(torch.from_numpy(curves.score), torch.from_numpy(curves.target))
+            result.append(curves._errors(metric.release(), Reconstruction()))
+        return np.array(result)
+
+    def of(self, plan: str, epsilon: float, runs: int) -> Errors:
+        """Those of a plan of the package, or of one of those above."""
+        if plan == "federation":
+            return self.federated(epsilon, runs)
+        return self.after(epsilon, runs, plan) if plan in AFTER else self.errors(epsilon, plan, runs)
+
     def _errors(self, release: Release, how: Reconstruction) -> tuple[float, float]:
         tails = read(release, reconstruction=how).tails
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # noise may leave a class empty
             roc, pr = roc_from_tails(tails), precision_recall_from_tails(tails)
-        return area_error_roc(roc, self._exact[0]), area_error_pr(pr, self._exact[1])
+        reading: Reading = "linear" if how.method == "quantile" else "binned"  # the paper's curves have no bins
+        return area_error_roc(roc, self._exact[0]), area_error_pr(pr, self._exact[1], reading)
 
 
 class Cell(NamedTuple):
@@ -85,18 +136,20 @@ class Cell(NamedTuple):
     """Standard errors of the ratios."""
 
 
-def cells(files: dict[str, Scores], runs: int, large_runs: int, plans: tuple[str, ...]) -> Iterator[Cell]:
+def cells(
+    files: dict[str, Scores], runs: int, large_runs: int, plans: tuple[str, ...], epsilons: tuple[float, ...]
+) -> Iterator[Cell]:
     """Measure file by file."""
     for name, scores in files.items():
         curves, several = Curves(scores), large_runs if len(scores[0]) > LARGE else runs
-        for epsilon in EPSILONS:
+        for epsilon in epsilons:
             paper = [curves.errors(epsilon, "paper", several, q, PAPER) for q in QUANTILES]
             means, deviations = (np.array([f(e) for e in paper]) for f in (_mean, _standard_error))
             best = means.argmin(0)
             at, off = means[best, [0, 1]], deviations[best, [0, 1]]
             ratios, errors = {}, {}
             for plan in plans:
-                ours = curves.errors(epsilon, plan, several)
+                ours = curves.of(plan, epsilon, several)
                 ratios[plan] = _mean(ours) / at
                 errors[plan] = ratios[plan] * np.hypot(_standard_error(ours) / _mean(ours), off / at)
             yield Cell(name, epsilon, at, off, ratios, errors)
@@ -128,6 +181,11 @@ def table(title: str, measured: Iterator[Cell], plans: tuple[str, ...]) -> list[
         mean = " / ".join(f"{value:.3f}" for value in np.exp(np.log(ratios).mean(0)))
         worst = " / ".join(f"{value:.2f}" for value in ratios.max(0))
         print(f"\n{plan}: geometric mean {mean}, worst {worst}")
+        if title == "Score files":
+            for epsilon in sorted({cell.epsilon for cell in done} & set(ORACLE)):
+                ratios = np.array([cell.ratios[plan] for cell in done if cell.epsilon == epsilon])
+                over = np.exp(np.log(ratios).mean(0)) / ORACLE[epsilon]
+                print(f"  epsilon {epsilon}: {' / '.join(f'{value:.2f}' for value in over)} of the oracle's error")
     return done
 
 
@@ -146,17 +204,22 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=["adult", "bank", "synthcover"])
     parser.add_argument("--plans", nargs="+", default=list(OURS))
     parser.add_argument("--hard", nargs="*", help="names of hard inputs; all if none is given")
+    parser.add_argument("--other", action="store_true", help="scores of models that no constant was chosen on")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
-    plans, runs = tuple(arguments.plans), (arguments.runs, arguments.large_runs)
+    plans = tuple(arguments.plans)
+    runs = arguments.runs, arguments.large_runs, plans, tuple(arguments.epsilons)
     done = []
     if arguments.shared is not None and arguments.data:
-        done += table("Score files", cells(files(Path(arguments.shared), arguments.data), *runs, plans), plans)
+        done += table("Score files", cells(files(Path(arguments.shared), arguments.data), *runs), plans)
     elif arguments.data:
         print("No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.", file=sys.stderr)
     if arguments.hard is not None:
         chosen = {name: HARD[name](np.random.default_rng(7)) for name in arguments.hard or HARD}
-        done += table("Hard inputs", cells(chosen, *runs, plans), plans)
+        done += table("Hard inputs", cells(chosen, *runs), plans)
+    if arguments.other:
+        done += table("Other models", cells({name: make() for name, make in OTHER.items()}, *runs), plans)
     if arguments.csv is not None:
         with open(arguments.csv, "w", newline="") as file:
             writer = csv.writer(file)

@@ -23,7 +23,7 @@ from torchmetrics_fed.reconstruct.placement import single_query
 EXAMPLES, CLIENTS = 100_000, 100_000
 PRIVACY = DistributedDP(1.0, min_clients=8, trusted_aggregator=True)
 FLAT, PAPER = (Query(make(4096)) for make in (Tree.flat, Tree.binary))
-SINGLE = single_query(ScoreGrid.even())
+SINGLE = single_query(ScoreGrid.even(), PRIVACY.epsilon)
 CASES = {
     "exact leaves": (Spec("binary", 1, ScoreGrid()), FLAT),
     "plan paper, noise": (Spec("binary", 1, ScoreGrid(), PRIVACY), PAPER),

@@ -28,12 +28,23 @@ _CROWDED = 2.0
 class Reach(NamedTuple):
     """An area if both classes' scores run evenly through each leaf, and how far any other order can move it."""
 
-    even: Floats
-    """The area, ``(...)``."""
+    leaves: Floats
+    """What each leaf gives, ``(..., leaves)``."""
     down: Floats
     """How much less each leaf can give, ``(..., leaves)``."""
     up: Floats
     """How much more."""
+
+    @property
+    def even(self) -> Floats:
+        """The area, ``(...)``."""
+        total: Floats = self.leaves.sum(-1)
+        return total
+
+    def around(self, known: Floats) -> tuple[Floats, Floats]:
+        """Return how much less and how much more each leaf can give than what is known of its order."""
+        least, most = self.leaves - self.down, self.leaves + self.up
+        return np.maximum(known - least, 0), np.maximum(most - known, 0)
 
 
 Area = Callable[[Floats, Floats], Reach]
@@ -47,7 +58,7 @@ def roc_area(negative: Floats, positive: Floats) -> Reach:
         (negative[..., :-1] - negative[..., 1:]) * tail / size for tail in (positive[..., 1:], positive[..., :-1])
     )
     half = (most - least) / 2
-    return Reach((least + half).sum(-1), half, half)
+    return Reach(least + half, half, half)
 
 
 def average_precision_area(negative: Floats, positive: Floats) -> Reach:
@@ -63,7 +74,7 @@ def average_precision_area(negative: Floats, positive: Floats) -> Reach:
     p, q, with_it = found[..., 1:], false[..., 1:], false[..., :-1]
     least = (x - with_it * np.log1p(np.maximum(x, 0) / np.maximum(p + with_it, 1e-300))) / size
     most = x * _precision(found[..., :-1], q) / size
-    return Reach(even.sum(-1), even - least, most - even)
+    return Reach(even, even - least, most - even)
 
 
 def _between(tail: Floats, part: float) -> Floats:
@@ -80,10 +91,13 @@ def area_interval(release: Release, confidence: float, population: bool, binning
     """Return the ends of the interval of each class, ``(classes, 2)``."""
     exact, tree = release.spec.privacy is None, release.last.query.tree
     classes = UncertainTails.of(release, population)
-    smooth = [True] * len(classes)
+    smooth, modelled = [True] * len(classes), False
     if tree.edges is not None and not exact:
         fine, places = list(above(bin_counts(release).numpy())), release.last.places
-        if len(tree.branching) == 1:  # more leaves tell ties from smooth scores by themselves
+        modelled = (
+            len(tree.branching) == 1 or tree.weights[0] > 1
+        )  # many leaves tell ties from smooth scores themselves
+        if modelled:
             smooth = are_smooth(release)
     else:
         fine, places = [tails.guess for tails in classes], np.arange(tree.leaves + 1)
@@ -93,16 +107,24 @@ def area_interval(release: Release, confidence: float, population: bool, binning
             ends.append([0.0, 1.0])
             continue
         kept = _kept(tails)
-        # the area by least squares, whose noise is known, and what is known of the order within leaves
-        centre = area(*finest).even + area(*tails.seen[:, kept]).even - area(*finest[:, places[kept]]).even
+        # the smooth model's own area, whose error is less than that of least squares; without it that, whose noise is
+        # known, and what is known of the order within leaves
+        centre = area(*finest).even
+        if not (modelled and fits):
+            centre += area(*tails.seen[:, kept]).even - area(*finest[:, places[kept]]).even
         at = tails.guess[:, kept]
         guess, level = area(*at), (1 + confidence) / 2
         moved = area(*(at[:, None] + tails.noise[..., kept])).even - guess.even
         # ties count half in a ROC curve, as if they ran evenly through their leaf; a PR curve has to know of them
         suspects = _crowded(tails, kept) if area is roc_area else _maybe_tied(tails, kept, fits)
-        reach, part = (area(*finest), binning) if exact else (guess, np.where(suspects, 1.0, binning))
-        low = centre - order_statistic(moved, level) - (part * reach.down).sum()
-        high = centre + order_statistic(-moved, level) + (part * reach.up).sum()
+        known = area(*finest)
+        if exact:
+            part, (down, up) = np.asarray(binning), known[1:]
+        else:
+            part = np.where(suspects, 1.0, binning)
+            down, up = guess.around(np.add.reduceat(known.leaves, places[kept[:-1]]))
+        low = centre - order_statistic(moved, level) - (part * down).sum()
+        high = centre + order_statistic(-moved, level) + (part * up).sum()
         ends.append([float(low), float(high)])
     return np.clip(ends, 0.0, 1.0)
 
