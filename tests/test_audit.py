@@ -8,9 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from torchmetrics_fed import CentralDP, Query, ScoreGrid, Spec
 from torchmetrics_fed.audit import AuditResult, Mechanism, audit, main
+from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy.accounting import skellam_mean
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
@@ -113,6 +117,33 @@ def test_delta_is_taken_off() -> None:
     assert audit(revealed[0], revealed[1], claimed=0.5, delta=0.011).epsilon_lower < 0.1
 
 
+def release_of(query: Query, calibrated_for: Query, counts: Tensor) -> Mechanism:
+    """Releases of these counts by the package's own samplers, with the noise that another query may have asked for."""
+    spec = Spec("binary", 1, ScoreGrid(bins=4), CentralDP(1.0))
+    noise, cells = spec.noise(calibrated_for), spec.cells(query, counts).numpy()
+    assert noise is not None
+    return lambda trials: (cells + noise.draw((trials, *cells.shape))).astype(np.int64)
+
+
+@pytest.mark.parametrize(("weights", "naive"), [((4, 1), 2.2), ((1, 3), 1.8)])
+def test_a_weighted_tree_keeps_its_claim_and_one_whose_weights_are_forgotten_does_not(
+    weights: tuple[int, int], naive: float
+) -> None:
+    """An example more in one cell of each level, which moves by its weight: epsilon 1, or (w + v) / 2 of it."""
+    query, plain = Query(Tree((2, 2), weights=weights)), Query(Tree((2, 2)))
+    less = torch.tensor([[[3, 0, 1, 2], [0, 1, 0, 4]]])
+    more = less.clone()
+    more[0, 1, 2] += 1
+    honest, forgotten = (
+        audit(release_of(query, law, less), release_of(query, law, more), claimed=1.0, confidence=1 - 1e-6)
+        for law in (query, plain)
+    )
+    assert not honest.refuted
+    assert honest.epsilon_lower > 0.8
+    assert forgotten.refuted
+    assert forgotten.epsilon_lower > naive
+
+
 def test_a_score_of_ones_own_replaces_the_default() -> None:
     rng = np.random.default_rng(3)
     draw = geometric(1, 1)
@@ -139,10 +170,11 @@ class Numpy:
         return self.rng.choice(support, shape, p=mass / mass.sum())
 
 
+@pytest.mark.parametrize("weights", ["1 1", "4 1 1"])
 @pytest.mark.parametrize("mechanism", ["polya", "skellam", "discrete_gaussian"])
-def test_the_command_audits_each_mechanism(mechanism: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = f"--mechanism {mechanism} --epsilon 1 --clients 4 --levels 2 --trials 20000 --confidence 0.999999"
-    assert main(arguments.split(), Numpy()) == 0
+def test_the_command_audits_each_mechanism(mechanism: str, weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = f"--mechanism {mechanism} --epsilon 1 --clients 4 --trials 20000 --confidence 0.999999"
+    assert main([*arguments.split(), "--weights", *weights.split()], Numpy()) == 0
     assert "audited with 20000 trials" in capsys.readouterr().out
 
 

@@ -1,6 +1,6 @@
 """An audit: a lower bound on the epsilon of any mechanism, from its outputs on two neighbouring inputs.
 
-    python -m torchmetrics_fed.audit --mechanism polya --epsilon 1 --clients 10 --levels 1 --trials 100000
+    python -m torchmetrics_fed.audit --mechanism polya --epsilon 1 --clients 10 --weights 4 1 1 --trials 100000
 
 An audit can refute a claim and never prove it. A mechanism that passes was *audited*, which is no more than that.
 """
@@ -190,7 +190,7 @@ def main(argv: Sequence[str] | None = None, samplers: Any = None) -> int:
     parser.add_argument("--delta", type=float, default=1e-6, help="not used by polya, which is pure")
     parser.add_argument("--clients", type=int, default=10, help="clients that the noise is calibrated for")
     parser.add_argument("--survivors", type=int, help="clients whose shares arrive; all, unless given")
-    parser.add_argument("--levels", type=int, default=1)
+    parser.add_argument("--weights", type=int, nargs="+", default=[1], help="how many times each level is counted")
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--confidence", type=float, default=0.99)
     options = parser.parse_args(argv)
@@ -203,7 +203,8 @@ def main(argv: Sequence[str] | None = None, samplers: Any = None) -> int:
     arriving = options.clients if options.survivors is None else options.survivors
 
     def outputs(count: int) -> Mechanism:
-        return lambda trials: count + sum((share((trials, options.levels)) for _ in range(arriving)), np.int64(0))
+        cells = count * np.array(options.weights)
+        return lambda trials: cells + sum((share((trials, len(cells))) for _ in range(arriving)), np.int64(0))
 
     found = audit(
         outputs(0),
@@ -218,7 +219,7 @@ def main(argv: Sequence[str] | None = None, samplers: Any = None) -> int:
 
 
 def _share(samplers: Any, options: argparse.Namespace, delta: float) -> Callable[[tuple[int, ...]], Integers]:
-    sensitivity = Sensitivity.of("binary", 1, options.levels)
+    sensitivity = Sensitivity.of("binary", 1, tuple(options.weights))
     clients: int = options.clients
     if options.mechanism == "polya":
         epsilon = cell_epsilon(options.epsilon, sensitivity)

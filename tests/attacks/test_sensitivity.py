@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import combinations_with_replacement, product
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import Query, ScoreGrid, Spec
+from torchmetrics_fed import FederatedROC, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 
@@ -24,13 +25,23 @@ def cells(examples: list[tuple[float, int]], query: Query) -> Tensor:
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
-@pytest.mark.parametrize("tree", [Tree.flat(8), Tree((2, 4)), Tree.binary(8)])
+@pytest.mark.parametrize(
+    "tree",
+    [
+        Tree.flat(8),
+        Tree((2, 4)),
+        Tree.binary(8),
+        Tree((2, 4), weights=(4, 1)),
+        Tree((2, 2, 2), weights=(4, 1, 1)),
+        Tree((2, 2, 2), (0, 1, 2, 3, 4, 5, 6, 7, 8), (1, 3, 2)),
+        Tree((8,), weights=(7,)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("examples_per_person", [1, 2])
 def test_no_neighbour_is_further(neighbours: Neighbours, tree: Tree, examples_per_person: int) -> None:
     query = Query(tree)
-    declared = Sensitivity.of(
-        "binary", 1, len(tree.branching), neighbours=neighbours, examples_per_person=examples_per_person
-    )
+    declared = Sensitivity.of("binary", 1, tree.weights, neighbours=neighbours, examples_per_person=examples_per_person)
     rest = [(0.4, 0), (0.8, 1)]
     people = [list(person) for person in combinations_with_replacement(PERSON, examples_per_person)]
     bases: list[list[tuple[float, int]]] = [[]] if neighbours == "add_remove" else people
@@ -44,3 +55,62 @@ def test_forgetting_the_levels_would_be_caught() -> None:
     query = Query(Tree.binary(8))
     naive = Sensitivity.of("binary", 1, levels=1)
     assert int((cells(PERSON[:1], query) - cells([], query)).abs().sum()) > naive.l1
+
+
+@pytest.mark.parametrize("weights", [(4, 1, 1), (1, 1, 2)])
+def test_forgetting_the_weights_would_be_caught(weights: tuple[int, ...]) -> None:
+    naive = Sensitivity.of("binary", 1, levels=3)
+    moved = cells(PERSON[:1], Query(Tree((2, 2, 2), weights=weights))) - cells([], Query(Tree((2, 2, 2))))
+    assert int(moved.abs().sum()) > naive.l1
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "binary": {"task": "binary"},
+    "multiclass": {"task": "multiclass", "num_classes": 3},
+    "one against one": {"task": "multiclass", "num_classes": 3, "multi_class": "ovo"},
+    "multilabel": {"task": "multilabel", "num_labels": 2},
+}
+SCORES = (0.05, 0.9, 0.3)
+
+
+def people(options: dict[str, Any], most: int, query: Query) -> tuple[Tensor, Spec]:
+    """The cells of every person with up to ``most`` examples, none included, as a metric counts and a query asks."""
+    metric = FederatedROC(**options, grid=ScoreGrid.even(2))
+    classes = metric.spec.classes
+    singles = [torch.zeros_like(metric.spec.cells(query, metric.spec.empty_counts()))]
+    for row in product(SCORES[: 2 if classes > 2 else 3], repeat=classes):
+        targets: list[Any] = list(product((0, 1), repeat=classes))
+        if options["task"] != "multilabel":
+            targets = list(range(max(classes, 2)))
+        for target in targets:
+            metric.reset()
+            metric.update(torch.tensor([row if classes > 1 else row[0]]), torch.tensor([target]))
+            singles.append(metric.spec.cells(query, metric.release().leaf))
+    unique = torch.stack(singles).flatten(1).unique(dim=0)
+    sums = [torch.stack(chosen).sum(0) for chosen in combinations_with_replacement(unique, most)]
+    return torch.stack(sums).unique(dim=0), metric.spec
+
+
+def largest_first(change: Tensor) -> Tensor:
+    """How far the one cell moves that moves most, the two that do, ...: sums of the largest changes."""
+    return change.abs().sort(-1, descending=True).values.cumsum(-1)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("weights", [(1, 1), (4, 1), (2, 3)])
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("task", TASKS)
+def test_no_change_exceeds_the_declared_shifts(
+    task: str, most: int, weights: tuple[int, ...], neighbours: Neighbours
+) -> None:
+    """Of any number of cells, those that move most do not move further than as many of the declared shifts."""
+    persons, spec = people(TASKS[task], most, Query(Tree((2, 4), weights=weights)))
+    declared = Sensitivity.of(spec.task, spec.classes, weights, neighbours=neighbours, examples_per_person=most)
+    shifts = torch.tensor([shift for shift, cells in declared.shifts for _ in range(cells)])
+    bound = torch.full(persons.shape[1:], int(shifts.sum()))
+    bound[: len(shifts)] = largest_first(shifts)[: len(bound)]
+    reached = torch.zeros_like(bound)
+    for other in persons[:1] * 0 if neighbours == "add_remove" else persons:
+        reached = reached.maximum(largest_first(persons - other).amax(0))
+    assert bool((reached <= bound).all())
+    assert int(reached[-1]) == declared.l1  # and it is no larger than it has to be

@@ -14,6 +14,7 @@ from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import PlanName, next_query
 from torchmetrics_fed.exchange.queries import check_plan, first_query, make_release
 from torchmetrics_fed.reconstruct import LEAST_BINS
+from torchmetrics_fed.reconstruct.placement import placed_query
 from torchmetrics_fed.release import Sum
 
 PRIVACY = CentralDP(1.0)
@@ -67,6 +68,30 @@ def test_the_previous_release_saves_a_query() -> None:
     assert carried.fraction == 1
     assert carried.tree.edges is not None
     assert len(asked("adaptive", spec, previous=before)) == 2  # only the plan that asks for it
+
+
+def test_the_previous_release_is_carried_as_data_by_the_plan_that_asks_for_it() -> None:
+    """Its last sum and nothing else, so that a chain of releases stays as small as one; and only of the same spec."""
+    spec, other = spec_of(), spec_of(privacy=CentralDP(0.5))
+    release = make_release("carry_over", spec, lambda query: answered(spec, query))
+    assert len(release.queries) == 2
+    assert release.prior is None
+    for _ in range(3):
+        before, release = (
+            release,
+            make_release("carry_over", spec, lambda query: answered(spec, query), previous=release),
+        )
+        assert release.prior is before.last
+    assert make_release("adaptive", spec, lambda query: answered(spec, query), previous=release).prior is None
+    placed = make_release("carry_over", other, lambda query: answered(other, query), previous=release)
+    assert placed.queries == (placed_query(release.last, 1.0),)
+    assert placed.prior is None
+
+
+def test_a_single_query_has_a_top_level_that_is_counted_more_often_where_noise_is_large() -> None:
+    small, large = (asked("single", spec_of(privacy=CentralDP(epsilon)))[0].tree for epsilon in (2.0, 2.1))
+    assert small.weights[0] > max(small.weights[1:]) == 1
+    assert set(large.weights) == {1}
 
 
 def test_nobody_is_asked_again_where_nobody_can_be() -> None:

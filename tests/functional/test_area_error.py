@@ -11,6 +11,7 @@ from torchmetrics.functional.classification import binary_precision_recall_curve
 
 from torchmetrics_fed import InputError
 from torchmetrics_fed.functional import area_error_pr, area_error_roc, roc
+from torchmetrics_fed.functional import precision_recall_curve as precision_recall_curve_of
 
 
 def test_areas_of_plain_figures() -> None:
@@ -38,6 +39,41 @@ def test_torchmetrics_and_scikit_learn_curves_serve_alike(scored: tuple[Tensor, 
     assert with_torchmetrics == pytest.approx(area_error_roc(curve, roc_curve(target, scores)), abs=1e-9)
     exact = binary_precision_recall_curve(scores, target)
     assert area_error_pr(exact, precision_recall_curve(target, scores), reading="step") == pytest.approx(0, abs=1e-6)
+
+
+def test_tied_scores_are_read_as_steps_where_bins_tell_them_apart() -> None:
+    """Five values, a bin each among empty ones: read as binned the curve is the exact one, and linearly it is not."""
+    generator = torch.Generator().manual_seed(5)
+    target = torch.randint(0, 2, (3_000,), generator=generator)
+    scores = (torch.randint(0, 3, (3_000,), generator=generator) + 2 * target) * 0.2 + 0.11
+    curve, exact = precision_recall_curve_of(scores, target), precision_recall_curve(target, scores)
+    assert area_error_pr(curve, exact, reading="binned") == pytest.approx(0, abs=1e-9)
+    assert area_error_pr(curve, exact, reading="step") == pytest.approx(0, abs=1e-9)
+    assert area_error_pr(curve, exact) > 0.01
+
+
+def test_smooth_scores_are_read_as_binned_linearly(scored: tuple[Tensor, Tensor]) -> None:
+    """Bins with neighbours have no corners, however much recall each of them adds; steps there are another curve."""
+    scores, target = scored
+    for quantiles in (8, 64, 1024):
+        curve, exact = (
+            precision_recall_curve_of(scores, target, quantiles=quantiles),
+            precision_recall_curve(target, scores),
+        )
+        linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))
+        assert binned == pytest.approx(linear, abs=1e-12)
+        assert quantiles > 64 or abs(step - linear) > 1e-4
+
+
+def test_a_tie_among_smooth_scores_is_the_only_corner() -> None:
+    """A fifth of all examples at one score, an empty gap around it: binned is nearer to the truth than either."""
+    generator = torch.Generator().manual_seed(6)
+    target = torch.randint(0, 2, (4_000,), generator=generator)
+    scores = 0.3 * torch.rand(4_000, generator=generator) + 0.2 * target
+    scores[:1_500] = 0.7
+    curve, exact = precision_recall_curve_of(scores, target, quantiles=16), precision_recall_curve(target, scores)
+    linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))
+    assert binned < min(linear, step)
 
 
 def test_dense_sampling_converges_to_it(scored: tuple[Tensor, Tensor]) -> None:

@@ -91,8 +91,8 @@ def test_privacy_is_put_in_words(privacy: Privacy, clients: int, expected: list[
 
 
 def test_the_noise_named_is_the_noise_in_a_release(advice: Advice) -> None:
-    # one level, and 59/64 of epsilon for the second of two queries; 20 shares calibrated for 15 add up to a third more
-    a = math.exp({"adaptive": -59 / 64, "carry_over": -1}[advice.recommended.name])
+    # one level, and 61/64 of epsilon for the second of two queries; 20 shares calibrated for 15 add up to a third more
+    a = math.exp({"adaptive": -61 / 64, "carry_over": -1}[advice.recommended.name])
     asked, summed = (math.sqrt(more * 2 * a) / (1 - a) for more in (1, 4 / 3))
     assert f"standard deviation {asked:.2f} asked for, {summed:.2f} in the sum of 20" in " ".join(str(advice).split())
 

@@ -62,7 +62,15 @@ def every_output(epsilon: float, law: LogMass, shifts: Sequence[int], reach: int
 
 @pytest.mark.parametrize(
     ("epsilon", "mean", "shifts"),
-    [(1, 7.1, [1]), (2, 7.1, [3]), (1, 7.1, [1, 1]), (1.5, 7.1, [1, 2]), (3, 0.5, [1, -1]), (1, 20, [1, -1, 1])],
+    [
+        (1, 7.1, [1]),
+        (2, 7.1, [3]),
+        (1, 7.1, [1, 1]),
+        (1.5, 7.1, [1, 2]),
+        (3, 0.5, [1, -1]),
+        (1, 20, [1, -1, 1]),
+        (2, 30, [4, 1, 1]),
+    ],
 )
 def test_delta_is_at_least_the_exact_one_and_hardly_more(epsilon: float, mean: float, shifts: list[int]) -> None:
     exact = every_output(epsilon, skellam(mean), shifts, 90 if len(shifts) < 3 else 60)

@@ -15,7 +15,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 from torchmetrics_fed.typing import Task
 
-TREES = [Tree((2, 2)), Tree((3,))]
+TREES = [Tree((2, 2)), Tree((3,)), Tree((2, 2), weights=(4, 1)), Tree((2, 2), weights=(2, 3)), Tree((3,), weights=(5,))]
 
 Rows = NDArray[np.int64]
 
@@ -30,7 +30,7 @@ def examples(task: Task, classes: int, tree: Tree) -> Rows:
             counts = torch.zeros(classes, 2, tree.leaves, dtype=torch.int64)
             for k in range(classes):
                 counts[k, target[k], bins[k]] += 1
-            shares.append(torch.cat(tree.levels(counts), dim=-1).flatten())
+            shares.append(tree.joined(counts).flatten())
     return np.unique(torch.stack(shares).numpy(), axis=0)
 
 
@@ -66,7 +66,7 @@ CASES: list[tuple[Task, int, int]] = [
 def test_the_largest_difference_of_neighbours_is_the_declared_one(
     task: Task, classes: int, people: int, neighbours: Neighbours, tree: Tree
 ) -> None:
-    declared = Sensitivity.of(task, classes, len(tree.branching), neighbours=neighbours, examples_per_person=people)
+    declared = Sensitivity.of(task, classes, tree.weights, neighbours=neighbours, examples_per_person=people)
     found = np.zeros(3, dtype=np.int64)
     for change in changes(examples(task, classes, tree), neighbours, people):
         size = np.abs(change)
@@ -74,10 +74,10 @@ def test_the_largest_difference_of_neighbours_is_the_declared_one(
     assert found.tolist() == [declared.l1, declared.l2_squared, max(shift for shift, _ in declared.shifts)]
 
 
+@pytest.mark.parametrize("tree", [Tree((2, 2)), Tree((2, 2), weights=(4, 1)), Tree((2, 2), weights=(1, 3))], ids=str)
 @pytest.mark.parametrize("people", [1, 2])
-def test_the_shifts_are_those_of_the_change_that_is_worst_in_every_norm(people: int) -> None:
-    tree = Tree((2, 2))
-    declared = Sensitivity.of("multiclass", 3, 2, examples_per_person=people)
+def test_the_shifts_are_those_of_the_change_that_is_worst_in_every_norm(people: int, tree: Tree) -> None:
+    declared = Sensitivity.of("multiclass", 3, tree.weights, examples_per_person=people)
     (change,) = changes(examples("multiclass", 3, tree), "add_remove", people)
     worst = np.sort(change[(change**2).sum(1).argmax()])
     assert worst[worst > 0].tolist() == [shift for shift, cells in declared.shifts for _ in range(cells)]
@@ -90,6 +90,15 @@ def test_counting_all_and_positives_instead_would_cost_more() -> None:
     assert misread.sum((1, 2)).max() == 4 > Sensitivity.of("binary", 1, 2).l1
 
 
+def test_levels_that_are_counted_once_are_so_many_levels() -> None:
+    assert Sensitivity.of("multilabel", 3, 4) == Sensitivity.of("multilabel", 3, (1, 1, 1, 1))
+    assert (
+        Sensitivity.of("binary", 1, (4, 1, 1))
+        == Sensitivity.of("binary", 1, (1, 4, 1))
+        == Sensitivity(((1, 2), (4, 1)))
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -98,9 +107,13 @@ def test_counting_all_and_positives_instead_would_cost_more() -> None:
         (("multiclass", 1, 1), "`classes`"),
         (("binary", 1, 0), "`levels`"),
         (("binary", 1, 1.5), "`levels`"),
+        (("binary", 1, ()), "`levels`"),
+        (("binary", 1, (4, 0)), "`shifts`"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_by_name(arguments: tuple[Task, int, int], named: str) -> None:
+def test_what_cannot_be_counted_is_refused_by_name(
+    arguments: tuple[Task, int, int | tuple[int, ...]], named: str
+) -> None:
     with pytest.raises(InputError, match=named):
         Sensitivity.of(*arguments)
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, siblings
+from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior, siblings
+from torchmetrics_fed.typing import Floats
 
 TREES = [Tree.binary(16), Tree((4, 4)), Tree((2, 3, 2)), Tree((5,)), Tree((3, 2, 4))]
 
@@ -27,12 +28,74 @@ def is_consistent(levels: list[Tensor]) -> bool:
 @pytest.mark.parametrize("tree", TREES)
 def test_least_squares_is_the_dense_solution(tree: Tree) -> None:
     levels = noisy(tree)
-    # every cell observes the sum of the leaves below it
-    design = torch.cat([level.double() for level in tree.levels(torch.eye(tree.leaves))], -1).T.numpy()
-    solution, *_ = np.linalg.lstsq(design, torch.cat(levels).double().numpy(), rcond=None)
+    solution, *_ = np.linalg.lstsq(design_of(tree), torch.cat(levels).double().numpy(), rcond=None)
     result = least_squares(levels)
     assert result[-1].numpy() == pytest.approx(solution, abs=1e-9)
     assert is_consistent(result)
+
+
+WEIGHTED = [
+    Tree((4, 4), weights=(4, 1)),
+    Tree((2, 3, 2), weights=(1, 5, 2)),
+    Tree((3, 2, 4), weights=(4, 1, 1)),
+    Tree((5,), weights=(3,)),
+]
+
+
+def design_of(tree: Tree) -> Floats:
+    """Every cell observes the sum of the leaves below it, ``(cells, leaves)``."""
+    return torch.cat([level.double() for level in tree.levels(torch.eye(tree.leaves))], -1).T.numpy()
+
+
+@pytest.mark.parametrize("tree", WEIGHTED, ids=str)
+def test_weighted_levels_are_generalised_least_squares(tree: Tree) -> None:
+    """Cells of variance 1 / weight^2, solved densely; and weights that are all alike change nothing."""
+    levels, design = noisy(tree), design_of(tree)
+    trust = np.repeat(np.square(tree.weights), tree.sizes)
+    seen = torch.cat(levels).double().numpy()
+    solution = np.linalg.solve(design.T * trust @ design, design.T * trust @ seen)
+    result = least_squares(levels, tree.weights)
+    assert result[-1].numpy() == pytest.approx(solution, abs=1e-9)
+    assert is_consistent(result)
+    alike, plain = least_squares(levels, [7] * len(levels)), least_squares(levels)
+    assert all(torch.allclose(one, other, atol=1e-9) for one, other in zip(alike, plain, strict=True))
+
+
+def test_least_squares_without_its_weights_is_another_solution() -> None:
+    """The power of the test above."""
+    tree = WEIGHTED[0]
+    levels = noisy(tree)
+    assert not torch.allclose(least_squares(levels, tree.weights)[-1], least_squares(levels)[-1], atol=0.1)
+
+
+@pytest.mark.parametrize("tree", [*TREES, *WEIGHTED], ids=str)
+def test_the_posterior_is_the_dense_one(tree: Tree) -> None:
+    """Counts with mean and variance ``expected``, observed by noisy cells: Gaussian conditioning, solved densely."""
+    rng = np.random.default_rng(11)
+    expected = rng.uniform(0.5, 40, (2, tree.leaves))
+    variances = [9.0 / weight**2 for weight in tree.weights]
+    levels = [level.double().numpy() for level in noisy(tree, 2)]
+    design, noise = design_of(tree), np.diag(np.repeat(variances, tree.sizes))
+    found = posterior(levels, variances, expected)
+    for row in range(2):
+        prior = np.diag(expected[row])
+        gain = prior @ design.T @ np.linalg.inv(design @ prior @ design.T + noise)
+        seen = np.concatenate([level[row] for level in levels])
+        assert found[row] == pytest.approx(expected[row] + gain @ (seen - design @ expected[row]), abs=1e-8)
+
+
+def test_a_posterior_lies_between_what_is_expected_and_what_is_seen() -> None:
+    """Without noise it is what was seen, with endless noise what was expected, and what nobody expects is nobody."""
+    tree, rng = Tree((3, 4)), np.random.default_rng(2)
+    leaf = rng.poisson(20, (2, 12)).astype(np.float64)
+    levels = [level.numpy() for level in tree.levels(torch.from_numpy(leaf))]
+    expected = rng.uniform(1, 40, (2, 12))
+    expected[:, 0] = 0.0
+    known = posterior(levels, (1e-9, 1e-9), np.maximum(expected, 1.0))
+    assert known == pytest.approx(leaf, abs=1e-6)
+    assert posterior(levels, (1e15, 1e15), expected) == pytest.approx(expected, abs=1e-6)
+    assert posterior(levels, (4.0, 4.0), expected)[:, 0].tolist() == [0.0, 0.0]
+    assert posterior(levels, (4.0, 4.0), np.zeros((2, 12))).tolist() == np.zeros((2, 12)).tolist()
 
 
 def test_least_squares_is_hays_for_binary_trees() -> None:

@@ -76,7 +76,7 @@ def test_the_noise_of_both_queries_adds_up_to_epsilon_exactly(epsilon: float) ->
     loss = 0.0
     for one in release.sums:
         rate = 2 * math.asinh(math.sqrt(0.5 / one.noise_variance))
-        loss += rate * len(one.query.tree.branching)
+        loss += rate * sum(one.query.tree.weights)
     assert loss == pytest.approx(epsilon, rel=1e-9)
 
 
@@ -84,9 +84,11 @@ def test_leaves_follow_the_scores() -> None:
     narrow = FederatedROC(privacy=ONE, plan="adaptive")
     target = torch.randint(0, 2, (50_000,))
     narrow.update(0.4 + 0.02 * torch.rand(50_000), target)
-    edges = narrow.release().last.edges
-    inside = ((edges > 0.38) & (edges < 0.44)).double().mean()
-    assert inside > 0.5
+    release = narrow.release()
+    pilot, edges = release.sums[0].edges, release.last.edges
+    low, high = pilot[pilot < 0.4][-1], pilot[pilot > 0.42][0]  # all that the pilot can know of where the scores are
+    assert bool(((edges >= low) & (edges <= high)).double().mean() > 0.7)
+    assert release.last.query.tree.branching == (16, 16)  # most of the mass in one leaf of the pilot: more leaves
 
 
 @pytest.mark.parametrize("plan", [None, "single", "adaptive", "carry_over", "paper"])
@@ -209,7 +211,7 @@ def test_several_classes_share_the_leaves(options: dict[str, Any], multi_class: 
 
 
 @given(
-    cells=st.lists(st.sampled_from([-50, -1, 0, 0, 0, 1, 3, 1_000, 10**6, 10**9]), min_size=64, max_size=64),
+    cells=st.lists(st.sampled_from([-50, -1, 0, 0, 0, 1, 3, 1_000, 10**6, 10**9]), min_size=48, max_size=48),
     more=st.lists(st.sampled_from([-50, -1, 0, 0, 1, 3, 1_000, 10**6]), min_size=2, max_size=80),
     epsilon=st.sampled_from([1e-3, 0.1, 1.0, 20.0]),
     bins=st.sampled_from([256, 4096]),

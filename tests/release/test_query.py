@@ -15,20 +15,27 @@ from hypothesis import strategies as st
 from torchmetrics_fed import InputError, Query, ScoreGrid
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import FederatedMetricError, WireError
-from torchmetrics_fed.reconstruct.placement import pilot_query
+from torchmetrics_fed.reconstruct.placement import pilot_query, single_query
 from torchmetrics_fed.release.query import LEAST_FRACTION
 from torchmetrics_fed.release.wire import Kind, frame
 
 MAGIC = frame(Kind.QUERY)
 
 
-def raw(fraction: float, branching: tuple[int, ...], edges: tuple[int, ...] | None = None, placed: int = -1) -> bytes:
+def raw(
+    fraction: float,
+    branching: tuple[int, ...],
+    edges: tuple[int, ...] | None = None,
+    placed: int = -1,
+    weights: tuple[int, ...] | None = None,
+) -> bytes:
     """The bytes of a query that no query has to allow."""
     head = struct.pack("<dBB", fraction, len(branching) % 256, (edges is not None) if placed < 0 else placed)
     return (
         MAGIC
         + head
         + struct.pack(f"<{len(branching)}I", *branching)
+        + bytes((1,) * len(branching) if weights is None else weights)
         + struct.pack(f"<{len(edges or ())}I", *(edges or ()))
     )
 
@@ -40,7 +47,8 @@ def queries(draw: st.DrawFn) -> Query:
     if draw(st.booleans()):
         steps = draw(st.lists(st.integers(1, 2**16), min_size=math.prod(branching), max_size=math.prod(branching)))
         edges = (0, *np.cumsum(steps).tolist())
-    return Query(Tree(branching, edges), draw(st.integers(1, 1024)) * LEAST_FRACTION)
+    weights = draw(st.just(()) | st.tuples(*(st.integers(1, 64) for _ in branching)))
+    return Query(Tree(branching, edges, weights), draw(st.integers(1, 1024)) * LEAST_FRACTION)
 
 
 @given(queries())
@@ -48,7 +56,7 @@ def test_a_query_comes_back(query: Query) -> None:
     again = Query.from_bytes(bytes(query))
     assert again == query
     assert again.digest == query.digest
-    assert bytes(query) == raw(query.fraction, query.tree.branching, query.tree.edges)
+    assert bytes(query) == raw(query.fraction, query.tree.branching, query.tree.edges, weights=query.tree.weights)
 
 
 @st.composite
@@ -70,7 +78,7 @@ def is_refused_or_itself(data: bytes) -> bool:
         return True
     assert bytes(query) == data
     assert type(query.fraction) is float
-    assert {type(number) for number in (*query.tree.branching, *(query.tree.edges or ()))} == {int}
+    assert {type(number) for number in (*query.tree.branching, *query.tree.weights, *(query.tree.edges or ()))} == {int}
     return False
 
 
@@ -86,20 +94,26 @@ def test_a_mutant_is_refused_or_its_own_encoding(data: bytes) -> None:
     st.lists(st.integers(0, 2**32 - 1), max_size=30).map(tuple),
     st.none() | st.lists(st.integers(0, 2**32 - 1), max_size=40).map(tuple),
     st.integers(-1, 255),
+    st.none() | st.lists(st.integers(0, 255), max_size=30).map(tuple),
 )
 def test_any_numbers_are_refused_or_their_own_encoding(
-    fraction: float, branching: tuple[int, ...], edges: tuple[int, ...] | None, placed: int
+    fraction: float,
+    branching: tuple[int, ...],
+    edges: tuple[int, ...] | None,
+    placed: int,
+    weights: tuple[int, ...] | None,
 ) -> None:
-    is_refused_or_itself(raw(fraction, branching, edges, placed))
+    is_refused_or_itself(raw(fraction, branching, edges, placed, weights))
 
 
 def test_the_fuzz_has_power() -> None:
     """Some mutants are read, as other queries: the law above is not about refusals only."""
-    query = Query(Tree((2, 2), (0, 5, 6, 7, 9)), 0.5)
+    query = Query(Tree((2, 2), (0, 5, 6, 7, 9), (2, 1)), 0.5)
     data = bytes(query)
     changed = [data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in range(len(data))]
     read = [Query.from_bytes(one) for one in changed if not is_refused_or_itself(one)]
     assert len(read) > 5
+    assert (3, 1) in {one.tree.weights for one in read}
     assert query not in read
     assert len({one.digest for one in read} | {query.digest}) == len(read) + 1
 
@@ -158,6 +172,12 @@ def test_a_fraction_is_a_number(fraction: object) -> None:
         raw(1.0, (2,), placed=1),
         raw(1.0, (2,)) + b"\0",
         raw(1.0, (2,))[:-1],
+        raw(1.0, (2, 3), weights=(0, 1)),
+        raw(1.0, (2, 3), weights=(1, 65)),
+        raw(1.0, (2, 3), weights=(255, 255)),
+        raw(1.0, (2, 3), weights=(1,)),
+        raw(1.0, (2, 3), weights=(1, 1, 1)),
+        raw(1.0, (2, 3), weights=()),
         MAGIC,
         b"",
         b"22",
@@ -221,8 +241,18 @@ def test_the_queries_of_the_plans_travel() -> None:
         assert Query.from_bytes(bytes(pilot_query(ScoreGrid.two_sided(bins // 4)))) == pilot_query(
             ScoreGrid.two_sided(bins // 4)
         )
+        for epsilon in (1.0, 4.0):
+            single = single_query(ScoreGrid.two_sided(bins // 4), epsilon)
+            assert Query.from_bytes(bytes(single)) == single
         assert Query.from_bytes(bytes(Query(Tree.binary(bins)))) == Query(Tree.binary(bins))
         assert Query.from_bytes(bytes(Query(Tree.flat(bins)))) == Query(Tree.flat(bins))
+
+
+def test_a_level_that_is_counted_more_often_is_another_question() -> None:
+    """Whoever answers binds its share to the weights, because they scale what it sends."""
+    trees = [Tree((4, 4), weights=weights) for weights in ((), (2, 1), (1, 2), (2, 2))]
+    assert len({Query(tree).digest for tree in trees}) == len({str(tree.fields) for tree in trees}) == 4
+    assert Query(Tree((4, 4))).digest == Query(Tree((4, 4), weights=(1, 1))).digest
 
 
 def test_equal_queries_have_equal_digests() -> None:

@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|
 
 CARRIERS: dict[str, Any] = {"ranks": OverRanks, "simulate": Simulated, "by hand": ByHand, "flower": Flower}
 PLANS: dict[str | None, list[list[float]]] = {
-    None: [[5 / 64, 59 / 64]],
-    "adaptive": [[5 / 64, 59 / 64]],
+    None: [[3 / 64, 61 / 64]],
+    "adaptive": [[3 / 64, 61 / 64]],
     "single": [[1.0]],
     "paper": [[1.0]],
-    "carry_over": [[5 / 64, 59 / 64], [1.0], [1.0]],
+    "carry_over": [[3 / 64, 61 / 64], [1.0], [1.0]],
 }
 """The fractions of the queries of each round."""
 
@@ -80,6 +80,12 @@ def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: 
             assert [entry.spec for entry in charged] == [spec.digest.hex()] * private
         if not private:
             assert torch.equal(release.leaf, pooled(options))
+        if plan == "carry_over" and previous is not None:  # what was released before is data of the next
+            assert release.prior is not None
+            assert torch.equal(release.prior.cells, previous.last.cells)
+            assert release.prior.query == previous.last.query
+        else:
+            assert release.prior is None
         previous = release
 
 

@@ -53,7 +53,8 @@ class Tree:
             object.__setattr__(self, name, value)
         weights = self.weights or (1,) * len(sizes)
         object.__setattr__(self, "weights", weights)
-        if len(weights) != len(sizes) or any(not 1 <= weight <= MOST_WEIGHT for weight in weights):
+        known = all(isinstance(weight, int) and 1 <= weight <= MOST_WEIGHT for weight in weights)
+        if len(weights) != len(sizes) or not known:
             raise InputError(
                 f"Expected argument `weights` to be {len(sizes)} ints from 1 to {MOST_WEIGHT}, one for each level, but "
                 f"got {self.weights}."

@@ -65,7 +65,7 @@ def next_query(
         >>> from torchmetrics_fed.exchange import next_query
         >>> spec = FederatedROC(privacy=CentralDP(epsilon=1.0)).spec
         >>> next_query("adaptive", (), spec=spec).fraction, next_query("single", (), spec=spec).fraction
-        (0.078125, 1.0)
+        (0.046875, 1.0)
     """
     bins = spec.grid.bins
     if sums:
@@ -102,9 +102,11 @@ def make_release(
 
 
 def finished(plan: Plan, sums: Sequence[Sum], previous: Release | Sum | None, round: str) -> Release:
-    """Return the release of all its sums. One that was placed by the release before carries that as data."""
-    carries = plan == "carry_over" and previous is not None and sums[0].spec.privacy is not None
-    return Release(tuple(sums), round, _last(previous) if carries and previous is not None else None)
+    """Return the release of all its sums. One that was placed by a release of the same spec carries that as data."""
+    prior = _last(previous) if plan == "carry_over" and previous is not None else None
+    spec = sums[0].spec
+    carries = prior is not None and spec.privacy is not None and prior.spec.digest == spec.digest
+    return Release(tuple(sums), round, prior if carries else None)
 
 
 def _last(previous: Release | Sum) -> Sum:

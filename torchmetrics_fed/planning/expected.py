@@ -39,7 +39,7 @@ class ExpectedError(NamedTuple):
         >>> from torchmetrics_fed.planning import expected_area_error
         >>> error = expected_area_error("adaptive", 1.0, n_pos=1_000, n_neg=1_000, runs=4)
         >>> [query.fraction for query in error.queries]
-        [0.078125, 0.921875]
+        [0.046875, 0.953125]
     """
 
     roc: float

@@ -147,13 +147,13 @@ _known: WeakKeyDictionary[Sum, ScoreMass] = WeakKeyDictionary()
 def noisy_leaves(seen: Sum) -> list[list[NoisyLeaves]]:
     """Return what the smooth model is fitted to, for each class: leaves, and if there are, the better known above them.
 
-    Those are the only level, or of three the upper two, with the third one added up into the second. Nothing for two
-    levels, which are asked for where there is so much data that it needs no model.
+    Those are the only level, or of three the upper two, with the third one added up into the second. Nothing for other
+    trees: two levels are asked for where there is so much data that it needs no model.
     """
     tree, levels, variances = seen.query.tree, [level.double().numpy() for level in seen.levels], seen.variances
     if len(levels) == 1 and seen.spec.rows == 2:
         return [[NoisyLeaves(seen.places, leaf, variances[0])] for leaf in levels[0]]
-    if tree.weights[0] == 1 or seen.spec.rows != 2:
+    if len(levels) != 3 or tree.weights[0] == 1 or seen.spec.rows != 2:
         return []
     parts = tree.branching[-1]
     summed = levels[2].reshape(*levels[1].shape, parts).sum(-1)

@@ -54,7 +54,7 @@ def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
             f"Expected counts of at least 0 but {sender} has negative ones, though its spec adds no noise. Drop it."
         )
     leaf = answer.cells[..., -tree.leaves :] // tree.weights[-1]
-    if len(tree.sizes) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
+    if max(*tree.weights, len(tree.sizes)) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
         raise ImpossibleCountsError(
             f"Expected levels that agree but the leaves of {sender} do not add up to the levels above them. Drop it."
         )

@@ -131,7 +131,7 @@ class Release:
 
     @property
     def levels(self) -> list[Tensor]:
-        """The levels of the last sum, as they were summed."""
+        """The levels of the last sum, each counted once."""
         return self.last.levels
 
     @property

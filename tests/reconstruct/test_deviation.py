@@ -1,0 +1,86 @@
+"""What noise does to areas and tails where levels are counted several times: closed forms against dense algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
+from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.reconstruct.uncertainty.deviation import noisy_areas
+from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import noise_tails
+from torchmetrics_fed.release import Sum
+from torchmetrics_fed.typing import Floats
+
+SPEC = Spec("binary", 1, ScoreGrid(bins=32), CentralDP(1.0))
+TREES = [
+    Tree((4, 4, 2)),
+    Tree((4, 4, 2), weights=(4, 1, 1)),
+    Tree((4, 4, 2), weights=(1, 2, 5)),
+    Tree((32,), weights=(3,)),
+    Tree((2, 16), weights=(7, 1)),
+]
+
+
+def covariance(total: Sum, weights: tuple[int, ...] = ()) -> Floats:
+    """Of the leaves after generalised least squares, ``(leaves, leaves)``: the inverse of the information."""
+    tree = total.query.tree
+    design = torch.cat([level.double() for level in tree.levels(torch.eye(tree.leaves))], -1).T.numpy()
+    trust = np.repeat(np.square(weights or tree.weights), tree.sizes) / total.noise_variance
+    return np.asarray(np.linalg.inv(design.T * trust @ design))
+
+
+def some(tree: Tree) -> Sum:
+    counts = torch.randint(100, 900, (1, 2, 32), generator=torch.Generator().manual_seed(3))
+    return Sum(SPEC, Query(tree), SPEC.cells(Query(tree), counts))
+
+
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_the_deviation_of_an_area_is_the_dense_one(tree: Tree) -> None:
+    """The gradient of the area by differences, through the dense covariance of the leaves."""
+    total = some(tree)
+    leaf = total.leaf[0].double().numpy()
+
+    def area(leaf: Floats) -> float:
+        negative, positive = leaf / leaf.sum(1, keepdims=True)
+        above = positive[::-1].cumsum()[::-1] - positive / 2
+        return float(negative @ above)
+
+    step, variance = 1e-3, 0.0
+    for row in range(2):
+        gradient = np.zeros(tree.leaves)
+        for place in range(tree.leaves):
+            moved = np.zeros_like(leaf)
+            moved[row, place] = step
+            gradient[place] = (area(leaf + moved) - area(leaf - moved)) / (2 * step)
+        variance += float(gradient @ covariance(total) @ gradient)
+    found = noisy_areas(Release((total,)))
+    assert found.area[0] == pytest.approx(area(leaf), rel=1e-9)
+    assert found.deviation[0] == pytest.approx(np.sqrt(variance), rel=1e-6)
+
+
+def tails(leaves: Floats) -> Floats:
+    """The covariance of the counts at or above each edge, of that of the leaves."""
+    above = np.triu(np.ones(leaves.shape))
+    return np.asarray(above @ leaves @ above.T)
+
+
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_vectors_of_noise_have_the_dense_covariance(tree: Tree) -> None:
+    total = some(tree)
+    dense, vectors = tails(covariance(total)), noise_tails(total)
+    variance = np.diag(dense)
+    spread = vectors.spread[:, :-1]  # nothing lies above the last edge
+    assert spread[0] == pytest.approx(variance, rel=0.15)
+    off = 6 * np.sqrt(variance * variance[0] / vectors.tails[..., 0].size)
+    assert (np.abs(spread[1] - dense[:, 0]) < off + 0.1 * variance[0]).all()
+
+
+def test_weights_that_are_forgotten_would_be_seen() -> None:
+    """The power of both tests: the same noise, were all levels counted once, is another."""
+    for tree in TREES[1:]:
+        total = some(tree)
+        once = (1,) * len(tree.weights)
+        ratio = np.diag(tails(covariance(total, once))) / np.diag(tails(covariance(total)))
+        assert ratio.max() > 1.5
