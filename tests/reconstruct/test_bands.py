@@ -53,11 +53,16 @@ def test_areas_reach_what_any_order_makes_of_them() -> None:
     auroc = roc_area(*tails)
     assert float(auroc.even) == pytest.approx((3 * 4 + (3 * 2 + 1 * 4) / 2) / 24)
     assert float(auroc.down.sum()) == pytest.approx((3 * 2 + 1 * 4) / 48)
-    even, down, up = average_precision_area(*tails)
+    precision = average_precision_area(*tails)
     worst = np.mean([1 / 2, 2 / 3, 3 / 4, 4 / 5, 5 / 9, 6 / 10])
     tied = np.mean([4 / 5] * 4 + [6 / 10] * 2)
     best = np.mean([1, 1, 1, 1, 5 / 6, 6 / 7])
-    assert even - down.sum() <= worst <= tied <= best <= even + up.sum() + 1e-12
+    low, high = (float(precision.even + side) for side in (-precision.down.sum(), precision.up.sum()))
+    assert low <= worst <= tied <= best <= high + 1e-12
+    for known in (precision.leaves, precision.leaves - precision.down / 2, precision.leaves + precision.up):
+        down, up = precision.around(known)  # from what is known of the order, the same orders are within reach
+        assert float((known - down).sum()) == pytest.approx(low)
+        assert float((known + up).sum()) == pytest.approx(high)
 
 
 def test_the_order_statistic_rounds_up() -> None:

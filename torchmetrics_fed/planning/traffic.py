@@ -35,7 +35,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
         >>> from torchmetrics_fed.planning import bytes_per_client
         >>> spec = FederatedROC(privacy=LocalDP(1.0)).spec
         >>> [bytes_per_client(spec, next_query(plan, (), spec=spec), clients=20) for plan in ("adaptive", "single")]
-        [656, 9488]
+        [528, 17808]
     """
     if isinstance(spec.privacy, CentralDP):
         return 8 * spec.classes * spec.rows * spec.grid.bins

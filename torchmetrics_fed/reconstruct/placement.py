@@ -111,7 +111,7 @@ class ScoreMass:
     def _estimated(cls, seen: Sum) -> ScoreMass:
         grid, answers = seen.spec.grid, noisy_leaves(seen)
         tree = non_negative(least_squares(seen.levels, seen.query.tree.weights))
-        places, leaves, smooth = seen.places, tree[-1].numpy().copy(), [False] * len(answers)
+        places, leaves, smooth = seen.places, tree[-1].numpy().copy(), [False] * seen.spec.classes
         sizes = np.maximum(leaves.sum(-1), 1.0)
         if answers:  # several classes each have too little of a pilot query, and are placed together in any case
             at = answers[0][0].edges

@@ -13,6 +13,7 @@ from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, Query, Rel
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import area_error_roc, auroc, roc
+from torchmetrics_fed.reconstruct.placement import ScoreMass
 from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
 from torchmetrics_fed.release import Sum
 
@@ -63,6 +64,20 @@ def test_a_weighted_tree_of_any_shape_is_read(tree: Tree) -> None:
         found, truth = (np.add.reduceat(each, places[:-1], axis=1) for each in (counts, exact.counts[0].numpy()))
         assert np.abs(found - truth).max() < 0.1 * truth.max()
         assert np.abs(found - truth).sum() < 0.1 * truth.sum()
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [*TREES, Tree((8, 8)), Tree((4, 4, 4))],
+    ids=lambda tree: f"{tree.branching} {tree.weights} {tree.edges is not None}",
+)
+def test_a_pilot_of_any_shape_places_leaves_for_the_model(tree: Tree) -> None:
+    """Few examples, so that the second query has one level; only a pilot that the model was fitted to tells more."""
+    scores, target = normal(2_000)
+    release = released(scores, target, 1.0, Query(tree, 0.5))
+    assert len(release.last.query.tree.branching) == 1
+    assert FederatedAUROC.from_release(release).compute() == pytest.approx(float(auroc(scores, target)), abs=0.1)
+    assert len(ScoreMass.of(release.sums[0]).smooth) == len(ScoreMass.of(release.last).smooth) == 1
 
 
 @pytest.mark.parametrize("plan", ["single", "adaptive"])
