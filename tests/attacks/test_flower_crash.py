@@ -150,9 +150,9 @@ class Federation:
 
     @property
     def notes(self) -> dict[str, bytes]:
-        """The victim's notes by name, as another process finds them on disk now."""
-        read = "import sqlite3, sys\nfor row in sqlite3.connect(sys.argv[1]).execute('SELECT * FROM notes'):\n print(*"
-        read += "(bytes(field, 'utf-8').hex() if isinstance(field, str) else field.hex() or '-' for field in row))"
+        """The victim's notes of aggregations by name, as another process finds them on disk now."""
+        read = "import sqlite3, sys\nnotes = sqlite3.connect(sys.argv[1]).execute('SELECT * FROM notes')\n"
+        read += "for name, note in notes:\n if name != 'owner': print(name.encode().hex(), note.hex() or '-')"
         command = [sys.executable, "-c", read, str(self.home / "notes")]
         lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
         rows = (line.split() for line in lines)
@@ -449,7 +449,7 @@ def test_a_round_is_known_after_others_have_been_begun(name: str, either: Federa
 def test_a_run_of_another_id_begins_no_round_again(federation: Federation) -> None:
     """The server chooses the ids of runs, so notes are the node's."""
     federation.exchange_keys()
-    federation.grid._contexts[VICTIM] = Context(RUN_ID + 1, VICTIM, {}, RecordDict(), {})
+    federation.grid._contexts[VICTIM] = Context(RUN_ID + 1, VICTIM, {"partition-id": VICTIM}, RecordDict(), {})
     assert refused(federation.ask("advertise", VICTIM), "A retry is a new round")
     federation.evaluate()
     assert refused(federation.answer("evaluate"), "each stage is gone through once")

@@ -64,7 +64,7 @@ def test_the_same_round_is_not_answered_for_another_run(
     with Draws() as drawn:
         assert started(grid, Curves(metric=private(), min_available_nodes=5)).releases[1].shares == 5
         before = len(drawn)
-        grid._contexts = {node: Context(run, node, {}, RecordDict(), {}) for node in clients}
+        grid._contexts = {node: Context(run, node, {"partition-id": node}, RecordDict(), {}) for node in clients}
         again = started(grid, Curves(metric=private(), min_available_nodes=5))
     assert not again.releases
     assert len(drawn) == before

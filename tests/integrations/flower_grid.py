@@ -63,7 +63,7 @@ class LocalGrid(Grid):
         self.cuts: set[Cut] = set()
         self.passed: list[Passed] = []
         self._apps = dict(apps)
-        self._contexts = {node: Context(RUN_ID, node, {}, RecordDict(), {}) for node in apps}
+        self._contexts = {node: Context(RUN_ID, node, {"partition-id": node}, RecordDict(), {}) for node in apps}
         self._run = Run.create_empty(RUN_ID)
         self._replies: dict[str, Message] = {}
 

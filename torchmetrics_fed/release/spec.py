@@ -204,15 +204,19 @@ class Spec:
         return hashlib.sha256(self.digest + query.digest).digest()
 
     def check(self, other: Spec) -> None:
-        """Raise and name every field in which ``other`` differs."""
-        mine, theirs = self.fields, other.fields
-        differing = [name for name in mine if mine[name] != theirs[name]]
+        """Raise and name every field in which ``other`` differs, with both values."""
+        differing = []
+        for name, mine in self.fields.items():
+            theirs, prefix = other.fields[name], ""
+            if isinstance(mine, dict) and isinstance(theirs, dict) and mine["kind"] == theirs["kind"]:
+                prefix = f"{name}."
+            pairs = {prefix + key: (mine[key], theirs[key]) for key in mine} if prefix else {name: (mine, theirs)}
+            differing += [
+                f"{key}: expected {_short(one)}, got {_short(two)}" for key, (one, two) in pairs.items() if one != two
+            ]
         if differing:
-            named = "; ".join(
-                f"{name}: expected {_short(mine[name])}, got {_short(theirs[name])}" for name in differing
-            )
             raise SpecMismatchError(
-                f"Expected one spec for all but {named}. Build every metric with the same arguments."
+                f"Expected one spec for all but {'; '.join(differing)}. Build every metric with the same arguments."
             )
 
 
@@ -241,5 +245,9 @@ def _canonical(value: Any) -> bytes:
 
 
 def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    """Return a field's value as people write it: floats are hexadecimal in it, and settings are long."""
+    if isinstance(value, dict):
+        return f"{value['kind']}(epsilon={_short(value['epsilon'])})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_short, value[:3]))}{', ...' * (len(value) > 3)}]"
+    return repr(float.fromhex(value) if str(value).lstrip("-").startswith("0x") else value)

@@ -12,7 +12,7 @@ from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.metrics import FederatedMetric, representative
-from torchmetrics_fed.release import Query
+from torchmetrics_fed.release import Query, Spec
 
 __all__ = ["RECORD", "Asked", "Evaluation", "answer_record", "asked", "current", "state_record"]
 
@@ -32,10 +32,17 @@ class Asked:
     """Secure aggregation's own message for this stage."""
     start: bytes = b""
     """The configuration of secure aggregation."""
+    spec: bytes = b""
+    """The server's spec, with the first message to a node, so that it can name what differs."""
 
     def record(self) -> ConfigRecord:
         """Return the record that says it."""
         return ConfigRecord({**asdict(self)})
+
+    def check_spec(self, own: Spec) -> None:
+        """Raise and name what differs where this node's spec is not the server's, which is the expected one."""
+        if self.spec:
+            Spec.from_canonical(self.spec).check(own)
 
 
 def asked(content: RecordDict) -> Asked | None:
@@ -44,16 +51,16 @@ def asked(content: RecordDict) -> Asked | None:
     if record is None:
         return None
     try:
-        fields = {name: record[name] for name in ("stage", "round", "query", "message", "start")}
+        fields = {name: record[name] for name in ("stage", "round", "query", "message", "start", "spec")}
     except KeyError as error:
         raise InputError(
             f"Expected the record {RECORD!r} to have the field {error} but it has {list(record)}. Install one version "
             "on both sides."
         ) from None
-    texts, rest = (fields["stage"], fields["round"]), (fields["query"], fields["message"], fields["start"])
-    if not all(isinstance(value, str) for value in texts) or not all(isinstance(value, bytes) for value in rest):
+    kinds = (str, str, bytes, bytes, bytes, bytes)
+    if not all(map(isinstance, fields.values(), kinds)):
         raise InputError(f"Expected texts and bytes in the record {RECORD!r} but got others. Update both sides.")
-    return Asked(*texts, *rest)  # type: ignore[arg-type]
+    return Asked(**fields)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -61,26 +68,31 @@ class Evaluation:
     """The evaluation that a client is in: where :func:`state_record` finds what the server has asked for."""
 
     metric: FederatedMetric
-    """The metric that the mod has agreed on with the server."""
-    asked: Asked
+    """The metric that the mod has agreed on with the server, with the node's ledger."""
+    asked: Asked | None
+    """None for a strategy without our mix-in."""
     client: SecureAggregationClient | None = None
     kept: bytes | None = None
     """The session after the answer, for a second query."""
 
-    def answer(self, metric: FederatedMetric) -> ConfigRecord:
-        """Return the answer of a metric, once it is known to be the metric that was agreed on."""
-        if self.kept is not None:
-            raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
+    def admit(self, metric: FederatedMetric) -> None:
+        """Raise unless it is the metric that was agreed on; its releases are charged to the node's ledger."""
         self.metric.spec.check(metric.spec)
+        if metric.ledger.path is None:
+            metric.charge_to(self.metric.ledger)
         mine, theirs = (self.metric.ledger.path, self.metric.data), (metric.ledger.path, metric.data)
         if metric.spec.privacy is not None and mine != theirs:
             raise InputError(
                 "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
                 "Build both metrics by one function."
             )
-        record = answer_record(metric, self.asked, self.client)
-        query = Query.from_bytes(self.asked.query)
-        self.kept = metric.suspend() if query.fraction < 1 else b""
+
+    def answer(self, metric: FederatedMetric, asked: Asked) -> ConfigRecord:
+        """Return the answer of a metric that was admitted, and keep its session where there may be a second query."""
+        if self.kept is not None:
+            raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
+        record = answer_record(metric, asked, self.client)
+        self.kept = metric.suspend() if Query.from_bytes(asked.query).fraction < 1 else b""
         return record
 
 
@@ -100,7 +112,7 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
 
     Where shares may only travel through secure aggregation, it is masked; that takes :func:`evaluation_mod` on the
     client and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing. A private
-    metric needs a ledger with a budget and a path because the server decides how often it asks.
+    metric needs a ledger with a budget because the server decides how often it asks; without the mod, with a path, too.
 
     Args:
         metric: the client's metric, or collection of metrics, updated with its data.
@@ -113,12 +125,14 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
         >>> metric = FederatedROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
         >>> list(state_record(metric))
-        ['share']
+        ['share', 'spec']
     """
     counting = representative(metric)
     evaluation = current.get()
     if evaluation is not None:
-        return evaluation.answer(counting)
+        evaluation.admit(counting)
+        if evaluation.asked is not None:
+            return evaluation.answer(counting, evaluation.asked)
     if counting.spec.hides_shares:
         raise ReleaseError(
             "Expected secure aggregation for this metric's shares but the message is not part of one. Use "
@@ -129,6 +143,7 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
     counting.check_ledger()
     request = None if message is None else asked(message.content)
     if request is not None:
+        request.check_spec(counting.spec)
         return answer_record(counting, request, None)
     check_one_query(counting.plan)
-    return ConfigRecord({"share": bytes(counting.share())})
+    return ConfigRecord({"share": bytes(counting.share()), "spec": counting.spec.canonical})

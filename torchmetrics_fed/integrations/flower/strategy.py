@@ -12,10 +12,11 @@ from flwr.serverapp import Grid
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationServer
-from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureAggregationError
+from torchmetrics_fed.errors import FederatedMetricError
 from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.integrations.flower.aggregation import receive_shares, scalars
+from torchmetrics_fed.integrations.flower.aggregation import scalars
 from torchmetrics_fed.integrations.flower.records import RECORD, Asked
+from torchmetrics_fed.integrations.flower.stages import Stage
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Release
 
@@ -84,8 +85,13 @@ class FederatedEvaluationMixin(_Strategy):
             return []
         previous = self.releases[max(self.releases)] if self.releases else None
         name = f"{grid.run.run_id}/{server_round}/{secrets.token_hex(8)}"
-        self._round = _Round(self, grid, messages, Coordinator(self.metric, round=name, previous=previous))
-        return self._round.begin(messages, "evaluate")
+        coordinator = Coordinator(self.metric, round=name, previous=previous)
+        self._round = _Round(self, grid, f"round {server_round}", messages[0].metadata.message_type, coordinator)
+        try:
+            return self._round.begin(messages, "evaluate")
+        except FederatedMetricError as error:
+            self._break_off(server_round, error)
+            return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Sum the answers, ask the second query if the plan has one, and return scalars beside the other metrics."""
@@ -99,95 +105,97 @@ class FederatedEvaluationMixin(_Strategy):
             metrics.update(scalars(release))
             self.releases[server_round] = release
         except FederatedMetricError as error:
-            _log.warning("torchmetrics-fed: no curve of round %s. %s", server_round, error)
-        finally:
-            self._round = None
+            self._break_off(server_round, error)
+        self._round = None
         return metrics
+
+    def _break_off(self, server_round: int, error: FederatedMetricError) -> None:
+        """Say why a round has no curve, and let its nodes erase what they keep for it."""
+        _log.warning("torchmetrics-fed: no curve of round %s. %s", server_round, error)
+        assert self._round is not None
+        self._round.forget()
+        self._round = None
 
 
 class _Round:
     """Carries the queries of one release to the clients of some messages, and their answers back."""
 
     def __init__(
-        self, strategy: FederatedEvaluationMixin, grid: Grid, messages: list[Message], coordinator: Coordinator
+        self, strategy: FederatedEvaluationMixin, grid: Grid, place: str, kind: str, coordinator: Coordinator
     ) -> None:
-        self._strategy, self._grid, self._coordinator = strategy, grid, coordinator
-        self._kind = messages[0].metadata.message_type  # the action, too: our mod is around that function
+        self._strategy, self._grid, self._place, self._coordinator = strategy, grid, place, coordinator
+        self._kind = kind  # the action, too: our mod is around that function
         self._server: SecureAggregationServer | None = None
+        self._stage = self._staged("none", [])
 
     def begin(self, messages: list[Message], stage: str) -> list[Message]:
         """Return the messages that ask the present query; if shares are hidden, to those who have exchanged keys."""
-        if not self._coordinator.spec.hides_shares:
-            return [self._asking(message, stage, b"") for message in messages]
-        keys = self._strategy.verification_keys
-        self._server = SecureAggregationServer(self._coordinator.config_for(keys is not None), keys)
-        try:
-            nodes = [message.metadata.dst_node_id for message in messages]
-            self._ask("advertise", dict.fromkeys(nodes, b""))
-            self._ask("share_keys", dict.fromkeys(nodes, self._server.keys()))
+        boxes = {str(message.metadata.dst_node_id): b"" for message in messages}
+        if self._coordinator.spec.hides_shares:
+            keys = self._strategy.verification_keys
+            self._server = SecureAggregationServer(self._coordinator.config_for(keys is not None), keys)
+            there = self._ask("advertise", [message.metadata.dst_node_id for message in messages], b"")
+            self._ask("share_keys", there, self._server.keys())
             boxes = self._server.ciphertexts()
-        except SecureAggregationError as error:
-            _log.warning("torchmetrics-fed: secure aggregation did not begin, so nobody is asked. %s", error)
-            return []
-        named = ((message, boxes.get(str(message.metadata.dst_node_id))) for message in messages)
-        return [self._asking(message, stage, box) for message, box in named if box is not None]
+        sent = [
+            Message(
+                RecordDict({**message.content, RECORD: self._asked(stage, boxes[str(message.metadata.dst_node_id)])}),
+                message.metadata.dst_node_id,
+                self._kind,
+            )
+            for message in messages
+            if str(message.metadata.dst_node_id) in boxes
+        ]
+        self._stage = self._staged(stage, sent)
+        return sent
 
     def end(self, replies: list[Message]) -> Release:
         """Return the release, given the replies to its first query."""
         self._collect(replies)
         while self._coordinator.query is not None:
             nodes = sorted(map(int, self._coordinator.senders or ()))
-            messages = [Message(RecordDict(), node, self._kind) for node in nodes]
-            self._collect(self._exchange(self.begin(messages, "answer")))
+            sent = self.begin([Message(RecordDict(), node, self._kind) for node in nodes], "answer")
+            self._collect(self._exchanged(sent))
         return self._coordinator.release
+
+    def forget(self) -> None:
+        """Let the nodes that were there last erase their notes. Others erase them when they begin something else."""
+        there, self._stage.there = self._stage.there, []
+        if there:
+            self._exchanged([self._message("forget", node, b"") for node in there])
 
     def _collect(self, replies: list[Message]) -> None:
         """Sum the answers to the present query."""
-        there = [reply for reply in replies if reply.has_content()]
         if self._server is None:
-            receive_shares(self._coordinator, ((str(reply.metadata.src_node_id), reply.content) for reply in there))
+            self._stage.receive(replies, "share", self._coordinator.receive)
         else:
-            server = self._server
-            self._receive(replies, "masked")
-            survivors = [reply.metadata.src_node_id for reply in there]
-            if server.config.signed:
-                self._ask("sign", dict.fromkeys(survivors, server.survivors()))
-            self._ask("unmask", dict.fromkeys(survivors, server.request()))
-            self._coordinator.accept(server)
+            there = self._stage.receive(replies, "masked", self._server.receive)
+            if self._server.config.signed:
+                self._ask("sign", there, self._server.survivors())
+            self._ask("unmask", there, self._server.request())
+            self._coordinator.accept(self._server)
         self._coordinator.advance()
 
-    def _exchange(self, messages: list[Message]) -> list[Message]:
+    def _ask(self, stage: str, nodes: list[int], message: bytes) -> list[int]:
+        """Go through one stage of secure aggregation and return those who are still there."""
+        assert self._server is not None
+        sent = [self._message(stage, node, message) for node in nodes]
+        self._stage = self._staged(stage, sent)
+        return self._stage.receive(self._exchanged(sent), "answer", self._server.receive)
+
+    def _staged(self, name: str, messages: list[Message]) -> Stage:
+        return Stage(f"{self._place}, query {len(self._coordinator.sums) + 1}", name, messages)
+
+    def _exchanged(self, messages: list[Message]) -> list[Message]:
         """Send messages and return the replies; none if there is nobody to ask."""
         timeout = self._strategy.stage_timeout
         return list(self._grid.send_and_receive(messages, timeout=timeout)) if messages else []
 
-    def _ask(self, stage: str, messages: Mapping[int, bytes]) -> None:
-        """Go through one stage of secure aggregation with all who are still there."""
-        sent = [
-            Message(RecordDict({RECORD: self._asked(stage, message).record()}), node, self._kind)
-            for node, message in messages.items()
-        ]
-        self._receive(self._exchange(sent), "answer")
+    def _message(self, stage: str, node: int, message: bytes) -> Message:
+        return Message(RecordDict({RECORD: self._asked(stage, message)}), node, self._kind)
 
-    def _receive(self, replies: Iterable[Message], field: str) -> None:
-        assert self._server is not None
-        for reply in replies:
-            name = str(reply.metadata.src_node_id)
-            try:
-                if reply.has_error():
-                    raise ReleaseError(reply.error.reason)
-                answer = reply.content.config_records[RECORD][field]
-                self._server.receive(name, answer if isinstance(answer, bytes) else b"")
-            except KeyError:
-                _log.warning("torchmetrics-fed: node %s sent no %s; is `evaluation_mod` installed there?", name, field)
-            except FederatedMetricError as error:
-                _log.warning("torchmetrics-fed: node %s has dropped out of the aggregation. %s", name, error)
-
-    def _asking(self, message: Message, stage: str, box: bytes) -> Message:
-        content = RecordDict({**message.content, RECORD: self._asked(stage, box).record()})
-        return Message(content, message.metadata.dst_node_id, message.metadata.message_type)
-
-    def _asked(self, stage: str, message: bytes) -> Asked:
-        start, query = b"" if self._server is None else self._server.start(), self._coordinator.query
-        assert query is not None
-        return Asked(stage, self._coordinator.round, bytes(query), message, start)
+    def _asked(self, stage: str, message: bytes) -> ConfigRecord:
+        hidden, query = self._server is not None, self._coordinator.query
+        spec = self._coordinator.spec.canonical if stage == ("advertise" if hidden else "evaluate") else b""
+        start = self._server.start() if self._server else b""
+        return Asked(stage, self._coordinator.round, bytes(query or b""), message, start, spec).record()
