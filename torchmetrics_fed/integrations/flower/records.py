@@ -135,7 +135,7 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
             return evaluation.answer(counting, evaluation.asked)
     if counting.spec.hides_shares:
         raise ReleaseError(
-            "Expected secure aggregation for this metric's shares but the message is not part of one. Use "
+            "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes part in one here. Use "
             "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
             "FederatedEvaluationMixin on the server, or pass `trusted_aggregator=True` if the server may see each "
             "share."

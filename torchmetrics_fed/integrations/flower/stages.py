@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable
 
@@ -61,9 +62,10 @@ class Stage:
         """Return what a reply holds, or raise and say why it holds nothing."""
         if reply.has_error():
             reason = reply.error.reason or f"error {reply.error.code}"
-            raised = reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION and "torchmetrics_fed" not in reason
+            ours = reply.error.code != ErrorCode.CLIENT_APP_RAISED_EXCEPTION or "torchmetrics_fed" in reason
+            reason = re.sub(r"^<class '(?:.*\.)?(\w+)'>:<'(.*)'>$", r"\1: \2", reason, flags=re.DOTALL)
             # only the mod knows this stage; without it the app takes the message for an evaluation, and stumbles
-            raise ReleaseError(_WITHOUT_MOD.format(reason) if raised and self._name != "evaluate" else reason)
+            raise ReleaseError(reason if ours or self._name == "evaluate" else _WITHOUT_MOD.format(reason))
         answer = reply.content.config_records.get(RECORD, ConfigRecord()).get(field)
         if not isinstance(answer, bytes):
             what = f"a reply without {field!r}"
@@ -76,4 +78,4 @@ class Stage:
 
 
 def _named(nodes: Iterable[int]) -> str:
-    return f": {', '.join(map(str, sorted(nodes)))}"
+    return "".join(f"{': ' if not place else ', '}{node}" for place, node in enumerate(sorted(nodes)))
