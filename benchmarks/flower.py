@@ -80,14 +80,12 @@ def cost(clients: int, classes: int, options: dict[str, Any] | None, folder: Pat
     target = torch.randint(0, classes, (EXAMPLES,), generator=generator)
     preds = scores.softmax(1) if classes > 2 else scores[:, 0].sigmoid()
     app = averaging if options is None else Client(make, preds, target, folder=folder).app
-    grid = Meter({node: app for node in range(2**60, 2**60 + clients)})
-    strategies: dict[bool, Callable[[], FedAvg]] = {
-        True: lambda: FedAvg(fraction_train=0.0, min_available_nodes=clients),
-        False: lambda: Curves(metric=make(), fraction_train=0.0, min_available_nodes=clients),
-    }
-    strategy = strategies[options is None]()
-    if options == {}:
-        strategy = FedAvg(fraction_train=0.0, evaluate_metrics_aggr_fn=aggregate_fn(make()))
+    grid = Meter(dict.fromkeys(range(2**60, 2**60 + clients), app))
+    everyone: dict[str, Any] = {"fraction_train": 0.0, "min_available_nodes": clients}
+    if options:
+        strategy: FedAvg = Curves(metric=make(), **everyone)
+    else:
+        strategy = FedAvg(**everyone, evaluate_metrics_aggr_fn=None if options is None else aggregate_fn(make()))
     arrays = ArrayRecord({"w": Array(torch.ones(1).numpy())})
     strategy.start(grid, arrays, num_rounds=1, timeout=1.0)
     grid.passed.clear()

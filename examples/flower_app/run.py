@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -74,7 +75,8 @@ def run(
     """
     out.mkdir(parents=True, exist_ok=True)
     out, home = out.resolve(), out.resolve() / "home"
-    home.mkdir(exist_ok=True)
+    shutil.rmtree(home, ignore_errors=True)  # the data is made, so that every run may begin with an unspent budget
+    home.mkdir()
     with ExitStack() as stack:
         port, *node_ports = free_ports(1 + clients)
         address = f"127.0.0.1:{port}"

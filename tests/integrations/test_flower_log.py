@@ -150,23 +150,27 @@ def test_a_forgotten_mod_is_one_message(tmp_path: Path, said: Said) -> None:
     assert answered.startswith("round 1, query 1, advertise: 0 of 5 nodes answered")
     assert why == (
         f"round 1, query 1, advertise: dropped out: {ALL}. `evaluation_mod` is not installed there: use "
-        "`@app.evaluate(mods=[evaluation_mod(metric)])`. Got KeyError: 'arrays'."
+        "`@app.evaluate(mods=[evaluation_mod(metric)])`. Got KeyError: 'arrays'"
     )
     assert no_curve.startswith("no curve of round 1. ")
 
 
 OTHER_SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "bins": ({}, {"quantiles": 32}, "bins: expected 256, got 128."),
-    "privacy": ({"privacy": HIDDEN}, {"secure": True}, "secure: expected False, got True; privacy: expected "),
+    "privacy": (
+        {"privacy": HIDDEN},
+        {"secure": True},
+        "secure: expected False, got True; kind: expected DistributedDP, got None",
+    ),
     "epsilon": (
         {"privacy": HIDDEN},
         {"privacy": DistributedDP(0.1, min_clients=5)},
-        "privacy.epsilon: expected 2.0, got 0.1; privacy.min_clients: expected 4, got 5.",
+        "epsilon: expected 2.0, got 0.1; min_clients: expected 4, got 5.",
     ),
     "visible": (
         {"privacy": VISIBLE},
         {"privacy": DistributedDP(0.1, min_clients=4, trusted_aggregator=True)},
-        "privacy.epsilon: expected 2.0, got 0.1.",
+        "epsilon: expected 2.0, got 0.1.",
     ),
 }
 
@@ -200,7 +204,7 @@ def test_an_aggregation_that_never_began_is_one_message(tmp_path: Path, said: Sa
         rf"round 1, query 1, advertise: 0 of 5 nodes answered in \d+\.\d s; silent for \d+\.\d s: {ALL}\.", silence
     )
     assert why == (
-        "no curve of round 1. Expected keys of at least min_clients=3 clients but got 0, so the aggregation never "
-        "began. Wait for more, or start a new round."
+        "no curve of round 1. Expected at least 3 clients but got 0, so the aggregation never began. Wait for more, or "
+        "start a new round."
     )
     assert sum(client.evaluations for client in clients.values()) == 0

@@ -71,6 +71,12 @@ def test_a_ledger_without_a_path_is_a_file_of_each_node(privacy: DistributedDP, 
     assert "1.0 of 5.0 is left" in grid.refusals("evaluate")[0]
 
 
+def test_the_mod_travels_to_the_workers_of_a_simulation() -> None:
+    """Ray pickles the app, and a ledger in memory must not be copied."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    assert callable(cloudpickle.loads(cloudpickle.dumps(evaluation_mod(private()))))
+
+
 def test_under_a_plain_strategy_the_node_has_its_ledger_too(tmp_path: Path) -> None:
     made = aggregate_fn(private(LocalDP(2.0)))
     started(grid_of(lambda: private(LocalDP(2.0)), tmp_path), FedAvg(evaluate_metrics_aggr_fn=made))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_args
@@ -205,18 +206,14 @@ class Spec:
 
     def check(self, other: Spec) -> None:
         """Raise and name every field in which ``other`` differs, with both values."""
-        differing = []
-        for name, mine in self.fields.items():
-            theirs, prefix = other.fields[name], ""
-            if isinstance(mine, dict) and isinstance(theirs, dict) and mine["kind"] == theirs["kind"]:
-                prefix = f"{name}."
-            pairs = {prefix + key: (mine[key], theirs[key]) for key in mine} if prefix else {name: (mine, theirs)}
-            differing += [
-                f"{key}: expected {_short(one)}, got {_short(two)}" for key, (one, two) in pairs.items() if one != two
-            ]
-        if differing:
+        mine, theirs = (
+            {**each.fields, "privacy": "", **(each.privacy.fields if each.privacy else {})} for each in (self, other)
+        )
+        differing = (name for name in mine | theirs if mine.get(name) != theirs.get(name))
+        named = [f"{name}: expected {_short(mine.get(name))}, got {_short(theirs.get(name))}" for name in differing]
+        if named:
             raise SpecMismatchError(
-                f"Expected one spec for all but {'; '.join(differing)}. Build every metric with the same arguments."
+                f"Expected one spec for all but {'; '.join(named)}. Build every metric with the same arguments."
             )
 
 
@@ -245,9 +242,5 @@ def _canonical(value: Any) -> bytes:
 
 
 def _short(value: Any) -> str:
-    """Return a field's value as people write it: floats are hexadecimal in it, and settings are long."""
-    if isinstance(value, dict):
-        return f"{value['kind']}(epsilon={_short(value['epsilon'])})"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_short, value[:3]))}{', ...' * (len(value) > 3)}]"
-    return repr(float.fromhex(value) if str(value).lstrip("-").startswith("0x") else value)
+    text = re.sub(r"-?0x[\da-f.]+p[+-]\d+", lambda found: repr(float.fromhex(found[0])), str(value))
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -18,6 +17,7 @@ from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.integrations.flower.node import Node
 from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, answer_record, asked, current
 from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Query, Spec
 
 __all__ = ["evaluation_mod"]
@@ -63,9 +63,19 @@ def evaluation_mod(
         ... def evaluate(message, context): ...
     """
     common = representative(metric)
-    if common.ledger.budget is None:
+    ledger, terms = common.ledger, {}
+    if common.spec.privacy is not None and ledger.path is None and ledger.budget is not None:
+        # only its terms: Flower's simulation pickles this mod, and a ledger in memory must not be copied
+        terms = {"budget": ledger.budget, "delta": ledger.delta, "composition": ledger.composition}
+        common = deepcopy(common)
+        common.charge_to(PrivacyLedger())
+    else:
         common.check_ledger()
-    guard, keys = _Guard(frozenset(publish), weight, common.spec), (signing_key, verification_keys)
+    keys, published = (signing_key, verification_keys), frozenset(publish)
+    protected = common.spec.privacy is not None or common.spec.hides_shares
+
+    def guard(reply: Message) -> Message:
+        return _guarded(reply, published, weight) if protected else reply
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         request = asked(message.content)
@@ -75,7 +85,7 @@ def evaluation_mod(
         if request is not None and request.stage == "forget":
             node.forget(request.round)
             return _reply(message, ConfigRecord(), weight)
-        agreed = node.charged(common)
+        agreed = node.charged(common, terms)
         if request is None:
             return guard(_evaluated(Evaluation(agreed, None), message, context, call_next))
         request.check_spec(agreed.spec)
@@ -153,30 +163,21 @@ def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:
     return Message(RecordDict({RECORD: record, "metrics": MetricRecord({weight: 1})}), reply_to=message)
 
 
-@dataclass(frozen=True)
-class _Guard:
-    """Keeps back metrics that would leave as they are, beside counts that do not."""
-
-    published: frozenset[str]
-    weight: str
-    spec: Spec
-
-    def __call__(self, reply: Message) -> Message:
-        if not (self.spec.privacy or self.spec.hides_shares) or not reply.has_content():
-            return reply
-        for record in reply.content.metric_records.values():
-            kept_back = [name for name in record if name not in self.published and name != self.weight]
-            for name in kept_back:
-                del record[name]
-            if kept_back:
-                _log.warning(
-                    "torchmetrics-fed: kept back %s, made from raw data and not protected as the counts are. Name "
-                    "them in `publish` if they may leave.",
-                    ", ".join(kept_back),
-                )
-            if self.weight in record:
-                record[self.weight] = 1
-        return reply
+def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
+    """Keep back metrics that would leave as they are, beside counts that do not."""
+    for record in reply.content.metric_records.values() if reply.has_content() else ():
+        kept_back = [name for name in record if name not in published and name != weight]
+        for name in kept_back:
+            del record[name]
+        if kept_back:
+            _log.warning(
+                "torchmetrics-fed: kept back %s, made from raw data and not protected as the counts are. Name them in "
+                "`publish` if they may leave.",
+                ", ".join(kept_back),
+            )
+        if weight in record:
+            record[weight] = 1
+    return reply
 
 
 def _agreed_config(spec: Spec, request: Asked, signed: bool) -> SecureAggregationConfig:

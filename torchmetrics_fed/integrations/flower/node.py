@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 
@@ -37,12 +39,11 @@ class Node:
         self._folder.chmod(0o700)  # it may have been there before
         self._store = Store(str(self._folder / "notes"))
 
-    def charged(self, metric: FederatedMetric) -> FederatedMetric:
-        """Return the metric with this node's ledger: one without a path is kept in the node's folder."""
-        ledger = metric.ledger
-        if metric.spec.privacy is not None and ledger.path is None:
-            metric, path = deepcopy(metric), self._folder / "ledger"
-            metric.charge_to(PrivacyLedger(ledger.budget, path, ledger.delta, composition=ledger.composition))
+    def charged(self, metric: FederatedMetric, terms: Mapping[str, Any]) -> FederatedMetric:
+        """Return the metric with this node's ledger: one that has terms and no path is kept in the node's folder."""
+        if terms:
+            metric = deepcopy(metric)
+            metric.charge_to(PrivacyLedger(path=self._folder / "ledger", **terms))
         return metric
 
     def claim(self, round: str, ledger: str | None) -> None:

@@ -20,6 +20,9 @@ RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
 
 
+_KINDS = {"stage": str, "round": str, "query": bytes, "message": bytes, "start": bytes, "spec": bytes}
+
+
 @dataclass(frozen=True)
 class Asked:
     """What the server asks for: a stage of secure aggregation, an evaluation, or a second answer without one."""
@@ -50,17 +53,10 @@ def asked(content: RecordDict) -> Asked | None:
     record = content.config_records.get(RECORD)
     if record is None:
         return None
-    try:
-        fields = {name: record[name] for name in ("stage", "round", "query", "message", "start", "spec")}
-    except KeyError as error:
-        raise InputError(
-            f"Expected the record {RECORD!r} to have the field {error} but it has {list(record)}. Install one version "
-            "on both sides."
-        ) from None
-    kinds = (str, str, bytes, bytes, bytes, bytes)
-    if not all(map(isinstance, fields.values(), kinds)):
-        raise InputError(f"Expected texts and bytes in the record {RECORD!r} but got others. Update both sides.")
-    return Asked(**fields)  # type: ignore[arg-type]
+    found = {name: record.get(name) for name in _KINDS}
+    if not all(map(isinstance, found.values(), _KINDS.values())):
+        raise InputError(f"Expected {list(_KINDS)} in the record {RECORD!r} but got {list(record)}. Update both sides.")
+    return Asked(**found)  # type: ignore[arg-type]
 
 
 @dataclass

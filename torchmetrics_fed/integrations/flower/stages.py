@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message
 from flwr.common.constant import ErrorCode
@@ -16,66 +17,63 @@ from torchmetrics_fed.integrations.flower.records import RECORD
 __all__ = ["Stage"]
 
 _log = logging.getLogger("flwr")
-_WITHOUT_MOD = "`evaluation_mod` is not installed there: use `@app.evaluate(mods=[evaluation_mod(metric)])`. Got {}."
 
 
+@dataclass
 class Stage:
-    """What was asked of some nodes at the same time.
+    """What was asked of some nodes at the same time, with a place for the log: the round and the query."""
 
-    Args:
-        place: the round and the query, for the log.
-        name: the stage.
-        messages: what is sent, from now on.
-    """
+    place: str
+    name: str
+    messages: list[Message]
+    start: float = field(default_factory=time.monotonic)
 
-    def __init__(self, place: str, name: str, messages: list[Message]) -> None:
-        self._place, self._name, self._messages = f"{place}, {name}", name, messages
-        self._start = time.monotonic()
-        self.there: list[int] = []
-        """Who has replied, be it with an error."""
-
-    def receive(self, replies: Iterable[Message], field: str, take: Callable[[str, bytes], None]) -> list[int]:
+    def receive(self, replies: Iterable[Message], key: str, take: Callable[[str, bytes], None]) -> list[int]:
         """Hand the answers to ``take``, log what came of the stage, and return those whose answer was taken."""
-        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._messages}
+        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self.messages}
         taken: list[int] = []
         dropped: dict[str, list[int]] = {}
         for reply in replies:
             # an error can come from the SuperLink, whose id it then bears: what it replies to says whose it is
             node = asked.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
             try:
-                take(str(node), self._answer(reply, field))
+                take(str(node), self._answer(reply, key))
                 taken.append(node)
             except FederatedMetricError as error:
                 dropped.setdefault(str(error), []).append(node)
-            if not reply.has_error() or reply.error.code != ErrorCode.NODE_UNAVAILABLE:
-                self.there.append(node)
         silent = set(asked.values()).difference(taken, *dropped.values())
-        seconds = time.monotonic() - self._start
-        said = f"{len(taken)} of {len(asked)} nodes answered in {seconds:.1f} s{_named(taken)}"
-        said += f"; silent for {seconds:.1f} s{_named(silent)}" if silent else ""
-        _log.log(logging.WARNING if silent or dropped else logging.INFO, "torchmetrics-fed: %s: %s.", self._place, said)
+        place, seconds = f"torchmetrics-fed: {self.place}, {self.name}", f"{time.monotonic() - self.start:.1f} s"
+        said = f"{len(taken)} of {len(asked)} nodes answered in {seconds}{_named(taken)}"
+        said += f"; silent for {seconds}{_named(silent)}" if silent else ""
+        _log.log(logging.WARNING if silent or dropped else logging.INFO, "%s: %s.", place, said)
         for why, nodes in dropped.items():
-            _log.warning("torchmetrics-fed: %s: dropped out%s. %s", self._place, _named(nodes), why)
+            _log.warning("%s: dropped out%s. %s", place, _named(nodes), why)
         return taken
 
-    def _answer(self, reply: Message, field: str) -> bytes:
+    def _answer(self, reply: Message, key: str) -> bytes:
         """Return what a reply holds, or raise and say why it holds nothing."""
+        got, stranger = f"a reply without {key!r}", True
         if reply.has_error():
-            reason = reply.error.reason or f"error {reply.error.code}"
-            ours = reply.error.code != ErrorCode.CLIENT_APP_RAISED_EXCEPTION or "torchmetrics_fed" in reason
-            reason = re.sub(r"^<class '(?:.*\.)?(\w+)'>:<'(.*)'>$", r"\1: \2", reason, flags=re.DOTALL)
-            # only the mod knows this stage; without it the app takes the message for an evaluation, and stumbles
-            raise ReleaseError(reason if ours or self._name == "evaluate" else _WITHOUT_MOD.format(reason))
-        answer = reply.content.config_records.get(RECORD, ConfigRecord()).get(field)
-        if not isinstance(answer, bytes):
-            what = f"a reply without {field!r}"
-            raise ReleaseError(
-                f"Expected `state_record(metric)` under {RECORD!r} but got {what}."
-                if self._name == "evaluate"
-                else _WITHOUT_MOD.format(what)
+            reason, raised = reply.error.reason or "", (ErrorCode.UNKNOWN, ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+            stranger = reply.error.code in raised and "torchmetrics_fed.errors" not in reason
+            got = _cause(reason) or f"error {reply.error.code}"
+        else:
+            answer = reply.content.config_records.get(RECORD, ConfigRecord()).get(key)
+            if isinstance(answer, bytes):
+                return answer
+        if stranger and self.name != "evaluate":  # only the mod knows this stage: an app takes it for an evaluation
+            got = (
+                "`evaluation_mod` is not installed there: use `@app.evaluate(mods=[evaluation_mod(metric)])`. Got "
+                + got
             )
-        return answer
+        raise ReleaseError(got)
+
+
+def _cause(reason: str) -> str:
+    """Return an exception's name and text, without Flower's quotes and, in the simulation, without Ray's traceback."""
+    lines = (reason.removesuffix("'>") if reason.startswith("<class") else reason).rstrip().splitlines()
+    return re.sub(r"^(?:<class ')?(?:\w+\.)*(\w+)(?:'>:<'|: )", r"\1: ", lines[-1]) if lines else ""
 
 
 def _named(nodes: Iterable[int]) -> str:
-    return "".join(f"{': ' if not place else ', '}{node}" for place, node in enumerate(sorted(nodes)))
+    return f": {', '.join(map(str, sorted(nodes)))}" if nodes else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -88,7 +89,7 @@ class FederatedEvaluationMixin(_Strategy):
         coordinator = Coordinator(self.metric, round=name, previous=previous)
         self._round = _Round(self, grid, f"round {server_round}", messages[0].metadata.message_type, coordinator)
         try:
-            return self._round.begin(messages, "evaluate")
+            return self._round.begin({each.metadata.dst_node_id: each.content for each in messages}, "evaluate")
         except FederatedMetricError as error:
             self._break_off(server_round, error)
             return []
@@ -103,10 +104,9 @@ class FederatedEvaluationMixin(_Strategy):
             release = self._round.end(replies)
             metrics = MetricRecord() if metrics is None else metrics
             metrics.update(scalars(release))
-            self.releases[server_round] = release
+            self.releases[server_round], self._round = release, None
         except FederatedMetricError as error:
             self._break_off(server_round, error)
-        self._round = None
         return metrics
 
     def _break_off(self, server_round: int, error: FederatedMetricError) -> None:
@@ -126,76 +126,70 @@ class _Round:
         self._strategy, self._grid, self._place, self._coordinator = strategy, grid, place, coordinator
         self._kind = kind  # the action, too: our mod is around that function
         self._server: SecureAggregationServer | None = None
-        self._stage = self._staged("none", [])
+        self._there: list[int] = []
 
-    def begin(self, messages: list[Message], stage: str) -> list[Message]:
+    def begin(self, contents: Mapping[int, RecordDict], stage: str) -> list[Message]:
         """Return the messages that ask the present query; if shares are hidden, to those who have exchanged keys."""
-        boxes = {str(message.metadata.dst_node_id): b"" for message in messages}
+        boxes = {str(node): b"" for node in contents}
         if self._coordinator.spec.hides_shares:
             keys = self._strategy.verification_keys
             self._server = SecureAggregationServer(self._coordinator.config_for(keys is not None), keys)
-            there = self._ask("advertise", [message.metadata.dst_node_id for message in messages], b"")
-            self._ask("share_keys", there, self._server.keys())
+            self._ask("advertise", list(contents), b"")
+            self._ask("share_keys", self._there, self._server.keys())
             boxes = self._server.ciphertexts()
-        sent = [
-            Message(
-                RecordDict({**message.content, RECORD: self._asked(stage, boxes[str(message.metadata.dst_node_id)])}),
-                message.metadata.dst_node_id,
-                self._kind,
-            )
-            for message in messages
-            if str(message.metadata.dst_node_id) in boxes
-        ]
-        self._stage = self._staged(stage, sent)
-        return sent
+        return self._open(stage, {int(node): box for node, box in boxes.items()}, contents)
 
     def end(self, replies: list[Message]) -> Release:
         """Return the release, given the replies to its first query."""
         self._collect(replies)
         while self._coordinator.query is not None:
             nodes = sorted(map(int, self._coordinator.senders or ()))
-            sent = self.begin([Message(RecordDict(), node, self._kind) for node in nodes], "answer")
-            self._collect(self._exchanged(sent))
+            self._collect(self._exchanged(self.begin(dict.fromkeys(nodes, RecordDict()), "answer")))
         return self._coordinator.release
 
     def forget(self) -> None:
         """Let the nodes that were there last erase their notes. Others erase them when they begin something else."""
-        there, self._stage.there = self._stage.there, []
-        if there:
-            self._exchanged([self._message("forget", node, b"") for node in there])
+        self._exchanged(self._open("forget", dict.fromkeys(self._there, b"")))
 
     def _collect(self, replies: list[Message]) -> None:
         """Sum the answers to the present query."""
         if self._server is None:
-            self._stage.receive(replies, "share", self._coordinator.receive)
+            self._there = self._stage.receive(replies, "share", self._coordinator.receive)
         else:
-            there = self._stage.receive(replies, "masked", self._server.receive)
+            self._there = survivors = self._stage.receive(replies, "masked", self._server.receive)
             if self._server.config.signed:
-                self._ask("sign", there, self._server.survivors())
-            self._ask("unmask", there, self._server.request())
+                self._ask("sign", survivors, self._server.survivors())
+            self._ask("unmask", survivors, self._server.request())
             self._coordinator.accept(self._server)
         self._coordinator.advance()
 
-    def _ask(self, stage: str, nodes: list[int], message: bytes) -> list[int]:
-        """Go through one stage of secure aggregation and return those who are still there."""
+    def _ask(self, stage: str, nodes: list[int], message: bytes) -> None:
+        """Go through one stage of secure aggregation, and remember who is still there."""
         assert self._server is not None
-        sent = [self._message(stage, node, message) for node in nodes]
-        self._stage = self._staged(stage, sent)
-        return self._stage.receive(self._exchanged(sent), "answer", self._server.receive)
+        replies = self._exchanged(self._open(stage, dict.fromkeys(nodes, message)))
+        self._there = self._stage.receive(replies, "answer", self._server.receive)
 
-    def _staged(self, name: str, messages: list[Message]) -> Stage:
-        return Stage(f"{self._place}, query {len(self._coordinator.sums) + 1}", name, messages)
+    def _open(
+        self, stage: str, messages: Mapping[int, bytes], contents: Mapping[int, RecordDict] | None = None
+    ) -> list[Message]:
+        """Return what is sent in a stage, whose time begins now."""
+        start, spec, query = b"", self._coordinator.spec, self._coordinator.query
+        if self._server is not None:
+            start = self._server.start()
+        first = stage == ("advertise" if spec.hides_shares else "evaluate")
+        asked = Asked(stage, self._coordinator.round, bytes(query or b""), b"", start, spec.canonical if first else b"")
+        sent = [
+            Message(
+                RecordDict({**(contents or {}).get(node, {}), RECORD: replace(asked, message=message).record()}),
+                node,
+                self._kind,
+            )
+            for node, message in messages.items()
+        ]
+        self._stage = Stage(f"{self._place}, query {len(self._coordinator.sums) + 1}", stage, sent)
+        return sent
 
     def _exchanged(self, messages: list[Message]) -> list[Message]:
         """Send messages and return the replies; none if there is nobody to ask."""
         timeout = self._strategy.stage_timeout
         return list(self._grid.send_and_receive(messages, timeout=timeout)) if messages else []
-
-    def _message(self, stage: str, node: int, message: bytes) -> Message:
-        return Message(RecordDict({RECORD: self._asked(stage, message)}), node, self._kind)
-
-    def _asked(self, stage: str, message: bytes) -> ConfigRecord:
-        hidden, query = self._server is not None, self._coordinator.query
-        spec = self._coordinator.spec.canonical if stage == ("advertise" if hidden else "evaluate") else b""
-        start = self._server.start() if self._server else b""
-        return Asked(stage, self._coordinator.round, bytes(query or b""), message, start, spec).record()
