@@ -160,7 +160,7 @@ OTHER_SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "privacy": (
         {"privacy": HIDDEN},
         {"secure": True},
-        "secure: expected False, got True; kind: expected DistributedDP, got None",
+        "secure: expected False, got True; privacy: expected DistributedDP, got None",
     ),
     "epsilon": (
         {"privacy": HIDDEN},
@@ -204,7 +204,7 @@ def test_an_aggregation_that_never_began_is_one_message(tmp_path: Path, said: Sa
         rf"round 1, query 1, advertise: 0 of 5 nodes answered in \d+\.\d s; silent for \d+\.\d s: {ALL}\.", silence
     )
     assert why == (
-        "no curve of round 1. Expected at least 3 clients but got 0, so the aggregation never began. Wait for more, or "
-        "start a new round."
+        "no curve of round 1. Expected at least 3 clients but got 0, so the aggregation never began. Wait for more "
+        "clients, or start a new round."
     )
     assert sum(client.evaluations for client in clients.values()) == 0

@@ -206,9 +206,9 @@ class Spec:
 
     def check(self, other: Spec) -> None:
         """Raise and name every field in which ``other`` differs, with both values."""
-        mine, theirs = (
-            {**each.fields, "privacy": "", **(each.privacy.fields if each.privacy else {})} for each in (self, other)
-        )
+        mine, theirs = ({**each.fields, **(each.fields["privacy"] or {"kind": None})} for each in (self, other))
+        for fields in (mine, theirs):
+            fields["privacy"] = fields.pop("kind")
         differing = (name for name in mine | theirs if mine.get(name) != theirs.get(name))
         named = [f"{name}: expected {_short(mine.get(name))}, got {_short(theirs.get(name))}" for name in differing]
         if named:

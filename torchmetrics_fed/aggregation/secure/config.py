@@ -146,7 +146,7 @@ class SecureAggregationConfig:
         if not least <= threshold <= clients <= MOST_CLIENTS:
             raise SecureAggregationError(
                 f"Expected at least {threshold} clients but got {clients}, so the aggregation never began. Wait for "
-                "more, or start a new round."
+                "more clients, or start a new round."
                 if threshold > clients
                 else f"Expected a threshold from {least} to the number of clients but got {threshold} for {clients} "
                 f"clients with min_clients={self.min_clients} and max_colluding={self.max_colluding}. Raise the "
