@@ -160,6 +160,15 @@ def test_when_a_round_breaks_off_those_who_are_there_erase_their_notes(
     assert all(left[node] for node in missing) != visible_answer  # so there was something to erase
 
 
+def test_where_nothing_is_kept_nobody_is_asked_to_forget(tmp_path: Path) -> None:
+    def plain() -> FederatedROC:
+        return FederatedROC(quantiles=64, privacy=LocalDP(1.0), plan="single", ledger=PrivacyLedger(budget=0.5))
+
+    grid = grid_of(plain, tmp_path)  # every budget is too small, so that no share comes
+    assert not started(grid, curves(plain())).releases
+    assert {stage for _, stage in grid.asked} == {"train", "evaluate"}
+
+
 def test_what_a_killed_server_left_is_erased_when_the_next_round_begins(tmp_path: Path) -> None:
     grid = grid_of(private, tmp_path)
     grid.cuts = {Cut(node, "unmask", "after") for node in NODES}  # nobody is there to be asked to forget

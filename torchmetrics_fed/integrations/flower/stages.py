@@ -41,13 +41,14 @@ class Stage:
                 taken.append(node)
             except FederatedMetricError as error:
                 dropped.setdefault(str(error), []).append(node)
-        silent = set(asked.values()).difference(taken, *dropped.values())
+        nodes = {message.metadata.dst_node_id for message in self.messages}
+        silent = nodes.difference(taken, *dropped.values())
         place, seconds = f"torchmetrics-fed: {self.place}, {self.name}", f"{time.monotonic() - self.start:.1f} s"
-        said = f"{len(taken)} of {len(asked)} nodes answered in {seconds}{_named(taken)}"
+        said = f"{len(taken)} of {len(nodes)} nodes answered in {seconds}{_named(taken)}"
         said += f"; silent for {seconds}{_named(silent)}" if silent else ""
         _log.log(logging.WARNING if silent or dropped else logging.INFO, "%s: %s.", place, said)
-        for why, nodes in dropped.items():
-            _log.warning("%s: dropped out%s. %s", place, _named(nodes), why)
+        for why, those in dropped.items():
+            _log.warning("%s: dropped out%s. %s", place, _named(those), why)
         return taken
 
     def _answer(self, reply: Message, key: str) -> bytes:

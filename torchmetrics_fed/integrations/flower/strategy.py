@@ -149,7 +149,9 @@ class _Round:
 
     def forget(self) -> None:
         """Let the nodes that were there last erase their notes. Others erase them when they begin something else."""
-        self._exchanged(self._open("forget", dict.fromkeys(self._there, b"")))
+        query = self._coordinator.query
+        if self._server is not None or (query is not None and query.fraction < 1):  # otherwise nothing is kept
+            self._exchanged(self._open("forget", dict.fromkeys(self._there, b"")))
 
     def _collect(self, replies: list[Message]) -> None:
         """Sum the answers to the present query."""
@@ -173,9 +175,8 @@ class _Round:
         self, stage: str, messages: Mapping[int, bytes], contents: Mapping[int, RecordDict] | None = None
     ) -> list[Message]:
         """Return what is sent in a stage, whose time begins now."""
-        start, spec, query = b"", self._coordinator.spec, self._coordinator.query
-        if self._server is not None:
-            start = self._server.start()
+        spec, query = self._coordinator.spec, self._coordinator.query
+        start = self._server.start() if self._server else b""
         first = stage == ("advertise" if spec.hides_shares else "evaluate")
         asked = Asked(stage, self._coordinator.round, bytes(query or b""), b"", start, spec.canonical if first else b"")
         sent = [
