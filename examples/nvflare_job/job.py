@@ -1,9 +1,10 @@
 """Four sites train one model with NVFlare, and know its ROC curve on everybody's data in every round.
 
-    python examples/nvflare_job/job.py [--lightning] [--privacy none|secure|distributed|trusted|local] [--poc] [--out FOLDER]
+    python examples/nvflare_job/job.py [--lightning] [--privacy none|secure|distributed|trusted|local] [--poc]
 
-Runs in NVFlare's simulator, offline, or with --poc in its POC mode: a process for each party, on this machine. For the comparison the sites also leave their scores in a scratch folder, which no
-real site would do; --no-compare leaves that out.
+Runs in NVFlare's simulator, offline, or with --poc in its POC mode: processes for each party, on this machine. For the
+comparison the sites also leave their scores in a scratch folder, which no real site would do; --no-compare leaves that
+out.
 """
 
 # %%

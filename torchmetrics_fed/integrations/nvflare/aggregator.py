@@ -7,11 +7,13 @@ import os
 import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
+from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.aggregators.weighted_aggregation_helper import (
@@ -28,7 +30,7 @@ from torchmetrics_fed.exchange.stages import Asked, ask_release
 from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, round_name
 from torchmetrics_fed.integrations.nvflare.figure import draw_release
-from torchmetrics_fed.integrations.nvflare.messages import TOPIC, answer_in, request
+from torchmetrics_fed.integrations.nvflare.filter import TOPIC
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
@@ -190,15 +192,21 @@ class FederatedMetricAggregator(ModelAggregator):
 
     def _ask(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
         """Ask sites, each its own, and return the answers of those who were not silent."""
-        engine, context, seconds = self.fl_ctx.get_engine(), self.fl_ctx, self.stage_timeout
+        context, answers = self.fl_ctx, {}
 
         def reply(site: str) -> Any:  # one site each: NVFlare 2.9 loses every request of its multicast
-            replies = engine.send_aux_request([site], TOPIC, request(asked[site]), seconds, context, optional=True)
-            return (replies or {}).get(site)
+            request = Shareable()
+            request.update(asdict(asked[site]))
+            send = context.get_engine().send_aux_request
+            return (send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {}).get(site)
 
-        with ThreadPoolExecutor(max_workers=max(len(asked), 1)) as pool:
-            answers = {site: answer_in(each) for site, each in zip(asked, pool.map(reply, asked), strict=True)}
-        return {site: answer for site, answer in answers.items() if answer is not None}
+        with ThreadPoolExecutor(max_workers=len(asked)) as pool:
+            for site, got in zip(asked, pool.map(reply, asked), strict=True):
+                code = ReturnCode.TIMEOUT if got is None else got.get_return_code(ReturnCode.OK)
+                if code != ReturnCode.TIMEOUT:
+                    said = ReleaseError(str(got.get("error", f"NVFlare says {code}.")))
+                    answers[site] = got["answer"] if isinstance(got.get("answer"), bytes) else said
+        return answers
 
     def _release(self) -> dict[str, float]:
         """Keep the release and return its scalars; none if too few shares have come."""
@@ -206,7 +214,7 @@ class FederatedMetricAggregator(ModelAggregator):
             if self._coordinator is None:
                 raise ReleaseError("Expected at least one share but got none.")
             if self._holding:
-                release = ask_release(self._coordinator, self._holding, self._ask, self)
+                release = ask_release(self._coordinator, self._holding, self._ask)
             else:
                 self._coordinator.advance()
                 release = self._coordinator.release

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 from nvflare.apis.dxo import DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 
-from torchmetrics_fed.integrations.nvflare.messages import TOPIC, replied
+from torchmetrics_fed.errors import FederatedMetricError
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.nvflare.responder import Responder, responders
 
-__all__ = ["FederatedMetricFilter"]
+__all__ = ["TOPIC", "FederatedMetricFilter"]
+
+TOPIC = "torchmetrics_fed"
+"""Of the auxiliary requests, in which the server asks the sites."""
 
 
 class FederatedMetricFilter(Filter):
     """Answers the aggregator's queries about the data that :func:`attach` has left with it.
 
-    Add it with ``recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])``. It lives in the job's process at the site,
-    and so must the training script: ``launch_external_process=False``, which is NVFlare's default. Of results that
-    leave the site after private or secure data was attached, the steps are sent as 1 and other metrics stay behind
-    unless ``publish`` names them.
+    Add it with ``recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])``. The training script must
+    be in the same process: ``launch_external_process=False``, which is NVFlare's default. Of results that leave the
+    site after private or secure data was attached, the steps are sent as 1 and other metrics stay behind unless
+    ``publish`` names them.
 
     Args:
         publish: names of metrics that may leave as they are, although they are made from raw data.
@@ -49,9 +55,14 @@ class FederatedMetricFilter(Filter):
             responders.pop(self._responder.site, None)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the reply to one stage of a release."""
+        """Return the reply to one stage. An error of ours, which holds nothing of the data, is for the server's log."""
         assert self._responder is not None
-        return replied(request, self._responder.answer)
+        reply = make_reply(ReturnCode.OK)
+        try:
+            reply["answer"] = self._responder.answer(Asked(*(request.get(field.name) for field in fields(Asked))))
+        except FederatedMetricError as error:
+            reply["error"] = str(error)
+        return reply
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result without numbers that neither noise nor a sum covers."""

@@ -15,13 +15,10 @@ __all__ = ["Responder", "responders"]
 
 
 class Responder:
-    """Holds the data of one round and answers what the server asks about it, each query once.
+    """Holds a site's data of one round and answers what the server asks about it, each query once.
 
     Nothing is written to disk: a site whose process ends has dropped out, and never answers twice. Its ledger keeps
     what was charged.
-
-    Args:
-        site: the site's name.
     """
 
     def __init__(self, site: str) -> None:
@@ -46,51 +43,39 @@ class Responder:
             self._metric, self._round, self.guards = deepcopy(metric), round, True
 
     def answer(self, asked: Asked) -> bytes:
-        """Return the answer to one stage; noise is drawn and charged in ``share`` and ``mask``, nowhere else."""
+        """Return the answer to one stage. Noise is drawn and charged in ``share`` and ``mask``, nowhere else."""
         with self._lock:
-            if not self._round or not asked.round.startswith(f"{self._round}/"):
+            query, metric, client = Query.from_bytes(asked.query), self._metric, self._client
+            if asked.stage in ("share_keys", "mask", "unmask"):
+                if client is None or client.config.to_bytes() != asked.start:
+                    raise SecureAggregationError("Expected an aggregation that this site has begun but got another.")
+                if asked.stage != "mask":
+                    return (client.unmask if asked.stage == "unmask" else client.share_keys)(asked.message)
+            if metric is None or not asked.round.startswith(f"{self._round}/"):
                 raise ReleaseError(
-                    f"Expected a question about {self._round or 'nothing'!r}, which this site holds, but got one about "
-                    f"{asked.round!r}. It takes part in the next round."
+                    f"Expected a question about data that this site holds, of {self._round or 'no round'}, but got one "
+                    f"about {asked.round!r}. Every query is answered once; the site takes part in the next round."
                 )
-            query = Query.from_bytes(asked.query)
             if asked.stage == "advertise":
-                self._client = SecureAggregationClient(self.site, self._config(asked, query))
+                self._client = SecureAggregationClient(self.site, _agreed(asked, query, metric))
                 return self._client.advertise()
-            if asked.stage == "share":
-                return self._answered(query, bytes(self._held.share(round=asked.round, query=query)))
-            client = self._client
-            if client is None or client.config.to_bytes() != asked.start:
-                raise SecureAggregationError("Expected an aggregation that this site has begun but got another.")
-            if asked.stage == "mask":
-                return self._answered(query, self._held.mask(client, asked.message, round=asked.round, query=query))
-            take = {"share_keys": client.share_keys, "unmask": client.unmask}
-            if asked.stage not in take:
-                raise SecureAggregationError(f"Expected a known stage but got {asked.stage!r}. Update both sides.")
-            return take[asked.stage](asked.message)
+            if asked.stage == "mask" and client is not None:
+                answer = metric.mask(client, asked.message, round=asked.round, query=query)
+            else:
+                answer = bytes(metric.share(round=asked.round, query=query))
+            self._left -= query.fraction
+            if self._left <= 0:  # nothing can be asked of the data any more
+                self._metric = None
+            return answer
 
-    @property
-    def _held(self) -> FederatedMetric:
-        if self._metric is None:
-            raise ReleaseError("Expected queries for the whole of epsilon, but no more, and they were all answered.")
-        return self._metric
 
-    def _answered(self, query: Query, answer: bytes) -> bytes:
-        """Erase the data once nothing can be asked of it any more."""
-        self._left -= query.fraction
-        if self._left <= 0:
-            self._metric = None
-        return answer
-
-    def _config(self, asked: Asked, query: Query) -> SecureAggregationConfig:
-        """Return the configuration of an aggregation if it asks for what this site's own metric has agreed to."""
-        config = SecureAggregationConfig.from_bytes(asked.start)
-        config.check_agreed(self._held.spec, query, False)
-        if not config.round_id.startswith(f"{asked.round}/"):
-            raise SecureAggregationError(
-                f"Expected an aggregation of {asked.round!r} but got {config.round_id!r}. Update both sides."
-            )
-        return config
+def _agreed(asked: Asked, query: Query, metric: FederatedMetric) -> SecureAggregationConfig:
+    """Return the configuration of an aggregation if it asks for what this site's own metric has agreed to."""
+    config = SecureAggregationConfig.from_bytes(asked.start)
+    config.check_agreed(metric.spec, query, False)
+    if not config.round_id.startswith(f"{asked.round}/"):
+        raise SecureAggregationError(f"Expected an aggregation of {asked.round!r} but got {config.round_id!r}.")
+    return config
 
 
 responders: dict[str, Responder] = {}
