@@ -1,6 +1,6 @@
 """Four sites train one model with NVFlare, and know its ROC curve on everybody's data in every round.
 
-    python examples/nvflare_job/job.py [--lightning] [--privacy none|secure|distributed|trusted|local] [--poc]
+    python examples/nvflare_job/job.py [--client lightning_client.py] [--privacy secure|distributed|...] [--poc]
 
 Runs in NVFlare's simulator, offline, or with --poc in its POC mode: processes for each party, on this machine. For the
 comparison the sites also leave their scores in a scratch folder, which no real site would do; --no-compare leaves that
@@ -32,13 +32,14 @@ HERE = Path(__file__).parent
 
 # %% The job: FedAvg as it is, but for the aggregator on the server and the filter at the sites
 def job(arguments: argparse.Namespace, ledgers: Path, scores: Path | None) -> FedAvgRecipe:
-    aggregator = FederatedMetricAggregator(**SETTINGS[arguments.privacy], min_clients=3, figures=True)
+    settings = SETTINGS[arguments.privacy]
+    aggregator = FederatedMetricAggregator(**settings, min_clients=3, stage_timeout=arguments.timeout, figures=True)
     recipe = FedAvgRecipe(
         name="curves",
         model=Model(),
         min_clients=len(SITES),
         num_rounds=arguments.rounds,
-        train_script=str(HERE / ("lightning_client.py" if arguments.lightning else "torch_client.py")),
+        train_script=str(HERE / arguments.client),
         train_args=f"--privacy {arguments.privacy} --ledgers {ledgers}" + (f" --scores {scores}" if scores else ""),
         aggregator=aggregator,
         key_metric="",  # the aggregator chooses the best model, by global_auroc
@@ -50,10 +51,8 @@ def job(arguments: argparse.Namespace, ledgers: Path, scores: Path | None) -> Fe
 # %% The releases: in the server's folder after a simulation, downloaded as `nvflare job download` does in POC mode
 def releases_of(recipe: FedAvgRecipe, arguments: argparse.Namespace, workspace: Path) -> dict[int, Release]:
     if arguments.poc:
-        environment = PocEnv(clients=list(SITES))
-        run = recipe.execute(environment)
-        folder = Path(run.get_result(timeout=300.0))
-        environment.stop()
+        run = recipe.execute(PocEnv(clients=list(SITES), num_clients=len(SITES)))
+        folder = Path(run.get_result(timeout=300.0, clean_up=False))
     else:
         recipe.execute(SimEnv(clients=list(SITES), workspace_root=str(workspace)))
         folder = workspace / "curves/server"
@@ -127,11 +126,12 @@ def draw(federated: Release, pooled: Release, pairs: list[tuple[Tensor, Tensor]]
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--lightning", action="store_true", help="Lightning clients")
+    parser.add_argument("--client", default="torch_client.py", help="the sites' script: lightning_client.py, or yours")
     parser.add_argument("--privacy", choices=SETTINGS, default="none")
     parser.add_argument("--poc", action="store_true", help="POC mode instead of the simulator")
     parser.add_argument("--ledgers", type=Path, help="folder of the sites' ledgers")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the sites in each stage")
     parser.add_argument("--compare", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--workspace", type=Path, help="keep NVFlare's files, logs and models there")
     parser.add_argument("--out", type=Path, default=Path("nvflare_job"))

@@ -121,7 +121,7 @@ class FederatedMetricAggregator(ModelAggregator):
         options: dict[str, Any] = {"num_classes": num_classes, "num_labels": num_labels, "multi_class": multi_class}
         options |= {"quantiles": quantiles, "grid": grid, "privacy": privacy, "secure": secure, "plan": plan}
         self.spec = FederatedAUROC(task, **options).spec
-        first = Coordinator(self, round="a round")  # raises now rather than after the first training
+        first = Coordinator(self, round="", min_clients=min_clients)  # raises now rather than after the first training
         if self.spec.hides_shares:
             first.config_for()
         self._lock = Lock()
