@@ -78,10 +78,13 @@ class Site:
     def fire_event(self, event: str, context: FLContext) -> None:
         """Take what the filter tells NVFlare's other components."""
 
-    def result(self, round: int) -> Shareable:
-        """Return what leaves the site after a round: evaluated, attached, filtered, reset."""
+    def evaluate(self) -> None:
+        """Count the site's data."""
         self.metric.update(self.preds, self.target)
         self.metric.counts *= self.times
+
+    def result(self, round: int) -> Shareable:
+        """Return what leaves the site after a round: attached, filtered, reset."""
         model = FLModel(
             params={"w": 1.0},
             metrics={"loss": float(self.preds.sum()), "accuracy": 0.5},
@@ -123,6 +126,7 @@ class Federation:
         self.aggregator.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, number, private=True, sticky=False)
         self.aggregator.reset_stats()
         for name, site in self.sites.items():
+            site.evaluate()
             data = fobs.dumps(site.result(number))
             self.sent.append((name, "model", data))
             model = FLModelUtils.from_shareable(fobs.loads(data))

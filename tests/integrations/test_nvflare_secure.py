@@ -239,6 +239,7 @@ def test_exact_counts_enter_one_sum(tmp_path: Path, caplog: pytest.LogCaptureFix
 def test_other_numbers_stay_at_the_site(options: dict[str, Any], tmp_path: Path) -> None:
     metric = FederatedROC(ledger=ledger_of(tmp_path, "site-1"), **options)
     site = Site("site-1", metric, *scores(0), publish=("accuracy",))
+    site.evaluate()
     meta = from_shareable(site.result(0)).meta
     assert meta[MetaKey.INITIAL_METRICS] == {"accuracy": 0.5}
     assert meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] == 1
