@@ -20,8 +20,7 @@ from torch import Tensor
 from torchmetrics_fed import FederatedMetric, SecureAggregationConfig
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator, FederatedMetricFilter, attach
-from torchmetrics_fed.integrations.nvflare.filter import TOPIC
-from torchmetrics_fed.integrations.nvflare.responder import responders
+from torchmetrics_fed.integrations.nvflare.filter import TOPIC, responders
 
 __all__ = ["JOB", "Cut", "Federation", "Site"]
 

@@ -19,13 +19,15 @@ pytest.importorskip("nvflare")
 
 from nvflare.apis.dxo import MetaKey, from_shareable
 from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator, attach
+from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
 from torchmetrics_fed.integrations.nvflare.client import HELD, payload
-from torchmetrics_fed.integrations.nvflare.responder import responders
+from torchmetrics_fed.integrations.nvflare.filter import responders
 
 NAMES = ("site-1", "site-2", "site-3", "site-4")
 HIDDEN = DistributedDP(epsilon=5.0, min_clients=3)
@@ -184,6 +186,21 @@ def test_a_site_of_another_spec_is_named_and_left_out(tmp_path: Path, caplog: py
     assert released(tmp_path)["round-0000"].shares == 3
     assert "site-3 has dropped out in stage advertise of query 1" in caplog.text
     assert spent(tmp_path) == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("setting", ["distributed", "local"])
+def test_a_site_that_sends_something_else_does_not_keep_the_others_from_a_release(setting: str, tmp_path: Path) -> None:
+    made = federation(tmp_path, **SETTINGS[setting])
+    made.sites["site-1"].filter.process = spoiled  # type: ignore[method-assign, assignment]
+    made.round()
+    assert released(tmp_path)["round-0000"].shares == 3
+
+
+def spoiled(shareable: Shareable, context: FLContext) -> Shareable:
+    """What a site sends that is of another version, or hostile."""
+    dxo = from_shareable(shareable)
+    dxo.meta[META_KEY] = b"nonsense"
+    return dxo.update_shareable(shareable)
 
 
 def replies(made: Federation, name: str, asked: Asked) -> str:

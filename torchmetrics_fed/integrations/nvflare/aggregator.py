@@ -55,9 +55,8 @@ class FederatedMetricAggregator(ModelAggregator):
     Shares come with the models. Where sites hold their data instead, by a :class:`FederatedMetricFilter`, they are
     asked once all models are in: as many queries as the plan takes, through secure aggregation where shares are hidden.
 
-    A share that cannot be added is logged with its sender and left out, be it damaged, of another round or spec, from
-    somebody else, or a client's second; so is a site that is silent or refuses. Too few shares: no curve in this round,
-    and training goes on.
+    A share that cannot be added, be it damaged, of another round or spec or a client's second, is left out and its
+    sender logged; so is a site that is silent or refuses. Too few shares: no curve in this round, and training goes on.
 
     Args:
         task: as in the clients' metrics, and likewise all up to ``secure``.
@@ -75,8 +74,7 @@ class FederatedMetricAggregator(ModelAggregator):
         folder: for the releases: inside the job's run folder, or an absolute path, to which the job's id is added.
         figures: whether to draw the curves of every round there, too.
         key_metric: what the best model is chosen by, or None.
-        aggregation_weights: factors of clients' weights, by name, as in the recipe, which ignores its own when there
-            is an aggregator.
+        aggregation_weights: factors of clients' weights, by name; the recipe ignores its own beside an aggregator.
         exclude_vars: regular expression of parameters to leave out, likewise.
 
     Example:
@@ -109,9 +107,7 @@ class FederatedMetricAggregator(ModelAggregator):
     ) -> None:
         super().__init__()
         if key_metric is not None and key_metric not in _SCALARS:
-            raise InputError(
-                f"Expected argument `key_metric` to be None or one of {list(_SCALARS)} but got {key_metric!r}."
-            )
+            raise InputError(f"Expected `key_metric` to be None or one of {list(_SCALARS)} but got {key_metric!r}.")
         self.task, self.num_classes, self.num_labels, self.multi_class = task, num_classes, num_labels, multi_class
         self.quantiles, self.grid = quantiles, grid
         self.privacy, self.secure, self.plan = privacy, secure, plan
@@ -174,11 +170,12 @@ class FederatedMetricAggregator(ModelAggregator):
             )
         held = data == HELD
         if self._coordinator is None:
-            # names that the server alone chooses are new ones even in the simulator, where all jobs are called the same
+            asks = held or self.spec.hides_shares
             self._coordinator = Coordinator(
                 self,
-                round=f"{self._open_round}/{secrets.token_hex(8)}" if held else self._open_round,
-                can_ask_again=held,
+                # a name of its own even in the simulator, where all jobs are called the same
+                round=f"{self._open_round}/{secrets.token_hex(8)}" if asks else self._open_round,
+                can_ask_again=asks,
                 previous=self._previous,
                 min_clients=self.min_clients,
                 max_examples=self.max_examples,
@@ -192,20 +189,21 @@ class FederatedMetricAggregator(ModelAggregator):
 
     def _ask(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
         """Ask sites, each its own, and return the answers of those who were not silent."""
-        context, answers = self.fl_ctx, {}
+        context, replies = self.fl_ctx, dict[str, Shareable]()
+        answers = dict[str, bytes | FederatedMetricError]()
 
-        def reply(site: str) -> Any:  # one site each: NVFlare 2.9 loses every request of its multicast
-            request = Shareable()
+        def ask(site: str) -> None:  # one site each: NVFlare 2.9 loses every request of its multicast
+            request, send = Shareable(), context.get_engine().send_aux_request
             request.update(asdict(asked[site]))
-            send = context.get_engine().send_aux_request
-            return (send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {}).get(site)
+            replies.update(send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {})
 
         with ThreadPoolExecutor(max_workers=len(asked)) as pool:
-            for site, got in zip(asked, pool.map(reply, asked), strict=True):
-                code = ReturnCode.TIMEOUT if got is None else got.get_return_code(ReturnCode.OK)
-                if code != ReturnCode.TIMEOUT:
-                    said = ReleaseError(str(got.get("error", f"NVFlare says {code}.")))
-                    answers[site] = got["answer"] if isinstance(got.get("answer"), bytes) else said
+            list(pool.map(ask, asked))
+        for site, reply in replies.items():
+            code, answer = reply.get_return_code(ReturnCode.OK), reply.get("answer")
+            if code != ReturnCode.TIMEOUT:
+                said = ReleaseError(str(reply.get("error", f"NVFlare says {code}.")))
+                answers[site] = answer if isinstance(answer, bytes) else said
         return answers
 
     def _release(self) -> dict[str, float]:
@@ -233,7 +231,7 @@ class FederatedMetricAggregator(ModelAggregator):
         return scalars
 
     def _write(self, release: Release) -> None:
-        job, context = self._job, self.fl_ctx
+        job, context = str(self.fl_ctx.get_job_id()), self.fl_ctx
         run = context.get_engine().get_workspace().get_run_dir(job) if context.get_engine() else os.curdir
         folder = Path(run, self.folder)
         path = (folder / job if os.path.isabs(self.folder) else folder) / f"round-{self._number:04d}.release"
@@ -257,14 +255,8 @@ class FederatedMetricAggregator(ModelAggregator):
         context = self.fl_ctx
         context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
         context.set_prop(AppConstants.METRICS_SELECTION_INFO, info, private=True, sticky=False)
-        self.info(
-            f"{self._open_round}: the model that was sent out is the best so far, {self.key_metric} {self._best:.6f}"
-        )
+        self.info(f"{self._open_round}: the model that was sent out is the best so far, with {self._best:.6f}")
         self.fire_event(AppEventType.GLOBAL_BEST_MODEL_AVAILABLE, context)
-
-    @property
-    def _job(self) -> str:
-        return str(self.fl_ctx.get_job_id())
 
     @property
     def _number(self) -> int:
@@ -272,7 +264,7 @@ class FederatedMetricAggregator(ModelAggregator):
 
     @property
     def _open_round(self) -> str:
-        return round_name(self._job, self._number)
+        return round_name(str(self.fl_ctx.get_job_id()), self._number)
 
 
 def _weight(meta: Mapping[str, Any]) -> float:

@@ -7,7 +7,7 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange.queries import check_one_query
-from torchmetrics_fed.integrations.nvflare.responder import responders
+from torchmetrics_fed.integrations.nvflare.filter import responders
 from torchmetrics_fed.metrics import FederatedMetric, representative
 
 __all__ = ["HELD", "META_KEY", "attach", "payload", "round_name"]
@@ -29,15 +29,9 @@ def payload(
 ) -> bytes:
     """Return what goes into ``FLModel.meta[META_KEY]``: the share, or HELD where a filter holds the data.
 
-    Exact counts travel as a share. Other data is held if the job has a :class:`FederatedMetricFilter`, so that nothing
-    is drawn or charged before the server asks. Without it a private share that the server may see is drawn and charged
-    when this is first called for a round. A private metric needs a ledger with a budget and a path.
-
-    Args:
-        metric: a federated metric, or a collection of them that shares one release.
-        round: the number of the round: ``current_round`` of the model that was received.
-        job: the job's id; that of the running job if not given.
-        site: the site's name; that of the running job if not given.
+    Exact counts travel as a share. Other data is held if the job has the filter, so that nothing is drawn or charged
+    before the server asks. Without it, a private share that the server may see is drawn and charged at the first call
+    for a round. The arguments are those of :func:`attach`.
     """
     one = representative(metric)
     name = round_name(flare.get_job_id() if job is None else job, round)
