@@ -29,9 +29,14 @@ from torchmetrics_fed.exchange import Coordinator, PlanName
 from torchmetrics_fed.exchange.stages import Asked, ask_release
 from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, round_name
-from torchmetrics_fed.integrations.nvflare.figure import draw_release
 from torchmetrics_fed.integrations.nvflare.filter import TOPIC
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric
+from torchmetrics_fed.metrics import (
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedMetric,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+)
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
@@ -72,7 +77,7 @@ class FederatedMetricAggregator(ModelAggregator):
         max_examples: the most examples that one client can have; whoever claims more is left out.
         stage_timeout: seconds to wait for the sites in each stage.
         folder: for the releases: inside the job's run folder, or an absolute path, to which the job's id is added.
-        figures: whether to draw the curves of every round there, too.
+        figures: whether to draw the curves of every round there, too; needs matplotlib.
         key_metric: what the best model is chosen by, or None.
         aggregation_weights: factors of clients' weights, by name; the recipe ignores its own beside an aggregator.
         exclude_vars: regular expression of parameters to leave out, likewise.
@@ -238,7 +243,13 @@ class FederatedMetricAggregator(ModelAggregator):
         path.parent.mkdir(parents=True, exist_ok=True)
         release.save(path)
         if self.figures:
-            draw_release(path.with_suffix(".png"), release)
+            from matplotlib.figure import Figure  # no pyplot: it would keep the figure, and ask for a display
+
+            figure = Figure(figsize=(9, 4.2), layout="constrained")
+            left, right = figure.subplots(1, 2)
+            FederatedROC.from_release(release).compute().plot(ax=left)
+            FederatedPrecisionRecallCurve.from_release(release).compute().plot(ax=right)
+            figure.savefig(path.with_suffix(".png"), dpi=150)
 
     def _tell_best(self, scalars: Mapping[str, float]) -> None:
         """Let NVFlare save the model that was evaluated, which still is the global one, if there was none better."""

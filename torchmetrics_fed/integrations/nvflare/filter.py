@@ -70,7 +70,11 @@ class Responder:
                 )
             self._round = asked.round  # this data is for one release
             if asked.stage == "advertise":
-                self._client = SecureAggregationClient(self.site, _agreed(asked, query, metric))
+                config = SecureAggregationConfig.from_bytes(asked.start)
+                config.check_agreed(metric.spec, query, False)
+                if not config.round_id.startswith(f"{asked.round}/"):
+                    raise SecureAggregationError(f"Expected an aggregation of {asked.round!r} but got another.")
+                self._client = SecureAggregationClient(self.site, config)
                 return self._client.advertise()
             if asked.stage == "mask" and client is not None:
                 answer = metric.mask(client, asked.message, round=asked.round, query=query)
@@ -80,15 +84,6 @@ class Responder:
             if self._left <= 0:  # nothing can be asked of the data any more
                 self._metric = None
             return answer
-
-
-def _agreed(asked: Asked, query: Query, metric: FederatedMetric) -> SecureAggregationConfig:
-    """Return the configuration of an aggregation if it asks for what this site's own metric has agreed to."""
-    config = SecureAggregationConfig.from_bytes(asked.start)
-    config.check_agreed(metric.spec, query, False)
-    if not config.round_id.startswith(f"{asked.round}/"):
-        raise SecureAggregationError(f"Expected an aggregation of {asked.round!r} but got {config.round_id!r}.")
-    return config
 
 
 responders: dict[str, Responder] = {}
