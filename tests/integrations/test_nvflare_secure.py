@@ -18,9 +18,9 @@ from torchmetrics_fed.errors import InputError, ReleaseError
 pytest.importorskip("nvflare")
 
 from nvflare.apis.dxo import MetaKey, from_shareable
-from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
@@ -261,6 +261,8 @@ def test_other_numbers_stay_at_the_site(options: dict[str, Any], tmp_path: Path)
     assert meta[MetaKey.INITIAL_METRICS] == {"accuracy": 0.5}
     assert meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] == 1
     assert HELD in meta.values()
+    failed = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+    assert site.filter.process(failed, site.context()) is failed  # what went wrong is for the server to know
     open_site = Site("site-2", FederatedROC(), *scores(1))
     meta = from_shareable(open_site.result(0)).meta
     assert set(meta[MetaKey.INITIAL_METRICS]) == {"loss", "accuracy"}
@@ -274,6 +276,16 @@ def test_without_the_filter_hidden_shares_do_not_leave(options: dict[str, Any], 
     with pytest.raises(ReleaseError, match=r"FederatedMetricFilter.*LocalDP.*trusted_aggregator=True"):
         payload(metric, 0, job=JOB)
     assert len(metric.ledger) == 0  # nothing was drawn or charged
+
+
+def test_a_budget_that_is_used_up_is_said_on_both_sides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = federation(tmp_path, privacy=HIDDEN)
+    made.sites["site-2"].metric = FederatedROC(privacy=HIDDEN, ledger=PrivacyLedger(4.0, tmp_path / "small"))
+    made.round()
+    assert released(tmp_path)["round-0000"].shares == 3
+    assert "site-2 has dropped out in stage mask of query 1" in caplog.text
+    assert "Not answered to the server" in caplog.text
+    assert len(PrivacyLedger(path=tmp_path / "small")) == 0
 
 
 def test_holding_needs_a_limit_that_lasts(tmp_path: Path) -> None:

@@ -123,18 +123,20 @@ class FederatedMetricFilter(Filter):
             responders.pop(self._responder.site, None)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the reply to one stage. An error of ours, which holds nothing of the data, is for the server's log."""
+        """Return the reply to one stage. An error of ours, which holds nothing of the data, is for both sides' logs."""
         assert self._responder is not None
         reply = make_reply(ReturnCode.OK)
         try:
             reply["answer"] = self._responder.answer(Asked(*(request.get(field.name) for field in fields(Asked))))
         except FederatedMetricError as error:
             reply["error"] = str(error)
+            self.log_warning(fl_ctx, f"Not answered to the server: {error}")
         return reply
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result without numbers that neither noise nor a sum covers."""
-        if self._responder is None or not self._responder.guards:
+        failed = shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK  # NVFlare's own word, without a result
+        if failed or self._responder is None or not self._responder.guards:
             return shareable
         dxo = from_shareable(shareable)
         metrics = dxo.data if dxo.data_kind == DataKind.METRICS else dxo.meta.get(MetaKey.INITIAL_METRICS) or {}
