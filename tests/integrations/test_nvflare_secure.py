@@ -196,6 +196,21 @@ def test_a_site_that_sends_something_else_does_not_keep_the_others_from_a_releas
     assert released(tmp_path)["round-0000"].shares == 3
 
 
+def test_a_second_model_of_a_site_is_not_a_second_share(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = federation(tmp_path, privacy=HIDDEN)
+    accept = made.aggregator.accept_model
+
+    def twice(model: FLModel) -> None:
+        accept(model)
+        accept(model)
+
+    made.aggregator.accept_model = twice  # type: ignore[method-assign]
+    made.round()
+    assert released(tmp_path)["round-0000"].shares == 4
+    assert "The share of site-3 is left out of simulate_job/round-0" in caplog.text
+    assert spent(tmp_path) == [1, 1, 1, 1]
+
+
 def spoiled(shareable: Shareable, context: FLContext) -> Shareable:
     """What a site sends that is of another version, or hostile."""
     dxo = from_shareable(shareable)
