@@ -16,10 +16,9 @@ test: $(VENV)/check
 audit: $(VENV)/check
 	$(PYTEST) -m audit tests
 
-# Flower's simulation and deployment, and NVFlare's simulator, on the loopback interface.
+# Flower's simulation and deployment, NVFlare's simulator and POC mode, on the loopback interface.
 integration: $(VENV)/check $(VENV)/integration
-	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare.py \
-		tests/integrations/test_nvflare_lightning.py tests/integrations/test_nvflare_job.py torchmetrics_fed/integrations \
+	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py torchmetrics_fed/integrations \
 		tests/test_documents.py
 
 check: $(VENV)/check

@@ -231,17 +231,6 @@ def test_min_clients_of_the_noise_counts_even_if_the_server_asks_for_fewer(tmp_p
     assert not list(tmp_path.rglob("*.release"))
 
 
-@pytest.mark.parametrize("options", [{"privacy": DistributedDP(epsilon=1.0, min_clients=3)}, {"secure": True}])
-def test_shares_that_the_server_must_not_see_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
-    metric = counted(1, ledger=ledger_of(tmp_path, 1), **options)
-    with pytest.raises(ReleaseError, match=r"trusted_aggregator=True.*LocalDP.*Flower"):
-        payload(metric, 0, job=JOB)
-    assert len(metric.ledger) == 0  # nothing was drawn or charged
-    if "privacy" in options:
-        with pytest.raises(ReleaseError, match="NVFlare hands it each client's payload"):
-            FederatedMetricAggregator(**options)
-
-
 def test_central_noise_has_no_shares() -> None:
     with pytest.raises(FederatedMetricError, match="CentralDP"):
         FederatedMetricAggregator(privacy=CentralDP(epsilon=1.0))

@@ -14,12 +14,20 @@ from torch import Tensor
 from tests.grids import grid_for
 from tests.ranks import RankPool
 from tests.transports.carriers import CLIENTS, EPSILON, MARK, SETTINGS, ByHand, Carrier, Flower, OverRanks, Simulated
+from tests.transports.nvflare_carrier import NVFlare
 from torchmetrics_fed import FederatedROC
 from torchmetrics_fed.exchange import next_query
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
 
-CARRIERS: dict[str, Any] = {"ranks": OverRanks, "simulate": Simulated, "by hand": ByHand, "flower": Flower}
+CARRIERS: dict[str, Any] = {
+    "ranks": OverRanks,
+    "simulate": Simulated,
+    "by hand": ByHand,
+    "flower": Flower,
+    "nvflare": NVFlare,
+}
+NEEDS = {"flower": "flwr", "nvflare": "nvflare"}
 PLANS: dict[str | None, list[list[float]]] = {
     None: [[5 / 64, 59 / 64]],
     "adaptive": [[5 / 64, 59 / 64]],
@@ -40,8 +48,8 @@ CASES = [
 @pytest.fixture
 def carrier(request: pytest.FixtureRequest, ranks: RankPool) -> Carrier:
     name: str = request.param
-    if name == "flower" and find_spec("flwr") is None:
-        pytest.skip("Flower is not installed")
+    if name in NEEDS and find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
     made: Carrier = OverRanks(ranks) if name == "ranks" else CARRIERS[name]()
     return made
 
