@@ -1,4 +1,4 @@
-"""Simulated federations of 1,000 to 1,000,000 clients, plain, local and distributed: time and memory, each in a process.
+"""Simulated federations of 1,000 to 1,000,000 clients, plain, local and distributed: time and memory of each.
 
     python -m benchmarks.simulate
 

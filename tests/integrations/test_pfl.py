@@ -69,7 +69,7 @@ class Net(torch.nn.Module):
         return {"auroc": self.curves(self(features), target)}
 
 
-class Kept(TrainingProcessCallback):  # type: ignore[misc]
+class Kept(TrainingProcessCallback):
     """Reads what other callbacks log, and keeps the releases."""
 
     def __init__(self) -> None:
@@ -119,6 +119,18 @@ def pooled(weights: Callable[[Tensor], Tensor]) -> Tensor:
     return metric.counts
 
 
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
+    """The queries that noise is drawn for, from here on."""
+    drawn, draw = list[Query](), Spec.noisy_cells
+
+    def drawing(spec: Spec, query: Query, counts: Tensor) -> Tensor:
+        drawn.append(query)
+        return draw(spec, query, counts)
+
+    monkeypatch.setattr(Spec, "noisy_cells", drawing)
+    return drawn
+
+
 def test_the_sum_is_the_pooled_counts() -> None:
     kept, _ = run(FederatedAUROC())
     before, after, val = (kept.rounds[0][key] for key in NAMES)
@@ -133,9 +145,7 @@ def test_the_sum_is_the_pooled_counts() -> None:
 def test_each_user_draws_once_and_a_release_is_charged_once(
     privacy: DistributedDP | LocalDP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = []
-    draw = Spec.noisy_cells
-    monkeypatch.setattr(Spec, "noisy_cells", lambda spec, query, counts: drawn.append(0) or draw(spec, query, counts))
+    drawn = watched(monkeypatch)
     ledger = PrivacyLedger(budget=100.0)
     kept, _ = run(FederatedAUROC(privacy=privacy, ledger=ledger), rounds=2)
     sums = 2 * len(NAMES)
@@ -173,9 +183,7 @@ def test_too_few_users_are_not_opened() -> None:
 
 
 def test_a_budget_stops_the_simulation_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
-    draw = Spec.noisy_cells
-    monkeypatch.setattr(Spec, "noisy_cells", lambda spec, query, counts: drawn.append(0) or draw(spec, query, counts))
+    drawn = watched(monkeypatch)
     curves = UserShares(FederatedAUROC(privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=1.5)))
     shared(curves, 2)
     with pytest.raises(BudgetExceededError):
@@ -202,8 +210,8 @@ def test_vectors_of_processes_add_up_exactly(privacy: LocalDP | None) -> None:
     parts = [shared(curves, 3) for _ in range(4)]
     vectors = [part.to_vector() for part in parts]
     assert all(vector.dtype == np.float32 for vector in vectors)
-    total = parts[0].from_vector(np.sum(vectors, axis=0, dtype=np.float32))
-    assert torch.equal(total.answer().cells, sum(part.answer().cells for part in parts))
+    total = parts[0].from_vector(np.stack(vectors).sum(0))
+    assert torch.equal(total.answer().cells, torch.stack([part.answer().cells for part in parts]).sum(0))
     assert total.answer().shares == 12
     plain = np.sum([part.answer().cells.numpy().astype(np.float32) for part in parts], axis=0)
     assert (plain.astype(np.int64) == total.answer().cells.numpy()).all() == (privacy is None)  # what limbs are for
@@ -221,6 +229,6 @@ def test_raw_counts_are_not_read_and_plans_that_ask_twice_are_refused() -> None:
     assert not bool(user.counts.any())  # they were left behind with the draw
     for plan in ("adaptive", Query(Tree.flat(4096), 0.5)):
         with pytest.raises(InputError, match="Expected a plan of one query"):
-            UserShares(FederatedAUROC(privacy=LocalDP(1.0), plan=plan))  # type: ignore[arg-type]
+            UserShares(FederatedAUROC(privacy=LocalDP(1.0), plan=plan))
     with pytest.raises(InputError, match="Expected noise of each user"):
         UserShares(FederatedAUROC(privacy=CentralDP(1.0)))

@@ -73,7 +73,7 @@ class UserShares:
         return query
 
 
-class ShareValue(MetricValue):  # type: ignore[misc]
+class ShareValue(MetricValue):
     """The counts of a user's batches, then the user's share, then a sum of shares. Noise is drawn when users meet."""
 
     def __init__(self, users: UserShares, counts: Tensor, sum: Sum | None = None, of_user: bool = False) -> None:
