@@ -42,7 +42,7 @@ def setting(name: str, default: str = "") -> str:
 
 
 class Curves(ShareMetric):
-    name = "curves"
+    name = "curves of this program"
 
     def build(self, ledger: PrivacyLedger | None) -> FederatedROC:
         own = setting(f"SETTING_{sys.argv[1]}") if len(sys.argv) > 1 else ""

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, LocalDP, PrivacyLedger, Release, Spec
-from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
+from torchmetrics_fed.errors import BudgetExceededError, InputError, ReleaseError, SpecMismatchError
+from torchmetrics_fed.exchange import next_query
 
 pytest.importorskip("declearn")
 
@@ -170,9 +171,10 @@ class Exact(ShareMetric):
 class Noisy(ShareMetric):
     name = "noisy"
     privacy: Any = DistributedDP(0.01, min_clients=3)
+    plan: Any = None
 
     def build(self, ledger: PrivacyLedger | None) -> FederatedROC:
-        return FederatedROC(quantiles=64, privacy=self.privacy, ledger=ledger)
+        return FederatedROC(quantiles=64, privacy=self.privacy, plan=self.plan, ledger=ledger)
 
 
 class WithSecAgg:
@@ -222,13 +224,15 @@ def test_negative_cells_are_summed_exactly(
     kind: type[ShareMetric], client_of: Callable[..., ShareMetric], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, clients, drawn = kind(), [client_of(kind, name) for name in NAMES], []
-    raised = ShareMetric.raised_cells
+    get = ShareMetric.get_states
 
-    def drawing(metric: ShareMetric) -> Any:
-        drawn.append(raised(metric))
-        return drawn[-1]
+    def drawing(metric: ShareMetric) -> ShareState:
+        state = get(metric)
+        if state.cells is not None:
+            drawn.append(state.cells)
+        return state
 
-    monkeypatch.setattr(ShareMetric, "raised_cells", drawing)
+    monkeypatch.setattr(ShareMetric, "get_states", drawing)
     opened(server, clients)
     expected = (np.stack(drawn)[:, :-1].astype(np.int64) - (1 << 40)).sum(0)
     assert server.releases[-1].last.cells.reshape(-1).tolist() == expected.tolist()
@@ -246,15 +250,30 @@ def pooled_area() -> float:
 
 def test_a_draw_leaves_once(client_of: Callable[..., ShareMetric]) -> None:
     client, (encrypters, _) = client_of(Noisy, "ben"), masking()
-    encrypters[0].encrypt_aggregate(client.get_states())
+    state = client.get_states()
+    with pytest.raises(ReleaseError, match="Expected declearn's SecAgg to encrypt this share"):
+        state.to_dict()
+    encrypters[0].encrypt_aggregate(state)
     with pytest.raises(ReleaseError, match="Expected one aggregation of this data"):
-        encrypters[0].encrypt_aggregate(client.get_states())
-    with pytest.raises(ReleaseError, match="Expected this to travel through secure aggregation"):
-        client.get_states().to_dict()
+        client.get_states()
     assert len(client.one.ledger) == 1
     client.reset()  # the next evaluation is a release of its own
     encrypters[0].encrypt_aggregate(client.get_states())
     assert len(client.one.ledger) == 2
+
+
+def test_the_servers_query_is_answered(client_of: Callable[..., ShareMetric], monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Noisy()
+    opened(server, [client_of(Noisy, name) for name in NAMES])
+    spec = server.one.spec
+    placed = next_query("carry_over", (), spec=spec, previous=server.releases[-1])
+    monkeypatch.setattr(Noisy, "plan", placed)
+    later = Noisy()
+    monkeypatch.setattr(Noisy, "plan", None)
+    config = later.get_config()
+    monkeypatch.setattr(Noisy, "get_config", lambda metric: config)
+    opened(later, [client_of(Noisy, name) for name in NAMES])
+    assert later.releases[-1].queries == (placed,)
 
 
 def test_a_secagg_without_room_opens_nothing(
@@ -270,8 +289,8 @@ def test_a_secagg_without_room_opens_nothing(
 def test_too_few_clients_open_nothing(client_of: Callable[..., ShareMetric], caplog: pytest.LogCaptureFixture) -> None:
     server = Noisy()
     opened(server, [client_of(Noisy, name) for name in NAMES[:2]])
-    assert server.releases == []
-    assert "secure aggregation" in caplog.text
+    assert (server.releases, server.get_result()) == ([], {})
+    assert "no curve of this round" in caplog.text
 
 
 def test_visible_shares_are_checked_and_summed_once(
@@ -291,13 +310,15 @@ def test_visible_shares_are_checked_and_summed_once(
 
 
 def test_clients_insist_on_their_own_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, batch = Noisy().get_config(), (np.array([0, 1]), np.array([0.2, 0.7]))
+    """All of it is raised where declearn tells the server: by `get_states`, in an evaluation."""
+    config = Noisy().get_config()
     with pytest.raises(InputError, match="Expected a ledger with a budget and a path"):
-        Noisy.from_config(config).update(*batch)
-    monkeypatch.setattr(Noisy, "ledger", PrivacyLedger(budget=1.0, path=tmp_path / "ledger"))
+        Noisy.from_config(config).get_states()
+    monkeypatch.setattr(Noisy, "ledger", PrivacyLedger(budget=0.001, path=tmp_path / "ledger"))
     with pytest.raises(ReleaseError, match="Expected declearn's SecAgg"):
-        Noisy.from_config(config).update(*batch)
-    with pytest.raises(ReleaseError, match="Expected declearn's SecAgg"):
-        Noisy.from_config(config).get_states()  # a client without data
+        Noisy.from_config(config).get_states()
     with pytest.raises(SpecMismatchError, match="privacy"):
-        Exact.from_config(config).update(*batch)
+        Exact.from_config(config).get_states()
+    monkeypatch.setattr(Noisy, "client", WithSecAgg())
+    with pytest.raises(BudgetExceededError):
+        Noisy.from_config(config).get_states()

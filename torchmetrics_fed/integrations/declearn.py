@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from declearn.metrics import Metric, MetricState
-from numpy.typing import NDArray
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
@@ -29,32 +28,30 @@ _log = logging.getLogger("declearn.torchmetrics_fed")
 
 @dataclass
 class ShareState(MetricState):
-    """What declearn moves: shares where the server may see them, or the sum of raised cells that its SecAgg opens."""
+    """What declearn moves: shares where the server may see them, or raised cells, which its SecAgg sums."""
 
-    shares: list[bytes] = field(default_factory=list)
-    cells: Any = None
+    shares: list[bytes] = field(default_factory=list, repr=False)
+    cells: Any = field(default=None, repr=False)
     """uint64; the last one is the largest that a client can have, to find out whether SecAgg has room for it."""
     clients: int = 0
     summed: bool = False
     """Whether this is a sum: declearn also shows the server's metric each client's state by itself."""
-    source: ShareMetric | None = None
-    """At a client: its metric, which draws when declearn has decided how the state is sent."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what travels unencrypted; raises where shares must be hidden."""
-        shares = self.shares if self.source is None else [bytes(self.source.one.share(query=self.source.query))]
-        return {"shares": shares, "cells": self.cells, "clients": self.clients}
+        if not self.shares:
+            raise ReleaseError("Expected declearn's SecAgg to encrypt this share but it is off; nothing is sent.")
+        return {"shares": self.shares}
 
     def prepare_for_secagg(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what declearn's encrypter is about to encrypt, and what stays readable: that it is one client's."""
-        assert self.source is not None
-        return {"cells": self.source.raised_cells()}, {"clients": 1}
+        return {"cells": self.cells}, {"clients": self.clients}
 
     def aggregate(self, other: ShareState) -> ShareState:
         """Return the sum of both; shares are checked when it is opened."""
-        mine, theirs = (each if each.source is None else ShareState(**each.to_dict()) for each in (self, other))
-        cells = theirs.cells if mine.cells is None else mine.cells + (0 if theirs.cells is None else theirs.cells)
-        return ShareState(mine.shares + theirs.shares, cells, mine.clients + theirs.clients, True)
+        cells = [each.cells for each in (self, other) if each.cells is not None]
+        total = sum(cells[1:], cells[0]) if cells else None
+        return ShareState(self.shares + other.shares, total, self.clients + other.clients, True)
 
 
 class _Handover(SecureAggregationClient):
@@ -91,7 +88,6 @@ class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
     """At a client its FederatedClient, set before ``run``, so that SecAgg can be insisted on."""
     ledger: ClassVar[PrivacyLedger | None] = None
     """At a client where its releases are charged, likewise."""
-
     _release: Release | None = None
 
     def __init__(self, spec: str | None = None, query: str = "") -> None:
@@ -99,27 +95,8 @@ class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
         self.one, self.releases = representative(self.metric), list[Release]()
         check_one_query(self.one.plan)
         self.query = Query.from_bytes(bytes.fromhex(query)) if query else first_query(self.one.plan, self.one.spec)
-        self._asked = spec is not None  # by a server: this is a client
-        self._refusal: FederatedMetricError | None = None
-        try:
-            self._check_agreed(spec or self.one.spec.canonical.decode())
-        except (
-            FederatedMetricError
-        ) as error:  # declearn's server hears of errors in evaluations, and hangs on earlier ones
-            self._refusal = error
-            _log.error("this client will refuse to evaluate. %s", error)
+        self._servers = None if spec is None else Spec.from_canonical(spec.encode())  # given to clients only
         super().__init__()
-
-    def _check_agreed(self, spec: str) -> None:
-        self.one.spec.check(Spec.from_canonical(spec.encode()))
-        if self._asked:
-            self.one.check_ledger()
-        if self._asked and self.one.spec.hides_shares and (self.client is None or self.client.secagg is None):
-            raise ReleaseError(
-                "Expected declearn's SecAgg because single shares must be hidden from the server but it is off. Pass "
-                f"`secagg=` to FederatedServer and FederatedClient and set `{type(self).__name__}.client`, or use "
-                "LocalDP, or `trusted_aggregator=True` if the server may see them."
-            )
 
     @abstractmethod
     def build(self, ledger: PrivacyLedger | None) -> FederatedMetric | MetricCollection:
@@ -134,9 +111,7 @@ class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
         return ShareState()
 
     def update(self, y_true: Any, y_pred: Any, s_wght: Any = None) -> None:
-        """Count a batch; raises where this client and the server do not agree."""
-        if self._refusal is not None:
-            raise self._refusal
+        """Count a batch."""
         target, preds = torch.tensor(y_true), torch.tensor(y_pred)
         preds = preds.reshape(target.shape) if self.one.spec.task == "binary" else preds
         self.metric.update(preds, target, sample_weight=None if s_wght is None else torch.tensor(s_wght))
@@ -147,10 +122,21 @@ class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
         self.metric.reset()
 
     def get_states(self) -> ShareState:
-        """Return this client's share, to be drawn when declearn sends it, or the server's sum."""
-        if self._refusal is not None:
-            raise self._refusal
-        return ShareState(source=self) if self._asked else self._states
+        """Return this client's share, drawn and charged here and once, or the server's sum."""
+        if self._servers is None:
+            return self._states
+        self._check_agreed(self._servers)
+        spec, query = self.one.spec, self.query
+        if spec.hides_shares:
+            client = _Handover(self.name, SecureAggregationConfig.for_query(spec, query, self.name))
+            self.one.mask(client, b"", query=query)
+            shares, cells = [], client.vector
+        else:
+            share = self.one.share(query=query)
+            shares, cells = [bytes(share)], share.cells.reshape(-1).numpy()
+        if np.abs(cells).max() >= _LIFT:
+            raise ReleaseError(f"Expected cells below {_LIFT} but got larger ones; nothing is sent.")
+        return ShareState(shares, np.append(cells + _LIFT, 2 * _LIFT - 1).astype(np.uint64), 1)
 
     def set_states(self, states: ShareState) -> None:
         """Open a sum and keep its release in ``releases``; where too little came, there is a warning instead."""
@@ -168,21 +154,19 @@ class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
         release = self._release
         return {} if release is None else {"federated_auroc": float(FederatedAUROC.from_release(release).compute())}
 
-    def raised_cells(self) -> NDArray[np.uint64]:
-        """Return this client's answer for declearn's encrypter: drawn and charged here, and once."""
-        spec, query = self.one.spec, self.query
-        if spec.hides_shares:
-            client = _Handover(self.name, SecureAggregationConfig.for_query(spec, query, self.name))
-            self.one.mask(client, b"", query=query)
-            cells = client.vector
-        else:
-            cells = self.one.share(query=query).cells.reshape(-1).numpy()
-        if np.abs(cells).max() >= _LIFT:
-            raise ReleaseError(f"Expected cells below {_LIFT} but got larger ones; nothing is sent.")
-        return np.append(cells + _LIFT, 2 * _LIFT - 1).astype(np.uint64)
+    def _check_agreed(self, spec: Spec) -> None:
+        """Raise where this client must not answer. In evaluations, since declearn's server hangs on earlier errors."""
+        self.one.spec.check(spec)
+        self.one.check_ledger()
+        if spec.hides_shares and (self.client is None or self.client.secagg is None):
+            raise ReleaseError(
+                "Expected declearn's SecAgg because single shares must be hidden from the server but it is off. Pass "
+                f"`secagg=` to FederatedServer and FederatedClient and set `{type(self).__name__}.client`, or use "
+                "LocalDP, or `trusted_aggregator=True` if the server may see them."
+            )
 
     def _opened(self, states: ShareState) -> Release:
-        if states.cells is None:
+        if states.shares or states.cells is None:
             coordinator = Coordinator(self.one, round="", can_ask_again=False)
             for number, share in enumerate(states.shares):
                 coordinator.receive(f"client {number}", share)
@@ -190,6 +174,10 @@ class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
             return coordinator.release
         if int(states.cells[-1]) != states.clients * (2 * _LIFT - 1):
             raise ReleaseError("Expected a SecAgg with room for the sum but it overflowed. Pass `bitsize=64`.")
-        self.one.spec.check_may_travel(states.clients)
+        spec = self.one.spec
+        if states.clients < max(spec.clients_needed, 1 + spec.hides_shares):
+            raise ReleaseError(
+                f"Expected more than {states.clients} clients; nothing is opened. Wait for `min_clients`."
+            )
         vector = states.cells[:-1].astype(np.int64) - states.clients * _LIFT
-        return Release((Sum.of_vector(self.one.spec, self.query, vector, states.clients),))
+        return Release((Sum.of_vector(spec, self.query, vector, states.clients),))
