@@ -26,7 +26,8 @@ integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
 		tests/test_documents.py
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \
 		torchmetrics_fed/integrations/declearn.py torchmetrics_fed/integrations/pfl.py
-	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/transports/test_law.py tests/test_documents.py -k "declearn or pfl"
+	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/transports/test_law.py tests/test_documents.py \
+		tests/laws/test_docstrings.py -k "declearn or pfl"
 
 $(TRAINERS)/integration: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TRAINERS)

@@ -20,7 +20,7 @@ from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representa
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 
-__all__ = ["ShareMetric", "ShareState"]
+__all__ = ["ShareMetric"]
 
 _LIFT = 1 << 40  # SecAgg is exact only for what is not negative: each client raises its cells by this
 _log = logging.getLogger("declearn.torchmetrics_fed")
@@ -62,7 +62,7 @@ class _Handover(SecureAggregationClient):
         return b""
 
 
-class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
+class ShareMetric(Metric):
     """A declearn Metric. Subclass it, with a ``name``, in a module that the server and the clients import.
 
     What a client counts and adds is in its own code: the server sends its spec, and a client whose own differs refuses
@@ -83,6 +83,7 @@ class ShareMetric(Metric, register=False):  # type: ignore[call-arg]
         {'federated_auroc': 0.75}
     """
 
+    name = "torchmetrics_fed"
     state_cls = ShareState
     client: ClassVar[Any] = None
     """At a client its FederatedClient, set before ``run``, so that SecAgg can be insisted on."""

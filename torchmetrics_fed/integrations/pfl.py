@@ -22,7 +22,7 @@ from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representa
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry
 from torchmetrics_fed.release import Query, Release, Sum
 
-__all__ = ["ShareValue", "UserShares"]
+__all__ = ["UserShares"]
 
 _LIMB = 16  # bits: float32 adds integers exactly up to 24, so 256 processes can add up theirs
 _log = logging.getLogger("pfl.torchmetrics_fed")
