@@ -1,5 +1,9 @@
 """What a federation does to a transport: clients that are missing, late, doubled, different, empty, or killed.
 
+Messages by hand and between processes meet all of it, Flower's grid whatever a node can do to it; ranks and simulations
+have no client that could go (`tests/attacks/test_lost_ranks.py`), and declearn waits for everybody
+(`tests/integrations/test_declearn.py`).
+
 The law: a round ends with the release of those who answered in time, each once, or with none. Whoever drew has paid
 once, whoever did not draw has paid nothing, and nobody answers the same round with a second draw.
 """
@@ -27,7 +31,7 @@ from tests.transports.endpoints import (
     built,
     carry_query,
 )
-from torchmetrics_fed import Coordinator, DistributedDP, LocalDP, PrivacyLedger
+from torchmetrics_fed import Coordinator, DistributedDP, LocalDP, PrivacyLedger, Release
 from torchmetrics_fed.errors import (
     DuplicateClientError,
     FederatedMetricError,
@@ -103,38 +107,83 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: Path) -> None:
-    parts, options = {name: data(name) for name in NAMES}, agreed(setting)
+def at_fault(fault: str, options: dict[str, Any]) -> tuple[dict[str, Part], dict[str, Any]]:
+    """All clients' data, and the options of the one at fault."""
+    parts = {name: data(name) for name in NAMES}
     scores, target = parts[VICTIM]
     if fault == "without data":
         parts[VICTIM] = scores[:0], target[:0]
     if fault == "with one class":
         parts[VICTIM] = scores, torch.zeros_like(target)
-    own = {**options, "quantiles": 32} if fault == "of another spec" else options
+    return parts, {**options, "quantiles": 32} if fault == "of another spec" else options
+
+
+def check(release: Release, fault: str, parts: dict[str, Part], folder: Path) -> None:
+    """The law: who is in the release, and who has paid."""
+    counted, paid = FAULTS[fault]
+    assert [each.shares for each in release.sums] == [3 + counted] * len(release.sums)
+    if release.spec.privacy is not None:
+        assert charged(folder) == {name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES}
+        assert len(release.queries) == 2
+    else:
+        included = {name: part for name, part in parts.items() if name != VICTIM or counted}
+        assert torch.equal(release.leaf, pooled(included))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: Path) -> None:
+    options = agreed(setting)
+    parts, own = at_fault(fault, options)
     clients = {name: start(name, own if name == VICTIM else options, part) for name, part in parts.items()}
     for client in clients.values():
         client.count()
     if fault == "missing":
         del clients[VICTIM]
     coordinator, refused = Coordinator(built(options), round="1"), dict[str, Exception]()
-    at_fault = {"late": {"late": [VICTIM]}, "doubled": {"doubled": [VICTIM]}}.get(fault, {})
+    how = {"late": {"late": [VICTIM]}, "doubled": {"doubled": [VICTIM]}}.get(fault, {})
     while coordinator.query is not None:
-        refused = carry_query(coordinator, clients, **at_fault)[1] | refused
-    release = coordinator.release
-    counted, paid = FAULTS[fault]
-    assert [each.shares for each in release.sums] == [3 + counted] * len(release.sums)
+        refused = carry_query(coordinator, clients, **how)[1] | refused
+    check(coordinator.release, fault, parts, tmp_path)
     if fault in ("late", "of another spec"):
         assert isinstance(refused[VICTIM], FederatedMetricError)
-    if fault == "doubled" and not release.spec.hides_shares:
+    if fault == "doubled" and not coordinator.spec.hides_shares:
         assert isinstance(refused[f"{VICTIM} again"], DuplicateClientError)
-    if setting in PRIVATE:
-        assert charged(tmp_path) == {name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES}
-        assert len(release.queries) == 2
-    else:
-        included = {name: part for name, part in parts.items() if name != VICTIM or counted}
-        assert torch.equal(release.leaf, pooled(included))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])  # a message has one reply
+def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from flwr.app import Array, ArrayRecord
+    from flwr.serverapp.strategy import FedAvg
+
+    from tests.integrations.flower_grid import Client as Node
+    from tests.integrations.flower_grid import Cut, LocalGrid
+    from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin
+
+    class Curves(FederatedEvaluationMixin, FedAvg):
+        pass
+
+    options = agreed(setting)
+    parts, own = at_fault(fault, options)
+    ids = {name: 11 + number for number, name in enumerate(NAMES)}
+    nodes = {
+        ids[name]: Node(
+            lambda name=name: built(own if name == VICTIM else options, tmp_path / name),  # type: ignore[misc]
+            *part,
+            folder=tmp_path / "notes",
+        )
+        for name, part in parts.items()
+    }
+    grid = LocalGrid({node: client.app for node, client in nodes.items()})
+    if fault == "missing":
+        grid.cuts = {Cut(ids[VICTIM], stage) for stage in ("advertise", "evaluate")}
+    if fault == "late":  # later than the server waits
+        grid.cuts = {Cut(ids[VICTIM], "evaluate", "after")}
+    strategy = Curves(metric=built(options), min_available_nodes=len(NAMES))
+    strategy.start(grid, ArrayRecord({"weight": Array(torch.ones(3).numpy())}), num_rounds=1, timeout=1.0)
+    check(strategy.releases[1], fault, parts, tmp_path)
 
 
 # by stage: whether what it sent is in the first sum, whether it has paid; it is in no later one
