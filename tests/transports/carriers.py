@@ -26,15 +26,19 @@ __all__ = [
     "EPSILON",
     "MARK",
     "SETTINGS",
+    "VISIBLE",
     "ByHand",
     "Carried",
     "Carrier",
     "Declearn",
     "Flower",
     "OverRanks",
+    "Part",
     "Pfl",
     "Processes",
     "Simulated",
+    "built",
+    "leaking",
 ]
 
 CLIENTS = 3
