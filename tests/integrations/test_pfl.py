@@ -217,6 +217,17 @@ def test_vectors_of_processes_add_up_exactly(privacy: LocalDP | None) -> None:
     assert (plain.astype(np.int64) == total.answer().cells.numpy()).all() == (privacy is None)  # what limbs are for
 
 
+def test_processes_that_asked_other_queries_are_not_added_up() -> None:
+    metric, parts = FederatedAUROC(privacy=LocalDP(1.0), plan="carry_over"), []
+    for _ in range(2):
+        curves = UserShares(metric)
+        _ = shared(curves, 3).release  # which places its next query, each by noise of its own
+        parts.append(shared(curves, 3))
+    assert parts[0].answer().query != parts[1].answer().query
+    with pytest.raises(ReleaseError, match="processes have asked others"):
+        parts[0].from_vector(parts[0].to_vector() + parts[1].to_vector())
+
+
 def test_raw_counts_are_not_read_and_plans_that_ask_twice_are_refused() -> None:
     features, target = users(1)
     value, of_user = UserShares(FederatedAUROC(privacy=LocalDP(1.0)))(features[:, 0].sigmoid(), target)

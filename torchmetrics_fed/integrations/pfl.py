@@ -73,6 +73,10 @@ class UserShares:
         return query
 
 
+def _mark(query: Query) -> int:
+    return int.from_bytes(query.digest[:4], "little")
+
+
 class ShareValue(MetricValue):
     """The counts of a user's batches, then the user's share, then a sum of shares. Noise is drawn when users meet."""
 
@@ -125,9 +129,9 @@ class ShareValue(MetricValue):
             return math.nan
 
     def to_vector(self) -> NDArray[np.float32]:
-        """Return cells and number of shares in three limbs each, which processes of a simulation add up."""
+        """Return cells, number of shares and what marks the query, in three limbs each, for processes to add up."""
         answer = self.answer()
-        values = np.append(answer.cells.numpy().reshape(-1), answer.shares)
+        values = np.append(answer.cells.numpy().reshape(-1), [answer.shares, _mark(answer.query), 1])
         if np.abs(values).max() >> 3 * _LIMB - 1:
             raise ReleaseError("Expected cells of less than 48 bits but got larger ones, which float32 cannot add up.")
         low, middle, high = values & 0xFFFF, values >> _LIMB & 0xFFFF, values >> 2 * _LIMB
@@ -136,7 +140,9 @@ class ShareValue(MetricValue):
     def from_vector(self, vector: NDArray[Any]) -> ShareValue:
         """Return the sum of what :meth:`to_vector` returned."""
         low, middle, high = np.asarray(vector).astype(np.int64).reshape(3, -1)
-        *cells, shares = low + (middle << _LIMB) + (high << 2 * _LIMB)
+        *cells, shares, mark, processes = low + (middle << _LIMB) + (high << 2 * _LIMB)
         mine = self.answer()
+        if mark != processes * _mark(mine.query):
+            raise ReleaseError("Expected answers to one query but processes have asked others. Read releases in all.")
         total = Sum.of_vector(mine.spec, mine.query, np.array(cells), int(shares))
         return ShareValue(self.users, self.counts, total, True)
