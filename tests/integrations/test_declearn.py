@@ -35,6 +35,11 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Deployment:
     """A server and three clients; what each says is in a log beside its ledger."""
 
@@ -46,7 +51,9 @@ class Deployment:
         named = {f"DECLEARN_{name}": value for name, value in settings.items()}
         self._environment = {**os.environ, "DECLEARN_PORT": str(port), "DECLEARN_FOLDER": str(folder), **named}
         self._environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        self.processes = {name: self._start(name) for name in ("server", *NAMES)}
+        self.processes = {"server": self._start("server")}
+        self.wait(lambda: listens(port))  # a client that comes too early tries again after a minute
+        self.processes |= {name: self._start(name) for name in NAMES}
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.integrations.declearn_program", name]
