@@ -2,6 +2,12 @@
 
 from importlib.util import find_spec
 
-TRAINERS = {"flwr": "torchmetrics_fed/integrations/flower", "nvflare": "torchmetrics_fed/integrations/nvflare"}
+TRAINERS = {
+    "torchmetrics_fed/integrations/flower": "flwr",
+    "torchmetrics_fed/integrations/nvflare": "nvflare",
+    "torchmetrics_fed/integrations/declearn.py": "declearn",
+    "tests/integrations/declearn_program.py": "declearn",
+    "torchmetrics_fed/integrations/pfl.py": "pfl",
+}
 
-collect_ignore = [folder for module, folder in TRAINERS.items() if find_spec(module) is None]
+collect_ignore = [path for path, module in TRAINERS.items() if find_spec(module) is None]

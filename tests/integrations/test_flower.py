@@ -488,7 +488,7 @@ def test_two_queries_are_one_evaluation_one_entry_and_one_release(make: Make, tm
     with Draws() as drawn:
         result = start(strategy, grid)
     release = strategy.releases[1]
-    assert [query.fraction for query in release.queries] == [5 / 64, 59 / 64]
+    assert len(release.queries) == 2
     assert release.last.query.tree.edges is not None
     for number, each in enumerate(release.sums):
         assert torch.equal(each.cells, torch.stack(drawn[5 * number : 5 * number + 5]).sum(0))

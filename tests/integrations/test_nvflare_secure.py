@@ -85,7 +85,7 @@ def test_what_is_asked_for_is_one_release_and_one_charge_a_site(setting: str, tm
     metrics = federation(tmp_path, **options).round().metrics
     release = released(tmp_path)["round-0000"]
     assert release.shares == 4
-    assert [query.fraction for query in release.queries] == ([5 / 64, 59 / 64] if "privacy" in options else [1.0])
+    assert len(release.queries) == (2 if "privacy" in options else 1)
     assert spent(tmp_path) == [1 if "privacy" in options else 0] * 4
     if "privacy" not in options:
         assert torch.equal(release.leaf, pooled(0, 1, 2, 3).counts)
