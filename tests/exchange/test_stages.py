@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,11 +16,12 @@ from torchmetrics_fed import (
     FederatedROC,
     LocalDP,
     Query,
+    Release,
     SecureAggregationClient,
     SecureAggregationConfig,
 )
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
-from torchmetrics_fed.exchange.stages import Asked, ask_release
+from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 
 NAMES = ("ann", "ben", "cem", "dua")
 
@@ -58,21 +60,22 @@ class Clients:
         return take[asked.stage](asked.message)
 
 
-def coordinator(**options: Any) -> Coordinator:
-    return Coordinator(FederatedROC(quantiles=64, **options), round="3")
+def released(clients: Clients, **options: Any) -> Release:
+    coordinator = Coordinator(FederatedROC(quantiles=64, **options), round="3/x")
+    return ask_release(release_stages(coordinator, NAMES, "round 3", logging.getLogger("here")), clients.send)
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["shown", "hidden"])
 def test_the_release_is_that_of_the_pooled_data(secure: bool) -> None:
     clients = Clients(secure=secure)
-    release = ask_release(coordinator(secure=secure), NAMES, clients.send)
+    release = released(clients, secure=secure)
     assert torch.equal(release.leaf, torch.stack(list(clients.counts.values())).sum(0))
 
 
 @pytest.mark.parametrize("privacy", [LocalDP(1.0), DistributedDP(1.0, min_clients=3)], ids=["shown", "hidden"])
 def test_a_private_release_takes_two_queries_and_one_charge(privacy: Any) -> None:
     clients = Clients(privacy=privacy)
-    release = ask_release(coordinator(privacy=privacy), NAMES, clients.send)
+    release = released(clients, privacy=privacy)
     assert len(release.queries) == 2
     assert [len(metric.ledger) for metric in clients.metrics.values()] == [1, 1, 1, 1]
 
@@ -84,17 +87,27 @@ def test_whoever_drops_out_is_named_with_stage_and_reason(
 ) -> None:
     clients = Clients(stage=stage, secure=True, **{how: ("ben",)})
     with caplog.at_level(logging.INFO):
-        release = ask_release(coordinator(secure=True), NAMES, clients.send)
+        release = released(clients, secure=True)
     there = [counts for name, counts in clients.counts.items() if name != "ben" or stage == "unmask"]
     assert torch.equal(release.leaf, torch.stack(there).sum(0))
-    reason = "No budget." if how == "refusing" else "It was silent for 0 s."
-    assert f"3: ben has dropped out in stage {stage} of query 1. {reason}" in caplog.text
-    assert f"3: 3 of 4 answered in stage {stage} of query 1" in caplog.text
+    said = f"torchmetrics-fed: round 3, query 1, {stage}: "
+    assert f"{said}3 of 4 answered in 0." in caplog.text
+    if how == "silent":
+        assert re.search(rf"{said}.* s: ann, cem, dua; silent for 0\.\d s: ben\.", caplog.text)
+    else:
+        assert f"{said}dropped out: ben. No budget." in caplog.text
+
+
+def test_equal_reasons_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(FederatedMetricError, match="at least 3 clients but got 2, so the aggregation never began"):
+        released(Clients(stage="advertise", secure=True, refusing=("ann", "ben")), secure=True)
+    assert caplog.text.count("No budget.") == 1
+    assert "dropped out: ann, ben. No budget." in caplog.text
 
 
 def test_too_few_open_nothing() -> None:
     clients = Clients(stage="mask", secure=True, silent=("ann", "ben"))
     with pytest.raises(FederatedMetricError, match="at least 3 of 4"):
-        ask_release(coordinator(secure=True), NAMES, clients.send)
-    with pytest.raises(ReleaseError, match="Expected answers in stage share of query 1 but nobody gave one"):
-        ask_release(coordinator(), NAMES, Clients(stage="share", silent=NAMES).send)
+        released(clients, secure=True)
+    with pytest.raises(ReleaseError, match="min_clients=1 clients but got 0"):
+        released(Clients(stage="share", silent=NAMES))

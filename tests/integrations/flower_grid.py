@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 from uuid import uuid4
@@ -23,8 +23,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
 from torchmetrics_fed import FederatedMetric, Query, Spec
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
-from torchmetrics_fed.integrations.flower.records import Asked
 
 __all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask"]
 
@@ -220,6 +220,6 @@ class Draws:
 
 def ask(grid: LocalGrid, node: int, asked: Asked, arrays: ArrayRecord | None = None) -> Message:
     """Return a node's reply to a message of a server that need not be honest."""
-    content = RecordDict({RECORD: asked.record(), "arrays": arrays or ArrayRecord()})
+    content = RecordDict({RECORD: ConfigRecord({**asdict(asked)}), "arrays": arrays or ArrayRecord()})
     (reply,) = grid.send_and_receive([Message(content, node, MessageType.EVALUATE)])
     return reply

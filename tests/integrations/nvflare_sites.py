@@ -138,7 +138,7 @@ class Federation:
     ) -> dict[str, Shareable]:
         """Deliver a request as the server's engine does."""
         (name,) = targets
-        asked = Asked(*(request[key] for key in ("stage", "round", "query", "message", "start")))
+        asked = Asked.of(request)
         self.asked.append((name, asked))
         query = int(SecureAggregationConfig.from_bytes(asked.start).round_id[-1]) if asked.start else 1
         if Cut(name, asked.stage, query) in self.cuts:

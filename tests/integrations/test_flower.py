@@ -39,6 +39,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.aggregation.secure import new_signing_keys
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import (
     RECORD,
     FederatedEvaluationMixin,
@@ -46,7 +47,6 @@ from torchmetrics_fed.integrations.flower import (
     evaluation_mod,
     state_record,
 )
-from torchmetrics_fed.integrations.flower.records import Asked
 
 NODES = [2**63 + 7 * index for index in range(1, 6)]
 Make = Callable[..., FederatedMetric]
@@ -450,7 +450,7 @@ def test_no_share_is_on_the_wire(tmp_path: Path) -> None:
         raw = pooled(roc, {0: (client.preds, client.target)}).counts
         for secret in (vector, vector.reshape(2, -1)[0], raw, raw[0, 0], raw[0, 1]):
             assert not any(secret.numpy().tobytes() in passed.data for passed in grid.passed)
-        sent = masked[node][RECORD]["masked"]
+        sent = masked[node][RECORD]["answer"]
         assert isinstance(sent, bytes)
         seen = torch.frombuffer(bytearray(sent[-8 * vector.numel() :]), dtype=torch.int64)
         assert float((seen == vector).double().mean()) < 0.01
@@ -753,8 +753,8 @@ def test_a_signed_aggregation_is_refused_without_keys(tmp_path: Path) -> None:
     [
         ConfigRecord(),
         ConfigRecord({"stage": "unmask"}),
-        Asked("dance", "r", b"").record(),
-        Asked("unmask", "r", bytes(Query(Tree.flat(256)))).record(),
+        ConfigRecord(vars(Asked("dance", "r", b""))),
+        ConfigRecord(vars(Asked("unmask", "r", bytes(Query(Tree.flat(256)))))),
     ],
 )
 def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -114,9 +115,9 @@ def test_a_site_may_drop_out_in_any_stage(
     with caplog.at_level(logging.INFO):
         metrics = made.round().metrics
     assert metrics["global_auroc"] == pytest.approx(area(pooled(0, 1, 2, 3)), abs=0.1)
-    said = [record.getMessage() for record in caplog.records if "has dropped out" in record.getMessage()]
-    assert len(said) == 1
-    assert f"site-2 has dropped out in stage {stage} of query {query}. It was silent for" in said[0]
+    (said,) = (record.getMessage() for record in caplog.records if "silent" in record.getMessage())
+    assert said.startswith(f"torchmetrics-fed: {JOB}/round-0, query {query}, {stage}: 3 of 4 answered in ")
+    assert re.search(r"; silent for \d+\.\d s: site-2\.$", said)
     first, second = released(tmp_path)["round-0000"].sums
     masked = stage == "unmask"  # its vector is in the sum, which the others open
     assert (first.shares, second.shares) == (3 + (masked or query == 2), 3 + masked)
@@ -147,7 +148,7 @@ def test_nobody_there_is_one_clear_message(tmp_path: Path, caplog: pytest.LogCap
     made = federation(tmp_path, privacy=HIDDEN)
     made.cuts |= {Cut(name, "advertise") for name in NAMES}
     made.round()
-    assert "Expected answers in stage advertise of query 1 but nobody gave one" in caplog.text
+    assert "Expected at least 3 clients but got 0, so the aggregation never began" in caplog.text
     assert spent(tmp_path) == [0, 0, 0, 0]
 
 
@@ -184,7 +185,7 @@ def test_a_site_of_another_spec_is_named_and_left_out(tmp_path: Path, caplog: py
     made.sites["site-3"].metric = other
     made.round()
     assert released(tmp_path)["round-0000"].shares == 3
-    assert "site-3 has dropped out in stage advertise of query 1" in caplog.text
+    assert "query 1, advertise: dropped out: site-3. Expected one spec for all but bins: expected" in caplog.text
     assert spent(tmp_path) == [1, 1, 0, 1]
 
 
@@ -264,7 +265,7 @@ def test_exact_counts_enter_one_sum(tmp_path: Path, caplog: pytest.LogCaptureFix
     made.sites["site-1"].preds, made.sites["site-1"].target = scores(0, 0)
     made.round(2)
     assert [release.shares for release in released(tmp_path).values()] == [4, 4, 3]
-    assert "site-1 has dropped out in stage mask" in caplog.text
+    assert "query 1, mask: dropped out: site-1. " in caplog.text
 
 
 @pytest.mark.parametrize("options", [{"privacy": HIDDEN}, {"secure": True}], ids=["distributed", "secure"])
@@ -298,7 +299,7 @@ def test_a_budget_that_is_used_up_is_said_on_both_sides(tmp_path: Path, caplog: 
     made.sites["site-2"].metric = FederatedROC(privacy=HIDDEN, ledger=PrivacyLedger(4.0, tmp_path / "small"))
     made.round()
     assert released(tmp_path)["round-0000"].shares == 3
-    assert "site-2 has dropped out in stage mask of query 1" in caplog.text
+    assert "query 1, mask: dropped out: site-2. " in caplog.text
     assert "Not answered to the server" in caplog.text
     assert len(PrivacyLedger(path=tmp_path / "small")) == 0
 

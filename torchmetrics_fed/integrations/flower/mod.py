@@ -11,14 +11,13 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.integrations.flower.node import Node
-from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, answer_record, asked, current
+from torchmetrics_fed.integrations.flower.records import RECORD, Evaluation, answer_record, asked, current
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import PrivacyLedger
-from torchmetrics_fed.release import Query, Spec
 
 __all__ = ["evaluation_mod"]
 
@@ -88,8 +87,7 @@ def evaluation_mod(
         agreed = node.charged(common, terms)
         if request is None:
             return guard(_evaluated(Evaluation(agreed, None), message, context, call_next))
-        request.check_spec(agreed.spec)
-        agreed.spec.check_query(Query.from_bytes(request.query))
+        request.agreed_query(agreed.spec)
 
         def answered(client: SecureAggregationClient | None) -> Message:
             if request.stage == "answer":
@@ -109,7 +107,7 @@ def evaluation_mod(
         if not agreed.spec.hides_shares:
             node.claim(request.round, agreed.ledger.path)
             return answered(None)
-        config = _agreed_config(agreed.spec, request, signing_key is not None)
+        config = request.agreed_config(agreed.spec, signing_key is not None)
         if request.stage == "advertise":
             node.claim(request.round, agreed.ledger.path)
             node.begin(request.round, config.round_id)
@@ -178,14 +176,3 @@ def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
         if weight in record:
             record[weight] = 1
     return reply
-
-
-def _agreed_config(spec: Spec, request: Asked, signed: bool) -> SecureAggregationConfig:
-    """Return the aggregation's configuration if it asks for what this client agreed to, which its own metric says."""
-    config = SecureAggregationConfig.from_bytes(request.start)
-    config.check_agreed(spec, Query.from_bytes(request.query), signed)
-    if not config.round_id.startswith(f"{request.round}/"):
-        raise SecureAggregationError(
-            f"Expected an aggregation of round {request.round!r} but got {config.round_id!r}. Update both sides."
-        )
-    return config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from torchmetrics import MetricCollection
@@ -11,52 +11,20 @@ from torchmetrics import MetricCollection
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange.queries import check_one_query
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.metrics import FederatedMetric, representative
-from torchmetrics_fed.release import Query, Spec
+from torchmetrics_fed.release import Query
 
-__all__ = ["RECORD", "Asked", "Evaluation", "answer_record", "asked", "current", "state_record"]
+__all__ = ["RECORD", "Evaluation", "answer_record", "asked", "current", "state_record"]
 
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
 
 
-_KINDS = {"stage": str, "round": str, "query": bytes, "message": bytes, "start": bytes, "spec": bytes}
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the server asks for: a stage of secure aggregation, an evaluation, or a second answer without one."""
-
-    stage: str
-    round: str
-    query: bytes
-    """The query that this stage is about."""
-    message: bytes = b""
-    """Secure aggregation's own message for this stage."""
-    start: bytes = b""
-    """The configuration of secure aggregation."""
-    spec: bytes = b""
-    """The server's spec, with the first message to a node, so that it can name what differs."""
-
-    def record(self) -> ConfigRecord:
-        """Return the record that says it."""
-        return ConfigRecord({**asdict(self)})
-
-    def check_spec(self, own: Spec) -> None:
-        """Raise and name what differs where this node's spec is not the server's, which is the expected one."""
-        if self.spec:
-            Spec.from_canonical(self.spec).check(own)
-
-
 def asked(content: RecordDict) -> Asked | None:
     """Return what a message asks for; None if it is not from our strategy."""
     record = content.config_records.get(RECORD)
-    if record is None:
-        return None
-    found = {name: record.get(name) for name in _KINDS}
-    if not all(map(isinstance, found.values(), _KINDS.values())):
-        raise InputError(f"Expected {list(_KINDS)} in the record {RECORD!r} but got {list(record)}. Update both sides.")
-    return Asked(**found)  # type: ignore[arg-type]
+    return None if record is None else Asked.of(record)
 
 
 @dataclass
@@ -99,8 +67,8 @@ def answer_record(metric: FederatedMetric, asked: Asked, client: SecureAggregati
     """Return a metric's answer to what was asked: its share, or masked for secure aggregation."""
     query = Query.from_bytes(asked.query)
     if client is None:
-        return ConfigRecord({"share": bytes(metric.share(round=asked.round, query=query))})
-    return ConfigRecord({"masked": metric.mask(client, asked.message, round=asked.round, query=query)})
+        return ConfigRecord({"answer": bytes(metric.share(round=asked.round, query=query))})
+    return ConfigRecord({"answer": metric.mask(client, asked.message, round=asked.round, query=query)})
 
 
 def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:
@@ -139,7 +107,7 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
     counting.check_ledger()
     request = None if message is None else asked(message.content)
     if request is not None:
-        request.check_spec(counting.spec)
+        request.agreed_query(counting.spec)
         return answer_record(counting, request, None)
     check_one_query(counting.plan)
     return ConfigRecord({"share": bytes(counting.share()), "spec": counting.spec.canonical})

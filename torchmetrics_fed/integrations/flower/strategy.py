@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationServer
 from torchmetrics_fed.errors import FederatedMetricError
 from torchmetrics_fed.exchange import Coordinator
+from torchmetrics_fed.exchange.stages import Answers, Asked, ask_release, release_stages
 from torchmetrics_fed.integrations.flower.aggregation import scalars
-from torchmetrics_fed.integrations.flower.records import RECORD, Asked
-from torchmetrics_fed.integrations.flower.stages import Stage
+from torchmetrics_fed.integrations.flower.records import RECORD
+from torchmetrics_fed.integrations.flower.replies import answers_of
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Release
 
@@ -28,6 +28,7 @@ else:
 
 __all__ = ["FederatedEvaluationMixin"]
 
+_ANSWERS = "share", "mask"  # the stages in which a query is answered
 _log = logging.getLogger("flwr")
 
 
@@ -87,9 +88,9 @@ class FederatedEvaluationMixin(_Strategy):
         previous = self.releases[max(self.releases)] if self.releases else None
         name = f"{grid.run.run_id}/{server_round}/{secrets.token_hex(8)}"
         coordinator = Coordinator(self.metric, round=name, previous=previous)
-        self._round = _Round(self, grid, f"round {server_round}", messages[0].metadata.message_type, coordinator)
+        self._round = _Round(self, grid, f"round {server_round}", messages, coordinator)
         try:
-            return self._round.begin({each.metadata.dst_node_id: each.content for each in messages}, "evaluate")
+            return self._round.begin()
         except FederatedMetricError as error:
             self._break_off(server_round, error)
             return []
@@ -118,79 +119,55 @@ class FederatedEvaluationMixin(_Strategy):
 
 
 class _Round:
-    """Carries the queries of one release to the clients of some messages, and their answers back."""
+    """Carries the stages of one release to the clients of some messages, and their answers back."""
 
     def __init__(
-        self, strategy: FederatedEvaluationMixin, grid: Grid, place: str, kind: str, coordinator: Coordinator
+        self,
+        strategy: FederatedEvaluationMixin,
+        grid: Grid,
+        place: str,
+        messages: list[Message],
+        coordinator: Coordinator,
     ) -> None:
-        self._strategy, self._grid, self._place, self._coordinator = strategy, grid, place, coordinator
-        self._kind = kind  # the action, too: our mod is around that function
-        self._server: SecureAggregationServer | None = None
-        self._there: list[int] = []
+        self._grid, self._timeout, self._coordinator = grid, strategy.stage_timeout, coordinator
+        self._kind = messages[0].metadata.message_type  # the action, too: our mod is around that function
+        self._contents = {str(message.metadata.dst_node_id): message.content for message in messages}
+        self._stages = release_stages(coordinator, self._contents, place, _log, strategy.verification_keys)
+        self._sent: list[Message] = []
+        self._there: list[str] = []
 
-    def begin(self, contents: Mapping[int, RecordDict], stage: str) -> list[Message]:
-        """Return the messages that ask the present query; if shares are hidden, to those who have exchanged keys."""
-        boxes = {str(node): b"" for node in contents}
-        if self._coordinator.spec.hides_shares:
-            keys = self._strategy.verification_keys
-            self._server = SecureAggregationServer(self._coordinator.config_for(keys is not None), keys)
-            self._ask("advertise", list(contents), b"")
-            self._ask("share_keys", self._there, self._server.keys())
-            boxes = self._server.ciphertexts()
-        return self._open(stage, {int(node): box for node, box in boxes.items()}, contents)
+    def begin(self) -> list[Message]:
+        """Return the messages that evaluate; where shares are hidden, to those who have exchanged keys."""
+        asked = next(self._stages)
+        while any(each.stage not in _ANSWERS for each in asked.values()):
+            asked = self._stages.send(self._carry(asked))
+        return self._messages(asked)
 
     def end(self, replies: list[Message]) -> Release:
-        """Return the release, given the replies to its first query."""
-        self._collect(replies)
-        while self._coordinator.query is not None:
-            nodes = sorted(map(int, self._coordinator.senders or ()))
-            self._collect(self._exchanged(self.begin(dict.fromkeys(nodes, RecordDict()), "answer")))
-        return self._coordinator.release
+        """Return the release, given the replies to the messages that evaluate."""
+        return ask_release(self._stages, self._carry, self._answers(replies))
 
     def forget(self) -> None:
         """Let the nodes that were there last erase their notes. Others erase them when they begin something else."""
         query = self._coordinator.query
-        if self._server is not None or (query is not None and query.fraction < 1):  # otherwise nothing is kept
-            self._exchanged(self._open("forget", dict.fromkeys(self._there, b"")))
+        if self._there and (self._coordinator.spec.hides_shares or (query is not None and query.fraction < 1)):
+            self._carry(dict.fromkeys(self._there, Asked("forget", self._coordinator.round, b"")))
 
-    def _collect(self, replies: list[Message]) -> None:
-        """Sum the answers to the present query."""
-        if self._server is None:
-            self._there = self._stage.receive(replies, "share", self._coordinator.receive)
-        else:
-            self._there = survivors = self._stage.receive(replies, "masked", self._server.receive)
-            if self._server.config.signed:
-                self._ask("sign", survivors, self._server.survivors())
-            self._ask("unmask", survivors, self._server.request())
-            self._coordinator.accept(self._server)
-        self._coordinator.advance()
+    def _messages(self, asked: Mapping[str, Asked]) -> list[Message]:
+        """Return what is sent in a stage. The first query is answered by evaluating, the second from what was kept."""
+        self._sent = []
+        for node, each in asked.items():
+            stage = ("answer" if self._coordinator.sums else "evaluate") if each.stage in _ANSWERS else each.stage
+            content = RecordDict({**self._contents[node]} if stage == "evaluate" else {})
+            content[RECORD] = ConfigRecord({**asdict(replace(each, stage=stage))})
+            self._sent.append(Message(content, int(node), self._kind))
+        return self._sent
 
-    def _ask(self, stage: str, nodes: list[int], message: bytes) -> None:
-        """Go through one stage of secure aggregation, and remember who is still there."""
-        assert self._server is not None
-        replies = self._exchanged(self._open(stage, dict.fromkeys(nodes, message)))
-        self._there = self._stage.receive(replies, "answer", self._server.receive)
+    def _carry(self, asked: Mapping[str, Asked]) -> Answers:
+        """Send what is asked in a stage and return the answers."""
+        return self._answers(self._grid.send_and_receive(self._messages(asked), timeout=self._timeout))
 
-    def _open(
-        self, stage: str, messages: Mapping[int, bytes], contents: Mapping[int, RecordDict] | None = None
-    ) -> list[Message]:
-        """Return what is sent in a stage, whose time begins now."""
-        spec, query = self._coordinator.spec, self._coordinator.query
-        start = self._server.start() if self._server else b""
-        first = stage == ("advertise" if spec.hides_shares else "evaluate")
-        asked = Asked(stage, self._coordinator.round, bytes(query or b""), b"", start, spec.canonical if first else b"")
-        sent = [
-            Message(
-                RecordDict({**(contents or {}).get(node, {}), RECORD: replace(asked, message=message).record()}),
-                node,
-                self._kind,
-            )
-            for node, message in messages.items()
-        ]
-        self._stage = Stage(f"{self._place}, query {len(self._coordinator.sums) + 1}", stage, sent)
-        return sent
-
-    def _exchanged(self, messages: list[Message]) -> list[Message]:
-        """Send messages and return the replies; none if there is nobody to ask."""
-        timeout = self._strategy.stage_timeout
-        return list(self._grid.send_and_receive(messages, timeout=timeout)) if messages else []
+    def _answers(self, replies: Iterable[Message]) -> Answers:
+        answers = answers_of(self._sent, replies)
+        self._there = [node for node, answer in answers.items() if isinstance(answer, bytes)]
+        return answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import secrets
@@ -26,7 +27,7 @@ from nvflare.app_common.app_event_type import AppEventType
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, InputError, ReleaseError, WireError
 from torchmetrics_fed.exchange import Coordinator, PlanName
-from torchmetrics_fed.exchange.stages import Asked, ask_release
+from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, round_name
 from torchmetrics_fed.integrations.nvflare.filter import TOPIC
@@ -42,6 +43,8 @@ from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
 
 __all__ = ["FederatedMetricAggregator"]
+
+_log = logging.getLogger("torchmetrics_fed")
 
 _SCALARS: dict[str, type[FederatedMetric]] = {
     "global_auroc": FederatedAUROC,
@@ -217,7 +220,8 @@ class FederatedMetricAggregator(ModelAggregator):
             if self._coordinator is None:
                 raise ReleaseError("Expected at least one share but got none.")
             if self._holding:
-                release = ask_release(self._coordinator, self._holding, self._ask)
+                stages = release_stages(self._coordinator, self._holding, self._open_round, _log)
+                release = ask_release(stages, self._ask)
             else:
                 self._coordinator.advance()
                 release = self._coordinator.release

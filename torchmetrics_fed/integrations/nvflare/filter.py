@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import fields
 from threading import RLock
 
 from nvflare.apis.dxo import DataKind, MetaKey, from_shareable
@@ -14,7 +13,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureAggregationError
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.metrics import FederatedMetric
@@ -68,13 +67,10 @@ class Responder:
                     f"Expected a question about data that this site holds, of {self._round or 'no round'}, but got one "
                     f"about {asked.round!r}. Every query is answered once; the site takes part in the next round."
                 )
+            asked.agreed_query(metric.spec)
             self._round = asked.round  # this data is for one release
             if asked.stage == "advertise":
-                config = SecureAggregationConfig.from_bytes(asked.start)
-                config.check_agreed(metric.spec, query, False)
-                if not config.round_id.startswith(f"{asked.round}/"):
-                    raise SecureAggregationError(f"Expected an aggregation of {asked.round!r} but got another.")
-                self._client = SecureAggregationClient(self.site, config)
+                self._client = SecureAggregationClient(self.site, asked.agreed_config(metric.spec))
                 return self._client.advertise()
             if asked.stage == "mask" and client is not None:
                 answer = metric.mask(client, asked.message, round=asked.round, query=query)
@@ -127,7 +123,7 @@ class FederatedMetricFilter(Filter):
         assert self._responder is not None
         reply = make_reply(ReturnCode.OK)
         try:
-            reply["answer"] = self._responder.answer(Asked(*(request.get(field.name) for field in fields(Asked))))
+            reply["answer"] = self._responder.answer(Asked.of(request))
         except FederatedMetricError as error:
             reply["error"] = str(error)
             self.log_warning(fl_ctx, f"Not answered to the server: {error}")
