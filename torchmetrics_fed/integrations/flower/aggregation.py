@@ -13,7 +13,7 @@ from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError
 from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.integrations.flower.records import RECORD
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric, representative
+from torchmetrics_fed.metrics import FederatedMetric, areas, representative
 from torchmetrics_fed.release import Release, Share, Spec
 
 __all__ = ["AggregateMetrics", "Aggregation", "aggregate_fn", "scalars"]
@@ -90,16 +90,8 @@ class Aggregation:
 
 
 def scalars(release: Release) -> dict[str, float]:
-    """Return what is logged of a release: AUROC and average precision, the mean over classes where there are several.
-
-    Raises :class:`ReleaseError` where there are fewer shares than ``min_clients``.
-    """
-    if release.spec.multi_class == "ovo":
-        return {"federated-auroc": float(FederatedAUROC.from_release(release).compute())}
-    return {
-        "federated-auroc": float(FederatedAUROC.from_release(release).compute()),
-        "federated-average-precision": float(FederatedAveragePrecision.from_release(release).compute()),
-    }
+    """Return what is logged of a release, by names in Flower's style; raises with fewer shares than ``min_clients``."""
+    return {name.replace("_", "-"): area for name, area in areas(release, "federated_{}").items()}
 
 
 def warn_of_weights(spec: Spec, records: list[RecordDict], weighted_by_key: str) -> None:

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.aggregators.weighted_aggregation_helper import (
@@ -31,13 +31,7 @@ from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, round_name
 from torchmetrics_fed.integrations.nvflare.filter import TOPIC
-from torchmetrics_fed.metrics import (
-    FederatedAUROC,
-    FederatedAveragePrecision,
-    FederatedMetric,
-    FederatedPrecisionRecallCurve,
-    FederatedROC,
-)
+from torchmetrics_fed.metrics import FederatedAUROC, FederatedPrecisionRecallCurve, FederatedROC, areas
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
@@ -45,11 +39,7 @@ from torchmetrics_fed.typing import MultiClass, Task
 __all__ = ["FederatedMetricAggregator"]
 
 _log = logging.getLogger("torchmetrics_fed")
-
-_SCALARS: dict[str, type[FederatedMetric]] = {
-    "global_auroc": FederatedAUROC,
-    "global_average_precision": FederatedAveragePrecision,
-}
+_SCALARS = "global_auroc", "global_average_precision"
 
 
 class FederatedMetricAggregator(ModelAggregator):
@@ -115,30 +105,26 @@ class FederatedMetricAggregator(ModelAggregator):
     ) -> None:
         super().__init__()
         if key_metric is not None and key_metric not in _SCALARS:
-            raise InputError(f"Expected `key_metric` to be None or one of {list(_SCALARS)} but got {key_metric!r}.")
+            raise InputError(f"Expected `key_metric` to be None or one of {_SCALARS} but got {key_metric!r}.")
         self.task, self.num_classes, self.num_labels, self.multi_class = task, num_classes, num_labels, multi_class
         self.quantiles, self.grid = quantiles, grid
         self.privacy, self.secure, self.plan = privacy, secure, plan
         self.min_clients, self.max_examples, self.stage_timeout = min_clients, max_examples, stage_timeout
         self.folder, self.figures, self.key_metric = folder, figures, key_metric
         self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
-        options: dict[str, Any] = {"num_classes": num_classes, "num_labels": num_labels, "multi_class": multi_class}
-        options |= {"quantiles": quantiles, "grid": grid, "privacy": privacy, "secure": secure, "plan": plan}
-        self.spec = FederatedAUROC(task, **options).spec
+        names = ("num_classes", "num_labels", "multi_class", "quantiles", "grid", "privacy", "secure", "plan")
+        self.spec = FederatedAUROC(task, **{name: getattr(self, name) for name in names}).spec
         first = Coordinator(self, round="", min_clients=min_clients)  # raises now rather than after the first training
         if self.spec.hides_shares:
             first.config_for()
-        self._lock = Lock()
-        self._best = -math.inf
+        self._lock, self._best = Lock(), -math.inf
         self._previous: Release | None = None
         self.reset_stats()
 
     def reset_stats(self) -> None:
         """Forget what the round has brought so far."""
-        self._params = WeightedAggregationHelper(exclude_vars=self.exclude_vars)
-        self._metrics = WeightedAggregationHelper()
-        self._all_have_metrics = True
-        self._params_type: Any = None
+        self._params, self._params_type = WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
+        self._metrics, self._all_have_metrics = WeightedAggregationHelper(), True
         self._coordinator: Coordinator | None = None
         self._holding: set[str] = set()
 
@@ -163,13 +149,12 @@ class FederatedMetricAggregator(ModelAggregator):
             return FLModel(params=params, params_type=kind, metrics=metrics or None, current_round=self._number)
 
     def _average(self, model: FLModel, client: str, weight: float) -> None:
-        number = self._number
         self._params_type = self._params_type or model.params_type
-        self._params.add(model.params, weight, client, number)
+        self._params.add(model.params, weight, client, self._number)
         self._all_have_metrics &= model.metrics is not None
-        theirs = filter_aggregatable_metrics(model.metrics)
         # a client's own number must not stand in for the sum's in a round without a curve
-        self._metrics.add({k: v for k, v in theirs.items() if k not in _SCALARS}, weight, client, number)
+        theirs = {k: v for k, v in filter_aggregatable_metrics(model.metrics).items() if k not in _SCALARS}
+        self._metrics.add(theirs, weight, client, self._number)
 
     def _add(self, data: Any, client: str) -> None:
         if not isinstance(data, bytes):
@@ -179,15 +164,10 @@ class FederatedMetricAggregator(ModelAggregator):
         held = data == HELD
         if self._coordinator is None:
             asks = held or self.spec.hides_shares
-            self._coordinator = Coordinator(
-                self,
-                # a name of its own even in the simulator, where all jobs are called the same
-                round=f"{self._open_round}/{secrets.token_hex(8)}" if asks else self._open_round,
-                can_ask_again=asks,
-                previous=self._previous,
-                min_clients=self.min_clients,
-                max_examples=self.max_examples,
-            )
+            # a name of its own even in the simulator, where all jobs are called the same
+            name = f"{self._open_round}/{secrets.token_hex(8)}" if asks else self._open_round
+            limits: dict[str, Any] = {"min_clients": self.min_clients, "max_examples": self.max_examples}
+            self._coordinator = Coordinator(self, round=name, can_ask_again=asks, previous=self._previous, **limits)
         if not held:
             self._coordinator.receive(client, data)  # NVFlare has authenticated the sender
         elif client in self._holding:
@@ -197,21 +177,20 @@ class FederatedMetricAggregator(ModelAggregator):
 
     def _ask(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
         """Ask sites, each its own, and return the answers of those who were not silent."""
-        context, replies = self.fl_ctx, dict[str, Shareable]()
-        answers = dict[str, bytes | FederatedMetricError]()
+        context, answers = self.fl_ctx, dict[str, bytes | FederatedMetricError]()
 
         def ask(site: str) -> None:  # one site each: NVFlare 2.9 loses every request of its multicast
             request, send = Shareable(), context.get_engine().send_aux_request
             request.update(asdict(asked[site]))
-            replies.update(send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {})
-
-        with ThreadPoolExecutor(max_workers=len(asked)) as pool:
-            list(pool.map(ask, asked))
-        for site, reply in replies.items():
+            replies = send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {}
+            reply = replies.get(site, make_reply(ReturnCode.TIMEOUT))
             code, answer = reply.get_return_code(ReturnCode.OK), reply.get("answer")
             if code != ReturnCode.TIMEOUT:
                 said = ReleaseError(str(reply.get("error", f"NVFlare says {code}.")))
                 answers[site] = answer if isinstance(answer, bytes) else said
+
+        with ThreadPoolExecutor(max_workers=len(asked)) as pool:
+            list(pool.map(ask, asked))
         return answers
 
     def _release(self) -> dict[str, float]:
@@ -229,8 +208,7 @@ class FederatedMetricAggregator(ModelAggregator):
             self.warning(f"No curve for {self._open_round}: {error}")
             return {}
         self._previous = release
-        scalars = {name: float(kind.from_release(release).compute()) for name, kind in _SCALARS.items()}
-        scalars = {name: value for name, value in scalars.items() if math.isfinite(value)}
+        scalars = {name: area for name, area in areas(release, "global_{}").items() if math.isfinite(area)}
         try:
             self._write(release)
         except OSError as error:
@@ -240,10 +218,10 @@ class FederatedMetricAggregator(ModelAggregator):
         return scalars
 
     def _write(self, release: Release) -> None:
-        job, context = str(self.fl_ctx.get_job_id()), self.fl_ctx
-        run = context.get_engine().get_workspace().get_run_dir(job) if context.get_engine() else os.curdir
-        folder = Path(run, self.folder)
-        path = (folder / job if os.path.isabs(self.folder) else folder) / f"round-{self._number:04d}.release"
+        job, engine = str(self.fl_ctx.get_job_id()), self.fl_ctx.get_engine()
+        run = engine.get_workspace().get_run_dir(job) if engine else os.curdir
+        name = f"{job if os.path.isabs(self.folder) else '.'}/round-{self._number:04d}.release"
+        path = Path(run, self.folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         release.save(path)
         if self.figures:
@@ -259,15 +237,10 @@ class FederatedMetricAggregator(ModelAggregator):
         """Let NVFlare save the model that was evaluated, which still is the global one, if there was none better."""
         if self.key_metric is None or not scalars.get(self.key_metric, -math.inf) > self._best:
             return
-        self._best = scalars[self.key_metric]
-        info = {
-            "source": type(self).__name__,
-            "metric_source": "sum of clients' shares",
-            "key_metric": {"name": self.key_metric, "mode": "max", "mode_source": f"{type(self).__name__}.key_metric"},
-            "best_round": self._number,
-            "best_metrics": {self.key_metric: self._best},
-        }
-        context = self.fl_ctx
+        self._best, context, source = scalars[self.key_metric], self.fl_ctx, type(self).__name__
+        info = {"source": source, "metric_source": "sum of clients' shares", "best_round": self._number}
+        info["key_metric"] = {"name": self.key_metric, "mode": "max", "mode_source": f"{source}.key_metric"}
+        info["best_metrics"] = {self.key_metric: self._best}
         context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
         context.set_prop(AppConstants.METRICS_SELECTION_INFO, info, private=True, sticky=False)
         self.info(f"{self._open_round}: the model that was sent out is the best so far, with {self._best:.6f}")
@@ -285,5 +258,4 @@ class FederatedMetricAggregator(ModelAggregator):
 def _weight(meta: Mapping[str, Any]) -> float:
     """The steps that a client claims, or 1 if it claims none: FedAvg's weight."""
     steps: Any = meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
-    known = isinstance(steps, int | float) and not isinstance(steps, bool) and math.isfinite(steps) and steps > 0
-    return float(steps) if known else 1.0
+    return float(steps) if isinstance(steps, int | float) and 0 < steps < math.inf else 1.0
