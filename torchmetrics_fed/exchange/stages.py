@@ -9,7 +9,11 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
+from torchmetrics_fed.aggregation.secure import (
+    SecureAggregationClient,
+    SecureAggregationConfig,
+    SecureAggregationServer,
+)
 from torchmetrics_fed.errors import FederatedMetricError, InputError, SecureAggregationError
 from torchmetrics_fed.exchange.coordinator import Coordinator
 from torchmetrics_fed.release import Query, Release, Spec
@@ -58,6 +62,15 @@ class Asked:
                 f"Expected an aggregation of round {self.round!r} but got {config.round_id!r}. Update both sides."
             )
         return config
+
+    def answered_by(self, client: SecureAggregationClient) -> bytes:
+        """Return a client's answer in a stage of secure aggregation that is not about its data."""
+        take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
+        if self.stage in take:
+            return take[self.stage](self.message)
+        if self.stage != "advertise":
+            raise InputError(f"Expected a stage of secure aggregation but got {self.stage!r}. Update both sides.")
+        return client.advertise()
 
 
 Answers: TypeAlias = Mapping[str, bytes | FederatedMetricError]

@@ -177,8 +177,6 @@ class ShareMetric(Metric):
             raise ReleaseError("Expected a SecAgg with room for the sum but it overflowed. Pass `bitsize=64`.")
         spec = self.one.spec
         if states.clients < max(spec.clients_needed, 1 + spec.hides_shares):
-            raise ReleaseError(
-                f"Expected more than {states.clients} clients; nothing is opened. Wait for `min_clients`."
-            )
+            raise ReleaseError(f"Expected more than {states.clients} clients; nothing is opened. Wait for more.")
         vector = states.cells[:-1].astype(np.int64) - states.clients * _LIFT
         return Release((Sum.of_vector(spec, self.query, vector, states.clients),))

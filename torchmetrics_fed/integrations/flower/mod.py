@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.aggregation.secure.states import Stage
-from torchmetrics_fed.errors import InputError, SecureAggregationError
+from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.integrations.flower.node import Node
 from torchmetrics_fed.integrations.flower.records import RECORD, Evaluation, answer_record, asked, current
 from torchmetrics_fed.metrics import FederatedMetric, representative
@@ -112,8 +112,8 @@ def evaluation_mod(
             node.claim(request.round, agreed.ledger.path)
             node.begin(request.round, config.round_id)
             client = SecureAggregationClient(str(context.node_id), config, *keys)
-            return _advanced(message, node, client, weight, client.advertise)
-        client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
+        else:
+            client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
         if request.stage in ("evaluate", "answer"):
             if client.stage is not Stage.SHARED:  # a message that comes again must not undo what was answered
                 node.keep(config.round_id, client.to_bytes())
@@ -128,10 +128,11 @@ def evaluation_mod(
                 raise
             node.keep(config.round_id, client.to_bytes())  # noted before the reply leaves this function
             return reply
-        take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
-        if request.stage not in take:
-            raise InputError(f"Expected a stage of secure aggregation but got {request.stage!r}. Update both sides.")
-        return _advanced(message, node, client, weight, lambda: take[request.stage](request.message))
+        try:
+            answer = request.answered_by(client)
+        finally:  # one that is refused leaves the client where it was
+            node.keep(config.round_id, client.to_bytes())
+        return _reply(message, ConfigRecord({"answer": answer}), weight)
 
     return mod
 
@@ -143,17 +144,6 @@ def _evaluated(evaluation: Evaluation, message: Message, context: Context, call_
         return call_next(message, context)
     finally:
         current.reset(token)
-
-
-def _advanced(
-    message: Message, node: Node, client: SecureAggregationClient, weight: str, take: Callable[[], bytes]
-) -> Message:
-    """Go through one stage of secure aggregation; one that is refused leaves the client where it was."""
-    try:
-        answer = take()
-    finally:
-        node.keep(client.config.round_id, client.to_bytes())
-    return _reply(message, ConfigRecord({"answer": answer}), weight)
 
 
 def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:

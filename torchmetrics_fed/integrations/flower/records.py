@@ -1,21 +1,24 @@
-"""Records: what of a metric goes into an EVALUATE reply, and what the server asks for in its message."""
+"""Records: what the server asks for in its message, what of a metric goes into the reply, and what is read there."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
-from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Query
 
-__all__ = ["RECORD", "Evaluation", "answer_record", "asked", "current", "state_record"]
+__all__ = ["RECORD", "Evaluation", "answer_record", "answers_of", "asked", "current", "state_record"]
 
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
@@ -111,3 +114,38 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
         return answer_record(counting, request, None)
     check_one_query(counting.plan)
     return ConfigRecord({"share": bytes(counting.share()), "spec": counting.spec.canonical})
+
+
+def answers_of(messages: Iterable[Message], replies: Iterable[Message]) -> dict[str, bytes | FederatedMetricError]:
+    """Return, by node, the answer in its reply, or an error that says why there is none."""
+    asked = {message.metadata.message_id: message for message in messages}
+    answers: dict[str, bytes | FederatedMetricError] = {}
+    for reply in replies:
+        # an error can come from the SuperLink, whose id it then bears: what it replies to says whose it is
+        message = asked.get(reply.metadata.reply_to_message_id)
+        if message is not None:
+            answers[str(message.metadata.dst_node_id)] = _answer(message, reply)
+    return answers
+
+
+def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
+    got, stranger = "a reply without an answer", True
+    if reply.has_error():
+        reason, raised = reply.error.reason or "", (ErrorCode.UNKNOWN, ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+        stranger = reply.error.code in raised and "torchmetrics_fed.errors" not in reason
+        got = _cause(reason) or f"error {reply.error.code}"
+    else:
+        answer = reply.content.config_records.get(RECORD, ConfigRecord()).get("answer")
+        if isinstance(answer, bytes):
+            return answer
+    if stranger and message.content.config_records[RECORD]["stage"] != "evaluate":
+        # only the mod knows the other stages: an app takes them for an evaluation
+        use = "use `@app.evaluate(mods=[evaluation_mod(metric)])`"
+        got = f"`evaluation_mod` is not installed there: {use}. Got {got}"
+    return ReleaseError(got)
+
+
+def _cause(reason: str) -> str:
+    """Return an exception's name and text, without Flower's quotes and, in the simulation, without Ray's traceback."""
+    lines = (reason.removesuffix("'>") if reason.startswith("<class") else reason).rstrip().splitlines()
+    return re.sub(r"^(?:<class ')?(?:\w+\.)*(\w+)(?:'>:<'|: )", r"\1: ", lines[-1]) if lines else ""

@@ -16,8 +16,7 @@ from torchmetrics_fed.errors import FederatedMetricError
 from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.exchange.stages import Answers, Asked, ask_release, release_stages
 from torchmetrics_fed.integrations.flower.aggregation import scalars
-from torchmetrics_fed.integrations.flower.records import RECORD
-from torchmetrics_fed.integrations.flower.replies import answers_of
+from torchmetrics_fed.integrations.flower.records import RECORD, answers_of
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Release
 
@@ -122,19 +121,13 @@ class _Round:
     """Carries the stages of one release to the clients of some messages, and their answers back."""
 
     def __init__(
-        self,
-        strategy: FederatedEvaluationMixin,
-        grid: Grid,
-        place: str,
-        messages: list[Message],
-        coordinator: Coordinator,
+        self, strategy: FederatedEvaluationMixin, grid: Grid, place: str, sent: list[Message], coordinator: Coordinator
     ) -> None:
         self._grid, self._timeout, self._coordinator = grid, strategy.stage_timeout, coordinator
-        self._kind = messages[0].metadata.message_type  # the action, too: our mod is around that function
-        self._contents = {str(message.metadata.dst_node_id): message.content for message in messages}
+        self._kind = sent[0].metadata.message_type  # the action, too: our mod is around that function
+        self._contents = {str(message.metadata.dst_node_id): message.content for message in sent}
         self._stages = release_stages(coordinator, self._contents, place, _log, strategy.verification_keys)
-        self._sent: list[Message] = []
-        self._there: list[str] = []
+        self._sent, self._there = sent, list[str]()
 
     def begin(self) -> list[Message]:
         """Return the messages that evaluate; where shares are hidden, to those who have exchanged keys."""
@@ -149,8 +142,8 @@ class _Round:
 
     def forget(self) -> None:
         """Let the nodes that were there last erase their notes. Others erase them when they begin something else."""
-        query = self._coordinator.query
-        if self._there and (self._coordinator.spec.hides_shares or (query is not None and query.fraction < 1)):
+        query, hides = self._coordinator.query, self._coordinator.spec.hides_shares
+        if self._there and (hides or (query is not None and query.fraction < 1)):
             self._carry(dict.fromkeys(self._there, Asked("forget", self._coordinator.round, b"")))
 
     def _messages(self, asked: Mapping[str, Asked]) -> list[Message]:

@@ -61,7 +61,7 @@ class Responder:
                 if client is None or client.config.to_bytes() != asked.start:
                     raise SecureAggregationError("Expected an aggregation that this site has begun but got another.")
                 if asked.stage != "mask":
-                    return (client.unmask if asked.stage == "unmask" else client.share_keys)(asked.message)
+                    return asked.answered_by(client)
             if metric is None or not f"{asked.round}/".startswith(f"{self._round}/"):
                 raise ReleaseError(
                     f"Expected a question about data that this site holds, of {self._round or 'no round'}, but got one "
