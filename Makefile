@@ -24,6 +24,7 @@ TRAINERS := .venv-trainers
 integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
 	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py torchmetrics_fed/integrations \
 		tests/test_documents.py
+	$(PYTEST) tests/transports -k "nvflare or killed"
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \
 		torchmetrics_fed/integrations/declearn.py torchmetrics_fed/integrations/pfl.py
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/transports/test_law.py tests/test_documents.py \

@@ -1,8 +1,8 @@
 """What a federation does to a transport: clients that are missing, late, doubled, different, empty, or killed.
 
-Messages by hand and between processes meet all of it, Flower's grid whatever a node can do to it; ranks and simulations
-have no client that could go (`tests/attacks/test_lost_ranks.py`), and declearn waits for everybody
-(`tests/integrations/test_declearn.py`).
+Messages by hand and between processes meet all of it, Flower's grid and NVFlare's requests whatever a node or a site
+can do to them; ranks and simulations have no client that could go (`tests/attacks/test_lost_ranks.py`), and declearn
+waits for everybody (`tests/integrations/test_declearn.py`).
 
 The law: a round ends with the release of those who answered in time, each once, or with none. Whoever drew has paid
 once, whoever did not draw has paid nothing, and nobody answers the same round with a second draw.
@@ -184,6 +184,30 @@ def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     strategy = Curves(metric=built(options), min_available_nodes=len(NAMES))
     strategy.start(grid, ArrayRecord({"weight": Array(torch.ones(3).numpy())}), num_rounds=1, timeout=1.0)
     check(strategy.releases[1], fault, parts, tmp_path)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])  # a request has one reply
+def test_one_nvflare_site_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
+    pytest.importorskip("nvflare")
+    from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
+
+    if (fault, setting) == ("late", "exact"):
+        pytest.skip("exact counts come with the model, for which NVFlare waits")
+    options = agreed(setting)
+    parts, own = at_fault(fault, options)
+    sites = [
+        Site(name, built(own if name == VICTIM else options, tmp_path / name), *part)
+        for name, part in parts.items()
+        if name != VICTIM or fault != "missing"
+    ]
+    federation = Federation(sites, tmp_path / "releases", **options)
+    if fault == "late":  # later than the server waits
+        federation.cuts = {Cut(VICTIM, stage, 1, "after") for stage in ("share", "mask")}
+    federation.round()
+    for site in sites:
+        site.end()
+    check(Release.load(tmp_path / "releases" / JOB / "round-0000.release"), fault, parts, tmp_path)
 
 
 # by stage: whether what it sent is in the first sum, whether it has paid; it is in no later one
