@@ -101,6 +101,19 @@ def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -
     assert (tmp_path / JOB / "round-0002.png").stat().st_size > 10_000
 
 
+def test_pairs_of_classes_have_an_auroc_and_no_curve(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"task": "multiclass", "num_classes": 3, "multi_class": "ovo", "quantiles": 64}
+    aggregator, total = open_round(tmp_path, figures=True, **options), FederatedAUROC(**options)
+    for site in (1, 2):
+        generator, metric = torch.Generator().manual_seed(site), FederatedAUROC(**options)
+        batch = torch.rand(60, 3, generator=generator).softmax(1), torch.randint(0, 3, (60,), generator=generator)
+        metric.update(*batch)
+        total.update(*batch)
+        aggregator.accept_model(model(site, metric=metric))
+    assert aggregator.aggregate_model().metrics == {"global_auroc": float(total.compute())}
+    assert written(tmp_path)["round-0000"].shares == 2
+
+
 @pytest.mark.parametrize(
     "grid", [ScoreGrid.even(64, (-1.0, 2.0)), ScoreGrid.from_edges([0.0, 0.1, 0.5, 0.6, 1.0])], ids=["range", "edges"]
 )

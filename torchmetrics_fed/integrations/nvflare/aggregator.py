@@ -211,8 +211,8 @@ class FederatedMetricAggregator(ModelAggregator):
         scalars = {name: area for name, area in areas(release, "global_{}").items() if math.isfinite(area)}
         try:
             self._write(release)
-        except OSError as error:
-            self.error(f"The release of {self._open_round} could not be written, training goes on: {error}")
+        except (OSError, FederatedMetricError) as error:  # pairs of classes have no curves to draw
+            self.error(f"The release of {self._open_round} was not written or drawn, training goes on: {error}")
         self.info(f"{self._open_round}: {release.shares} shares, {scalars}")
         self._tell_best(scalars)
         return scalars
