@@ -96,17 +96,7 @@ def representative(metric: FederatedMetric | MetricCollection) -> FederatedMetri
 
 
 def areas(release: Release, form: str = "{}") -> dict[str, float]:
-    """Return AUROC and average precision by name, means over classes if there are several; with "ovo" only the first.
-
-    Example:
-        >>> import torch
-        >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.metrics import areas
-        >>> metric = FederatedROC()
-        >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
-        >>> areas(metric.release(), "global_{}")
-        {'global_auroc': 1.0, 'global_average_precision': 1.0}
-    """
+    """Return AUROC and average precision by name, means over classes if there are several; "ovo" has the first."""
     pairs = release.spec.multi_class == "ovo"
     kinds: list[type[AreaMetric]] = [FederatedAUROC, *([] if pairs else [FederatedAveragePrecision])]
     return {form.format(kind.short_name): float(kind.from_release(release).compute()) for kind in kinds}
