@@ -16,11 +16,26 @@ test: $(VENV)/check
 audit: $(VENV)/check
 	$(PYTEST) -m audit tests
 
-# Flower's simulation and deployment, and NVFlare's simulator, on the loopback interface.
-integration: $(VENV)/check $(VENV)/integration
-	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare.py \
-		tests/integrations/test_nvflare_lightning.py tests/integrations/test_nvflare_job.py torchmetrics_fed/integrations \
+# Flower's simulation and deployment, NVFlare's simulator and POC mode, declearn's server and clients, all on the loopback
+# interface, and pfl's simulation. The last two have an environment of their own: pfl needs another dp-accounting than
+# `privacy`.
+TRAINERS := .venv-trainers
+
+integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
+	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py torchmetrics_fed/integrations \
 		tests/test_documents.py
+	$(PYTEST) tests/transports -k "nvflare or killed"
+	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \
+		torchmetrics_fed/integrations/declearn.py torchmetrics_fed/integrations/pfl.py
+	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/transports/test_law.py tests/test_documents.py \
+		tests/laws/test_docstrings.py -k "declearn or pfl"
+
+$(TRAINERS)/integration: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(TRAINERS)
+	grep -v '^dp-accounting' constraints.txt > $(TRAINERS)/constraints.txt
+	$(TRAINERS)/bin/python -m pip install --quiet --constraint $(TRAINERS)/constraints.txt --editable ".[declearn,pfl]" \
+		"declearn[grpc]" pytest
+	touch $@
 
 check: $(VENV)/check
 	$(BIN)/ruff check .
@@ -91,4 +106,4 @@ $(VENV)/demo $(VENV)/check $(VENV)/integration $(VENV)/docs $(VENV)/wheel $(VENV
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH) $(OLDEST) $(TRAINERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

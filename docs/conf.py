@@ -21,7 +21,7 @@ html_show_copyright = False
 html_math_renderer = "mathml"  # browsers draw it themselves: no script, no network
 
 # Trainers that are not installed are stood in for: their pages are then made from docstrings alone.
-autodoc_mock_imports = [name for name in ("flwr", "lightning", "nvflare") if find_spec(name) is None]
+autodoc_mock_imports = [name for name in ("flwr", "lightning", "nvflare", "declearn", "pfl") if find_spec(name) is None]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

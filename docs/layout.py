@@ -16,7 +16,7 @@ OTHERS = """\
 | path | what it is |
 |---|---|
 | `tests/` | mirrors the package |
-| `tests/transports/` | one law for every transport: the same release, the same charge |
+| `tests/transports/` | one law for every transport: the same release, the same charge, whatever a client does |
 | `tests/attacks/` | one file per threat |
 | `tests/laws/` | what holds of the whole: any split gives the same counts, memory, layers, docstrings |
 | `tests/statistical/` | samplers against their laws, with the power of each test |

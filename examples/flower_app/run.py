@@ -1,7 +1,7 @@
-"""Runs the app on this machine: in Flower's simulation, or as a SuperLink with one SuperNode per hospital on loopback.
+"""Runs the app on this machine: in Flower's simulation, or as a SuperLink with one SuperNode per client on loopback.
 
     python examples/flower_app/run.py
-    python examples/flower_app/run.py --deployment epsilon=1.0 'plan="single"'
+    python examples/flower_app/run.py --deployment clients=5 epsilon=4.0
 
 Offline. Whatever follows is passed on as run configuration; `pyproject.toml` says what there is.
 """
@@ -11,14 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,17 @@ def free_ports(number: int) -> list[int]:
 
 
 @contextmanager
-def process(name: str, *arguments: str, env: dict[str, str], log: Path) -> Iterator[None]:
-    """Run a program in the background, and end it with all that it has started."""
+def process(name: str, *arguments: str, env: dict[str, str], log: Path) -> Iterator[int]:
+    """Run a program in the background, give its process group, and end it with all that it has started."""
     with open(log, "w") as file:
         running = subprocess.Popen(
             [str(BIN / name), *arguments], env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        yield
+        yield running.pid
     finally:
-        os.killpg(running.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGTERM)
         try:
             running.wait(10)
         except subprocess.TimeoutExpired:
@@ -53,38 +55,60 @@ def process(name: str, *arguments: str, env: dict[str, str], log: Path) -> Itera
             running.wait()
 
 
-def run(deployment: bool, out: Path, hospitals: int = 8, limit: float = 900, **config: Any) -> dict[str, Any]:
-    """Run the app and return what it found; raise with the end of the logs if it found nothing."""
-    with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
-        port, *node_ports = free_ports(1 + hospitals)
+def run(
+    deployment: bool,
+    out: Path,
+    clients: int = 8,
+    limit: float = 900,
+    during: Callable[[dict[int, int]], None] | None = None,
+    **config: Any,
+) -> dict[str, Any]:
+    """Run the app and return what it found; raise with the end of the logs if it found nothing.
+
+    Args:
+        deployment: a SuperLink and SuperNodes, not the simulation.
+        out: folder for the figure, the result, the logs, and below `home` for the nodes' notes and ledgers.
+        clients: how many.
+        limit: seconds that the run may take.
+        during: called in a thread beside the run, with the process group of each client's SuperNode.
+        config: the run configuration.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    out, home = out.resolve(), out.resolve() / "home"
+    shutil.rmtree(home, ignore_errors=True)  # the data is made, so that every run may begin with an unspent budget
+    home.mkdir()
+    with ExitStack() as stack:
+        port, *node_ports = free_ports(1 + clients)
         address = f"127.0.0.1:{port}"
-        (Path(home) / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\ninsecure = true\n')
+        (home / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\ninsecure = true\n')
         env = os.environ | {
-            "FLWR_HOME": home,
+            "FLWR_HOME": str(home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
             "OMP_NUM_THREADS": "1",
-            "HOSPITAL_LEDGERS": str(out.resolve()),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
         logs = [out / "superlink.log"]
         link = ["--insecure", "--host", "127.0.0.1", "--port", str(port)] + ["--simulation"] * (not deployment)
         stack.enter_context(process("flower-superlink", *link, env=env, log=logs[0]))
         wait_for(port)
-        for hospital in range(hospitals if deployment else 0):
-            logs.append(out / f"supernode-{hospital}.log")
-            node = ["--insecure", "--superlink", address, "--port", str(node_ports[hospital])]
-            node += ["--node-config", f"partition-id={hospital} num-partitions={hospitals}"]
-            stack.enter_context(process("flower-supernode", *node, env=env, log=logs[-1]))
-        settings = {"hospitals": hospitals, "out": str(out.resolve()), **config}
+        groups = {}
+        for client in range(clients if deployment else 0):
+            logs.append(out / f"supernode-{client}.log")
+            node = ["--insecure", "--superlink", address, "--port", str(node_ports[client])]
+            node += ["--node-config", f"partition-id={client} num-partitions={clients}"]
+            groups[client] = stack.enter_context(process("flower-supernode", *node, env=env, log=logs[-1]))
+        settings = {"clients": clients, "out": str(out), **config}
         written = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
         command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", written]
         if not deployment:
-            command += ["--federation-config", f"num-supernodes={hospitals} client-resources-num-cpus=1"]
+            command += ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
         result = out / "flower_app.json"
         result.unlink(missing_ok=True)
+        if during is not None:
+            threading.Thread(target=during, args=(groups,), daemon=True).start()
         # `flwr run` exits with 0 even where the run failed: what counts is the result
         ran = subprocess.run(
             command, env=env, timeout=limit, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -112,7 +136,7 @@ def wait_for(port: int, seconds: float = 60) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--deployment", action="store_true", help="a SuperLink and SuperNodes, not the simulation")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figure, the result and the logs")
+    parser.add_argument("--out", type=Path, default=Path("build/flower_app"), help="folder for all that comes of it")
     parser.add_argument("config", nargs="*", help="for instance epsilon=1.0")
     arguments = parser.parse_args()
     given = (item.split("=", 1) for item in arguments.config)

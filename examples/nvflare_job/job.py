@@ -1,9 +1,10 @@
 """Four sites train one model with NVFlare, and know its ROC curve on everybody's data in every round.
 
-    python examples/nvflare_job/job.py [--lightning] [--privacy none|trusted|local] [--rounds 3] [--out FOLDER]
+    python examples/nvflare_job/job.py [--client lightning_client.py] [--privacy secure|distributed|...] [--poc]
 
-Runs in NVFlare's simulator, offline. For the comparison the sites also leave their scores in a scratch folder, which no
-real site would do; --no-compare leaves that out.
+Runs in NVFlare's simulator, offline, or with --poc in its POC mode: processes for each party, on this machine. For the
+comparison the sites also leave their scores in a scratch folder, which no real site would do; --no-compare leaves that
+out.
 """
 
 # %%
@@ -18,32 +19,44 @@ from typing import Any
 import matplotlib as mpl
 import torch
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
-from nvflare.recipe import SimEnv
-from sites import BUDGET, PRIVACY, SITES, Model
+from nvflare.recipe import PocEnv, SimEnv
+from sites import BUDGET, SETTINGS, SITES, Model
 from torch import Tensor
 
 from torchmetrics_fed import FederatedAUROC, FederatedROC, PrivacyLedger, Release
 from torchmetrics_fed.functional import roc_from_counts
-from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator
+from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator, FederatedMetricFilter
 
 HERE = Path(__file__).parent
 
 
-# %% The job: FedAvg as it is, but for the aggregator
-def run(arguments: argparse.Namespace, workspace: Path, ledgers: Path, scores: Path | None) -> dict[int, Release]:
-    aggregator = FederatedMetricAggregator(privacy=PRIVACY[arguments.privacy], min_clients=len(SITES), figures=True)
+# %% The job: FedAvg as it is, but for the aggregator on the server and the filter at the sites
+def job(arguments: argparse.Namespace, ledgers: Path, scores: Path | None) -> FedAvgRecipe:
+    settings = SETTINGS[arguments.privacy]
+    aggregator = FederatedMetricAggregator(**settings, min_clients=3, stage_timeout=arguments.timeout, figures=True)
     recipe = FedAvgRecipe(
         name="curves",
         model=Model(),
         min_clients=len(SITES),
         num_rounds=arguments.rounds,
-        train_script=str(HERE / ("lightning_client.py" if arguments.lightning else "torch_client.py")),
+        train_script=str(HERE / arguments.client),
         train_args=f"--privacy {arguments.privacy} --ledgers {ledgers}" + (f" --scores {scores}" if scores else ""),
         aggregator=aggregator,
         key_metric="",  # the aggregator chooses the best model, by global_auroc
     )
-    recipe.execute(SimEnv(clients=list(SITES), workspace_root=str(workspace)))
-    paths = sorted((workspace / "curves/server/simulate_job/torchmetrics_fed").glob("round-*.release"))
+    recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])
+    return recipe
+
+
+# %% The releases: in the server's folder after a simulation, downloaded as `nvflare job download` does in POC mode
+def releases_of(recipe: FedAvgRecipe, arguments: argparse.Namespace, workspace: Path) -> dict[int, Release]:
+    if arguments.poc:
+        run = recipe.execute(PocEnv(clients=list(SITES), num_clients=len(SITES)))
+        folder = Path(run.get_result(timeout=300.0, clean_up=False))
+    else:
+        recipe.execute(SimEnv(clients=list(SITES), workspace_root=str(workspace)))
+        folder = workspace / "curves/server"
+    paths = sorted(folder.rglob("torchmetrics_fed/round-*.release"))
     return {int(path.stem.removeprefix("round-")): Release.load(path) for path in paths}
 
 
@@ -65,19 +78,19 @@ def main(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         workspace = arguments.workspace or Path(folder, "workspace")
-        # The simulator names every job alike, so these ledgers are for one run. Real sites keep theirs.
-        ledgers, scores = Path(folder, "ledgers"), Path(folder, "scores") if arguments.compare else None
-        ledgers.mkdir()
-        if scores:
-            scores.mkdir()
-        releases = run(arguments, workspace, ledgers, scores)
+        # Ledgers that outlive the job, one for each site. Without --ledgers they are for this run only.
+        ledgers, scores = arguments.ledgers or Path(folder, "ledgers"), Path(folder, "scores")
+        ledgers.mkdir(exist_ok=True)
+        scores.mkdir()
+        recipe = job(arguments, ledgers.resolve(), scores if arguments.compare else None)
+        releases = releases_of(recipe, arguments, workspace)
         spent = [PrivacyLedger(path=path).spent().epsilon for path in sorted(ledgers.glob("*.sqlite"))]
         rounds = {n: float(FederatedAUROC.from_release(release).compute()) for n, release in releases.items()}
         last = max(releases, default=-1)
         result: dict[str, Any] = {"rounds": rounds, "spent": spent}
         if releases:
             result |= {"federated": rounds[last], "shares": releases[last].shares, "name": releases[last].round}
-        if scores and releases:
+        if arguments.compare and releases:
             pairs, pooled = alone_and_pooled(scores, last)
             local = [area(*pair) for pair in pairs]
             result |= {"mean_local": sum(local) / len(local), "local": local, "pooled": float(pooled.compute())}
@@ -113,9 +126,12 @@ def draw(federated: Release, pooled: Release, pairs: list[tuple[Tensor, Tensor]]
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--lightning", action="store_true", help="Lightning clients")
-    parser.add_argument("--privacy", choices=PRIVACY, default="none")
+    parser.add_argument("--client", default="torch_client.py", help="the sites' script: lightning_client.py, or yours")
+    parser.add_argument("--privacy", choices=SETTINGS, default="none")
+    parser.add_argument("--poc", action="store_true", help="POC mode instead of the simulator")
+    parser.add_argument("--ledgers", type=Path, help="folder of the sites' ledgers")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the sites in each stage")
     parser.add_argument("--compare", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--workspace", type=Path, help="keep NVFlare's files, logs and models there")
     parser.add_argument("--out", type=Path, default=Path("nvflare_job"))

@@ -8,14 +8,14 @@ from typing import Any
 import lightning
 import nvflare.client.lightning as flare
 import torch
-from sites import PRIVACY, Model, data, own_metric
+from sites import SETTINGS, Model, data, own_metric
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--privacy", choices=PRIVACY, default="none")
+parser.add_argument("--privacy", choices=SETTINGS, default="none")
 parser.add_argument("--ledgers", default=".", help="folder of the site's ledger")
 parser.add_argument("--scores", default="", help="folder to save this site's scores in: for the comparison only")
 arguments = parser.parse_args()

@@ -12,20 +12,23 @@ from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger
 
 SITES = ("site-1", "site-2", "site-3", "site-4")
 FEATURES = 8
-PRIVACY: dict[str, Any] = {
-    "none": None,
-    "trusted": DistributedDP(epsilon=1.0, min_clients=4, trusted_aggregator=True),
-    "local": LocalDP(epsilon=1.0),
-    "hidden": DistributedDP(epsilon=1.0, min_clients=4),
+SETTINGS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "secure": {"secure": True},
+    "distributed": {"privacy": DistributedDP(epsilon=1.0, min_clients=3)},
+    "trusted": {"privacy": DistributedDP(epsilon=1.0, min_clients=3, trusted_aggregator=True)},
+    "local": {"privacy": LocalDP(epsilon=1.0)},
 }
+"""What server and sites agree on. One of four sites may drop out."""
 BUDGET = 5.0
 """The epsilon that a site spends at most, however many rounds the server runs."""
 
 
-def own_metric(site: str, privacy: str, ledgers: str) -> FederatedROC:
+def own_metric(site: str, setting: str, ledgers: str) -> FederatedROC:
     """Return a site's metric. A private one has the site's own ledger, a file that outlives the job."""
-    ledger = PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite")) if PRIVACY[privacy] else None
-    return FederatedROC(normalization="sigmoid", privacy=PRIVACY[privacy], ledger=ledger)
+    options = SETTINGS[setting]
+    ledger = PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite")) if "privacy" in options else None
+    return FederatedROC(normalization="sigmoid", ledger=ledger, **options)
 
 
 def data(site: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:

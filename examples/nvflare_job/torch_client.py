@@ -6,12 +6,12 @@ import argparse
 
 import nvflare.client as flare
 import torch
-from sites import PRIVACY, Model, data, own_metric
+from sites import SETTINGS, Model, data, own_metric
 
 from torchmetrics_fed.integrations.nvflare import attach
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--privacy", choices=PRIVACY, default="none")
+parser.add_argument("--privacy", choices=SETTINGS, default="none")
 parser.add_argument("--ledgers", default=".", help="folder of the site's ledger")
 parser.add_argument("--scores", default="", help="folder to save this site's scores in: for the comparison only")
 arguments = parser.parse_args()

@@ -32,8 +32,8 @@ from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureA
 from torchmetrics_fed.aggregation.secure.messages import Request
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD
-from torchmetrics_fed.integrations.flower.records import Asked
 from torchmetrics_fed.release import Spec, rice
 
 NODES = [11, 12, 13, 14]
@@ -89,9 +89,9 @@ class Federation:
         start = self.server.start() if self.hides else b""
         return ask(self.grid, node, Asked(stage, round or self.coordinator.round, bytes(self.query), message, start))
 
-    def go(self, stage: str, messages: dict[int, bytes], field: str = "answer") -> None:
+    def go(self, stage: str, messages: dict[int, bytes]) -> None:
         for node, message in messages.items():
-            answer = self.ask(stage, node, message).content.config_records[RECORD][field]
+            answer = self.ask(stage, node, message).content.config_records[RECORD]["answer"]
             assert isinstance(answer, bytes)
             self.server.receive(str(node), answer)
 
@@ -102,7 +102,7 @@ class Federation:
         return self
 
     def evaluate(self, nodes: list[int] = NODES) -> Federation:
-        self.go("evaluate", {node: self.boxes[str(node)] for node in nodes}, "masked")
+        self.go("evaluate", {node: self.boxes[str(node)] for node in nodes})
         return self
 
     def unmask(self, nodes: list[int] = NODES) -> tuple[Tensor, list[int]]:
@@ -122,9 +122,8 @@ class Federation:
     def first_query(self) -> Federation:
         """Let all answer the first query of a release that has a second, which is then open."""
         self.keys()
-        field = "masked" if self.hides else "share"
         for node in NODES:
-            answer = self.answer("evaluate", node).content.config_records[RECORD][field]
+            answer = self.answer("evaluate", node).content.config_records[RECORD]["answer"]
             assert isinstance(answer, bytes)
             if self.hides:
                 self.server.receive(str(node), answer)
@@ -150,9 +149,9 @@ class Federation:
 
     @property
     def notes(self) -> dict[str, bytes]:
-        """The victim's notes by name, as another process finds them on disk now."""
-        read = "import sqlite3, sys\nfor row in sqlite3.connect(sys.argv[1]).execute('SELECT * FROM notes'):\n print(*"
-        read += "(bytes(field, 'utf-8').hex() if isinstance(field, str) else field.hex() or '-' for field in row))"
+        """The victim's notes of aggregations by name, as another process finds them on disk now."""
+        read = "import sqlite3, sys\nnotes = sqlite3.connect(sys.argv[1]).execute('SELECT * FROM notes')\n"
+        read += "for name, note in notes:\n if name != 'owner': print(name.encode().hex(), note.hex() or '-')"
         command = [sys.executable, "-c", read, str(self.home / "notes")]
         lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
         rows = (line.split() for line in lines)
@@ -239,7 +238,7 @@ def refused(reply: Message, because: str, kind: str = "SecureAggregationError") 
 
 def masked(reply: Message, cells: int) -> Tensor:
     """The masked vector in a reply, as int64 modulo 2^64."""
-    sent = reply.content.config_records[RECORD]["masked"]
+    sent = reply.content.config_records[RECORD]["answer"]
     assert isinstance(sent, bytes)
     return torch.frombuffer(bytearray(sent[-8 * cells :]), dtype=torch.int64)
 
@@ -449,7 +448,7 @@ def test_a_round_is_known_after_others_have_been_begun(name: str, either: Federa
 def test_a_run_of_another_id_begins_no_round_again(federation: Federation) -> None:
     """The server chooses the ids of runs, so notes are the node's."""
     federation.exchange_keys()
-    federation.grid._contexts[VICTIM] = Context(RUN_ID + 1, VICTIM, {}, RecordDict(), {})
+    federation.grid._contexts[VICTIM] = Context(RUN_ID + 1, VICTIM, {"partition-id": VICTIM}, RecordDict(), {})
     assert refused(federation.ask("advertise", VICTIM), "A retry is a new round")
     federation.evaluate()
     assert refused(federation.answer("evaluate"), "each stage is gone through once")

@@ -64,7 +64,7 @@ def test_the_same_round_is_not_answered_for_another_run(
     with Draws() as drawn:
         assert started(grid, Curves(metric=private(), min_available_nodes=5)).releases[1].shares == 5
         before = len(drawn)
-        grid._contexts = {node: Context(run, node, {}, RecordDict(), {}) for node in clients}
+        grid._contexts = {node: Context(run, node, {"partition-id": node}, RecordDict(), {}) for node in clients}
         again = started(grid, Curves(metric=private(), min_available_nodes=5))
     assert not again.releases
     assert len(drawn) == before
@@ -141,3 +141,18 @@ def test_a_share_of_an_earlier_round_is_not_summed_again(tmp_path: Path) -> None
     strategy = FedAvg(evaluate_metrics_aggr_fn=curves, min_available_nodes=5)
     strategy.start(grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=2, timeout=1.0)
     assert [release.shares for release in curves.releases] == [5, 4]
+
+
+@pytest.mark.parametrize("secure", [True, False], ids=["hidden", "the naive counterpart"])
+def test_beside_hidden_counts_no_exact_numbers_leave(secure: bool, tmp_path: Path) -> None:
+    """A loss and a number of examples are made from the same data as the counts that secure aggregation hides."""
+
+    def make(**options: Any) -> FederatedROC:
+        return FederatedROC(quantiles=64, secure=secure)
+
+    clients = parties(tmp_path, make)
+    grid = LocalGrid({node: client.app for node, client in clients.items()})
+    assert started(grid, Curves(metric=make(), min_available_nodes=5)).releases[1].shares == 5
+    sent = [dict(reply.content.metric_records["metrics"]) for reply in grid.replies("evaluate")]
+    exact = [dict(client.metrics()) for client in clients.values()]
+    assert sorted(map(str, sent)) == sorted(map(str, [{"num-examples": 1}] * 5 if secure else exact))

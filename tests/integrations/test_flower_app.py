@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from torchmetrics_fed import PrivacyLedger
+from torchmetrics_fed import FederatedAUROC, PrivacyLedger, Release
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.integration
 
 RUN = Path(__file__).parents[2] / "examples" / "flower_app" / "run.py"
+KILLED, STALLED = 1, 3
 
 
 def run(**options: Any) -> dict[str, Any]:
@@ -26,27 +34,81 @@ def run(**options: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_simulated_federation_of_lightning_clients_has_the_pooled_curve_to_the_bit(tmp_path: Path) -> None:
-    found = run(deployment=False, out=tmp_path, trainer="lightning")
+def spent(out: Path, client: int) -> tuple[int, float]:
+    ledger = PrivacyLedger(path=out / "home" / "torchmetrics-fed" / str(client) / "ledger")
+    return len(ledger), ledger.spent().epsilon
+
+
+def test_a_simulated_federation_of_lightning_clients_has_the_curve_of_those_who_do_not_fail_to_the_bit(
+    tmp_path: Path,
+) -> None:
+    rounds = {"num-server-rounds": 2}
+    found = run(deployment=False, out=tmp_path, clients=5, trainer="lightning", failing=2, absent="2", **rounds)
     assert found["equal"]
     assert found["federated"] == found["pooled"]
     assert abs(found["averaged"] - found["pooled"]) > 0.01
-    assert (found["shares"], found["curves"]) == (8, 3)
+    assert (found["shares"], found["curves"]) == (4, 2)
     assert (tmp_path / "flower_app.png").stat().st_size > 10_000
+    log = (tmp_path / "run.log").read_text()
+    assert re.search(r"query 1, (?:mask|share): dropped out: \d+\. .*This client's disk is broken today\.", log)
 
 
-def test_an_evaluation_only_federation_with_noise_talks_twice_and_books_epsilon_once(tmp_path: Path) -> None:
-    found = run(deployment=False, out=tmp_path, epsilon=1.0, plan="adaptive", rounds=1, train=False)
-    assert found["shares"] == 8
-    assert found["leaves"] < 4096
+def test_an_evaluation_only_federation_with_noise_talks_twice_and_charges_epsilon_once(tmp_path: Path) -> None:
+    once = {"num-server-rounds": 1, "fraction-train": 0.0}
+    found = run(deployment=False, out=tmp_path, epsilon=4.0, **once)
+    assert (found["shares"], found["queries"]) == (8, 2)
     assert abs(found["federated"] - found["pooled"]) < 0.02
-    for hospital in range(8):
-        assert PrivacyLedger(path=str(tmp_path / f"ledger-{hospital}.sqlite")).spent().epsilon == 1.0
+    assert abs(found["averaged"] - found["pooled"]) > 0.05
+    assert [spent(tmp_path, client) for client in range(8)] == [(1, 4.0)] * 8
 
 
-def test_a_deployment_sums_those_who_are_left_when_a_client_fails_amid_the_round(tmp_path: Path) -> None:
-    found = run(deployment=True, out=tmp_path, hospitals=4, rounds=1, failing=2, timeout=90)
-    assert found["equal"]
-    assert found["federated"] == found["pooled"]
-    assert found["shares"] == 3
-    assert "has dropped out of the aggregation" in (tmp_path / "run.log").read_text()
+def once(true: Callable[[], bool], seconds: float = 300) -> None:
+    """Return as soon as something is so."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
+def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_path: Path) -> None:
+    """Two queries; SIGKILL when the node is charged for the first, SIGSTOP when it has begun the second."""
+
+    def begun(client: int) -> int:
+        """How many aggregations a node has begun."""
+        path = tmp_path / "home" / "torchmetrics-fed" / str(client) / "notes"
+        if not path.exists():
+            return 0
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as notes:
+            return int(notes.execute("SELECT COUNT(*) FROM notes WHERE name != 'owner'").fetchone()[0])
+
+    def strike(groups: dict[int, int]) -> None:
+        once(lambda: begun(KILLED) == 1 and spent(tmp_path, KILLED)[0] == 1)
+        os.killpg(groups[KILLED], signal.SIGKILL)
+        once(lambda: begun(STALLED) == 2)
+        os.killpg(groups[STALLED], signal.SIGSTOP)
+
+    found = run(
+        deployment=True,
+        out=tmp_path,
+        clients=5,
+        during=strike,
+        epsilon=8.0,
+        timeout=45,
+        absent=f"{KILLED} {STALLED}",
+        **{"num-server-rounds": 1, "fraction-train": 0.0},
+    )
+    assert (found["shares"], found["queries"]) == (3, 2)
+    assert abs(found["federated"] - found["pooled"]) < 0.03
+    release = Release.load(tmp_path / "last.release")
+    assert float(FederatedAUROC.from_release(release).compute()) == pytest.approx(found["federated"])
+    assert [spent(tmp_path, client) for client in range(5)] == [(1, 8.0)] * 5
+    log = re.sub(r"\x1b\[\d+m", "", (tmp_path / "run.log").read_text())
+    silent = re.findall(r"query (\d), (\w+): .*; silent for (\d+\.\d) s: ([\d, ]+)\.", log)
+    gone = re.findall(r"query (\d), (\w+): dropped out: (\d+)\. Error: Node Unavailable", log)
+    assert {query for query, *_ in [*silent, *gone]} == {"1", "2"}
+    assert all(float(seconds) > 40 for _, _, seconds, _ in silent)
+    nodes = {node for *_, names in silent for node in names.split(", ")} | {node for *_, node in gone}
+    assert len(nodes) == 2
+    assert "1" not in nodes  # which is the SuperLink
+    assert re.search(r"query 2, mask: 3 of \d answered|query 2, unmask: 3 of 3 answered", log)

@@ -101,6 +101,19 @@ def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -
     assert (tmp_path / JOB / "round-0002.png").stat().st_size > 10_000
 
 
+def test_pairs_of_classes_have_an_auroc_and_no_curve(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"task": "multiclass", "num_classes": 3, "multi_class": "ovo", "quantiles": 64}
+    aggregator, total = open_round(tmp_path, figures=True, **options), FederatedAUROC(**options)
+    for site in (1, 2):
+        generator, metric = torch.Generator().manual_seed(site), FederatedAUROC(**options)
+        batch = torch.rand(60, 3, generator=generator).softmax(1), torch.randint(0, 3, (60,), generator=generator)
+        metric.update(*batch)
+        total.update(*batch)
+        aggregator.accept_model(model(site, metric=metric))
+    assert aggregator.aggregate_model().metrics == {"global_auroc": float(total.compute())}
+    assert written(tmp_path)["round-0000"].shares == 2
+
+
 @pytest.mark.parametrize(
     "grid", [ScoreGrid.even(64, (-1.0, 2.0)), ScoreGrid.from_edges([0.0, 0.1, 0.5, 0.6, 1.0])], ids=["range", "edges"]
 )
@@ -229,17 +242,6 @@ def test_min_clients_of_the_noise_counts_even_if_the_server_asks_for_fewer(tmp_p
         aggregator.accept_model(model(site, metric=metric))
     assert aggregator.aggregate_model().metrics is None
     assert not list(tmp_path.rglob("*.release"))
-
-
-@pytest.mark.parametrize("options", [{"privacy": DistributedDP(epsilon=1.0, min_clients=3)}, {"secure": True}])
-def test_shares_that_the_server_must_not_see_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
-    metric = counted(1, ledger=ledger_of(tmp_path, 1), **options)
-    with pytest.raises(ReleaseError, match=r"trusted_aggregator=True.*LocalDP.*Flower"):
-        payload(metric, 0, job=JOB)
-    assert len(metric.ledger) == 0  # nothing was drawn or charged
-    if "privacy" in options:
-        with pytest.raises(ReleaseError, match="NVFlare hands it each client's payload"):
-            FederatedMetricAggregator(**options)
 
 
 def test_central_noise_has_no_shares() -> None:

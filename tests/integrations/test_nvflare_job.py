@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchmetrics_fed import Release
+from torchmetrics_fed import PrivacyLedger, Release
 
 pytest.importorskip("nvflare")
 
@@ -21,34 +22,90 @@ EXAMPLE = Path(__file__).parents[2] / "examples/nvflare_job"
 pytestmark = pytest.mark.integration
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def run(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    places = os.pathsep.join([str(EXAMPLE), str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": places, **variables}
     command = [sys.executable, str(EXAMPLE / "job.py"), "--out", str(folder), "--workspace", str(folder / "flare")]
     return subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=400)
 
 
-def result(folder: Path, *options: str) -> dict[str, Any]:
-    said = run(folder, *options)
+def result(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
+    said = run(folder, *options, **variables)
     marker = folder / "result.json"
     assert marker.exists(), said.stdout[-4000:] + said.stderr[-4000:]
     found: dict[str, Any] = json.loads(marker.read_text())
-    return found
+    return found | {"log": said.stdout + said.stderr}
 
 
-@pytest.mark.parametrize("clients", [[], ["--lightning"]], ids=["torch", "lightning"])
-def test_the_federated_curve_is_the_pooled_one(clients: list[str], tmp_path: Path) -> None:
-    found = result(tmp_path, "--rounds", "2", *clients)
+def releases(folder: Path) -> dict[str, Release]:
+    return {path.stem: Release.load(path) for path in sorted(folder.rglob("torchmetrics_fed/*.release"))}
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--client", "lightning_client.py", "--privacy", "secure"]], ids=["torch", "lightning, secure"]
+)
+def test_the_federated_curve_is_the_pooled_one(options: list[str], tmp_path: Path) -> None:
+    found = result(tmp_path, "--rounds", "2", *options)
     assert found["federated"] == found["pooled"]
     assert abs(found["mean_local"] - found["pooled"]) > 0.03
     assert found["shares"] == 4
-    assert found["name"] == "simulate_job/round-1"
     assert (tmp_path / "curves.png").stat().st_size > 20_000
     server = tmp_path / "flare/curves/server/simulate_job"
-    releases = {path.stem: Release.load(path) for path in (server / "torchmetrics_fed").glob("*.release")}
-    assert {name: release.round for name, release in releases.items()} == {
-        f"round-000{number}": f"simulate_job/round-{number}" for number in (0, 1)
-    }
+    made = releases(server)
+    assert list(made) == ["round-0000", "round-0001"]
+    for number, release in enumerate(made.values()):
+        assert release.round.startswith(f"simulate_job/round-{number}")
+    assert ("query 1, unmask: 4 of 4 answered in " in found["log"]) == bool(options)
     check_best_model(server, found)
+
+
+def ledgers(folder: Path) -> dict[str, list[str]]:
+    """The rounds that each site was charged for."""
+    return {path.stem: [entry.round for entry in PrivacyLedger(path=path)] for path in sorted(folder.glob("*.sqlite"))}
+
+
+def check_private(found: dict[str, Any], release: Release, sites: int) -> None:
+    """A release of two queries, near the pooled curve."""
+    assert len(release.queries) == 2
+    assert release.shares == sites
+    assert found["federated"] != found["pooled"]
+    assert found["federated"] == pytest.approx(found["pooled"], abs=0.05)
+
+
+def test_private_jobs_of_one_name_are_charged_one_by_one(tmp_path: Path) -> None:
+    options = "--rounds", "2", "--privacy", "distributed", "--ledgers", str(tmp_path / "ledgers")
+    for job in ("first", "second"):
+        found = result(tmp_path / job, *options)
+        check_private(found, releases(tmp_path / job)["round-0001"], 4)
+    charged = ledgers(tmp_path / "ledgers")
+    assert list(charged) == ["site-1", "site-2", "site-3", "site-4"]
+    rounds = charged["site-1"]
+    assert all(mine == rounds for mine in charged.values())
+    assert len(set(rounds)) == 4
+    assert found["spent"] == [4.0] * 4  # of the budget of 5, over both jobs
+
+
+@pytest.mark.parametrize("stage", ["mask", "unmask"])
+def test_a_site_that_dies_is_named_and_the_others_open_the_sum(stage: str, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("nvflare_dying.py")
+    options = "--rounds", "1", "--privacy", "distributed", "--ledgers", str(tmp_path / "ledgers"), "--timeout", "8"
+    found = result(tmp_path, *options, "--client", str(script), TORCHMETRICS_FED_DIES=f"site-4:{stage}")
+    check_private(found, releases(tmp_path)["round-0000"], 3)
+    assert re.search(rf"query 1, {stage}: .*(silent for [\d.]+ s|dropped out): site-4\.", found["log"])
+    assert "query 2, unmask: 3 of 3 answered in " in found["log"]
+    # its noise was drawn, so it is charged; nobody is charged twice
+    charged = ledgers(tmp_path / "ledgers")
+    assert {site: len(rounds) for site, rounds in charged.items()} == dict.fromkeys(charged, 1)
+    assert len(charged) == 4
+
+
+def test_poc_mode_with_certificates(tmp_path: Path) -> None:
+    variables = {"HOME": str(tmp_path), "NVFLARE_POC_WORKSPACE": str(tmp_path / "poc")}
+    options = "--poc", "--rounds", "1", "--privacy", "distributed", "--ledgers", str(tmp_path / "ledgers")
+    found = result(tmp_path, *options, **variables)
+    check_private(found, releases(tmp_path / "poc")["round-0000"], 4)
+    (name,) = set(map(tuple, ledgers(tmp_path / "ledgers").values()))
+    assert "simulate_job" not in name[0]
 
 
 def check_best_model(server: Path, found: dict[str, Any]) -> None:
@@ -69,17 +126,3 @@ def check_best_model(server: Path, found: dict[str, Any]) -> None:
     command = [sys.executable, "-c", code, str(saved)]
     said = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, check=True, timeout=120).stdout
     assert float(said) == pytest.approx(found["rounds"]["1"], abs=1e-4)  # batches may round a score into the next bin
-
-
-def test_with_noise_it_is_near(tmp_path: Path) -> None:
-    found = result(tmp_path, "--rounds", "2", "--privacy", "trusted")
-    assert found["federated"] != found["pooled"]
-    assert found["federated"] == pytest.approx(found["pooled"], abs=0.05)
-    assert sorted(found["rounds"]) == ["0", "1"]
-
-
-def test_shares_that_must_stay_hidden_start_no_job(tmp_path: Path) -> None:
-    said = run(tmp_path, "--privacy", "hidden")
-    assert "NVFlare hands it each client's payload" in said.stderr
-    assert not (tmp_path / "result.json").exists()
-    assert not (tmp_path / "flare").exists()

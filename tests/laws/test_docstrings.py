@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 PAGES = Path(__file__).parents[2] / "docs" / "api"
-TRAINERS = {"flower": "flwr", "nvflare": "nvflare", "nvflare.lightning": "nvflare", "lightning": "lightning"}
+TRAINERS = {
+    "flower": "flwr",
+    "nvflare": "nvflare",
+    "nvflare.lightning": "nvflare",
+    "lightning": "lightning",
+    "declearn": "declearn",
+    "pfl": "pfl",
+}
 PUBLIC = [
     "torchmetrics_fed",
     "torchmetrics_fed.errors",

@@ -1,45 +1,47 @@
 """Carriers: every transport that moves queries and shares, behind one function, so that one law holds for all.
 
-A new transport is added by a class with ``settings`` and ``carry``.
+A new transport is added by a class with ``settings`` and ``carry``. Where it moves messages, and so can lose some, it
+is an :class:`~tests.transports.endpoints.Endpoint` instead: six functions of bytes, and the law of faults holds, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
-import pytest
+import numpy as np
 import torch
-from torch import Tensor
 
 from tests.ranks import Collectives, RankPool
-from torchmetrics_fed import (
-    CentralDP,
-    Coordinator,
-    DistributedDP,
-    FederatedROC,
-    LocalDP,
-    PrivacyLedger,
-    Query,
-    Release,
-    SecureAggregationClient,
-    SecureAggregationServer,
-    Spec,
-)
-from torchmetrics_fed.aggregation import Ranks
-from torchmetrics_fed.aggregation.secure.mask import MaskedVector
+from tests.transports.endpoints import MARK, Client, Endpoint, Part, ProcessClient, built, carry_query, counted, leaking
+from torchmetrics_fed import CentralDP, Coordinator, DistributedDP, FederatedROC, LocalDP, PrivacyLedger, Release
 from torchmetrics_fed.privacy import LedgerEntry
 from torchmetrics_fed.simulate import simulate
 
-__all__ = ["CLIENTS", "EPSILON", "MARK", "SETTINGS", "ByHand", "Carried", "Carrier", "Flower", "OverRanks", "Simulated"]
+__all__ = [
+    "CLIENTS",
+    "EPSILON",
+    "MARK",
+    "SETTINGS",
+    "VISIBLE",
+    "ByHand",
+    "Carried",
+    "Carrier",
+    "Declearn",
+    "Flower",
+    "OverRanks",
+    "Part",
+    "Pfl",
+    "Processes",
+    "Simulated",
+    "built",
+    "leaking",
+]
 
 CLIENTS = 3
-MARK = 7_230_171
-"""A number to recognise raw counts by, wherever they turn up."""
-
-Part = tuple[Tensor, Tensor]
 
 EPSILON = 0.5
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -64,7 +66,7 @@ class Carried(NamedTuple):
 
 
 class Carrier(Protocol):
-    """One transport."""
+    """One transport: what it admits, and one function. One that cannot ask twice says ``asks_again = False``."""
 
     settings: tuple[str, ...]
     """Those of SETTINGS that it admits."""
@@ -82,30 +84,6 @@ class Carrier(Protocol):
             mark: whether every count is multiplied by MARK.
             leak: whether clients leak: they draw no noise and mask nothing.
         """
-
-
-def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
-    ledger = None if path is None else PrivacyLedger(budget=1e6, path=path)
-    return FederatedROC(ledger=ledger, **options)
-
-
-def counted(metric: FederatedROC, part: Part, mark: bool) -> FederatedROC:
-    metric.update(*part)
-    if mark:
-        metric.counts *= MARK
-    return metric
-
-
-@contextmanager
-def leaking(leak: bool) -> Iterator[None]:
-    """Clients of this process that draw no noise and mask nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        if leak:
-            patch.setattr(Spec, "noisy_cells", lambda spec, query, counts: spec.cells(query, counts.cpu()))
-            patch.setattr(Ranks, "hidden_sum", lambda ranks, cells, view: ranks.sum(cells))
-            patch.setattr(MaskedVector, "mask", lambda vector, key: None)
-            patch.setattr(MaskedVector, "unmask", lambda vector, key: None)
-        yield
 
 
 class OverRanks:
@@ -164,64 +142,59 @@ class Simulated:
 
 
 class ByHand:
-    """A coordinator, and shares that somebody carries; through secure aggregation where they must be hidden."""
+    """A coordinator, and messages that somebody carries; through secure aggregation where they must be hidden."""
 
     settings = VISIBLE
 
     def carry(
         self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
     ) -> list[Carried]:
-        metrics = [built(options, folder / f"ledger {number}") for number in range(CLIENTS)]
-        carried, previous = [], None
         with leaking(leak):
-            for number in range(rounds):
-                before = [len(metric.ledger) for metric in metrics]
-                for metric, part in zip(metrics, parts, strict=True):
-                    counted(metric, part, mark)
-                coordinator = Coordinator(built(options), round=str(number), previous=previous)
-                sent = b""
-                while (query := coordinator.query) is not None:
-                    send = _masked if coordinator.spec.hides_shares else _shown
-                    sent += send(coordinator, metrics, query)
-                    coordinator.advance()
-                previous = coordinator.release
-                new = [list(metric.ledger)[old:] for metric, old in zip(metrics, before, strict=True)]
-                carried.append(Carried(previous, new, sent))
-                for metric in metrics:
-                    metric.reset()
-        return carried
+            return carry_rounds(partial(Client, mark=mark), options, parts, rounds, folder)
 
 
-def _shown(coordinator: Coordinator, metrics: list[FederatedROC], query: Query) -> bytes:
-    sent = b""
-    for number, metric in enumerate(metrics):
-        share = bytes(metric.share(round=coordinator.round, query=Query.from_bytes(bytes(query))))
-        coordinator.receive(f"client {number}", share)
-        sent += share
-    return sent
+class Processes:
+    """The same, with each client in a process of its own."""
+
+    settings = VISIBLE
+
+    def carry(
+        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+    ) -> list[Carried]:
+        started: list[ProcessClient] = []
+
+        def start(name: str, options: dict[str, Any], part: Part, path: Path) -> Endpoint:
+            started.append(ProcessClient(name, options, part, path, mark, leak))
+            return started[-1]
+
+        try:
+            with leaking(leak):
+                return carry_rounds(start, options, parts, rounds, folder)
+        finally:
+            for client in started:
+                client.close()
 
 
-def _masked(coordinator: Coordinator, metrics: list[FederatedROC], query: Query) -> bytes:
-    config, sent = coordinator.config, b""
-    server = SecureAggregationServer(config)
-    clients = {f"client {number}": SecureAggregationClient(f"client {number}", config) for number in range(CLIENTS)}
-
-    def each(answer: Callable[[str], bytes]) -> None:
-        nonlocal sent
-        for name in clients:
-            message = answer(name)
-            server.receive(name, message)
+def carry_rounds(
+    start: Callable[..., Endpoint], options: dict[str, Any], parts: list[Part], rounds: int, folder: Path
+) -> list[Carried]:
+    """Return what some rounds over these endpoints give."""
+    paths = {f"client {number}": folder / f"ledger {number}" for number in range(len(parts))}
+    clients = {name: start(name, options, part, paths[name]) for name, part in zip(paths, parts, strict=True)}
+    carried, previous, seen = [], None, dict.fromkeys(paths, 0)
+    for number in range(rounds):
+        coordinator, sent = Coordinator(built(options), round=str(number), previous=previous), b""
+        for client in clients.values():
+            client.count()
+        while coordinator.query is not None:
+            message, refused = carry_query(coordinator, clients)
+            assert not refused
             sent += message
-
-    each(lambda name: clients[name].advertise())
-    keys = server.keys()
-    each(lambda name: clients[name].share_keys(keys))
-    boxes, of = server.ciphertexts(), dict(zip(clients, metrics, strict=True))
-    each(lambda name: of[name].mask(clients[name], boxes[name], round=coordinator.round, query=query))
-    request = server.request()
-    each(lambda name: clients[name].unmask(request))
-    coordinator.accept(server)
-    return sent
+        previous = coordinator.release
+        entries = {name: list(PrivacyLedger(path=path)) for name, path in paths.items()}
+        carried.append(Carried(previous, [entries[name][seen[name] :] for name in paths], sent))
+        seen = {name: len(mine) for name, mine in entries.items()}
+    return carried
 
 
 class Flower:
@@ -262,3 +235,76 @@ class Flower:
         each = [[mine[number : number + 1] for mine in entries] for number in range(rounds)]
         assert all(len(mine) <= rounds for mine in entries)
         return [Carried(strategy.releases[number + 1], each[number], sent) for number in range(rounds)]
+
+
+class Declearn:
+    """declearn's metric through its own masks, or as its server reads it where shares may be seen."""
+
+    settings = VISIBLE
+    plans = (None, "single", "paper")
+    asks_again = False
+
+    def carry(
+        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+    ) -> list[Carried]:
+        from declearn.secagg.masking import MaskingDecrypter, MaskingEncrypter
+
+        from torchmetrics_fed.integrations.declearn import ShareMetric, ShareState
+
+        class Curves(ShareMetric, register=False):  # type: ignore[call-arg]
+            name = "curves"
+            client = SimpleNamespace(secagg="on")
+
+            def build(self, ledger: PrivacyLedger | None) -> FederatedROC:
+                return FederatedROC(ledger=ledger, **options)
+
+        server, clients, carried = Curves(), [], []
+        for number in range(CLIENTS):
+            Curves.ledger = PrivacyLedger(budget=1e6, path=folder / f"ledger {number}")
+            clients.append(Curves.from_config(server.get_config()))
+        pairs = {(low, high): 10 * low + high for high in range(CLIENTS) for low in range(high) if not leak}
+        for _ in range(rounds):
+            before, states, sent = [len(client.one.ledger) for client in clients], [], b""
+            for own, (client, part) in enumerate(zip(clients, parts, strict=True)):
+                client.reset()
+                client.update(part[1].numpy(), part[0].numpy())
+                client.one.counts *= MARK if mark else 1
+                with leaking(leak):
+                    if client.one.spec.hides_shares:
+                        seeds = [[seed for pair, seed in pairs.items() if pair[side] == own] for side in (0, 1)]
+                        states.append(MaskingEncrypter(*seeds).encrypt_aggregate(client.get_states()))
+                        sent += (np.array(states[-1].encrypted, np.uint64) - np.uint64(1 << 40)).tobytes()
+                    else:
+                        states.append(ShareState.from_dict(client.get_states().to_dict()))
+                        sent += states[-1].shares[0]
+            total = states[0] + states[1] + states[2]
+            total = MaskingDecrypter(CLIENTS).decrypt_aggregate(total) if server.one.spec.hides_shares else total
+            server.reset()
+            server.set_states(server.get_states() + total)
+            entries = [list(client.one.ledger)[old:] for client, old in zip(clients, before, strict=True)]
+            carried.append(Carried(server.releases[-1], entries, sent))
+        return carried
+
+
+class Pfl:
+    """pfl's metric values, added up as its backend does; nothing is sent, and one ledger stands for all."""
+
+    settings = VISIBLE
+    plans = (None, "single", "paper", "carry_over")
+    asks_again = False
+
+    def carry(
+        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+    ) -> list[Carried]:
+        from torchmetrics_fed.integrations.pfl import UserShares
+
+        metric, carried = built(options, folder / "ledger"), []
+        users = UserShares(metric)
+        for _ in range(rounds):
+            before = len(metric.ledger)
+            values = [of_user(value) for value, of_user in (users(*part) for part in parts)]
+            total = values[0]
+            for value in values[1:]:
+                total = total + value
+            carried.append(Carried(total.release, [list(metric.ledger)[before:]], b""))
+        return carried

@@ -13,35 +13,53 @@ from torch import Tensor
 
 from tests.grids import grid_for
 from tests.ranks import RankPool
-from tests.transports.carriers import CLIENTS, EPSILON, MARK, SETTINGS, ByHand, Carrier, Flower, OverRanks, Simulated
+from tests.transports.carriers import (
+    CLIENTS,
+    EPSILON,
+    MARK,
+    SETTINGS,
+    ByHand,
+    Carrier,
+    Declearn,
+    Flower,
+    OverRanks,
+    Pfl,
+    Processes,
+    Simulated,
+)
+from tests.transports.nvflare_carrier import NVFlare
 from torchmetrics_fed import FederatedROC
 from torchmetrics_fed.exchange import next_query
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
 
-CARRIERS: dict[str, Any] = {"ranks": OverRanks, "simulate": Simulated, "by hand": ByHand, "flower": Flower}
-PLANS: dict[str | None, list[list[float]]] = {
-    None: [[3 / 64, 61 / 64]],
-    "adaptive": [[3 / 64, 61 / 64]],
-    "single": [[1.0]],
-    "paper": [[1.0]],
-    "carry_over": [[3 / 64, 61 / 64], [1.0], [1.0]],
+CARRIERS: dict[str, Any] = {
+    "ranks": OverRanks,
+    "simulate": Simulated,
+    "by hand": ByHand,
+    "processes": Processes,
+    "flower": Flower,
+    "nvflare": NVFlare,
+    "declearn": Declearn,
+    "pfl": Pfl,
 }
-"""The fractions of the queries of each round."""
+NEEDS = {"flower": "flwr", "nvflare": "nvflare", "declearn": "declearn", "pfl": "pfl"}
+PLANS: dict[str | None, list[int]] = {None: [2], "adaptive": [2], "single": [1], "paper": [1], "carry_over": [2, 1, 1]}
+"""The number of queries of each round, where clients can be asked twice; elsewhere there is one query."""
 
 CASES = [
     (name, setting, plan)
     for name, carrier in CARRIERS.items()
     for setting in carrier.settings
-    for plan in (PLANS if "privacy" in SETTINGS[setting] else [None])
+    for plan in (getattr(carrier, "plans", PLANS) if "privacy" in SETTINGS[setting] else [None])
 ]
 
 
 @pytest.fixture
 def carrier(request: pytest.FixtureRequest, ranks: RankPool) -> Carrier:
     name: str = request.param
-    if name == "flower" and find_spec("flwr") is None:
-        pytest.skip("Flower is not installed")
+    if name in NEEDS and find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
     made: Carrier = OverRanks(ranks) if name == "ranks" else CARRIERS[name]()
     return made
 
@@ -64,15 +82,16 @@ def pooled(options: dict[str, Any]) -> Tensor:
 @pytest.mark.parametrize(("carrier", "setting", "plan"), CASES, indirect=["carrier"])
 def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: str | None, tmp_path: Path) -> None:
     options: dict[str, Any] = {"quantiles": 64, "grid": grid_for(plan), "plan": plan, **SETTINGS[setting]}
-    private = "privacy" in options
-    expected = PLANS[plan] if private else [[1.0]]
+    private, again = "privacy" in options, getattr(carrier, "asks_again", True)
+    expected = [number if again else 1 for number in PLANS[plan]] if private else [1]
     rounds = carrier.carry(options, data(), len(expected), tmp_path, False, False)
     previous = None
     spec = FederatedROC(**options).spec
-    for (release, entries, _), fractions in zip(rounds, expected, strict=True):
-        assert [query.fraction for query in release.queries] == fractions
+    for (release, entries, _), queries in zip(rounds, expected, strict=True):
+        assert len(release.queries) == queries
         for number, query in enumerate(release.queries):  # the first of them is the same everywhere
-            assert query == next_query(plan, release.sums[:number], spec=spec, previous=previous)  # type: ignore[arg-type]
+            asked = {"spec": spec, "can_ask_again": again, "previous": previous}
+            assert query == next_query(plan, release.sums[:number], **asked)  # type: ignore[arg-type]
         assert release.spec == spec
         assert release.shares == CLIENTS
         for charged in entries:
@@ -91,7 +110,7 @@ def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: 
 
 # Exact counts are for the aggregator to see, and central noise trusts this job's processes; a simulation sends nothing.
 HIDDEN = [setting for setting in SETTINGS if setting not in ("exact", "central")]
-SCANNED = [(name, setting) for name in CARRIERS if name != "simulate" for setting in HIDDEN]
+SCANNED = [(name, setting) for name in CARRIERS if name not in ("simulate", "pfl") for setting in HIDDEN]
 
 
 @pytest.fixture

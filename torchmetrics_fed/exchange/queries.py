@@ -142,7 +142,7 @@ def check_one_query(plan: Plan) -> None:
     if plan in ("adaptive", "carry_over") or (isinstance(plan, Query) and plan.fraction < 1):
         raise InputError(
             f"Expected a plan of one query but got plan={plan!r}, and here nobody can ask again. Leave `plan` out; in "
-            "Flower, use a strategy with FederatedEvaluationMixin."
+            "Flower, use a strategy with FederatedEvaluationMixin, in NVFlare a FederatedMetricFilter."
         )
 
 

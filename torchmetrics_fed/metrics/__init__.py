@@ -4,7 +4,7 @@ from torchmetrics_fed.metrics.auroc import FederatedAUROC
 from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
-from torchmetrics_fed.metrics.collection import federated_collection, representative
+from torchmetrics_fed.metrics.collection import areas, federated_collection, representative
 from torchmetrics_fed.metrics.det import FederatedDET
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
@@ -22,6 +22,7 @@ __all__ = [
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",
+    "areas",
     "federated_collection",
     "representative",
 ]

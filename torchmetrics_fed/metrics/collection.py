@@ -1,4 +1,4 @@
-"""federated_collection: metrics of the same data that make one release."""
+"""federated_collection: metrics of the same data that make one release; areas: what is logged of one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.sessions import Sessions
+from torchmetrics_fed.metrics.auroc import FederatedAUROC
+from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import Task
 
-__all__ = ["federated_collection", "representative"]
+__all__ = ["areas", "federated_collection", "representative"]
 
 # What has to be the same, beside the spec, where one metric counts and pays for others.
 _COUNTED_ALIKE = ("ledger", "data", "ignore_index", "normalization")
@@ -90,3 +93,10 @@ def representative(metric: FederatedMetric | MetricCollection) -> FederatedMetri
                 "`federated_collection`."
             )
     return first
+
+
+def areas(release: Release, form: str = "{}") -> dict[str, float]:
+    """Return AUROC and average precision by name, means over classes if there are several; "ovo" has the first."""
+    pairs = release.spec.multi_class == "ovo"
+    kinds: list[type[AreaMetric]] = [FederatedAUROC, *([] if pairs else [FederatedAveragePrecision])]
+    return {form.format(kind.short_name): float(kind.from_release(release).compute()) for kind in kinds}

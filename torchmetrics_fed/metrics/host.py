@@ -160,6 +160,14 @@ class CountsMetric(StateMetric):
         self._session, self.counts = session, counts.to(self.counts.device)
         self._update_count = 1
 
+    def charge_to(self, ledger: PrivacyLedger) -> None:
+        """Charge releases to another ledger from now on; raises once something of this data was drawn."""
+        session = self._current_session()
+        if session is not None:
+            session.check("update")
+            session.ledger = ledger
+        self.ledger = ledger
+
     def check_ledger(self) -> None:
         """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
         if self.spec.privacy is not None:

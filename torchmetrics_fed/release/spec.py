@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_args
@@ -204,15 +205,15 @@ class Spec:
         return hashlib.sha256(self.digest + query.digest).digest()
 
     def check(self, other: Spec) -> None:
-        """Raise and name every field in which ``other`` differs."""
-        mine, theirs = self.fields, other.fields
-        differing = [name for name in mine if mine[name] != theirs[name]]
-        if differing:
-            named = "; ".join(
-                f"{name}: expected {_short(mine[name])}, got {_short(theirs[name])}" for name in differing
-            )
+        """Raise and name every field in which ``other`` differs, with both values."""
+        mine, theirs = ({**each.fields, **(each.fields["privacy"] or {"kind": None})} for each in (self, other))
+        for fields in (mine, theirs):
+            fields["privacy"] = fields.pop("kind")
+        differing = (name for name in mine | theirs if mine.get(name) != theirs.get(name))
+        named = [f"{name}: expected {_short(mine.get(name))}, got {_short(theirs.get(name))}" for name in differing]
+        if named:
             raise SpecMismatchError(
-                f"Expected one spec for all but {named}. Build every metric with the same arguments."
+                f"Expected one spec for all but {'; '.join(named)}. Build every metric with the same arguments."
             )
 
 
@@ -241,5 +242,5 @@ def _canonical(value: Any) -> bytes:
 
 
 def _short(value: Any) -> str:
-    text = str(value)
+    text = re.sub(r"-?0x[\da-f.]+p[+-]\d+", lambda found: repr(float.fromhex(found[0])), str(value))
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,1 +1,1 @@
-"""Eight hospitals train a model with Flower and draw the curve of all their patients."""
+"""Flower's quickstart-pytorch with ten made classes, and the curves of all its clients."""

@@ -4,54 +4,63 @@ from __future__ import annotations
 
 import lightning
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader
 
-from flower_app.task import Model, loader
-from torchmetrics_fed import FederatedROC
+from flower_app.task import Batch, Net
+from torchmetrics_fed import FederatedMetric
 from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 
 
 class Module(lightning.LightningModule):
     """A model with its metric."""
 
-    def __init__(self, model: Model, roc: FederatedROC | None = None) -> None:
+    def __init__(self, net: Net, lr: float = 0.0, **metrics: FederatedMetric) -> None:
         super().__init__()
-        self.model = model
-        self.roc = roc
+        self.net, self.lr, self.metrics = net, lr, metrics
+        self.metric = metrics.get("metric")
+        self.losses, self.correct = 0.0, 0
 
-    def training_step(self, batch: list[Tensor], _: int) -> Tensor:
-        x, sick = batch
-        return nn.functional.binary_cross_entropy(self.model(x), sick.float())
+    def training_step(self, batch: Batch, _: int) -> Tensor:
+        loss = F.cross_entropy(self.net(batch["img"]), batch["label"])
+        self.losses += loss.item()
+        return loss
 
-    def validation_step(self, batch: list[Tensor], _: int) -> None:
-        x, sick = batch
-        assert self.roc is not None
-        self.roc.update(self.model(x), sick)
+    def validation_step(self, batch: Batch, _: int) -> None:
+        outputs = self.net(batch["img"])
+        self.losses += F.cross_entropy(outputs, batch["label"]).item()
+        self.correct += int((outputs.argmax(1) == batch["label"]).sum())
+        for metric in self.metrics.values():
+            metric.update(outputs, batch["label"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.5)
+        return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9)
 
 
-def train(model: Model, hospital: int) -> None:
-    """Train for one epoch."""
-    trainer().fit(Module(model), loader(hospital, "train"))
+def train(net: Net, trainloader: DataLoader[Batch], epochs: int, lr: float, device: torch.device) -> float:
+    """Train the model on the training set."""
+    module = Module(net, lr)
+    quiet(max_epochs=epochs).fit(module, trainloader)
+    return module.losses / (epochs * len(trainloader))
 
 
-def evaluate(model: Model, hospital: int, roc: FederatedROC) -> None:
-    """Count the hospital's test patients."""
-    trainer(FederatedEvaluation("roc", federated=True)).validate(
-        Module(model, roc), loader(hospital, "test"), verbose=False
-    )
+def test(
+    net: Net, testloader: DataLoader[Batch], device: torch.device, metric: FederatedMetric, local: FederatedMetric
+) -> tuple[float, float]:
+    """Validate the model on the test set, and count its scores."""
+    module = Module(net, metric=metric, local=local)
+    quiet(callbacks=[FederatedEvaluation("metric", federated=True)]).validate(module, testloader, verbose=False)
+    return module.losses / len(testloader), module.correct / len(testloader.dataset)  # type: ignore[arg-type]
 
 
-def trainer(*callbacks: lightning.Callback) -> lightning.Trainer:
-    """Return a trainer for one quiet epoch."""
+def quiet(**options: object) -> lightning.Trainer:
+    """Return a trainer that prints nothing."""
     return lightning.Trainer(
         accelerator="cpu",
-        max_epochs=1,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=list(callbacks),
+        **options,  # type: ignore[arg-type]
     )

@@ -1,76 +1,112 @@
-"""What both sides know: the model, the metric, and for this demonstration how each hospital's patients are made."""
+"""What both sides know, as in quickstart-pytorch: the model, the data, training and test; and the metric."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 
-from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
+from torchmetrics_fed import DistributedDP, FederatedMetric, FederatedROC, PrivacyLedger
 
-FEATURES = 6
-
-
-def patients(hospital: int, part: str = "test") -> tuple[Tensor, Tensor]:
-    """Return one hospital's patients. Hospitals see different people: that is what averaged AUROCs get wrong."""
-    generator = torch.Generator().manual_seed(2 * hospital + (part == "test"))
-    sick = torch.rand(2000 + 500 * hospital, generator=generator) < 0.05 + 0.09 * hospital
-    x = torch.randn(len(sick), FEATURES, generator=generator)
-    x[:, 0] += 0.9 * sick
-    x[:, 1] += 0.4 * hospital + 0.3 * sick
-    return x, sick.long()
+Batch = dict[str, Tensor]
+CLASSES = 10
 
 
-def metric(config: Any, ledger: PrivacyLedger | None = None) -> FederatedROC:
+def build(config: Mapping[str, Any]) -> FederatedROC:
     """Return the metric of both sides: exact, in secure aggregation, or private if there is an epsilon."""
+    options: dict[str, Any] = {"task": "multiclass", "num_classes": CLASSES, "normalization": "softmax"}
     if config["epsilon"] == 0:
-        return FederatedROC(secure=True)
+        return FederatedROC(**options, secure=True)
     privacy = DistributedDP(epsilon=config["epsilon"], min_clients=config["min-clients"])
-    return FederatedROC(privacy=privacy, plan=config["plan"], ledger=ledger)
+    # without a path, so that the mod keeps it in each node's own folder
+    ledger = PrivacyLedger(budget=config["budget"])
+    return FederatedROC(**options, privacy=privacy, plan=config["plan"], ledger=ledger)
 
 
-class Model(nn.Module):
-    """A logistic regression."""
+class Net(nn.Module):
+    """Model (simple CNN adapted from 'PyTorch: A 60 Minute Blitz')"""
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(FEATURES, 1)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.conv1 = nn.Conv2d(3, 6, 5)
+        self.pool = nn.MaxPool2d(2, 2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the scores."""
-        scores: Tensor = self.linear(x).squeeze(-1).sigmoid()
-        return scores
+        """Return the logits."""
+        x = self.pool(F.relu(self.conv1(x)))
+        x = self.pool(F.relu(self.conv2(x)))
+        x = x.view(-1, 16 * 5 * 5)
+        x = F.relu(self.fc1(x))
+        x = F.relu(self.fc2(x))
+        logits: Tensor = self.fc3(x)
+        return logits
 
 
-def loader(hospital: int, part: str) -> DataLoader[tuple[Tensor, ...]]:
-    """Return one hospital's patients in batches, always the same ones."""
-    return DataLoader(TensorDataset(*patients(hospital, part)), batch_size=500)
+class Images(Dataset[Batch]):
+    """One client's images, made here because nobody can download offline.
+
+    Every client has other classes than the next, and a camera whose tint looks like one of the classes: that is what
+    averaged AUROCs do not see.
+    """
+
+    def __init__(self, partition_id: int, examples: int, part: str) -> None:
+        patterns = torch.randn(CLASSES, 3, 4, 4, generator=torch.Generator().manual_seed(7))
+        patterns = patterns.repeat_interleave(8, 2).repeat_interleave(8, 3)
+        generator = torch.Generator().manual_seed(2 * partition_id + (part == "test"))
+        likely = torch.arange(CLASSES) - partition_id
+        self.label = torch.multinomial(1.0 + likely % CLASSES, examples, True, generator=generator)
+        noise = torch.randn(examples, 3, 32, 32, generator=generator)
+        self.img = noise + 0.15 * patterns[self.label] + 0.15 * patterns[partition_id % CLASSES]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getitem__(self, index: int) -> Batch:
+        return {"img": self.img[index], "label": self.label[index]}
 
 
-def train(model: Model, hospital: int) -> None:
-    """Train for one epoch."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for x, sick in loader(hospital, "train"):
-        optimizer.zero_grad()
-        nn.functional.binary_cross_entropy(model(x), sick.float()).backward()
-        optimizer.step()
+def load_data(partition_id: int, num_partitions: int, batch_size: int) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
+    """Load one client's data. With a partition of CIFAR-10, `num_partitions` would say into how many it is cut."""
+    torch.set_num_threads(1)  # clients share this machine's cores
+    trainloader = DataLoader(Images(partition_id, 1000, "train"), batch_size=batch_size)
+    return trainloader, DataLoader(Images(partition_id, 2000, "test"), batch_size=batch_size)
+
+
+def train(net: Net, trainloader: DataLoader[Batch], epochs: int, lr: float, device: torch.device) -> float:
+    """Train the model on the training set."""
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
+    net.train()
+    running_loss = 0.0
+    for _ in range(epochs):
+        for batch in trainloader:
+            optimizer.zero_grad()
+            loss = criterion(net(batch["img"].to(device)), batch["label"].to(device))
+            loss.backward()
+            optimizer.step()
+            running_loss += loss.item()
+    return running_loss / (epochs * len(trainloader))
 
 
 @torch.no_grad()
-def evaluate(model: Model, hospital: int, roc: FederatedROC) -> None:
-    """Count the hospital's test patients."""
-    for x, sick in loader(hospital, "test"):
-        roc.update(model(x), sick)
-
-
-def loaded(arrays: ArrayRecord) -> Model:
-    """Return the global model."""
-    torch.set_num_threads(1)
-    model = Model()
-    model.load_state_dict(arrays.to_torch_state_dict())
-    return model
+def test(
+    net: Net, testloader: DataLoader[Batch], device: torch.device, *metrics: FederatedMetric
+) -> tuple[float, float]:
+    """Validate the model on the test set, and count its scores."""
+    correct, loss = 0.0, 0.0
+    for batch in testloader:
+        labels = batch["label"].to(device)
+        outputs = net(batch["img"].to(device))
+        loss += F.cross_entropy(outputs, labels).item()
+        correct += (outputs.argmax(1) == labels).sum().item()
+        for metric in metrics:
+            metric.update(outputs, labels)
+    return loss / len(testloader), correct / len(testloader.dataset)  # type: ignore[arg-type]

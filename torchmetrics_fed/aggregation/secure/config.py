@@ -145,9 +145,12 @@ class SecureAggregationConfig:
         threshold = max(least, 2 * clients // 3 + 1) if self.threshold is None else self.threshold
         if not least <= threshold <= clients <= MOST_CLIENTS:
             raise SecureAggregationError(
-                f"Expected a threshold from {least} to the number of clients but got {threshold} for {clients} clients "
-                f"with min_clients={self.min_clients} and max_colluding={self.max_colluding}. "
-                + ("Wait for more clients." if threshold > clients else "Raise the threshold or invite fewer clients.")
+                f"Expected at least {threshold} clients but got {clients}, so the aggregation never began. Wait for "
+                "more clients, or start a new round."
+                if threshold > clients
+                else f"Expected a threshold from {least} to the number of clients but got {threshold} for {clients} "
+                f"clients with min_clients={self.min_clients} and max_colluding={self.max_colluding}. Raise the "
+                "threshold or invite fewer clients."
             )
         return threshold
 

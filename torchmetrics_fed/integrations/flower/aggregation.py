@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable
 
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
@@ -13,10 +13,10 @@ from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError
 from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.integrations.flower.records import RECORD
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric, representative
+from torchmetrics_fed.metrics import FederatedMetric, areas, representative
 from torchmetrics_fed.release import Release, Share, Spec
 
-__all__ = ["AggregateMetrics", "Aggregation", "aggregate_fn", "receive_shares", "scalars"]
+__all__ = ["AggregateMetrics", "Aggregation", "aggregate_fn", "scalars"]
 
 AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -63,8 +63,8 @@ class Aggregation:
         metrics = self.inner(records, weighted_by_key)
         try:
             coordinator = Coordinator(self.metric, round="", can_ask_again=False)
-            replies = ((f"reply {number}", record) for number, record in enumerate(records))
-            receive_shares(coordinator, replies, self._seen)
+            for number, record in enumerate(records):
+                self._receive(coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord()))
             coordinator.advance()
             release = coordinator.release
             metrics.update(scalars(release))
@@ -74,36 +74,24 @@ class Aggregation:
             _log.warning("torchmetrics-fed: no curve of this round. %s", error)
         return metrics
 
-
-def receive_shares(
-    coordinator: Coordinator, replies: Iterable[tuple[str, RecordDict]], seen: Set[bytes] = frozenset()
-) -> None:
-    """Hand over the shares in replies; what cannot be added, or was ``seen`` before, is logged and left out."""
-    query = coordinator.query
-    assert query is not None
-    for sender, record in replies:
-        sent = record.config_records.get(RECORD, ConfigRecord()).get("share")
+    def _receive(self, coordinator: Coordinator, sender: str, record: ConfigRecord) -> None:
+        """Hand over the share in a reply; what cannot be added, or came before, is logged and left out."""
+        sent, spec, query = record.get("share"), record.get("spec"), coordinator.query
         try:
+            if isinstance(spec, bytes) and spec != coordinator.spec.canonical:
+                coordinator.spec.check(Spec.from_canonical(spec))  # names what differs, with both values
             share = Share.from_bytes(sent if isinstance(sent, bytes) else b"", coordinator.spec, query)
-            if share.id in seen:
+            if share.id in self._seen:
                 raise DuplicateClientError("Expected a share of this round but it was sent in an earlier one.")
             coordinator.receive(sender, share)
         except FederatedMetricError as error:
-            what = "a share" if sent else "a reply without a share"
+            what = "a share" if sent else "a reply without `state_record(metric)`"
             _log.warning("torchmetrics-fed: left out %s (%s). %s", what, sender, error)
 
 
 def scalars(release: Release) -> dict[str, float]:
-    """Return what is logged of a release: AUROC and average precision, the mean over classes where there are several.
-
-    Raises :class:`ReleaseError` where there are fewer shares than ``min_clients``.
-    """
-    if release.spec.multi_class == "ovo":
-        return {"federated-auroc": float(FederatedAUROC.from_release(release).compute())}
-    return {
-        "federated-auroc": float(FederatedAUROC.from_release(release).compute()),
-        "federated-average-precision": float(FederatedAveragePrecision.from_release(release).compute()),
-    }
+    """Return what is logged of a release, by names in Flower's style; raises with fewer shares than ``min_clients``."""
+    return {name.replace("_", "-"): area for name, area in areas(release, "federated_{}").items()}
 
 
 def warn_of_weights(spec: Spec, records: list[RecordDict], weighted_by_key: str) -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.aggregation.secure.states import Stage
-from torchmetrics_fed.errors import InputError, SecureAggregationError
+from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.integrations.flower.node import Node
-from torchmetrics_fed.integrations.flower.records import RECORD, Asked, Evaluation, answer_record, asked, current
+from torchmetrics_fed.integrations.flower.records import RECORD, Evaluation, answer_record, asked, current
 from torchmetrics_fed.metrics import FederatedMetric, representative
-from torchmetrics_fed.release import Query, Spec
+from torchmetrics_fed.privacy import PrivacyLedger
 
 __all__ = ["evaluation_mod"]
 
@@ -40,54 +38,82 @@ def evaluation_mod(
     It takes part in releases of what ``metric`` says and in no others, hands the server's query and the keys of secure
     aggregation to :func:`state_record`, and answers the second query of a round from the counts that the node has kept,
     without a second evaluation. Every answer is noted on disk before it leaves, so that a crash cannot make it answer
-    twice. Under privacy, the weight leaves as 1 and other metrics stay here unless ``publish`` names them.
+    twice. Under privacy, and where counts are hidden, the weight leaves as 1 and other metrics stay here unless
+    ``publish`` names them.
 
     Args:
         metric: made as in the evaluation, with the same ledger; it is not updated. A private one needs a ledger with a
-            budget and a path because the server decides how often it asks.
+            budget because the server decides how often it asks. Without a path it is kept in the node's folder.
         publish: names of metrics that may leave as they are, although they are made from raw data.
         weight: the strategy's ``weighted_by_key``.
-        folder: where the node keeps its notes; below Flower's home if not given. Only this node's user may read it.
+        folder: where nodes keep notes and ledgers, each in a folder of its own, named by the ``partition-id`` in its
+            configuration, that only the node's user may read; below Flower's home if not given.
         signing_key: this node's long-term Ed25519 private key, for aggregations that are signed.
         verification_keys: by node id, the public keys of all nodes, from elsewhere than the server.
 
     Example:
-        >>> import tempfile
-        >>> from pathlib import Path
         >>> from flwr.clientapp import ClientApp
         >>> from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
         >>> from torchmetrics_fed.integrations.flower import evaluation_mod
-        >>> ledger = PrivacyLedger(budget=3.0, path=Path(tempfile.mkdtemp(), "ledger"))
+        >>> ledger = PrivacyLedger(budget=3.0)
         >>> guard = evaluation_mod(FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=5), ledger=ledger))
         >>> app = ClientApp()
         >>> @app.evaluate(mods=[guard])
         ... def evaluate(message, context): ...
     """
-    agreed = representative(metric)
-    agreed.check_ledger()
-    guard, keys = _Guard(frozenset(publish), weight), (signing_key, verification_keys)
+    common = representative(metric)
+    ledger, terms = common.ledger, {}
+    if common.spec.privacy is not None and ledger.path is None and ledger.budget is not None:
+        # only its terms: Flower's simulation pickles this mod, and a ledger in memory must not be copied
+        terms = {"budget": ledger.budget, "delta": ledger.delta, "composition": ledger.composition}
+        common = deepcopy(common)
+        common.charge_to(PrivacyLedger())
+    else:
+        common.check_ledger()
+    keys, published = (signing_key, verification_keys), frozenset(publish)
+    protected = common.spec.privacy is not None or common.spec.hides_shares
+
+    def guard(reply: Message) -> Message:
+        return _guarded(reply, published, weight) if protected else reply
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         request = asked(message.content)
+        if request is None and common.spec.privacy is None:
+            return guard(call_next(message, context))
+        node = Node(context, folder)
+        if request is not None and request.stage == "forget":
+            node.forget(request.round)
+            return _reply(message, ConfigRecord(), weight)
+        agreed = node.charged(common, terms)
         if request is None:
-            return guard(call_next(message, context), agreed.spec)
-        agreed.spec.check_query(Query.from_bytes(request.query))
-        # by the node's own id, never by the run's: the server chooses runs
-        node = Node(_home(folder) / str(context.node_id))
+            return guard(_evaluated(Evaluation(agreed, None), message, context, call_next))
+        request.agreed_query(agreed.spec)
 
         def answered(client: SecureAggregationClient | None) -> Message:
             if request.stage == "answer":
-                return _answered_again(agreed, request, client, node, message, weight)
-            return _evaluated(Evaluation(agreed, request, client), node, message, context, call_next, guard)
+                own = deepcopy(agreed)
+                own.resume(node.take_session(request.round))
+                return _reply(message, answer_record(own, request, client), weight)
+            node.keep_session(request.round)  # what an earlier round has left is erased
+            evaluation = Evaluation(agreed, request, client)
+            reply = _evaluated(evaluation, message, context, call_next)
+            if evaluation.kept is None:
+                raise SecureAggregationError(
+                    f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
+                )
+            node.keep_session(request.round, evaluation.kept)
+            return guard(reply)
 
         if not agreed.spec.hides_shares:
+            node.claim(request.round, agreed.ledger.path)
             return answered(None)
-        config = _agreed_config(agreed.spec, request, signing_key is not None)
+        config = request.agreed_config(agreed.spec, signing_key is not None)
         if request.stage == "advertise":
-            node.begin(config.round_id)
+            node.claim(request.round, agreed.ledger.path)
+            node.begin(request.round, config.round_id)
             client = SecureAggregationClient(str(context.node_id), config, *keys)
-            return _advanced(message, node, client, weight, client.advertise)
-        client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
+        else:
+            client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
         if request.stage in ("evaluate", "answer"):
             if client.stage is not Stage.SHARED:  # a message that comes again must not undo what was answered
                 node.keep(config.round_id, client.to_bytes())
@@ -102,55 +128,22 @@ def evaluation_mod(
                 raise
             node.keep(config.round_id, client.to_bytes())  # noted before the reply leaves this function
             return reply
-        take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
-        if request.stage not in take:
-            raise InputError(f"Expected a stage of secure aggregation but got {request.stage!r}. Update both sides.")
-        return _advanced(message, node, client, weight, lambda: take[request.stage](request.message))
+        try:
+            answer = request.answered_by(client)
+        finally:  # one that is refused leaves the client where it was
+            node.keep(config.round_id, client.to_bytes())
+        return _reply(message, ConfigRecord({"answer": answer}), weight)
 
     return mod
 
 
-def _evaluated(
-    evaluation: Evaluation, node: Node, message: Message, context: Context, call_next: ClientAppCallable, guard: _Guard
-) -> Message:
+def _evaluated(evaluation: Evaluation, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Run the app's evaluation, in which `state_record` finds what was asked for."""
-    node.keep_session(evaluation.asked.round)  # what an earlier round has left is erased
     token = current.set(evaluation)
     try:
-        reply = call_next(message, context)
+        return call_next(message, context)
     finally:
         current.reset(token)
-    if evaluation.kept is None:
-        raise SecureAggregationError(
-            f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
-        )
-    node.keep_session(evaluation.asked.round, evaluation.kept)
-    return guard(reply, evaluation.metric.spec)
-
-
-def _answered_again(
-    agreed: FederatedMetric,
-    request: Asked,
-    client: SecureAggregationClient | None,
-    node: Node,
-    message: Message,
-    weight: str,
-) -> Message:
-    """Answer the second query of a round from the counts that the node has kept, and erase them."""
-    metric = deepcopy(agreed)
-    metric.resume(node.take_session(request.round))
-    return _reply(message, answer_record(metric, request, client), weight)
-
-
-def _advanced(
-    message: Message, node: Node, client: SecureAggregationClient, weight: str, take: Callable[[], bytes]
-) -> Message:
-    """Go through one stage of secure aggregation; one that is refused leaves the client where it was."""
-    try:
-        answer = take()
-    finally:
-        node.keep(client.config.round_id, client.to_bytes())
-    return _reply(message, ConfigRecord({"answer": answer}), weight)
 
 
 def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:
@@ -158,41 +151,18 @@ def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:
     return Message(RecordDict({RECORD: record, "metrics": MetricRecord({weight: 1})}), reply_to=message)
 
 
-@dataclass(frozen=True)
-class _Guard:
-    """Keeps back, under privacy, metrics that would leave without noise."""
-
-    published: frozenset[str]
-    weight: str
-
-    def __call__(self, reply: Message, spec: Spec) -> Message:
-        if spec.privacy is None or not reply.has_content():
-            return reply
-        for record in reply.content.metric_records.values():
-            kept_back = [name for name in record if name not in self.published and name != self.weight]
-            for name in kept_back:
-                del record[name]
-            if kept_back:
-                _log.warning(
-                    "torchmetrics-fed: kept back %s, made from raw data without noise. Name them in `publish` if they "
-                    "may leave.",
-                    ", ".join(kept_back),
-                )
-            if self.weight in record:
-                record[self.weight] = 1
-        return reply
-
-
-def _agreed_config(spec: Spec, request: Asked, signed: bool) -> SecureAggregationConfig:
-    """Return the aggregation's configuration if it asks for what this client agreed to, which its own metric says."""
-    config = SecureAggregationConfig.from_bytes(request.start)
-    config.check_agreed(spec, Query.from_bytes(request.query), signed)
-    if not config.round_id.startswith(f"{request.round}/"):
-        raise SecureAggregationError(
-            f"Expected an aggregation of round {request.round!r} but got {config.round_id!r}. Update both sides."
-        )
-    return config
-
-
-def _home(folder: str | Path | None) -> Path:
-    return Path(folder) if folder else Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")) / RECORD
+def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
+    """Keep back metrics that would leave as they are, beside counts that do not."""
+    for record in reply.content.metric_records.values() if reply.has_content() else ():
+        kept_back = [name for name in record if name not in published and name != weight]
+        for name in kept_back:
+            del record[name]
+        if kept_back:
+            _log.warning(
+                "torchmetrics-fed: kept back %s, made from raw data and not protected as the counts are. Name them in "
+                "`publish` if they may leave.",
+                ", ".join(kept_back),
+            )
+        if weight in record:
+            record[weight] = 1
+    return reply

@@ -1,10 +1,19 @@
-"""Node: what a client's node remembers between two messages, which may find another process."""
+"""Node: what a client's node remembers between two messages, which may find another process, and its own ledger."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
-from torchmetrics_fed.errors import SecureAggregationError
+from flwr.app import Context
+
+from torchmetrics_fed.errors import InputError, SecureAggregationError
+from torchmetrics_fed.metrics import FederatedMetric
+from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.privacy.store import Store
 
 __all__ = ["Node"]
@@ -17,26 +26,60 @@ class Node:
     on from the same note, and a node that crashed in between has dropped out: it never answers twice.
 
     Args:
-        folder: the node's own folder; made if missing, for this user only.
+        context: of the message. Files are named by the ``partition-id`` of the node's own configuration: ids of nodes
+            and runs are the SuperLink's to give, and with a new one the node would forget what it has answered.
+        home: the folder of all nodes of this user; below Flower's home if not given. The node's own is made in it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)  # it may have been there before
-        self._store = Store(str(folder / "notes"))
+    def __init__(self, context: Context, home: str | Path | None) -> None:
+        self._id, self._name = context.node_id, str(context.node_config.get("partition-id", "node"))
+        default = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")) / "torchmetrics-fed"
+        self._folder = Path(home or default) / self._name
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.chmod(0o700)  # it may have been there before
+        self._store = Store(str(self._folder / "notes"))
 
-    def begin(self, name: str) -> None:
-        """Raise if the node has begun something of this name before: a name that comes again is a replay.
+    def charged(self, metric: FederatedMetric, terms: Mapping[str, Any]) -> FederatedMetric:
+        """Return the metric with this node's ledger: one that has terms and no path is kept in the node's folder."""
+        if terms:
+            metric = deepcopy(metric)
+            metric.charge_to(PrivacyLedger(path=self._folder / "ledger", **terms))
+        return metric
 
-        What was kept for others is erased: it is of no more use, and what broke off holds secrets.
+    def claim(self, round: str, ledger: str | None) -> None:
+        """Raise if another node uses the notes or the ledger: it would spend and answer for two."""
+        for store in (self._store, *([Store(ledger)] if ledger else [])):
+            with store.transaction() as tables:
+                found = tables.execute("SELECT content FROM notes WHERE name = 'owner'").fetchone()
+                name, last, number = json.loads(found[0]) if found else (self._name, round, self._id)
+                if name != self._name or (last == round and number != self._id):
+                    raise InputError(
+                        f"Expected files of its own for each node but {store.path!r} is used by node {name!r} (id "
+                        f"{number}) and by node {self._name!r} (id {self._id}). Start each SuperNode with its own "
+                        "`partition-id`, and leave out the ledger's `path` or name it by that."
+                    )
+                owner = json.dumps([self._name, round, self._id]).encode()
+                tables.execute("INSERT OR REPLACE INTO notes VALUES ('owner', ?)", (owner,))
+
+    def begin(self, round: str, name: str) -> None:
+        """Raise if the node has begun an aggregation of this name before: a name that comes again is a replay.
+
+        What was kept for other rounds is erased: it is of no more use, and what broke off holds secrets.
         """
         with self._store.transaction() as tables:
             if tables.execute("SELECT 1 FROM notes WHERE name = ?", (name,)).fetchone():
                 raise SecureAggregationError(
                     f"Expected a round that this node has not begun but it knows {name!r}. A retry is a new round."
                 )
-            tables.execute("UPDATE notes SET content = x''")
+            tables.execute("UPDATE notes SET content = x'' WHERE name != 'owner'")
+            tables.execute("DELETE FROM sessions WHERE round != ?", (round,))
             tables.execute("INSERT INTO notes VALUES (?, x'')", (name,))
+
+    def forget(self, round: str) -> None:
+        """Erase what was kept for a round that broke off, the secrets first. The names stay: they end replays."""
+        with self._store.transaction() as tables:
+            tables.execute("UPDATE notes SET content = x'' WHERE instr(name, ?) = 1", (f"{round}/",))
+            tables.execute("DELETE FROM sessions WHERE round = ?", (round,))
 
     def take(self, name: str) -> bytes:
         """Return what was kept last, once."""

@@ -1,59 +1,33 @@
-"""Records: what of a metric goes into an EVALUATE reply, and what the server asks for in its message."""
+"""Records: what the server asks for in its message, what of a metric goes into the reply, and what is read there."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
-from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError
 from torchmetrics_fed.exchange.queries import check_one_query
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Query
 
-__all__ = ["RECORD", "Asked", "Evaluation", "answer_record", "asked", "current", "state_record"]
+__all__ = ["RECORD", "Evaluation", "answer_record", "answers_of", "asked", "current", "state_record"]
 
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the server asks for: a stage of secure aggregation, an evaluation, or a second answer without one."""
-
-    stage: str
-    round: str
-    query: bytes
-    """The query that this stage is about."""
-    message: bytes = b""
-    """Secure aggregation's own message for this stage."""
-    start: bytes = b""
-    """The configuration of secure aggregation."""
-
-    def record(self) -> ConfigRecord:
-        """Return the record that says it."""
-        return ConfigRecord({**asdict(self)})
-
-
 def asked(content: RecordDict) -> Asked | None:
     """Return what a message asks for; None if it is not from our strategy."""
     record = content.config_records.get(RECORD)
-    if record is None:
-        return None
-    try:
-        fields = {name: record[name] for name in ("stage", "round", "query", "message", "start")}
-    except KeyError as error:
-        raise InputError(
-            f"Expected the record {RECORD!r} to have the field {error} but it has {list(record)}. Install one version "
-            "on both sides."
-        ) from None
-    texts, rest = (fields["stage"], fields["round"]), (fields["query"], fields["message"], fields["start"])
-    if not all(isinstance(value, str) for value in texts) or not all(isinstance(value, bytes) for value in rest):
-        raise InputError(f"Expected texts and bytes in the record {RECORD!r} but got others. Update both sides.")
-    return Asked(*texts, *rest)  # type: ignore[arg-type]
+    return None if record is None else Asked.of(record)
 
 
 @dataclass
@@ -61,26 +35,31 @@ class Evaluation:
     """The evaluation that a client is in: where :func:`state_record` finds what the server has asked for."""
 
     metric: FederatedMetric
-    """The metric that the mod has agreed on with the server."""
-    asked: Asked
+    """The metric that the mod has agreed on with the server, with the node's ledger."""
+    asked: Asked | None
+    """None for a strategy without our mix-in."""
     client: SecureAggregationClient | None = None
     kept: bytes | None = None
     """The session after the answer, for a second query."""
 
-    def answer(self, metric: FederatedMetric) -> ConfigRecord:
-        """Return the answer of a metric, once it is known to be the metric that was agreed on."""
-        if self.kept is not None:
-            raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
+    def admit(self, metric: FederatedMetric) -> None:
+        """Raise unless it is the metric that was agreed on; its releases are charged to the node's ledger."""
         self.metric.spec.check(metric.spec)
+        if metric.ledger.path is None:
+            metric.charge_to(self.metric.ledger)
         mine, theirs = (self.metric.ledger.path, self.metric.data), (metric.ledger.path, metric.data)
         if metric.spec.privacy is not None and mine != theirs:
             raise InputError(
                 "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
                 "Build both metrics by one function."
             )
-        record = answer_record(metric, self.asked, self.client)
-        query = Query.from_bytes(self.asked.query)
-        self.kept = metric.suspend() if query.fraction < 1 else b""
+
+    def answer(self, metric: FederatedMetric, asked: Asked) -> ConfigRecord:
+        """Return the answer of a metric that was admitted, and keep its session where there may be a second query."""
+        if self.kept is not None:
+            raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
+        record = answer_record(metric, asked, self.client)
+        self.kept = metric.suspend() if Query.from_bytes(asked.query).fraction < 1 else b""
         return record
 
 
@@ -91,8 +70,8 @@ def answer_record(metric: FederatedMetric, asked: Asked, client: SecureAggregati
     """Return a metric's answer to what was asked: its share, or masked for secure aggregation."""
     query = Query.from_bytes(asked.query)
     if client is None:
-        return ConfigRecord({"share": bytes(metric.share(round=asked.round, query=query))})
-    return ConfigRecord({"masked": metric.mask(client, asked.message, round=asked.round, query=query)})
+        return ConfigRecord({"answer": bytes(metric.share(round=asked.round, query=query))})
+    return ConfigRecord({"answer": metric.mask(client, asked.message, round=asked.round, query=query)})
 
 
 def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:
@@ -100,7 +79,7 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
 
     Where shares may only travel through secure aggregation, it is masked; that takes :func:`evaluation_mod` on the
     client and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing. A private
-    metric needs a ledger with a budget and a path because the server decides how often it asks.
+    metric needs a ledger with a budget because the server decides how often it asks; without the mod, with a path, too.
 
     Args:
         metric: the client's metric, or collection of metrics, updated with its data.
@@ -113,15 +92,17 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
         >>> metric = FederatedROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
         >>> list(state_record(metric))
-        ['share']
+        ['share', 'spec']
     """
     counting = representative(metric)
     evaluation = current.get()
     if evaluation is not None:
-        return evaluation.answer(counting)
+        evaluation.admit(counting)
+        if evaluation.asked is not None:
+            return evaluation.answer(counting, evaluation.asked)
     if counting.spec.hides_shares:
         raise ReleaseError(
-            "Expected secure aggregation for this metric's shares but the message is not part of one. Use "
+            "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes part in one here. Use "
             "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
             "FederatedEvaluationMixin on the server, or pass `trusted_aggregator=True` if the server may see each "
             "share."
@@ -129,6 +110,42 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
     counting.check_ledger()
     request = None if message is None else asked(message.content)
     if request is not None:
+        request.agreed_query(counting.spec)
         return answer_record(counting, request, None)
     check_one_query(counting.plan)
-    return ConfigRecord({"share": bytes(counting.share())})
+    return ConfigRecord({"share": bytes(counting.share()), "spec": counting.spec.canonical})
+
+
+def answers_of(messages: Iterable[Message], replies: Iterable[Message]) -> dict[str, bytes | FederatedMetricError]:
+    """Return, by node, the answer in its reply, or an error that says why there is none."""
+    asked = {message.metadata.message_id: message for message in messages}
+    answers: dict[str, bytes | FederatedMetricError] = {}
+    for reply in replies:
+        # an error can come from the SuperLink, whose id it then bears: what it replies to says whose it is
+        message = asked.get(reply.metadata.reply_to_message_id)
+        if message is not None:
+            answers[str(message.metadata.dst_node_id)] = _answer(message, reply)
+    return answers
+
+
+def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
+    got, stranger = "a reply without an answer", True
+    if reply.has_error():
+        reason, raised = reply.error.reason or "", (ErrorCode.UNKNOWN, ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+        stranger = reply.error.code in raised and "torchmetrics_fed.errors" not in reason
+        got = _cause(reason) or f"error {reply.error.code}"
+    else:
+        answer = reply.content.config_records.get(RECORD, ConfigRecord()).get("answer")
+        if isinstance(answer, bytes):
+            return answer
+    if stranger and message.content.config_records[RECORD]["stage"] != "evaluate":
+        # only the mod knows the other stages: an app takes them for an evaluation
+        use = "use `@app.evaluate(mods=[evaluation_mod(metric)])`"
+        got = f"`evaluation_mod` is not installed there: {use}. Got {got}"
+    return ReleaseError(got)
+
+
+def _cause(reason: str) -> str:
+    """Return an exception's name and text, without Flower's quotes and, in the simulation, without Ray's traceback."""
+    lines = (reason.removesuffix("'>") if reason.startswith("<class") else reason).rstrip().splitlines()
+    return re.sub(r"^(?:<class ')?(?:\w+\.)*(\w+)(?:'>:<'|: )", r"\1: ", lines[-1]) if lines else ""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationServer
-from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureAggregationError
+from torchmetrics_fed.errors import FederatedMetricError
 from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.integrations.flower.aggregation import receive_shares, scalars
-from torchmetrics_fed.integrations.flower.records import RECORD, Asked
+from torchmetrics_fed.exchange.stages import Answers, Asked, ask_release, release_stages
+from torchmetrics_fed.integrations.flower.aggregation import scalars
+from torchmetrics_fed.integrations.flower.records import RECORD, answers_of
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Release
 
@@ -26,6 +27,7 @@ else:
 
 __all__ = ["FederatedEvaluationMixin"]
 
+_ANSWERS = "share", "mask"  # the stages in which a query is answered
 _log = logging.getLogger("flwr")
 
 
@@ -84,8 +86,13 @@ class FederatedEvaluationMixin(_Strategy):
             return []
         previous = self.releases[max(self.releases)] if self.releases else None
         name = f"{grid.run.run_id}/{server_round}/{secrets.token_hex(8)}"
-        self._round = _Round(self, grid, messages, Coordinator(self.metric, round=name, previous=previous))
-        return self._round.begin(messages, "evaluate")
+        coordinator = Coordinator(self.metric, round=name, previous=previous)
+        self._round = _Round(self, grid, f"round {server_round}", messages, coordinator)
+        try:
+            return self._round.begin()
+        except FederatedMetricError as error:
+            self._break_off(server_round, error)
+            return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Sum the answers, ask the second query if the plan has one, and return scalars beside the other metrics."""
@@ -97,97 +104,63 @@ class FederatedEvaluationMixin(_Strategy):
             release = self._round.end(replies)
             metrics = MetricRecord() if metrics is None else metrics
             metrics.update(scalars(release))
-            self.releases[server_round] = release
+            self.releases[server_round], self._round = release, None
         except FederatedMetricError as error:
-            _log.warning("torchmetrics-fed: no curve of round %s. %s", server_round, error)
-        finally:
-            self._round = None
+            self._break_off(server_round, error)
         return metrics
+
+    def _break_off(self, server_round: int, error: FederatedMetricError) -> None:
+        """Say why a round has no curve, and let its nodes erase what they keep for it."""
+        _log.warning("torchmetrics-fed: no curve of round %s. %s", server_round, error)
+        assert self._round is not None
+        self._round.forget()
+        self._round = None
 
 
 class _Round:
-    """Carries the queries of one release to the clients of some messages, and their answers back."""
+    """Carries the stages of one release to the clients of some messages, and their answers back."""
 
     def __init__(
-        self, strategy: FederatedEvaluationMixin, grid: Grid, messages: list[Message], coordinator: Coordinator
+        self, strategy: FederatedEvaluationMixin, grid: Grid, place: str, sent: list[Message], coordinator: Coordinator
     ) -> None:
-        self._strategy, self._grid, self._coordinator = strategy, grid, coordinator
-        self._kind = messages[0].metadata.message_type  # the action, too: our mod is around that function
-        self._server: SecureAggregationServer | None = None
+        self._grid, self._timeout, self._coordinator = grid, strategy.stage_timeout, coordinator
+        self._kind = sent[0].metadata.message_type  # the action, too: our mod is around that function
+        self._contents = {str(message.metadata.dst_node_id): message.content for message in sent}
+        self._stages = release_stages(coordinator, self._contents, place, _log, strategy.verification_keys)
+        self._sent, self._there = sent, list[str]()
 
-    def begin(self, messages: list[Message], stage: str) -> list[Message]:
-        """Return the messages that ask the present query; if shares are hidden, to those who have exchanged keys."""
-        if not self._coordinator.spec.hides_shares:
-            return [self._asking(message, stage, b"") for message in messages]
-        keys = self._strategy.verification_keys
-        self._server = SecureAggregationServer(self._coordinator.config_for(keys is not None), keys)
-        try:
-            nodes = [message.metadata.dst_node_id for message in messages]
-            self._ask("advertise", dict.fromkeys(nodes, b""))
-            self._ask("share_keys", dict.fromkeys(nodes, self._server.keys()))
-            boxes = self._server.ciphertexts()
-        except SecureAggregationError as error:
-            _log.warning("torchmetrics-fed: secure aggregation did not begin, so nobody is asked. %s", error)
-            return []
-        named = ((message, boxes.get(str(message.metadata.dst_node_id))) for message in messages)
-        return [self._asking(message, stage, box) for message, box in named if box is not None]
+    def begin(self) -> list[Message]:
+        """Return the messages that evaluate; where shares are hidden, to those who have exchanged keys."""
+        asked = next(self._stages)
+        while any(each.stage not in _ANSWERS for each in asked.values()):
+            asked = self._stages.send(self._carry(asked))
+        return self._messages(asked)
 
     def end(self, replies: list[Message]) -> Release:
-        """Return the release, given the replies to its first query."""
-        self._collect(replies)
-        while self._coordinator.query is not None:
-            nodes = sorted(map(int, self._coordinator.senders or ()))
-            messages = [Message(RecordDict(), node, self._kind) for node in nodes]
-            self._collect(self._exchange(self.begin(messages, "answer")))
-        return self._coordinator.release
+        """Return the release, given the replies to the messages that evaluate."""
+        return ask_release(self._stages, self._carry, self._answers(replies))
 
-    def _collect(self, replies: list[Message]) -> None:
-        """Sum the answers to the present query."""
-        there = [reply for reply in replies if reply.has_content()]
-        if self._server is None:
-            receive_shares(self._coordinator, ((str(reply.metadata.src_node_id), reply.content) for reply in there))
-        else:
-            server = self._server
-            self._receive(replies, "masked")
-            survivors = [reply.metadata.src_node_id for reply in there]
-            if server.config.signed:
-                self._ask("sign", dict.fromkeys(survivors, server.survivors()))
-            self._ask("unmask", dict.fromkeys(survivors, server.request()))
-            self._coordinator.accept(server)
-        self._coordinator.advance()
+    def forget(self) -> None:
+        """Let the nodes that were there last erase their notes. Others erase them when they begin something else."""
+        query, hides = self._coordinator.query, self._coordinator.spec.hides_shares
+        if self._there and (hides or (query is not None and query.fraction < 1)):
+            self._carry(dict.fromkeys(self._there, Asked("forget", self._coordinator.round, b"")))
 
-    def _exchange(self, messages: list[Message]) -> list[Message]:
-        """Send messages and return the replies; none if there is nobody to ask."""
-        timeout = self._strategy.stage_timeout
-        return list(self._grid.send_and_receive(messages, timeout=timeout)) if messages else []
+    def _messages(self, asked: Mapping[str, Asked]) -> list[Message]:
+        """Return what is sent in a stage. The first query is answered by evaluating, the second from what was kept."""
+        self._sent = []
+        for node, each in asked.items():
+            stage = ("answer" if self._coordinator.sums else "evaluate") if each.stage in _ANSWERS else each.stage
+            content = RecordDict({**self._contents[node]} if stage == "evaluate" else {})
+            content[RECORD] = ConfigRecord({**asdict(replace(each, stage=stage))})
+            self._sent.append(Message(content, int(node), self._kind))
+        return self._sent
 
-    def _ask(self, stage: str, messages: Mapping[int, bytes]) -> None:
-        """Go through one stage of secure aggregation with all who are still there."""
-        sent = [
-            Message(RecordDict({RECORD: self._asked(stage, message).record()}), node, self._kind)
-            for node, message in messages.items()
-        ]
-        self._receive(self._exchange(sent), "answer")
+    def _carry(self, asked: Mapping[str, Asked]) -> Answers:
+        """Send what is asked in a stage and return the answers."""
+        return self._answers(self._grid.send_and_receive(self._messages(asked), timeout=self._timeout))
 
-    def _receive(self, replies: Iterable[Message], field: str) -> None:
-        assert self._server is not None
-        for reply in replies:
-            name = str(reply.metadata.src_node_id)
-            try:
-                if reply.has_error():
-                    raise ReleaseError(reply.error.reason)
-                answer = reply.content.config_records[RECORD][field]
-                self._server.receive(name, answer if isinstance(answer, bytes) else b"")
-            except KeyError:
-                _log.warning("torchmetrics-fed: node %s sent no %s; is `evaluation_mod` installed there?", name, field)
-            except FederatedMetricError as error:
-                _log.warning("torchmetrics-fed: node %s has dropped out of the aggregation. %s", name, error)
-
-    def _asking(self, message: Message, stage: str, box: bytes) -> Message:
-        content = RecordDict({**message.content, RECORD: self._asked(stage, box).record()})
-        return Message(content, message.metadata.dst_node_id, message.metadata.message_type)
-
-    def _asked(self, stage: str, message: bytes) -> Asked:
-        start, query = b"" if self._server is None else self._server.start(), self._coordinator.query
-        assert query is not None
-        return Asked(stage, self._coordinator.round, bytes(query), message, start)
+    def _answers(self, replies: Iterable[Message]) -> Answers:
+        answers = answers_of(self._sent, replies)
+        self._there = [node for node, answer in answers.items() if isinstance(answer, bytes)]
+        return answers

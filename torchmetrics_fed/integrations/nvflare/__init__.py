@@ -1,6 +1,10 @@
-"""Inside NVFlare: clients attach their share to the model that they send, the server sums them. Extra ``nvflare``."""
+"""Inside NVFlare: clients attach their data to the model that they send, the server makes one release of it a round.
+
+Extra ``nvflare``. Shares travel with the models; what is private or secure is asked for, if the job has the filter.
+"""
 
 from torchmetrics_fed.integrations.nvflare.aggregator import FederatedMetricAggregator
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, attach
+from torchmetrics_fed.integrations.nvflare.filter import FederatedMetricFilter
 
-__all__ = ["META_KEY", "FederatedMetricAggregator", "attach"]
+__all__ = ["META_KEY", "FederatedMetricAggregator", "FederatedMetricFilter", "attach"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import secrets
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
-from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.aggregators.weighted_aggregation_helper import (
@@ -20,53 +25,54 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, WireError
-from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.exchange.queries import check_one_query
+from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, InputError, ReleaseError, WireError
+from torchmetrics_fed.exchange import Coordinator, PlanName
+from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 from torchmetrics_fed.functional.curve import GridName
-from torchmetrics_fed.integrations.nvflare.client import META_KEY, check_visible, round_name
-from torchmetrics_fed.integrations.nvflare.figure import draw_release
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedAveragePrecision, FederatedMetric
+from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, round_name
+from torchmetrics_fed.integrations.nvflare.filter import TOPIC
+from torchmetrics_fed.metrics import FederatedAUROC, FederatedPrecisionRecallCurve, FederatedROC, areas
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
 
 __all__ = ["FederatedMetricAggregator"]
 
-_SCALARS: dict[str, type[FederatedMetric]] = {
-    "global_auroc": FederatedAUROC,
-    "global_average_precision": FederatedAveragePrecision,
-}
+_log = logging.getLogger("torchmetrics_fed")
+_SCALARS = "global_auroc", "global_average_precision"
 
 
 class FederatedMetricAggregator(ModelAggregator):
-    """Averages models as NVFlare's FedAvg does, and sums the shares that came with them to one release per round.
+    """Averages models as NVFlare's FedAvg does, and makes one release per round of the data that came with them.
 
     The model that clients evaluate is the one they received, so that all scores of a round are of one model. Its
     ``global_auroc`` and ``global_average_precision`` are in the ``metrics`` of what is aggregated, and when
     ``key_metric`` is the best so far, NVFlare saves that model as the best. Pass ``key_metric=""`` to the
     recipe: its own selector averages what clients measured alone, and would overrule this one.
 
-    A share that cannot be added is logged with its sender and left out, be it damaged, of another round or spec, from
-    somebody else, or a client's second. Too few shares: no curve in this round, and training goes on.
+    Shares come with the models. Where sites hold their data instead, by a :class:`FederatedMetricFilter`, they are
+    asked once all models are in: as many queries as the plan takes, through secure aggregation where shares are hidden.
+
+    A share that cannot be added, be it damaged, of another round or spec or a client's second, is left out and its
+    sender logged; so is a site that is silent or refuses. Too few shares: no curve in this round, and training goes on.
 
     Args:
-        task: as in the clients' metrics, and likewise all up to ``plan``; the server sees shares, so privacy is None,
-            ``LocalDP``, or ``DistributedDP`` with ``trusted_aggregator=True``.
+        task: as in the clients' metrics, and likewise all up to ``secure``.
         num_classes: for multi-class tasks.
         num_labels: for multi-label tasks.
         multi_class: ``"ovr"`` or ``"ovo"``.
         quantiles: the resolution.
         grid: the bins.
         privacy: who adds noise.
-        plan: of one query, because NVFlare asks once a round.
+        secure: whether each client's counts are hidden in the sum.
+        plan: which queries a release takes; one where sites have no filter, because then nobody can ask again.
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.
+        stage_timeout: seconds to wait for the sites in each stage.
         folder: for the releases: inside the job's run folder, or an absolute path, to which the job's id is added.
-        figures: whether to draw the curves of every round there, too.
+        figures: whether to draw the curves of every round there, too; needs matplotlib.
         key_metric: what the best model is chosen by, or None.
-        aggregation_weights: factors of clients' weights, by name, as in the recipe, which ignores its own when there
-            is an aggregator.
+        aggregation_weights: factors of clients' weights, by name; the recipe ignores its own beside an aggregator.
         exclude_vars: regular expression of parameters to leave out, likewise.
 
     Example:
@@ -86,9 +92,11 @@ class FederatedMetricAggregator(ModelAggregator):
         quantiles: int = 1024,
         grid: GridName | ScoreGrid = "two_sided",
         privacy: Privacy | None = None,
-        plan: Literal["single", "paper"] | None = None,
+        secure: bool = False,
+        plan: PlanName | None = None,
         min_clients: int = 1,
         max_examples: int | None = None,
+        stage_timeout: float = 60.0,
         folder: str = "torchmetrics_fed",
         figures: bool = False,
         key_metric: str | None = "global_auroc",
@@ -97,31 +105,28 @@ class FederatedMetricAggregator(ModelAggregator):
     ) -> None:
         super().__init__()
         if key_metric is not None and key_metric not in _SCALARS:
-            raise InputError(
-                f"Expected argument `key_metric` to be None or one of {list(_SCALARS)} but got {key_metric!r}."
-            )
+            raise InputError(f"Expected `key_metric` to be None or one of {_SCALARS} but got {key_metric!r}.")
         self.task, self.num_classes, self.num_labels, self.multi_class = task, num_classes, num_labels, multi_class
         self.quantiles, self.grid = quantiles, grid
-        self.privacy, self.plan = privacy, plan
-        self.min_clients, self.max_examples = min_clients, max_examples
+        self.privacy, self.secure, self.plan = privacy, secure, plan
+        self.min_clients, self.max_examples, self.stage_timeout = min_clients, max_examples, stage_timeout
         self.folder, self.figures, self.key_metric = folder, figures, key_metric
         self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
-        options: dict[str, Any] = {"num_classes": num_classes, "num_labels": num_labels, "multi_class": multi_class}
-        options |= {"quantiles": quantiles, "grid": grid, "privacy": privacy, "plan": plan}
-        self.spec = FederatedAUROC(task, **options).spec
-        check_visible(self.spec)
-        check_one_query(plan)
-        self._lock = Lock()
-        self._best = -math.inf
+        names = ("num_classes", "num_labels", "multi_class", "quantiles", "grid", "privacy", "secure", "plan")
+        self.spec = FederatedAUROC(task, **{name: getattr(self, name) for name in names}).spec
+        first = Coordinator(self, round="", min_clients=min_clients)  # raises now rather than after the first training
+        if self.spec.hides_shares:
+            first.config_for()
+        self._lock, self._best = Lock(), -math.inf
+        self._previous: Release | None = None
         self.reset_stats()
 
     def reset_stats(self) -> None:
         """Forget what the round has brought so far."""
-        self._params = WeightedAggregationHelper(exclude_vars=self.exclude_vars)
-        self._metrics = WeightedAggregationHelper()
-        self._all_have_metrics = True
-        self._params_type: Any = None
+        self._params, self._params_type = WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
+        self._metrics, self._all_have_metrics = WeightedAggregationHelper(), True
         self._coordinator: Coordinator | None = None
+        self._holding: set[str] = set()
 
     def accept_model(self, model: FLModel) -> None:
         """Add a client's model to the mean, and its share to the sum."""
@@ -144,82 +149,102 @@ class FederatedMetricAggregator(ModelAggregator):
             return FLModel(params=params, params_type=kind, metrics=metrics or None, current_round=self._number)
 
     def _average(self, model: FLModel, client: str, weight: float) -> None:
-        number = self._number
         self._params_type = self._params_type or model.params_type
-        self._params.add(model.params, weight, client, number)
+        self._params.add(model.params, weight, client, self._number)
         self._all_have_metrics &= model.metrics is not None
-        theirs = filter_aggregatable_metrics(model.metrics)
         # a client's own number must not stand in for the sum's in a round without a curve
-        self._metrics.add({k: v for k, v in theirs.items() if k not in _SCALARS}, weight, client, number)
+        theirs = {k: v for k, v in filter_aggregatable_metrics(model.metrics).items() if k not in _SCALARS}
+        self._metrics.add(theirs, weight, client, self._number)
 
     def _add(self, data: Any, client: str) -> None:
         if not isinstance(data, bytes):
             raise WireError(
                 f"Expected bytes in meta[{META_KEY!r}] but got {type(data).__name__}. Did the client call `attach`?"
             )
+        held = data == HELD
         if self._coordinator is None:
-            self._coordinator = Coordinator(
-                self,
-                round=self._open_round,
-                can_ask_again=False,
-                min_clients=self.min_clients,
-                max_examples=self.max_examples,
-            )
-        self._coordinator.receive(client, data)  # NVFlare has authenticated the sender
+            asks = held or self.spec.hides_shares
+            # a name of its own even in the simulator, where all jobs are called the same
+            name = f"{self._open_round}/{secrets.token_hex(8)}" if asks else self._open_round
+            limits: dict[str, Any] = {"min_clients": self.min_clients, "max_examples": self.max_examples}
+            self._coordinator = Coordinator(self, round=name, can_ask_again=asks, previous=self._previous, **limits)
+        if not held:
+            self._coordinator.receive(client, data)  # NVFlare has authenticated the sender
+        elif client in self._holding:
+            raise DuplicateClientError(f"Expected one model of {client} but this is another.")
+        else:
+            self._holding.add(client)
+
+    def _ask(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
+        """Ask sites, each its own, and return the answers of those who were not silent."""
+        context, answers = self.fl_ctx, dict[str, bytes | FederatedMetricError]()
+
+        def ask(site: str) -> None:  # one site each: NVFlare 2.9 loses every request of its multicast
+            request, send = Shareable(), context.get_engine().send_aux_request
+            request.update(asdict(asked[site]))
+            replies = send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {}
+            reply = replies.get(site, make_reply(ReturnCode.TIMEOUT))
+            code, answer = reply.get_return_code(ReturnCode.OK), reply.get("answer")
+            if code != ReturnCode.TIMEOUT:
+                said = ReleaseError(str(reply.get("error", f"NVFlare says {code}.")))
+                answers[site] = answer if isinstance(answer, bytes) else said
+
+        with ThreadPoolExecutor(max_workers=len(asked)) as pool:
+            list(pool.map(ask, asked))
+        return answers
 
     def _release(self) -> dict[str, float]:
         """Keep the release and return its scalars; none if too few shares have come."""
         try:
             if self._coordinator is None:
                 raise ReleaseError("Expected at least one share but got none.")
-            self._coordinator.advance()
-        except ReleaseError as error:
+            if self._holding:
+                stages = release_stages(self._coordinator, self._holding, self._open_round, _log)
+                release = ask_release(stages, self._ask)
+            else:
+                self._coordinator.advance()
+                release = self._coordinator.release
+        except FederatedMetricError as error:
             self.warning(f"No curve for {self._open_round}: {error}")
             return {}
-        release = self._coordinator.release
-        scalars = {name: float(kind.from_release(release).compute()) for name, kind in _SCALARS.items()}
-        scalars = {name: value for name, value in scalars.items() if math.isfinite(value)}
+        self._previous = release
+        scalars = {name: area for name, area in areas(release, "global_{}").items() if math.isfinite(area)}
         try:
             self._write(release)
-        except OSError as error:
-            self.error(f"The release of {self._open_round} could not be written, training goes on: {error}")
+        except (OSError, FederatedMetricError) as error:  # pairs of classes have no curves to draw
+            self.error(f"The release of {self._open_round} was not written or drawn, training goes on: {error}")
         self.info(f"{self._open_round}: {release.shares} shares, {scalars}")
         self._tell_best(scalars)
         return scalars
 
     def _write(self, release: Release) -> None:
-        job, context = self._job, self.fl_ctx
-        run = context.get_engine().get_workspace().get_run_dir(job) if context.get_engine() else os.curdir
-        folder = Path(run, self.folder)
-        path = (folder / job if os.path.isabs(self.folder) else folder) / f"round-{self._number:04d}.release"
+        job, engine = str(self.fl_ctx.get_job_id()), self.fl_ctx.get_engine()
+        run = engine.get_workspace().get_run_dir(job) if engine else os.curdir
+        name = f"{job if os.path.isabs(self.folder) else '.'}/round-{self._number:04d}.release"
+        path = Path(run, self.folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         release.save(path)
         if self.figures:
-            draw_release(path.with_suffix(".png"), release)
+            from matplotlib.figure import Figure  # no pyplot: it would keep the figure, and ask for a display
+
+            figure = Figure(figsize=(9, 4.2), layout="constrained")
+            left, right = figure.subplots(1, 2)
+            FederatedROC.from_release(release).compute().plot(ax=left)
+            FederatedPrecisionRecallCurve.from_release(release).compute().plot(ax=right)
+            figure.savefig(path.with_suffix(".png"), dpi=150)
 
     def _tell_best(self, scalars: Mapping[str, float]) -> None:
         """Let NVFlare save the model that was evaluated, which still is the global one, if there was none better."""
         if self.key_metric is None or not scalars.get(self.key_metric, -math.inf) > self._best:
             return
-        self._best = scalars[self.key_metric]
-        info = {
-            "source": type(self).__name__,
-            "metric_source": "sum of clients' shares",
-            "key_metric": {"name": self.key_metric, "mode": "max", "mode_source": f"{type(self).__name__}.key_metric"},
-            "best_round": self._number,
-            "best_metrics": {self.key_metric: self._best},
-        }
-        context = self.fl_ctx
+        self._best, context, source = scalars[self.key_metric], self.fl_ctx, type(self).__name__
+        info = {"source": source, "metric_source": "sum of clients' shares", "best_round": self._number}
+        info["key_metric"] = {"name": self.key_metric, "mode": "max", "mode_source": f"{source}.key_metric"}
+        info["best_metrics"] = {self.key_metric: self._best}
         context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
         context.set_prop(AppConstants.METRICS_SELECTION_INFO, info, private=True, sticky=False)
-        self.info(
-            f"{self._open_round}: the model that was sent out is the best so far, {self.key_metric} {self._best:.6f}"
-        )
+        self.info(f"{self._open_round}: the model that was sent out is the best so far, with {self._best:.6f}")
         self.fire_event(AppEventType.GLOBAL_BEST_MODEL_AVAILABLE, context)
-
-    @property
-    def _job(self) -> str:
-        return str(self.fl_ctx.get_job_id())
 
     @property
     def _number(self) -> int:
@@ -227,11 +252,10 @@ class FederatedMetricAggregator(ModelAggregator):
 
     @property
     def _open_round(self) -> str:
-        return round_name(self._job, self._number)
+        return round_name(str(self.fl_ctx.get_job_id()), self._number)
 
 
 def _weight(meta: Mapping[str, Any]) -> float:
     """The steps that a client claims, or 1 if it claims none: FedAvg's weight."""
     steps: Any = meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
-    known = isinstance(steps, int | float) and not isinstance(steps, bool) and math.isfinite(steps) and steps > 0
-    return float(steps) if known else 1.0
+    return float(steps) if isinstance(steps, int | float) and 0 < steps < math.inf else 1.0

@@ -14,7 +14,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.integrations.lightning.loaders import check_data
 from torchmetrics_fed.integrations.lightning.names import held_metrics
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, payload
-from torchmetrics_fed.metrics import FederatedMetric
+from torchmetrics_fed.metrics import FederatedMetric, representative
 
 __all__ = ["FlareEvaluation"]
 
@@ -26,9 +26,9 @@ class FlareEvaluation(lightning.Callback):
     ``trainer.validate`` before ``trainer.fit`` evaluates the model that was received: its share is made then. Metrics
     of validation inside ``fit`` are reset without a release because the model there is this client's alone.
 
-    Under privacy two more numbers of the patched Trainer tell about the data. The steps of the round are sent as 1
+    Two more numbers of the patched Trainer tell about private or secure data. The steps of the round are sent as 1
     unless the module's ``__fl_meta__`` says otherwise, so every client weighs the same. Whatever ``validation_step``
-    logs is sent as it is: log nothing there.
+    logs is sent as it is unless the job has a :class:`~torchmetrics_fed.integrations.nvflare.FederatedMetricFilter`.
 
     Args:
         attribute: the module's attribute that holds the metric or the collection.
@@ -58,7 +58,8 @@ class FlareEvaluation(lightning.Callback):
         if _is_received(trainer):
             meta = dict(getattr(pl_module, FL_META_KEY, {}))
             meta[META_KEY] = payload(metric, _round(trainer))
-            if _is_private(metric):
+            spec = representative(metric).spec
+            if spec.privacy is not None or spec.secure:
                 meta.setdefault(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1)
             setattr(pl_module, FL_META_KEY, meta)
         metric.reset()
@@ -93,8 +94,3 @@ def _round(trainer: lightning.Trainer) -> int:
             "and `trainer.validate` before `trainer.fit` in every round."
         )
     return int(rounds[0])
-
-
-def _is_private(metric: FederatedMetric | MetricCollection) -> bool:
-    metrics = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
-    return any(isinstance(one, FederatedMetric) and one.spec.privacy is not None for one in metrics)

@@ -1,0 +1,113 @@
+"""A release asked stage by stage: who answers is in the sum, who does not is named, and too few open nothing."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from torchmetrics_fed import (
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    Query,
+    Release,
+    SecureAggregationClient,
+    SecureAggregationConfig,
+)
+from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
+from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
+
+NAMES = ("ann", "ben", "cem", "dua")
+
+
+class Clients:
+    """Clients in this process; those that are silent or refuse do so in one stage of the first query."""
+
+    def __init__(self, silent: tuple[str, ...] = (), refusing: tuple[str, ...] = (), stage: str = "", **options: Any):
+        self.metrics = {name: FederatedROC(quantiles=64, **options) for name in NAMES}
+        self.silent, self.refusing, self.stage = silent, refusing, stage
+        self.sides: dict[str, SecureAggregationClient] = {}
+        for number, metric in enumerate(self.metrics.values()):
+            generator = torch.Generator().manual_seed(number)
+            metric.update(torch.rand(200, generator=generator), torch.randint(0, 2, (200,), generator=generator))
+        self.counts = {name: metric.counts.clone() for name, metric in self.metrics.items()}
+
+    def send(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
+        answers: dict[str, bytes | FederatedMetricError] = {}
+        for name, one in asked.items():
+            if one.stage == self.stage and name in self.refusing:
+                answers[name] = ReleaseError("No budget.")
+            elif one.stage != self.stage or name not in self.silent:
+                answers[name] = self.answer(name, one)
+        return answers
+
+    def answer(self, name: str, asked: Asked) -> bytes:
+        metric, query = self.metrics[name], Query.from_bytes(asked.query)
+        if asked.stage == "share":
+            return bytes(metric.share(round=asked.round, query=query))
+        if asked.stage == "advertise":
+            self.sides[name] = SecureAggregationClient(name, SecureAggregationConfig.from_bytes(asked.start))
+            return self.sides[name].advertise()
+        if asked.stage == "mask":
+            return metric.mask(self.sides[name], asked.message, round=asked.round, query=query)
+        take = {"share_keys": self.sides[name].share_keys, "unmask": self.sides[name].unmask}
+        return take[asked.stage](asked.message)
+
+
+def released(clients: Clients, **options: Any) -> Release:
+    coordinator = Coordinator(FederatedROC(quantiles=64, **options), round="3/x")
+    return ask_release(release_stages(coordinator, NAMES, "round 3", logging.getLogger("here")), clients.send)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["shown", "hidden"])
+def test_the_release_is_that_of_the_pooled_data(secure: bool) -> None:
+    clients = Clients(secure=secure)
+    release = released(clients, secure=secure)
+    assert torch.equal(release.leaf, torch.stack(list(clients.counts.values())).sum(0))
+
+
+@pytest.mark.parametrize("privacy", [LocalDP(1.0), DistributedDP(1.0, min_clients=3)], ids=["shown", "hidden"])
+def test_a_private_release_takes_two_queries_and_one_charge(privacy: Any) -> None:
+    clients = Clients(privacy=privacy)
+    release = released(clients, privacy=privacy)
+    assert len(release.queries) == 2
+    assert [len(metric.ledger) for metric in clients.metrics.values()] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("stage", ["advertise", "share_keys", "mask", "unmask"])
+@pytest.mark.parametrize("how", ["silent", "refusing"])
+def test_whoever_drops_out_is_named_with_stage_and_reason(
+    how: str, stage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = Clients(stage=stage, secure=True, **{how: ("ben",)})
+    with caplog.at_level(logging.INFO):
+        release = released(clients, secure=True)
+    there = [counts for name, counts in clients.counts.items() if name != "ben" or stage == "unmask"]
+    assert torch.equal(release.leaf, torch.stack(there).sum(0))
+    said = f"torchmetrics-fed: round 3, query 1, {stage}: "
+    assert f"{said}3 of 4 answered in 0." in caplog.text
+    if how == "silent":
+        assert re.search(rf"{said}.* s: ann, cem, dua; silent for 0\.\d s: ben\.", caplog.text)
+    else:
+        assert f"{said}dropped out: ben. No budget." in caplog.text
+
+
+def test_equal_reasons_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(FederatedMetricError, match="at least 3 clients but got 2, so the aggregation never began"):
+        released(Clients(stage="advertise", secure=True, refusing=("ann", "ben")), secure=True)
+    assert caplog.text.count("No budget.") == 1
+    assert "dropped out: ann, ben. No budget." in caplog.text
+
+
+def test_too_few_open_nothing() -> None:
+    clients = Clients(stage="mask", secure=True, silent=("ann", "ben"))
+    with pytest.raises(FederatedMetricError, match="at least 3 of 4"):
+        released(clients, secure=True)
+    with pytest.raises(ReleaseError, match="min_clients=1 clients but got 0"):
+        released(Clients(stage="share", silent=NAMES))

@@ -1,0 +1,24 @@
+"""A site's script: the example's, except that one site's process ends in a stage, as if its machine had failed."""
+
+from __future__ import annotations
+
+import os
+
+from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.integrations.nvflare.filter import Responder
+
+SITE, STAGE = os.environ["TORCHMETRICS_FED_DIES"].split(":")
+answer = Responder.answer
+
+
+def last_words(responder: Responder, asked: Asked) -> bytes:
+    """Answer as before, or die before the answer has left."""
+    given = answer(responder, asked)
+    if (responder.site, asked.stage) == (SITE, STAGE):
+        os._exit(1)
+    return given
+
+
+Responder.answer = last_words  # type: ignore[method-assign, assignment]
+
+import torch_client  # noqa: E402, F401

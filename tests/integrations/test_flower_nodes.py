@@ -1,0 +1,182 @@
+"""A Flower node's own files: a ledger that nobody had to name, notes that are erased, and one node for each."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.serverapp.strategy import FedAvg
+
+from tests.integrations.flower_grid import MEMORY, RUN_ID, Client, Cut, LocalGrid
+from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger
+from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin, aggregate_fn, evaluation_mod
+
+NODES = range(11, 16)
+HIDDEN, VISIBLE = (DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True))
+
+
+class Curves(FederatedEvaluationMixin, FedAvg):
+    pass
+
+
+def private(privacy: Any = HIDDEN, path: Path | None = None) -> FederatedROC:
+    return FederatedROC(quantiles=64, privacy=privacy, ledger=PrivacyLedger(budget=5.0, path=path))
+
+
+def grid_of(make: Callable[[], FederatedROC], folder: Path) -> LocalGrid:
+    apps = {}
+    for node in NODES:
+        generator = torch.Generator().manual_seed(node)
+        preds, target = torch.rand(90, generator=generator), torch.randint(0, 2, (90,), generator=generator)
+        apps[node] = Client(make, preds, target, folder=folder).app
+    return LocalGrid(apps)
+
+
+def started(grid: LocalGrid, strategy: Any, rounds: int = 1) -> Any:
+    strategy.start(grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=rounds, timeout=1.0)
+    return strategy
+
+
+def curves(metric: FederatedROC) -> Curves:
+    return Curves(metric=metric, min_available_nodes=5)
+
+
+def spent(folder: Path) -> list[float]:
+    return [PrivacyLedger(path=folder / str(node) / "ledger").spent().epsilon for node in NODES]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where that is possible because every note is synced."""
+    with TemporaryDirectory(dir=MEMORY) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])
+def test_a_ledger_without_a_path_is_a_file_of_each_node(privacy: DistributedDP, tmp_path: Path) -> None:
+    grid = grid_of(lambda: private(privacy), tmp_path)
+    strategy = started(grid, curves(private(privacy)), rounds=3)
+    assert sorted(strategy.releases) == [1, 2]  # 5.0 is left of the budget for two
+    assert spent(tmp_path) == [4.0] * 5
+    assert "1.0 of 5.0 is left" in grid.refusals("evaluate")[0]
+
+
+def test_the_mod_travels_to_the_workers_of_a_simulation() -> None:
+    """Ray pickles the app, and a ledger in memory must not be copied."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    assert callable(cloudpickle.loads(cloudpickle.dumps(evaluation_mod(private()))))
+
+
+def test_under_a_plain_strategy_the_node_has_its_ledger_too(tmp_path: Path) -> None:
+    made = aggregate_fn(private(LocalDP(2.0)))
+    started(grid_of(lambda: private(LocalDP(2.0)), tmp_path), FedAvg(evaluate_metrics_aggr_fn=made))
+    assert made.releases[0].shares == 5
+    assert spent(tmp_path) == [2.0] * 5
+
+
+def test_without_a_folder_the_files_are_below_flowers_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    guard = evaluation_mod(private())
+    grid = LocalGrid({node: Client(private, torch.rand(9), torch.ones(9).long(), outer=[guard]).app for node in NODES})
+    started(grid, curves(private()))
+    assert spent(tmp_path / "torchmetrics-fed") == [2.0] * 5
+
+
+def test_a_node_with_a_new_id_goes_on_in_its_ledger(tmp_path: Path) -> None:
+    """The SuperLink gives ids out, a new one after each restart: it must not come with an unspent budget."""
+    apps = grid_of(private, tmp_path)._apps
+    for first in (0, 100, 200):
+        grid = LocalGrid({node + first: app for node, app in apps.items()})
+        for node, own in zip(grid._contexts, NODES, strict=True):
+            grid._contexts[node] = Context(RUN_ID, node, {"partition-id": own}, RecordDict(), {})
+        assert bool(started(grid, curves(private())).releases) == (first < 200)
+    assert spent(tmp_path) == [4.0] * 5
+
+
+@pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])
+def test_a_ledger_that_nodes_share_is_named(privacy: DistributedDP, tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    grid = grid_of(lambda: private(privacy, path), tmp_path)
+    assert not started(grid, curves(private(privacy))).releases
+    stage = "advertise" if privacy is HIDDEN else "evaluate"
+    refusals = grid.refusals(stage)
+    assert len(refusals) == 4
+    assert all(f"Expected files of its own for each node but '{path}' is used by node " in why for why in refusals)
+    assert PrivacyLedger(path=path).spent().epsilon == (0.0 if privacy is HIDDEN else 2.0)
+
+
+def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(tmp_path: Path) -> None:
+    grid = grid_of(private, tmp_path)
+    grid._contexts = {node: Context(RUN_ID, node, {}, RecordDict(), {}) for node in NODES}
+    assert not started(grid, curves(private())).releases
+    refusals = grid.refusals("advertise")
+    assert len(refusals) == 4
+    assert all(f"'{tmp_path / 'node' / 'notes'}' is used by node" in why for why in refusals)
+    alone = LocalGrid({99: grid._apps[NODES[0]]})  # restarted with another id, in a later round
+    alone._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
+    started(alone, Curves(metric=private(), min_available_nodes=1, min_evaluate_nodes=1, min_train_nodes=1))
+    assert not alone.refusals("advertise")
+
+
+# --- notes of rounds that broke off
+
+
+def kept(folder: Path) -> dict[int, set[str]]:
+    """By node, the rounds and aggregations that it keeps something of: secrets, or raw counts."""
+    found = {}
+    for node in NODES:
+        with closing(sqlite3.connect(folder / str(node) / "notes")) as tables:
+            rows = tables.execute("SELECT name FROM notes WHERE name != 'owner' AND content != x''").fetchall()
+            rows += tables.execute("SELECT round FROM sessions").fetchall()
+        found[node] = {name for (name,) in rows}
+    return found
+
+
+STAGES = ["share_keys", "evaluate", "unmask", "answer"]
+CASES = [(HIDDEN, stage) for stage in STAGES] + [(VISIBLE, stage) for stage in ("evaluate", "answer")]
+
+
+@pytest.mark.parametrize(("privacy", "stage"), CASES)
+def test_when_a_round_breaks_off_those_who_are_there_erase_their_notes(
+    stage: str, privacy: DistributedDP, tmp_path: Path
+) -> None:
+    grid, missing = grid_of(lambda: private(privacy), tmp_path), (NODES[0], NODES[1])
+    grid.cuts = {Cut(node, stage, "after") for node in missing}
+    grid.cuts |= {Cut(node, "forget") for node in missing}
+    assert not started(grid, curves(private(privacy))).releases
+    left = kept(tmp_path)
+    assert not any(left[node] for node in NODES if node not in missing)
+    visible_answer = privacy is VISIBLE and stage == "answer"  # that erases the counts by itself
+    assert all(left[node] for node in missing) != visible_answer  # so there was something to erase
+
+
+def test_where_nothing_is_kept_nobody_is_asked_to_forget(tmp_path: Path) -> None:
+    def plain() -> FederatedROC:
+        return FederatedROC(quantiles=64, privacy=LocalDP(1.0), plan="single", ledger=PrivacyLedger(budget=0.5))
+
+    grid = grid_of(plain, tmp_path)  # every budget is too small, so that no share comes
+    assert not started(grid, curves(plain())).releases
+    assert {stage for _, stage in grid.asked} == {"train", "evaluate"}
+
+
+def test_what_a_killed_server_left_is_erased_when_the_next_round_begins(tmp_path: Path) -> None:
+    grid = grid_of(private, tmp_path)
+    grid.cuts = {Cut(node, "unmask", "after") for node in NODES}  # nobody is there to be asked to forget
+    assert not started(grid, curves(private())).releases
+    old = kept(tmp_path)
+    assert [len(names) for names in old.values()] == [2] * 5  # an aggregation, and raw counts for the second query
+    grid.cuts = {Cut(node, "advertise", "after") for node in NODES}
+    started(grid, curves(private()))
+    new = kept(tmp_path)
+    assert [len(names) for names in new.values()] == [1] * 5
+    assert not any(old[node] & new[node] for node in NODES)
