@@ -138,7 +138,7 @@ class Session:
 
     def publish(self, counts: Tensor, plan: Plan, previous: Release | None, any_data: bool, ranks: Ranks) -> Release:
         """Return the release of this data: the one there is, or the sum of all ranks' fresh shares."""
-        carried = previous.last.query.digest if previous is not None and plan == "carry_over" else b""
+        carried = previous.last.digest if previous is not None and plan == "carry_over" else b""
         heard = self._agree(counts, ranks, {"plan": plan_label(plan), "previous release": carried}, any_data)
         after = self.check("publish")
         if self.release is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,6 +101,11 @@ class Sum(Answer):
     def variances(self) -> tuple[float, ...]:
         """Variance of the noise in each level of :attr:`levels`, top level first."""
         return tuple(self.noise_variance / weight**2 for weight in self.query.tree.weights)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of query and cells: ranks that carry a sum over agree on it."""
+        return hashlib.sha256(self.query.digest + self.cells.cpu().contiguous().numpy().tobytes()).digest()
 
     def pack(self) -> bytes:
         """Return query, number of shares, ids and cells, for the bytes of a release."""
