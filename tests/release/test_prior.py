@@ -149,3 +149,12 @@ def test_a_loaded_release_answers_as_it_did() -> None:
         for each in (Release.from_bytes(bytes(release)), Release(release.sums, release.round))
     )
     assert with_it == float(FederatedAUROC.from_release(release).compute()) != without
+
+
+def test_sums_that_differ_in_one_cell_have_other_digests() -> None:
+    one = some()
+    other = Sum(SPEC, QUERY, one.cells.clone())
+    assert other.digest == one.digest
+    other.cells[0, 0, 0] += 1
+    assert other.query == one.query
+    assert other.digest != one.digest
