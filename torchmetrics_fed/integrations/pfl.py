@@ -17,7 +17,7 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import next_query
-from torchmetrics_fed.exchange.queries import check_one_query
+from torchmetrics_fed.exchange.queries import check_one_query, finished
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representative
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry
 from torchmetrics_fed.release import Query, Release, Sum
@@ -49,6 +49,8 @@ class UserShares:
         self.one = representative(metric)
         self.previous: Release | None = None
         """The release that was read last."""
+        self.carried: Release | None = None
+        """The one that the open release was placed by, and carries as data."""
         if isinstance(self.one.spec.privacy, CentralDP):
             raise InputError("Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP.")
         if self.one.plan != "carry_over":
@@ -66,6 +68,7 @@ class UserShares:
         one, spec, name = self.one, self.one.spec, f"{secrets.randbits(62):016x}"
         query = next_query(one.plan, (), spec=spec, can_ask_again=False, previous=self.previous)
         assert query is not None
+        self.carried = self.previous
         if spec.privacy is not None:
             price = spec.epsilon, spec.delta, spec.privacy.mechanism
             entry = LedgerEntry(one.data, name, *price, spec=spec.digest.hex(), session=name)
@@ -115,7 +118,7 @@ class ShareValue(MetricValue):
     @property
     def release(self) -> Release:
         """The release, for curves, figures and reports; raises with fewer than ``min_clients`` users."""
-        release = Release((self.answer(),))
+        release = finished(self.users.one.plan, [self.answer()], self.users.carried, "")
         self.users.previous = release if release.levels else None  # which raises with too few
         return release
 
