@@ -312,7 +312,7 @@ def test_replays_and_mixtures_are_refused() -> None:
     with pytest.raises(RoundMismatchError, match="'round-7'"):
         Release.sum([received(payload)], round="round-8")
     other = Spec("binary", 1, ScoreGrid(bins=64), DistributedDP(2.0, min_clients=3, trusted_aggregator=True))
-    with pytest.raises(SpecMismatchError, match="epsilon: expected 1.0, got 2.0"):
+    with pytest.raises(SpecMismatchError, match=r"epsilon: expected 1\.0, got 2\.0"):
         Release.sum([received(payload), Share(other, QUERY, CELLS, "round-7")])
     with pytest.raises(SpecMismatchError, match="differ in privacy;"):
         Share.from_bytes(payload, other, QUERY)
