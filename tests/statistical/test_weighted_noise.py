@@ -15,7 +15,7 @@ from torchmetrics_fed.counting import Tree
 
 WEIGHT, EPSILON = 4, 1.0
 QUERY = Query(Tree((512, 2), weights=(WEIGHT, 1)))
-RELEASES = 330  # so many that five percent are ten deviations, twice what is allowed
+RELEASES = 330  # with these, a variance that is five percent off is ten standard deviations away
 DEVIATIONS = 4.9  # of a normal variable, exceeded with a probability of ALPHA
 PRIVACY: dict[str, Privacy] = {
     "central": CentralDP(EPSILON),

@@ -127,10 +127,10 @@ class Privacy(ABC):
         return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
 
     def noise(self, task: Task, classes: int, weights: tuple[int, ...], cells: int, fraction: float = 1.0) -> Noise:
-        """Return the noise of one share for levels counted so many times, over ``classes`` classes.
+        """Return the noise of one share, for a tree over each of ``classes`` classes.
 
-        ``cells`` is the number of cells in all, ``fraction`` the part of epsilon and delta that it may spend, where a
-        release takes several queries.
+        ``weights`` says how many times each level is counted, ``cells`` is the number of cells in all, and ``fraction``
+        the part of epsilon and delta that this query may spend.
         """
         sensitivity = Sensitivity.of(
             task, classes, weights, neighbours=self.neighbours, examples_per_person=self.examples_per_person

@@ -10,20 +10,21 @@ from torchmetrics_fed.typing import Floats, Places
 
 __all__ = ["are_tied", "on_bins", "with_ties", "without_empty_ends"]
 
-# A leaf that was placed to hold as much as any other has tied scores if it holds so many times its part, or so many
-# times what the leaf before or after it does.
+# Leaves are placed to hold equal parts. One that holds more than the first times its part, or more than the second
+# times what a neighbour holds, has tied scores.
 _TIED, _ALONE = 2.0, 4.0
-# An end is empty if its sums stay within so many standard deviations, or scales beyond the largest of all leaves'.
+# An end is empty while its partial sums stay below the first in standard deviations of their noise, or below the noise
+# that the largest of all leaves is expected to have, plus the second in scales of the noise.
 _DEVIATIONS, _SCALES = 2.5, 4.0
-# A class with fewer times the noise of its sum is so small that what looks empty may be all there is.
+# A class smaller than this, in standard deviations of its noisy size, is too small: what looks empty may be all of it.
 _PLENTY = 100.0
 
 
 def on_bins(leaf: Floats, places: Places, u: Floats, lines_at_ends: bool = False) -> Floats:
     """Return counts on the bins, ``(2, bins)``: the mean of both classes by a monotone cubic of the coordinate ``u``.
 
-    Each class is a monotone cubic of that mean, not of the coordinate: so the ratio of the classes goes on as it did
-    before, where a leaf at an end holds much of both.
+    Each class is a monotone cubic of that mean, not of the coordinate. So inside a large leaf at an end the ratio of
+    the classes continues the trend of the leaves before it.
 
     Args:
         leaf: counts on the leaves, ``(2, leaves)``.
@@ -45,7 +46,7 @@ def on_bins(leaf: Floats, places: Places, u: Floats, lines_at_ends: bool = False
 
 
 def are_tied(leaf: Floats) -> NDArray[np.bool_]:
-    """Return which of leaves that were placed to hold equal parts of the mean of both classes hold tied scores."""
+    """Return which leaves hold tied scores, of leaves that were placed to hold equal parts of both classes' mean."""
     share = (leaf / np.maximum(leaf.sum(1, keepdims=True), 1e-300)).mean(0)
     part = 1 / leaf.shape[1]
     beside = np.minimum(np.r_[np.inf, share[:-1]], np.r_[share[1:], np.inf])
@@ -66,8 +67,8 @@ def with_ties(counts: Floats, leaf: Floats, places: Places, u: Floats) -> Floats
 def without_empty_ends(leaf: Floats, variance: float, placed: bool = True) -> Floats:
     """Return the leaves of each class, ``(2, leaves)``, with 0 at ends that hold nothing but noise.
 
-    At least a quarter of the leaves, because else noise cannot tell. Of leaves that were placed where the scores are,
-    those at opposite ends of both classes, as separated classes have it.
+    An end is a quarter of the leaves or more, because a shorter one may be empty by chance. Where leaves were placed by
+    the scores, both classes must have an empty end, at opposite sides: that is what separated classes look like.
     """
     size = leaf.shape[1]
     sums = _DEVIATIONS * np.sqrt(variance * np.arange(1, size + 1))

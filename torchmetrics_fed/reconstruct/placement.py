@@ -35,8 +35,8 @@ _LEAVES, _FEWEST = 0.35, 8
 _LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
 # More leaves than these are two levels: sums over many leaves get cheaper, and so much data needs no model.
 _MOST_FLAT = 40
-# One leaf with more than this part of the mass says little of where in it the scores are: more leaves, on two levels,
-# find out. Each level has so many per square root as above, at most.
+# One pilot leaf with more than this part of the mass does not show where in it the scores are. The second query then
+# has two levels: their branching per square root as above, and the largest.
 _CROWDED, _CROWDED_SIDES, _MOST_SIDES = 0.4, 0.7, 16
 
 _SLOPE = 3.0

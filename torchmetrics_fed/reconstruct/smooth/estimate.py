@@ -78,30 +78,30 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
 
 def _models(release: Release, u: Floats) -> list[Floats | None]:
     """Return each class's counts by the smooth model, None where there is none that fits."""
-    last, pilot, none = release.last, release.pilot, [None] * release.spec.classes
+    last, pilot = release.last, release.pilot
+    none: list[Floats | None] = [None] * release.spec.classes
     answers = noisy_leaves(last)
     if not answers:
-        return list(none)
+        return none
     tree = len(last.levels) > 1  # the upper levels of one query tell what a pilot query and a second one would
     first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
-    carried = first is not None and first is release.prior
+    carried = seen is not None and first is release.prior
     if seen is not None and not carried and not all(seen.smooth):
-        return list(none)
+        return none
     pilots = [[] for _ in answers] if pilot is None or tree else noisy_leaves(pilot)
-    knowns, agreed = [], seen
+    known = []
     for number, (*fine, best) in enumerate(answers):
         best = best._replace(counts=without_empty_ends(best.counts, last.variances[0], not tree))
-        knowns.append([best, *fine, *pilots[number]])
+        known.append([best, *fine, *pilots[number]])
     if carried and seen is not None:
-        before = [weighed(known[0], seen, number) for number, known in enumerate(knowns)]
+        before = [weighed(leaves[0], seen, number) for number, leaves in enumerate(known)]
         said = [each for each in before if each is not None]
-        knowns, agreed = (
-            ([[*known, each] for known, each in zip(knowns, said, strict=True)], seen)
-            if len(said) == len(before)
-            else (knowns, None)
-        )
-    return _modelled(knowns, _even_mass(last.places, u) if agreed is None else agreed.below, agreed, u)
+        if len(said) == len(known):
+            known = [[*leaves, each] for leaves, each in zip(known, said, strict=True)]
+        else:  # the model has jumped
+            seen = None
+    return _modelled(known, _even_mass(last.places, u) if seen is None else seen.below, seen, u)
 
 
 def _even_mass(places: Places, u: Floats) -> Floats:
