@@ -11,8 +11,6 @@ from torchmetrics_fed.errors import FederatedMetricError, InputError
 from torchmetrics_fed.planning import advise
 from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
 
-__all__ = ["main"]
-
 # Of all clients, the part that takes part at least, unless --min-clients says how many.
 _SURVIVING = 0.8
 

@@ -5,8 +5,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Average", "Floats", "MultiClass", "Normalization", "Places", "Singles", "Task", "Validation"]
-
 Task = Literal["binary", "multiclass", "multilabel"]
 MultiClass = Literal["ovr", "ovo"]
 Normalization = Literal["sigmoid", "softmax"]

@@ -19,8 +19,6 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import pack_block
 
-__all__ = ["Agreement", "Alone", "Gather", "Ranks"]
-
 Gather = Callable[..., Sequence[Tensor]]
 
 # The header has room to grow because ranks of two versions of this package must be able to compare theirs: unequal

@@ -18,8 +18,6 @@ from torchmetrics_fed.counting.octaves import octave_bins, two_sided_edges
 from torchmetrics_fed.counting.scratch import scratch
 from torchmetrics_fed.typing import Floats
 
-__all__ = ["Binning", "EvenBinning", "TwoSidedBinning", "ring_of_bins"]
-
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 _UNSIGNED: dict[int, Any] = {4: np.uint32, 8: np.uint64}
 _BITS_OF_ONE: dict[int, int] = {4: 0x3F80_0000, 8: 0x3FF0_0000_0000_0000}

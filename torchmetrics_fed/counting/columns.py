@@ -16,8 +16,6 @@ from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.counting.scratch import scratch
 from torchmetrics_fed.typing import Places
 
-__all__ = ["ColumnKernel"]
-
 
 class ColumnKernel:
     """Counts plain batches of several columns.

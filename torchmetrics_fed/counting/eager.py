@@ -9,8 +9,6 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-__all__ = ["uncompiled"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

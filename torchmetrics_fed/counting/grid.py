@@ -24,8 +24,6 @@ from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats, Normalization, Task
 
-__all__ = ["MOST_BINS", "GridKind", "ScoreGrid"]
-
 GridKind = Literal["two_sided", "even", "custom"]
 
 MOST_BINS = 1 << 24

@@ -21,8 +21,6 @@ from torchmetrics_fed.counting.rules import Rules, check_kind, check_weight, pla
 from torchmetrics_fed.counting.shapes import check_shapes
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["Kernel"]
-
 
 class Kernel:
     """Counts batches.

@@ -12,8 +12,6 @@ import numpy as np
 
 from torchmetrics_fed.typing import Floats
 
-__all__ = ["octave_bins", "two_sided_edges"]
-
 # Bins of each octave, from the middle of the range to its end, and of what is left at the end: of the 2,048 on one side
 # of a grid of 4,096. Scores of classifiers are dense in the middle, and far out a sixteenth or a quarter of an octave
 # tells as much apart as anybody needs.

@@ -18,8 +18,6 @@ from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.rules import Rules, probabilities
 from torchmetrics_fed.counting.scratch import scratch
 
-__all__ = ["CHUNK", "PlainKernel", "are_labels", "are_plain", "as_array", "normalized"]
-
 # Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold.
 CHUNK = 32_768
 # Up to here, or as many as there are bins, adding each example to the counts is cheaper than a histogram of its own.

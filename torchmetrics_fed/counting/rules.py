@@ -12,8 +12,6 @@ from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Normalization, Task
 
-__all__ = ["Rules", "check_kind", "check_weight", "plain_int", "probabilities", "wide"]
-
 _MOST_WEIGHT = 1 << 32
 # Labels that no target has: what stands for those that cannot be labels, so that every path refuses them as it refuses
 # any other, without a look at the values.

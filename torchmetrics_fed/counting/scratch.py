@@ -10,8 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Scratch", "scratch"]
-
 
 class Scratch(threading.local):
     """Named arrays, each thread's own, and in no object that could be pickled: they hold what the last scores were."""

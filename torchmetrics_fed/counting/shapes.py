@@ -7,8 +7,6 @@ from torch import Size, Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Task
 
-__all__ = ["check_shapes"]
-
 
 def check_shapes(preds: Tensor, target: Tensor, columns: int, task: Task) -> None:
     """Raise unless there is a label for each score, or for multi-class tasks one for each row of scores."""

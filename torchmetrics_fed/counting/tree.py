@@ -12,8 +12,6 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["Tree"]
-
 MOST_WEIGHT = 64
 
 

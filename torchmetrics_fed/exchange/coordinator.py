@@ -13,8 +13,6 @@ from torchmetrics_fed.release import Query, Release, Share, Spec, Sum
 from torchmetrics_fed.release.sums import Adder
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
 
-__all__ = ["Agreed", "Coordinator"]
-
 
 class Agreed(Protocol):
     """What a coordinator must know: a metric has it."""

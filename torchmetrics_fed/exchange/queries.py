@@ -13,18 +13,6 @@ from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.sums import Sum
 
-__all__ = [
-    "Plan",
-    "PlanName",
-    "check_one_query",
-    "check_plan",
-    "finished",
-    "first_query",
-    "make_release",
-    "next_query",
-    "plan_label",
-]
-
 PlanName = Literal["adaptive", "single", "carry_over", "paper"]
 
 Plan: TypeAlias = PlanName | Query | None

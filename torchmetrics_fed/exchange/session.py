@@ -27,8 +27,6 @@ from torchmetrics_fed.release import Query, Release, Share, Spec, Sum, rice
 from torchmetrics_fed.release.share import ID_BYTES
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
 
-__all__ = ["Session"]
-
 _CHANGED = len(State)
 _STATUSES = {number: state.value for number, state in enumerate(State)} | {
     _CHANGED: "has counted other data since the release"

@@ -8,8 +8,6 @@ from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Spec
 
-__all__ = ["Sessions"]
-
 
 class Sessions:
     """Where metrics that count the same data meet: they join one session, and a reset closes it.

@@ -18,8 +18,6 @@ from torchmetrics_fed.errors import FederatedMetricError, InputError, SecureAggr
 from torchmetrics_fed.exchange.coordinator import Coordinator
 from torchmetrics_fed.release import Query, Release, Spec
 
-__all__ = ["Answers", "Asked", "Stages", "ask_release", "release_stages"]
-
 
 @dataclass(frozen=True)
 class Asked:

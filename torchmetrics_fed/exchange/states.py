@@ -6,8 +6,6 @@ from enum import Enum
 
 from torchmetrics_fed.errors import ReleaseError
 
-__all__ = ["COORDINATOR_MOVES", "SESSION_MOVES", "Asking", "State", "coordinator_move", "session_move"]
-
 
 class State(Enum):
     """How far a session has come."""

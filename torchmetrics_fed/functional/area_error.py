@@ -11,8 +11,6 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["area_error_pr", "area_error_roc"]
-
 # Recall that a bin has to add before its corner matters.
 _TIED = 0.005
 

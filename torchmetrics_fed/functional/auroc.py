@@ -13,8 +13,6 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["auroc", "auroc_from_counts", "mann_whitney_u"]
-
 
 def auroc_from_counts(
     source: Readable,

@@ -12,8 +12,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["averaged", "checked_average", "defined", "macro_curve"]
-
 
 def checked_average(average: Average | None, allowed: Sequence[Average], task: Task) -> Average | None:
     """Return the average if a metric has it; ``"none"`` is None."""

@@ -12,8 +12,6 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["average_precision", "average_precision_from_counts"]
-
 
 def average_precision_from_counts(
     source: Readable,

@@ -15,16 +15,6 @@ from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, stair
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
-__all__ = [
-    "Band",
-    "Interval",
-    "auroc_interval",
-    "average_precision_interval",
-    "check_confidence",
-    "precision_recall_band",
-    "roc_band",
-]
-
 # Recalls at which the lower bound of precision, a hyperbola between steps, is evaluated; lines between lie below it.
 _RECALLS = np.linspace(0, 1, 129)
 

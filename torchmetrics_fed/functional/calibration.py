@@ -18,8 +18,6 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["Calibration", "calibration", "calibration_from_counts"]
-
 _MARKER = 80.0  # area of the fullest bin's marker, in square points
 
 

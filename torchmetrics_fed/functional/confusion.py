@@ -12,8 +12,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
 
-__all__ = ["Confusion", "confusion_at"]
-
 
 class Confusion(NamedTuple):
     """Counts and the edge at which they were taken.

@@ -16,17 +16,6 @@ from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
-__all__ = [
-    "CurveOptions",
-    "GridName",
-    "Quantiles",
-    "agreed_spec",
-    "count",
-    "exact_quantiles",
-    "warn_if_empty",
-    "warn_if_tied",
-]
-
 GridName = Literal["two_sided", "even"]
 
 

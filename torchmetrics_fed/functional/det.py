@@ -16,8 +16,6 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["DETCurve", "det_curve", "det_from_counts", "det_from_tails"]
-
 _PERCENT = (0.001, 0.01, 0.1, 1, 5, 20, 50, 80, 95, 99)
 _FINITE = 1e-9  # rates of 0 and 1 lie at infinity; here they are just out of view
 

@@ -21,14 +21,6 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = [
-    "PrecisionRecallGainCurve",
-    "area_under_gain",
-    "precision_recall_gain_curve",
-    "precision_recall_gain_from_counts",
-    "precision_recall_gain_from_tails",
-]
-
 
 class PrecisionRecallGainCurve(NamedTuple):
     """A PR-gain curve in the unit square and the PR curve's order: thresholds increase, recall gain falls from 1 to 0.

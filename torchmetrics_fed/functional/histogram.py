@@ -10,8 +10,6 @@ from torch import Tensor
 
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, open_axes
 
-__all__ = ["plot_histograms"]
-
 _FEWEST, _MOST = 16, 64
 # Where more than half of the scores are this near to 0 or 1, the axis shows their logits, out to the second distance.
 _NEAR, _NEAREST = 2.0**-6, 2.0**-42

@@ -12,8 +12,6 @@ from torchmetrics_fed.reconstruct.uncertainty.deviation import noisy_areas
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average
 
-__all__ = ["warn_if_drowned", "warn_of_precision"]
-
 # Noise that moves an AUROC by more than this, with a probability of 95%, is worth a word; the normal law's 95%.
 _MOST, _NORMAL = 0.05, 1.96
 # Half the width of an average precision's interval that is worth a word; ties make it wide at any epsilon.

@@ -17,17 +17,6 @@ from torchmetrics_fed.functional.curve import warn_if_empty
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
 
-__all__ = [
-    "OperatingPoint",
-    "best_f1",
-    "kolmogorov_smirnov",
-    "precision_at_recall",
-    "recall_at_precision",
-    "sensitivity_at_specificity",
-    "specificity_at_sensitivity",
-    "youden",
-]
-
 # A rate of exactly the minimum must qualify, and 1 - 9/10 is below 0.1 in float64.
 _SLACK = 1e-12
 

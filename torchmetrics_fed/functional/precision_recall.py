@@ -19,17 +19,6 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = [
-    "PrecisionRecallCurve",
-    "Strategy",
-    "average_precision_from_curve",
-    "check_strategy",
-    "precision_recall_curve",
-    "precision_recall_from_counts",
-    "precision_recall_from_quantiles",
-    "precision_recall_from_tails",
-]
-
 Strategy = Literal["separate", "combine"]
 
 

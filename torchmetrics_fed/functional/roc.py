@@ -18,16 +18,6 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = [
-    "ROCCurve",
-    "auroc_from_curve",
-    "checked_max_fpr",
-    "roc",
-    "roc_from_counts",
-    "roc_from_quantiles",
-    "roc_from_tails",
-]
-
 
 class ROCCurve(NamedTuple):
     """A ROC curve in torchmetrics' order: thresholds decrease, from (0, 0) to (1, 1).

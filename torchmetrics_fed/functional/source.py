@@ -10,8 +10,6 @@ from torch import Tensor
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release.release import Release, no_release
 
-__all__ = ["Readable", "Source", "read"]
-
 
 def _against_the_rest(level: Tensor) -> Tensor:
     """Return negatives and positives, ``(K, 2, size)``, of counts by column and true class, ``(K, K, size)``."""

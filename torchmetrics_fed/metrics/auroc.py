@@ -11,8 +11,6 @@ from torchmetrics_fed.functional.roc import checked_max_fpr, roc_from_counts
 from torchmetrics_fed.metrics.families import AreaMetric
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["FederatedAUROC"]
-
 
 class FederatedAUROC(AreaMetric):
     """Area under the ROC curve of all ranks' or clients' data together; ties within a bin count half.

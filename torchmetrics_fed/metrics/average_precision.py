@@ -9,8 +9,6 @@ from torchmetrics_fed.functional.precision_recall import precision_recall_from_c
 from torchmetrics_fed.metrics.families import AreaMetric
 from torchmetrics_fed.typing import Average
 
-__all__ = ["FederatedAveragePrecision"]
-
 
 class FederatedAveragePrecision(AreaMetric):
     """Average precision of all ranks' or clients' data together: the area under the PR curve read as a step.

@@ -29,8 +29,6 @@ from torchmetrics_fed.release import Query, Release, Share
 from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
-__all__ = ["FederatedMetric"]
-
 _Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
 
 

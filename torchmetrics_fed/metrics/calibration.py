@@ -6,8 +6,6 @@ from torchmetrics_fed.functional.calibration import Calibration, calibration_fro
 from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Average, Task
 
-__all__ = ["FederatedCalibration"]
-
 
 class FederatedCalibration(CurveMetric):
     """Calibration of all ranks' or clients' data together: calibration error, Brier score and reliability curve.

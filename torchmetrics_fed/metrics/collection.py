@@ -17,8 +17,6 @@ from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import Task
 
-__all__ = ["areas", "federated_collection", "representative"]
-
 # What has to be the same, beside the spec, where one metric counts and pays for others.
 _COUNTED_ALIKE = ("ledger", "data", "ignore_index", "normalization")
 

@@ -4,8 +4,6 @@ from torchmetrics_fed.functional.det import DETCurve, det_from_counts
 from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Average
 
-__all__ = ["FederatedDET"]
-
 
 class FederatedDET(CurveMetric):
     """Detection error tradeoff of all ranks' or clients' data together: false negatives against false positives.

@@ -13,8 +13,6 @@ from torchmetrics_fed.functional.figures.canvas import plot_values
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Average
 
-__all__ = ["AreaMetric", "CurveMetric"]
-
 
 class CurveMetric(FederatedMetric):
     """A metric whose ``compute`` returns a curve, a named tuple that knows its figure."""

@@ -4,8 +4,6 @@ from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision
 from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Average
 
-__all__ = ["FederatedPrecisionRecallGain"]
-
 
 class FederatedPrecisionRecallGain(CurveMetric):
     """Precision-recall-gain curve (Flach and Kull 2015) of all ranks' or clients' data together, with its area.

@@ -15,17 +15,6 @@ from torchmetrics.wrappers import BootStrapper
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.privacy import PrivacyLedger
 
-__all__ = [
-    "check_state",
-    "checked_ledger",
-    "refuse_logging",
-    "refuse_others",
-    "refuse_resampling",
-    "refuse_weights",
-    "warn_before_update",
-    "warn_of_several_releases",
-]
-
 # Where Lightning computes what was given to `self.log`.
 _LOGGING = "connectors.logger_connector.result"
 

@@ -21,8 +21,6 @@ from torchmetrics_fed.metrics.states import StateMetric
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release, Spec
 
-__all__ = ["CountsMetric"]
-
 # What torchmetrics' forward switches off and on, and leaves off when update raises in between.
 _FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_grad", "_is_synced", "compute_on_cpu")
 

@@ -12,8 +12,6 @@ from torchmetrics_fed.functional.precision_recall import (
 from torchmetrics_fed.metrics.families import CurveMetric
 from torchmetrics_fed.typing import Task
 
-__all__ = ["FederatedPrecisionRecallCurve"]
-
 
 class FederatedPrecisionRecallCurve(CurveMetric):
     """Precision-recall curve of all ranks' or clients' data together.

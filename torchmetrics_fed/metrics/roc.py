@@ -4,8 +4,6 @@ from torchmetrics_fed.functional.band import roc_band
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
 from torchmetrics_fed.metrics.families import CurveMetric
 
-__all__ = ["FederatedROC"]
-
 
 class FederatedROC(CurveMetric):
     """ROC curve of all ranks' or clients' data together.

@@ -14,8 +14,6 @@ from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.metrics.guards import check_state
 from torchmetrics_fed.release import Spec
 
-__all__ = ["StateMetric"]
-
 
 class StateMetric(Metric):
     """A Metric with int64 ``counts``, and what belongs to them.

@@ -21,8 +21,6 @@ from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 
-__all__ = ["Advice", "PlanAdvice", "advise"]
-
 _WIDTH = 98
 # From the least to the most that it asks of a federation. A plan this much above the best is as good, if it asks less.
 _SIMPLEST: tuple[PlanName, ...] = ("single", "adaptive", "carry_over", "paper")

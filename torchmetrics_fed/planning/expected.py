@@ -26,8 +26,6 @@ from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import summed_noise
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.typing import Floats
 
-__all__ = ["ExpectedError", "expected_area_error", "expected_sampling_error", "reference_grid"]
-
 # Exact curves are read on about this many bins, in parts of those of the grid: next to no two scores share one.
 _EXACT_BINS = 1 << 16
 

@@ -12,8 +12,6 @@ from scipy.special import ndtr, ndtri
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats
 
-__all__ = ["ReferenceScores"]
-
 
 @dataclass(frozen=True)
 class ReferenceScores:

@@ -18,8 +18,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Share, Spec
 
-__all__ = ["bytes_per_client"]
-
 _ROUND, _NAME = "round-1", "{:020d}"
 
 

@@ -18,15 +18,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy.loss import delta_bound
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 
-__all__ = [
-    "cell_epsilon",
-    "discrete_gaussian_delta",
-    "discrete_gaussian_gap",
-    "discrete_gaussian_sigma2",
-    "skellam_delta",
-    "skellam_mean",
-]
-
 Number = float | Fraction
 
 # Parameters are tried on a grid of this many values per octave: numerators and denominators that samplers like.

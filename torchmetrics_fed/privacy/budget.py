@@ -10,8 +10,6 @@ from typing import Literal, NamedTuple, get_args
 from torchmetrics_fed.errors import BudgetExceededError, InputError
 from torchmetrics_fed.privacy.composition import add_up, compose_pld, exact
 
-__all__ = ["Amounts", "Budget", "Composition", "Spent", "checked_composition"]
-
 Amounts = tuple[float, float]
 Composition = Literal["addition", "pld"]
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["add_up", "compose_pld", "exact", "pld_library"]
-
 _FINEST = 1e-4  # grid of the losses; coarser for a large sum, so that about 1e5 cells are the most ever held
 _CELLS = 1e5
 _LARGEST = 50.0  # beyond it e^epsilon is noise in float64, and addition is as good

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["bernoulli", "random_words", "uniform_below"]
-
 WORD = 1 << 64
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["LedgerEntry", "checked_delta", "checked_epsilon"]
-
 
 @dataclass(frozen=True)
 class LedgerEntry:

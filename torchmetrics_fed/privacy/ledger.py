@@ -18,8 +18,6 @@ from torchmetrics_fed.privacy.entry import LedgerEntry, checked_delta, checked_e
 from torchmetrics_fed.privacy.records import Records
 from torchmetrics_fed.privacy.store import Store
 
-__all__ = ["PrivacyLedger", "Spent"]
-
 
 class PrivacyLedger:
     """The record of every private release of the same people's data, shared by all metrics that make one.

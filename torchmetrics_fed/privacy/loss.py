@@ -33,8 +33,6 @@ from scipy.special import logsumexp
 
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 
-__all__ = ["LogMass", "delta_bound"]
-
 Floats = NDArray[np.float64]
 
 LogMass = Callable[[NDArray[np.int64]], Floats]

@@ -17,8 +17,6 @@ from torchmetrics_fed.privacy import samplers
 from torchmetrics_fed.privacy.accounting import cell_epsilon, discrete_gaussian_sigma2, skellam_mean
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 
-__all__ = ["Mechanism", "Noise", "calibrated_noise", "sampling_error"]
-
 # The samplers' distance from their laws counts e^epsilon-fold; beyond this, charging it would say nothing.
 _MOST_SAMPLING_ERROR = 2.0**-20
 

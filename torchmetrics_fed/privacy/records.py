@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 from torchmetrics_fed.privacy.entry import LedgerEntry
 from torchmetrics_fed.privacy.store import Store
 
-__all__ = ["Records"]
-
 _Key: TypeAlias = tuple[str, str, str]
 
 

@@ -9,8 +9,6 @@ from typing import Literal, get_args
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Task
 
-__all__ = ["Neighbours", "Sensitivity"]
-
 Neighbours = Literal["add_remove", "replace_one"]
 
 

@@ -16,8 +16,6 @@ from torchmetrics_fed.privacy.noise import Mechanism, Noise, calibrated_noise, s
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 from torchmetrics_fed.typing import Task
 
-__all__ = ["CentralDP", "DistributedDP", "LocalDP", "Privacy"]
-
 _MOST_EPSILON = 20  # e^20 is half a billion
 # Whoever chose a setting was warned. Whoever reads it from bytes is not: others' bytes must raise nothing else.
 _reading: ContextVar[bool] = ContextVar("reading", default=False)

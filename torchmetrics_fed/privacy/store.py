@@ -22,8 +22,6 @@ from functools import partial
 
 from torchmetrics_fed.errors import LedgerError, LedgerFileError
 
-__all__ = ["Store"]
-
 _FORMAT, _VERSION = "torchmetrics-fed store", 1
 _LOCK_SECONDS = 60.0
 _SCHEMA = f"""

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from torchmetrics_fed.typing import Floats
 
-__all__ = ["least_squares", "non_negative", "posterior", "siblings"]
-
 
 def siblings(levels: Sequence[Tensor], index: int) -> Tensor:
     """Return level ``index`` as families: ``(..., parents, branching)``."""

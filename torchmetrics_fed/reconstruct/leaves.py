@@ -8,8 +8,6 @@ from scipy.interpolate import PchipInterpolator
 
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["are_tied", "on_bins", "with_ties", "without_empty_ends"]
-
 # Leaves are placed to hold equal parts. One that holds more than the first times its part, or more than the second
 # times what a neighbour holds, has tied scores.
 _TIED, _ALONE = 2.0, 4.0

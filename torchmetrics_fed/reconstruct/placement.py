@@ -19,8 +19,6 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["LEAST_BINS", "ScoreMass", "noisy_leaves", "pilot_query", "placed_query", "single_query"]
-
 LEAST_BINS = 256
 """Bins below which there is nothing to place: all of them can be leaves."""
 

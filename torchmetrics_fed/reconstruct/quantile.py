@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["tree_quantiles"]
-
 
 def tree_quantiles(levels: Sequence[Tensor], edges: Tensor, q: Tensor) -> Tensor:
     r"""Return the score at or below which a fraction ``q`` lies, as the left edge of the bin where the descent ends.

@@ -21,8 +21,6 @@ from torchmetrics_fed.reconstruct.quantile import tree_quantiles
 from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
 from torchmetrics_fed.release.release import Release
 
-__all__ = ["Interpolation", "Method", "Reconstruction", "Tails", "tails_from_quantiles"]
-
 Method = Literal["aligned", "quantile"]
 Interpolation = Literal["pchip", "linear"]
 

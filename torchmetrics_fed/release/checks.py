@@ -11,8 +11,6 @@ import torch
 from torchmetrics_fed.errors import ImpossibleCountsError
 from torchmetrics_fed.release.share import Answer
 
-__all__ = ["MAX_TOTAL", "check_counts", "noise_tail"]
-
 MAX_TOTAL = 2**63 - 1
 """What int64 holds; no sum may leave it."""
 

@@ -14,8 +14,6 @@ from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
-__all__ = ["LEAST_FRACTION", "Query"]
-
 LEAST_FRACTION = 2.0**-10
 """Fractions are multiples of it, so that they add up exactly. Less would take noise that no integer holds."""
 

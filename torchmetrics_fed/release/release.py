@@ -17,8 +17,6 @@ from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.sums import Adder, Sum
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
 
-__all__ = ["Release", "no_release"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:

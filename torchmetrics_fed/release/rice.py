@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from torchmetrics_fed.errors import WireError
 
-__all__ = ["FIXED", "SIGNED", "UNSIGNED", "pack", "unpack"]
-
 FIXED, UNSIGNED, SIGNED = range(3)
 """How integers are encoded: eight bytes each, Rice codes, Rice codes of the zigzagged integers."""
 

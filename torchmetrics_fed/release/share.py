@@ -16,8 +16,6 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
 
-__all__ = ["ID_BYTES", "Answer", "Share", "pack_cells", "read_cells"]
-
 ID_BYTES = 16
 _MARK_BYTES = 8  # of a field's digest, only to name what differs
 

@@ -21,8 +21,6 @@ from torchmetrics_fed.privacy.settings import Privacy
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.typing import MultiClass, Task
 
-__all__ = ["MOST_QUERIES", "SPEC_VERSION", "Spec"]
-
 SPEC_VERSION = 2
 
 MOST_QUERIES = 2

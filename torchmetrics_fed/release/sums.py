@@ -24,8 +24,6 @@ from torchmetrics_fed.release.share import ID_BYTES, Answer, Share, pack_cells, 
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import Reader, pack_block
 
-__all__ = ["Adder", "Sum"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sum(Answer):

@@ -11,18 +11,6 @@ from itertools import pairwise
 
 from torchmetrics_fed.errors import FederatedMetricError, WireError
 
-__all__ = [
-    "DIGEST_BYTES",
-    "Kind",
-    "Reader",
-    "frame",
-    "pack_block",
-    "pack_indices",
-    "pack_text",
-    "pack_u16",
-    "text_size",
-]
-
 DIGEST_BYTES = 32
 _HEADER = struct.Struct("<4sBB")
 _MAGIC = b"TMFD"

@@ -29,8 +29,6 @@ from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.report.summary import summary_figure
 
-__all__ = ["EvaluationReport", "evaluation_report"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluationReport:

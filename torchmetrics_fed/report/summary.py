@@ -14,8 +14,6 @@ from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve
 from torchmetrics_fed.functional.roc import ROCCurve
 
-__all__ = ["summary_figure"]
-
 
 def summary_figure(
     roc: ROCCurve,

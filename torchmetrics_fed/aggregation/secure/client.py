@@ -40,8 +40,6 @@ from torchmetrics_fed.aggregation.secure.states import Stage, client_moves
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.release.wire import text_size
 
-__all__ = ["SecureAggregationClient"]
-
 
 class SecureAggregationClient:
     """Takes part in one aggregation; a retry is a new object, with fresh keys, in a new round.

@@ -13,8 +13,6 @@ from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.errors import InputError, SyncError
 from torchmetrics_fed.release.wire import DIGEST_BYTES
 
-__all__ = ["PAYLOAD_BYTES", "masked_sum"]
-
 _NONCE_BYTES = 16
 PAYLOAD_BYTES = KEY_BYTES + DIGEST_BYTES + _NONCE_BYTES
 # The view of a rank that cannot take part; no hash is this.

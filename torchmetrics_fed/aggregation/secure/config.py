@@ -12,8 +12,6 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text, pack_u16, text_size
 
-__all__ = ["MOST_CELLS", "MOST_CLIENTS", "SecureAggregationConfig"]
-
 # Everyone agrees on a key with everyone: beyond this the cost is no longer reasonable.
 MOST_CLIENTS = 1024
 MOST_CELLS = 1 << 27

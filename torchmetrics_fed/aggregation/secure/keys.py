@@ -14,25 +14,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 
-__all__ = [
-    "KEY_BYTES",
-    "SIGNATURE_BYTES",
-    "TAG_BYTES",
-    "KeyPair",
-    "SigningKey",
-    "SigningKeys",
-    "box_key",
-    "commitment",
-    "derive",
-    "digest",
-    "is_signed",
-    "new_signing_keys",
-    "pair_key",
-    "seal",
-    "seed_key",
-    "unseal",
-]
-
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16

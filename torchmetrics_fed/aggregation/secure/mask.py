@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["MaskedVector"]
-
 _WORD = np.dtype("<u8")
 # Block counter and nonce: every key makes one keystream.
 _START = bytes(16)

@@ -10,8 +10,6 @@ from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, pack_indices, pack_u16
 
-__all__ = ["BOX_BYTES", "Answer", "Ciphertexts", "KeyShares", "Masked", "Request", "Signature", "Survivors"]
-
 # A share of the masking key and one of the seed.
 BOX_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 

@@ -11,8 +11,6 @@ from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, pack_block, pack_indices, pack_text
 
-__all__ = ["Progress"]
-
 
 @dataclass(repr=False)
 class Progress:

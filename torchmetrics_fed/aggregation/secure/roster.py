@@ -12,8 +12,6 @@ from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, SIGNATURE_BYTES,
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind, Reader, pack_indices, pack_text, pack_u16
 
-__all__ = ["Advertisement", "Roster"]
-
 
 @dataclass(frozen=True)
 class Advertisement:

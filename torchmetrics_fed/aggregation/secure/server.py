@@ -26,8 +26,6 @@ from torchmetrics_fed.aggregation.secure.states import server_moves
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
 
-__all__ = ["SecureAggregationServer"]
-
 
 class SecureAggregationServer:
     """Collects the messages of one aggregation, stage by stage.

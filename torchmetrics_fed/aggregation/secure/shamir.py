@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 
-__all__ = ["PRIME", "SECRET_BYTES", "SHARE_BYTES", "Combiner", "split"]
-
 PRIME = 2**256 + 297
 SECRET_BYTES = 32
 SHARE_BYTES = 33

@@ -10,8 +10,6 @@ from enum import IntEnum
 
 from torchmetrics_fed.release.wire import Kind
 
-__all__ = ["Stage", "client_moves", "server_moves"]
-
 
 class Stage(IntEnum):
     """How far a client has come."""

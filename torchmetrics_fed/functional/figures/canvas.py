@@ -11,22 +11,6 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Interval
 
-__all__ = [
-    "PALETTE",
-    "draw_bands",
-    "draw_chance",
-    "draw_curves",
-    "dress",
-    "entries",
-    "figure",
-    "open_axes",
-    "plot_areas",
-    "plot_values",
-    "room",
-    "rows",
-    "shown",
-]
-
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers can tell apart; without their yellow, which is pale on paper."""
 

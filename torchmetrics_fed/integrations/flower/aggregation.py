@@ -16,8 +16,6 @@ from torchmetrics_fed.integrations.flower.records import RECORD
 from torchmetrics_fed.metrics import FederatedMetric, areas, representative
 from torchmetrics_fed.release import Release, Share, Spec
 
-__all__ = ["AggregateMetrics", "Aggregation", "aggregate_fn", "scalars"]
-
 AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 
 _log = logging.getLogger("flwr")

@@ -19,8 +19,6 @@ from torchmetrics_fed.integrations.flower.records import RECORD, Evaluation, ans
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import PrivacyLedger
 
-__all__ = ["evaluation_mod"]
-
 _log = logging.getLogger("flwr")
 
 

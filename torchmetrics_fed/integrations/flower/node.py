@@ -16,8 +16,6 @@ from torchmetrics_fed.metrics import FederatedMetric
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.privacy.store import Store
 
-__all__ = ["Node"]
-
 
 class Node:
     """The notes of one node, whatever run or round they are of, in one file that only its user may read.

@@ -18,8 +18,6 @@ from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Query
 
-__all__ = ["RECORD", "Evaluation", "answer_record", "answers_of", "asked", "current", "state_record"]
-
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 else:
     _Strategy = object  # whichever strategy it is mixed into
 
-__all__ = ["FederatedEvaluationMixin"]
-
 _ANSWERS = "share", "mask"  # the stages in which a query is answered
 _log = logging.getLogger("flwr")
 

@@ -12,8 +12,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.integrations.lightning.loaders import check_data
 from torchmetrics_fed.integrations.lightning.names import check_names, held_metrics, scalar_names, suffix
 
-__all__ = ["FederatedEvaluation"]
-
 
 class FederatedEvaluation(lightning.Callback):
     """Computes the metrics of a module at the end of every validation and test, logs scalars, and resets them.

@@ -18,8 +18,6 @@ from torch.utils import data
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.integrations.lightning.names import Group
 
-__all__ = ["check_data"]
-
 _Rows = NDArray[Any]
 _LISTS = (list, tuple, range, np.ndarray, Tensor)
 _WRAPPERS = (DistributedSamplerWrapper, UnrepeatedDistributedSamplerWrapper)

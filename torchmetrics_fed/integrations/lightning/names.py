@@ -13,8 +13,6 @@ from torchmetrics import MetricCollection
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.metrics import FederatedMetric
 
-__all__ = ["Group", "check_names", "held_metrics", "scalar_names", "suffix"]
-
 Group = Mapping[str, FederatedMetric]
 """The metrics of one dataloader, by name."""
 

@@ -36,8 +36,6 @@ from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
 
-__all__ = ["FederatedMetricAggregator"]
-
 _log = logging.getLogger("torchmetrics_fed")
 _SCALARS = "global_auroc", "global_average_precision"
 

@@ -10,8 +10,6 @@ from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.integrations.nvflare.filter import responders
 from torchmetrics_fed.metrics import FederatedMetric, representative
 
-__all__ = ["HELD", "META_KEY", "attach", "payload", "round_name"]
-
 META_KEY = "torchmetrics_fed"
 """Where in ``FLModel.meta`` a share travels. Not in ``metrics``, whose values NVFlare averages by weight."""
 

@@ -19,8 +19,6 @@ from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.metrics import FederatedMetric
 from torchmetrics_fed.release import Query
 
-__all__ = ["TOPIC", "FederatedMetricFilter", "Responder", "responders"]
-
 TOPIC = "torchmetrics_fed"
 """Of the auxiliary requests, in which the server asks the sites."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
-__all__ = ["NEGLIGIBLE", "UNIT", "decay", "logarithmic_mass", "product"]
-
 BITS = 192
 UNIT = 1 << BITS
 NEGLIGIBLE = UNIT >> 128

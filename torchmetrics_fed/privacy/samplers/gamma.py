@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from torchmetrics_fed.privacy.entropy import random_words
 from torchmetrics_fed.privacy.samplers.parameters import Number, Shape, checked_clients, checked_number, checked_shape
 
-__all__ = ["gamma_difference"]
-
 SCALE_LEAST, SCALE_MOST = 2.0**-40, 2.0**40
 
 

@@ -16,8 +16,6 @@ from torchmetrics_fed.privacy.samplers.parameters import Number, Shape, checked_
 from torchmetrics_fed.privacy.samplers.rejection import accepted
 from torchmetrics_fed.privacy.samplers.table import Table
 
-__all__ = ["discrete_gaussian", "stride_table"]
-
 SIGMA2_LEAST, SIGMA2_MOST = 2.0**-20, 2.0**50
 
 

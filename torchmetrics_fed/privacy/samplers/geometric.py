@@ -13,8 +13,6 @@ from torchmetrics_fed.privacy.samplers.fixed_point import NEGLIGIBLE, UNIT, deca
 from torchmetrics_fed.privacy.samplers.parameters import Number, Shape, checked_number, checked_shape
 from torchmetrics_fed.privacy.samplers.table import Table
 
-__all__ = ["EPSILON_LEAST", "EPSILON_MOST", "digit_tables", "geometric", "two_sided_geometric"]
-
 EPSILON_LEAST, EPSILON_MOST = 2.0**-40, 2.0**10
 """Below, a sum of shares could leave int64; above, there is no noise to speak of."""
 

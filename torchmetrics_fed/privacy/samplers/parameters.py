@@ -10,8 +10,6 @@ import numpy as np
 
 from torchmetrics_fed.errors import InputError
 
-__all__ = ["Number", "Shape", "checked_clients", "checked_number", "checked_shape"]
-
 Number = Fraction | int | float
 """A float is a dyadic rational, and taken as exactly that."""
 

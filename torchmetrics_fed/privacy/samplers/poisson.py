@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from torchmetrics_fed.privacy.samplers.fixed_point import NEGLIGIBLE, UNIT
 from torchmetrics_fed.privacy.samplers.table import Table
 
-__all__ = ["WIDEST", "poisson", "poisson_table"]
-
 WIDEST = 1 << 22
 """The largest mean with a table of its own, of about 55,000 weights."""
 

@@ -17,8 +17,6 @@ from torchmetrics_fed.privacy.samplers.poisson import poisson
 from torchmetrics_fed.privacy.samplers.rejection import accepted
 from torchmetrics_fed.privacy.samplers.table import Table
 
-__all__ = ["logarithmic", "octave_table", "polya", "terms_per_cell"]
-
 SPARSE = Fraction(1, 4)
 """Up to this many terms a cell on average, it is cheaper to ask which cells have any than how many each has."""
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["accepted"]
-
 BATCH = 1 << 16
 """Proposals made at a time: few enough to stay in the cache, whatever the number of cells."""
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from torchmetrics_fed.privacy.samplers.parameters import Number, Shape, checked_number, checked_shape
 from torchmetrics_fed.privacy.samplers.poisson import poisson
 
-__all__ = ["skellam"]
-
 MEAN_LEAST, MEAN_MOST = 2.0**-40, 2.0**30
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from torchmetrics_fed.privacy.entropy import random_words
 
-__all__ = ["TABLE_TOTAL_VARIATION", "Table"]
-
 TABLE_TOTAL_VARIATION = 2.0**-110
 """Distance of one draw from its ideal law, for every table built here (at most 2^16 weights).
 

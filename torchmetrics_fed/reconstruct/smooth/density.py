@@ -19,8 +19,6 @@ import numpy as np
 
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["Fit", "NoisyLeaves", "agree", "fit", "together"]
-
 # Terms of a series: its constant, its line, cosines.
 _TERMS = 14
 # Prior variances of the constant and the line. Cosines: a prior guess of rho, and the coefficients it is worth.

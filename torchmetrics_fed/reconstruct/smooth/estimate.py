@@ -19,8 +19,6 @@ from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["are_smooth", "bin_counts"]
-
 # Cells of a leaf in the smooth model.
 _PARTS = 3
 # The model's coordinate is the logit of the mass, whose ends are rounded off by this.

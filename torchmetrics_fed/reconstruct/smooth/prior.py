@@ -7,8 +7,6 @@ import numpy as np
 from torchmetrics_fed.reconstruct.placement import ScoreMass
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves
 
-__all__ = ["weighed"]
-
 # A model that changed more than this, relative to its counts, has jumped. Training moves it by 0.1 to 0.5.
 _JUMP = 0.55
 

@@ -14,8 +14,6 @@ from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats, Places
 
-__all__ = ["Area", "Reach", "area_interval", "average_precision_area", "roc_area"]
-
 # Places and weights of Gauss and Legendre's rule with three points on [0, 1].
 _PLACES, _WEIGHTS = (0.5 - np.sqrt(0.15), 0.5, 0.5 + np.sqrt(0.15)), (5 / 18, 8 / 18, 5 / 18)
 

@@ -18,8 +18,6 @@ from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above, noise_
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats, Singles
 
-__all__ = ["Bounds", "Steps", "UncertainTails", "order_statistic", "staircase"]
-
 
 class Bounds(NamedTuple):
     """What a ratio is at least and at most at each edge of the leaves, edges ascending."""

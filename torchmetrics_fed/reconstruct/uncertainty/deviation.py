@@ -16,8 +16,6 @@ from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
-__all__ = ["NoisyArea", "noisy_areas"]
-
 
 class NoisyArea(NamedTuple):
     """Areas ``(classes,)`` as the leaves show them, and the standard deviations that noise gives them."""

@@ -14,8 +14,6 @@ from torchmetrics_fed.reconstruct.consistency import least_squares
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Singles
 
-__all__ = ["Vectors", "above", "noise_tails", "sampling_tails", "summed_noise"]
-
 # How many vectors: as many as these cells make, within limits. A quantile of 1,000 is off by 0.7% of coverage.
 _CELLS, _FEWEST, _MOST = 1 << 22, 1_000, 4_000
 # This noise protects nobody, it only measures what noise does; the same seed makes the same band of the same release.
