@@ -21,6 +21,7 @@ from torchmetrics_fed.functional.gain import (
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
+from torchmetrics_fed.functional.groups import Gap, GroupGaps, group_gaps
 from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
@@ -48,6 +49,8 @@ __all__ = [
     "Calibration",
     "Confusion",
     "DETCurve",
+    "Gap",
+    "GroupGaps",
     "Interval",
     "OperatingPoint",
     "PrecisionRecallCurve",
@@ -74,6 +77,7 @@ __all__ = [
     "det_curve",
     "det_from_counts",
     "exact_quantiles",
+    "group_gaps",
     "kolmogorov_smirnov",
     "mann_whitney_u",
     "plot_histograms",
