@@ -153,7 +153,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
         rates, sure = ({name: each.withheld(few < _TOO_FEW) for name, each in some.items()} for some in (rates, sure))
     largest = {name: _largest(rates[name], sure[name]) for name in rates}
     if spec.privacy is not None:
-        _warn_if_inflated(largest, counted)
+        _warn_if_inflated(largest, np.where((few < _TOO_FEW)[..., None], np.nan, counted.noise()))
     axis = 0 if spec.task == "binary" else slice(None)
     shown = [{name: _tensors(each, axis) for name, each in some.items()} for some in (rates, largest)]
     return GroupGaps(spec.groups, float(edges[place]), *shown)
@@ -196,14 +196,12 @@ def _warn_if_few(few: Floats, spec: Spec) -> None:
             )
 
 
-def _warn_if_inflated(largest: Mapping[str, Rates], counted: Counted) -> None:
+def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
     """Warn where noise alone would show half of a largest difference: a maximum picks what noise has raised."""
-    groups, noise = len(counted.size), counted.noise()
-    reach = 2 * float(
-        ndtri((groups - 0.375) / (groups + 0.25))
-    )  # from the least to the largest of normal values (Blom)
+    reach = 2 * float(ndtri((len(noise) - 0.375) / (len(noise) + 0.25)))  # of as many normal values (Blom 1958)
     for name, row in (("fpr", 0), ("tpr", 1)):
-        (value, low, high), alone = largest[name], reach * np.sqrt((noise[..., row] ** 2).mean(0))
+        squares, (value, low, high) = noise[..., row] ** 2, largest[name]
+        alone = reach * np.sqrt(np.nansum(squares, 0) / np.maximum((~np.isnan(squares)).sum(0), 1))
         for found, least, most, inflated in zip(value, low, high, alone, strict=True):
             if inflated > found / 2:
                 warnings.warn(
