@@ -43,7 +43,7 @@ def open_axes(ax: Any, names: Sequence[str] = ()) -> tuple[Any, Any]:
 def room(names: Sequence[str]) -> float:
     """Return the inches on paper of a legend with these entries beside the axes; 0 where it need not stand there."""
     longest = max((len(line) for name in names for line in fitted(name).splitlines()), default=0)
-    wide = (0.35 + 0.057 * longest) * scale().points / scale().inches
+    wide = (0.4 + 0.06 * longest) * scale().points / scale().inches
     return wide if len(names) > _INSIDE or longest > LINE else 0.0
 
 

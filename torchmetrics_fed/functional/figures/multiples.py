@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.figures.canvas import figure, room
+from torchmetrics_fed.functional.figures.canvas import figure
 from torchmetrics_fed.functional.figures.page import cut, ink, page_caption, scale
 
 _PANEL = 1.75  # inches
@@ -17,11 +17,7 @@ _POINTS = 256  # of a line behind
 
 
 def small_multiples(
-    results: Mapping[str, Any],
-    *,
-    labels: Sequence[str] | None = None,
-    columns: int | None = None,
-    caption: str = "",
+    results: Mapping[str, Any], *, labels: Sequence[str] | None = None, columns: int | None = None, caption: str = ""
 ) -> Any:
     """Draw a panel for each result, the others in grey behind it, and return ``(fig, axes)``.
 
@@ -56,7 +52,11 @@ def small_multiples(
     for place, (ax, name) in enumerate(zip(panels, results, strict=False)):
         for line in (line for other in drawn if other is not drawn[place] for line in other):
             some = np.linspace(0, len(line.get_xdata()) - 1, _POINTS).astype(int)
-            look = {"color": ink(ax, min(0.25, 4 / len(results))), "linewidth": 0.5 * scale().points, "drawstyle": line.get_drawstyle()}
+            look = {
+                "color": ink(ax, min(0.25, 4 / len(results))),
+                "linewidth": 0.5 * scale().points,
+                "drawstyle": line.get_drawstyle(),
+            }
             ax.plot(line.get_xdata()[some], line.get_ydata()[some], zorder=1.1, **look)
         _dress(ax, name, drawn[place], left=place % columns == 0, bottom=place + columns >= len(results))
     for axis, share in (("xlim", "sharex"), ("ylim", "sharey")):
@@ -65,11 +65,11 @@ def small_multiples(
             if ax is not widest:
                 getattr(ax, share)(widest)
     if len(drawn[0]) > 1:  # the same colours in every panel; what is best differs
-        names = [line.get_label().rpartition(" (")[0].split(": ")[0] for line in drawn[0]]
-        right = panels[columns - 1]
-        fig.set_size_inches(fig.get_size_inches() + [room([*names, *" " * 4]) * scale().inches, 0])
-        look = {"fontsize": 7.5 * scale().points, "frameon": False, "labelcolor": ink(right, 1.0)}
-        right.legend(drawn[0], [cut(name) for name in names], loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
+        names = [cut(line.get_label().rpartition(" (")[0].split(": ")[0]) for line in drawn[0]]
+        wide, high = fig.get_size_inches()
+        fig.set_size_inches(wide + (0.4 + 0.06 * max(map(len, names))) * scale().points, high)
+        look = {"fontsize": 7.5 * scale().points, "frameon": False, "labelcolor": ink(panels[0], 1.0)}
+        panels[columns - 1].legend(drawn[0], names, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
     page_caption(fig, caption)
     return fig, axes
 

@@ -90,12 +90,12 @@ def provenance(privacy: Privacy | None, confidence: float | None = None) -> str:
 
 def open_caption(ax: Any) -> None:
     """Begin the caption of what was just drawn; until :func:`caption` says more, nothing is known of it."""
-    _say(ax, [*_said(ax).get_label().splitlines(), _UNKNOWN])
+    _say(ax, [*_said(ax).get_label().splitlines()[1:], _UNKNOWN])
 
 
 def caption(ax: Any, words: str, label: str | None = None) -> None:
     """Say what was drawn last: of this ``label``, or of all that is on the axes if all of it is said to be the same."""
-    _say(ax, [*_said(ax).get_label().splitlines()[:-1], f"{cut(label)}: {words}" if label else words])
+    _say(ax, [*_said(ax).get_label().splitlines()[1:-1], f"{cut(label)}: {words}" if label else words])
 
 
 def page_caption(fig: Any, words: str) -> None:
@@ -113,5 +113,5 @@ def _said(ax: Any) -> Any:
 
 def _say(ax: Any, parts: list[str]) -> None:
     text, different = _said(ax), list(dict.fromkeys(parts))
-    text.set_label("\n".join(parts))
+    text.set_label("\n".join(["_caption", *parts]))  # a legend leaves out what begins with an underscore
     text.set_text("" if different == [_UNKNOWN] else textwrap.fill("; ".join(different), 56))
