@@ -43,7 +43,7 @@ def open_axes(ax: Any, names: Sequence[str] = ()) -> tuple[Any, Any]:
 def room(names: Sequence[str]) -> float:
     """Return the inches on paper of a legend with these entries beside the axes; 0 where it need not stand there."""
     longest = max((len(line) for name in names for line in fitted(name).splitlines()), default=0)
-    wide = (0.4 + 0.06 * longest) * scale().points / scale().inches
+    wide = (0.5 + 0.062 * longest) * scale().points / scale().inches
     return wide if len(names) > _INSIDE or longest > LINE else 0.0
 
 
@@ -128,7 +128,9 @@ def draw_chance(ax: Any, x: Sequence[float], y: Sequence[float], label: str) -> 
         ax.plot(x, y, label=label, gid="chance", zorder=1.5, **look)
 
 
-def draw_curves(ax: Any, x: Tensor, y: Tensor, names: Sequence[str], **style: Any) -> list[Any]:
+def draw_curves(
+    ax: Any, x: Sequence[Tensor] | Tensor, y: Sequence[Tensor] | Tensor, names: Sequence[str], **style: Any
+) -> list[Any]:
     """Draw ``(curves, points)`` with the :func:`entries` as their names, grey without one; return the colours."""
     before = sum(line.get_gid() == "curve" and line.get_zorder() >= 2 for line in ax.get_lines())
     many = not all(names)
@@ -167,16 +169,19 @@ def plot_areas(
     legend = entries(len(x), names, *score, interval)
     fig, ax = open_axes(ax, legend)
     draw_chance(ax, *chance)
-    if "mean of" in legend[-1] and len(legend) > len(x):
-        x, y = _with_mean(x, y, "drawstyle" in style)
-    draw_bands(ax, draw_curves(ax, x, y, legend, **style), legend, band)
+    if not all(legend) and "mean of" in legend[-1]:
+        at, mean = _mean(x, y, "drawstyle" in style)
+        colours = draw_curves(ax, [*x, at], [*y, mean], legend, **style)
+    else:
+        colours = draw_curves(ax, x, y, legend, **style)
+    draw_bands(ax, colours, legend, band)
     dress(ax, *axes)
     return fig, ax
 
 
-def _with_mean(x: Tensor, y: Tensor, steps: bool) -> tuple[Tensor, Tensor]:
-    """The curves and their mean, the last, on as many points as they have."""
-    at = torch.linspace(0, 1, x.shape[-1], dtype=torch.float64)
+def _mean(x: Tensor, y: Tensor, steps: bool) -> tuple[Tensor, Tensor]:
+    """The mean of the curves' y at even x from 1 to 0, each read as a line or, as it is drawn, in steps."""
+    at = torch.linspace(1, 0, 1025, dtype=torch.float64)
     kept = (x.isfinite() & y.isfinite()).all(-1)
     total = torch.zeros_like(at)
     for across, up in zip(x[kept], y[kept], strict=True):
@@ -185,7 +190,7 @@ def _with_mean(x: Tensor, y: Tensor, steps: bool) -> tuple[Tensor, Tensor]:
         if across[0] > across[-1]:
             across, up = across.flip(0), up.flip(0)
         total += torch.from_numpy(np.interp(at, across, up))
-    return torch.cat([x, at[None]]), torch.cat([y, total[None] / kept.sum()])
+    return at, total / kept.sum()
 
 
 def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Sequence[str] | None]) -> Any:

@@ -40,7 +40,7 @@ def small_multiples(
         raise InputError(f"Expected argument `results` to hold results of one kind but got {kinds or 'none'}.")
     columns = columns or min(math.ceil(math.sqrt(len(results))), 6)
     below = math.ceil(len(results) / columns)
-    fig, axes = figure(below, columns, (_PANEL * columns + 0.3, (_PANEL + 0.25) * below + 0.3))
+    fig, axes = figure(below, columns, (_PANEL * columns + 0.3, (_PANEL + 0.3) * below + 0.5))
     fig.set_layout_engine("compressed")
     panels = list(axes.flat) if len(results) > 1 else [axes]
     for unused in panels[len(results) :]:
@@ -57,7 +57,7 @@ def small_multiples(
                 "linewidth": 0.5 * scale().points,
                 "drawstyle": line.get_drawstyle(),
             }
-            ax.plot(line.get_xdata()[some], line.get_ydata()[some], zorder=1.1, **look)
+            ax.plot(line.get_xdata()[some], line.get_ydata()[some], zorder=1.1, gid="behind", **look)
         _dress(ax, name, drawn[place], left=place % columns == 0, bottom=place + columns >= len(results))
     for axis, share in (("xlim", "sharex"), ("ylim", "sharey")):
         widest = max(panels[: len(results)], key=lambda ax: np.ptp(getattr(ax, f"get_{axis}")()))
