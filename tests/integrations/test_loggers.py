@@ -184,7 +184,7 @@ def test_under_privacy_each_release_is_logged_once_by_every_client_and_nothing_e
     for (_, table), release in zip(tables(events, "val_precision_recall_curve"), run.kept.releases, strict=True):
         for column, threshold in zip(table.T, np.linspace(0, 1, 65), strict=True):
             (tn, fp), (fn, tp) = confusion_at(release, float(threshold)).matrix.tolist()
-            assert column[:4] == pytest.approx(np.float32([tp, fp, tn, fn]), rel=0, abs=0)
+            assert column[:4] == pytest.approx(np.array([tp, fp, tn, fn], np.float32), rel=0, abs=0)
     # Weights & Biases
     history = wandb_history(run)
     assert [row["val_auroc"] for row in history if "val_auroc" in row] == pytest.approx(areas)

@@ -74,8 +74,8 @@ class Calibration(NamedTuple):
         names = entries(len(count), ("scores", label, labels), shown(score, scores), form, lowest_is_best=True)
         fig, ax = open_axes(ax, names)
         draw_chance(ax, [0, 1], [0, 1], "calibrated")
-        colours = draw_curves(ax, predicted, observed, names, linewidth=0.9 * scale().points)
-        area = _MARKER * scale().points ** 2 * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
+        colours = draw_curves(ax, predicted, observed, names, linewidth=0.9 * scale())
+        area = _MARKER * scale() ** 2 * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
         for name, x, y, size, colour in zip(names, predicted, observed, area, colours, strict=False):
             if name:
                 ax.scatter(x[size > 0], y[size > 0], s=size[size > 0], color=colour, alpha=0.8, linewidth=0, zorder=2.5)

@@ -51,7 +51,7 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
     fig, ax = open_axes(ax, names)
     for row, name in enumerate(names):
         colour = PALETTE[len(ax.patches) % len(PALETTE)]
-        look = {"facecolor": f"{colour}4D", "edgecolor": colour, "linewidth": 0.9 * scale().points}
+        look = {"facecolor": f"{colour}4D", "edgecolor": colour, "linewidth": 0.9 * scale()}
         ax.stairs(density[row], edges[cuts], fill=True, label=name, **look)
     low, high = edges[0].item(), edges[-1].item()
     highest = max(density.max().item(), ax.get_ylim()[1] / 1.28 if len(ax.patches) > 2 else 1e-9)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics_fed.functional.band import Band
 from torchmetrics_fed.functional.calibration import Calibration
 from torchmetrics_fed.functional.figures.canvas import figure, room
-from torchmetrics_fed.functional.figures.page import page_caption, scale
+from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve
 from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve
@@ -32,14 +32,13 @@ def summary_figure(
     ``bands`` are those of the ROC and the PR curve, ``caption`` stands at the foot of the page.
     """
     fig, axes = figure(2, 2)
-    fig.set_layout_engine("compressed")  # the axes are squares: legends beside them stay on the page
     roc.plot(ax=axes[0, 0], labels=labels, band=bands[0])
     precision_recall.plot(ax=axes[0, 1], labels=labels, band=bands[1])
     third.plot(ax=axes[1, 0], labels=labels)
     plot_histograms(leaf, edges, ax=axes[1, 1])
     axes[1, 1].set_box_aspect(1)
-    page_caption(fig, caption)
+    fig.supxlabel(caption, fontsize=7.5 * scale())
     legends = [[room(ax.get_legend_handles_labels()[1]) for ax in row] for row in axes]
     wide, high = 6.6 + sum(map(max, zip(*legends, strict=True))), 6.4 + 0.2 * bool(caption)
-    fig.set_size_inches(wide * scale().inches, high * scale().inches)
+    fig.set_size_inches(wide * scale(), high * scale())
     return fig, axes

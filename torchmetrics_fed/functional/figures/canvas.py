@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Interval
-from torchmetrics_fed.functional.figures.page import LINE, fitted, ink, open_caption, scale
+from torchmetrics_fed.functional.figures.page import LINE, caption, fitted, ink, scale
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Colour-blind readers can tell these apart, on white and on black: Okabe and Ito's without their yellow and black."""
@@ -29,8 +29,8 @@ def figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (3.6, 3.
         raise ModuleNotFoundError(
             "Expected matplotlib for plots but it is not installed: pip install matplotlib"
         ) from error
-    inches = [side * scale().inches for side in size]
-    return plt.subplots(rows, columns, figsize=inches, layout="constrained")
+    # compressed: axes that are squares would push what stands beside them off the page
+    return plt.subplots(rows, columns, figsize=[side * scale() for side in size], layout="compressed")
 
 
 def open_axes(ax: Any, names: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -41,10 +41,9 @@ def open_axes(ax: Any, names: Sequence[str] = ()) -> tuple[Any, Any]:
 
 
 def room(names: Sequence[str]) -> float:
-    """Return the inches on paper of a legend with these entries beside the axes; 0 where it need not stand there."""
+    """Return the inches, on paper, of a legend with these entries beside the axes; 0 where it need not stand there."""
     longest = max((len(line) for name in names for line in fitted(name).splitlines()), default=0)
-    wide = (0.5 + 0.062 * longest) * scale().points / scale().inches
-    return wide if len(names) > _INSIDE or longest > LINE else 0.0
+    return 0.4 + 0.06 * longest if len(names) > _INSIDE or longest > LINE else 0.0
 
 
 def rows(values: Tensor) -> Tensor:
@@ -124,20 +123,18 @@ def draw_chance(ax: Any, x: Sequence[float], y: Sequence[float], label: str) -> 
     """Draw a dashed grey line to compare with, unless it is there already."""
     drawn = (line for line in ax.get_lines() if line.get_gid() == "chance")
     if not any(list(line.get_xdata()) == list(x) and list(line.get_ydata()) == list(y) for line in drawn):
-        look = {"color": ink(ax, 0.6), "linestyle": (0, (4, 3)), "linewidth": 0.8 * scale().points}
+        look = {"color": ink(ax, 0.6), "linestyle": (0, (4, 3)), "linewidth": 0.8 * scale()}
         ax.plot(x, y, label=label, gid="chance", zorder=1.5, **look)
 
 
-def draw_curves(
-    ax: Any, x: Sequence[Tensor] | Tensor, y: Sequence[Tensor] | Tensor, names: Sequence[str], **style: Any
-) -> list[Any]:
+def draw_curves(ax: Any, x: Any, y: Any, names: Sequence[str], **style: Any) -> list[Any]:
     """Draw ``(curves, points)`` with the :func:`entries` as their names, grey without one; return the colours."""
     before = sum(line.get_gid() == "curve" and line.get_zorder() >= 2 for line in ax.get_lines())
     many = not all(names)
     places = {name: before + place for place, name in enumerate(sorted(filter(None, names)) if many else names)}
     colours = [PALETTE[places[name] % len(PALETTE)] if name else ink(ax, 0.25) for name in names]
-    look = {"gid": "curve", "solid_joinstyle": "round", "zorder": 2.0, "linewidth": 1.4 * scale().points, **style}
-    faint = {"zorder": 1.8, "linewidth": 0.5 * scale().points, "markersize": 2.5, "markeredgewidth": 0}
+    look = {"gid": "curve", "solid_joinstyle": "round", "zorder": 2.0, "linewidth": 1.4 * scale(), **style}
+    faint = {"zorder": 1.8, "linewidth": 0.5 * scale(), "markersize": 2.5, "markeredgewidth": 0}
     for name, colour, across, up in zip(names, colours, x, y, strict=False):
         dashes = _STYLES[places.get(name, 0) // len(PALETTE) % len(_STYLES)]
         shape = look if name else look | faint
@@ -169,28 +166,19 @@ def plot_areas(
     legend = entries(len(x), names, *score, interval)
     fig, ax = open_axes(ax, legend)
     draw_chance(ax, *chance)
-    if not all(legend) and "mean of" in legend[-1]:
-        at, mean = _mean(x, y, "drawstyle" in style)
-        colours = draw_curves(ax, [*x, at], [*y, mean], legend, **style)
-    else:
-        colours = draw_curves(ax, x, y, legend, **style)
-    draw_bands(ax, colours, legend, band)
+    across, up = _with_mean(x, y, "drawstyle" in style) if "mean of" in legend[-1] else ([*x], [*y])
+    draw_bands(ax, draw_curves(ax, across, up, legend, **style), legend, band)
     dress(ax, *axes)
     return fig, ax
 
 
-def _mean(x: Tensor, y: Tensor, steps: bool) -> tuple[Tensor, Tensor]:
-    """The mean of the curves' y at even x from 1 to 0, each read as a line or, as it is drawn, in steps."""
-    at = torch.linspace(1, 0, 1025, dtype=torch.float64)
-    kept = (x.isfinite() & y.isfinite()).all(-1)
-    total = torch.zeros_like(at)
-    for across, up in zip(x[kept], y[kept], strict=True):
-        if steps:
-            across, up = across.repeat_interleave(2)[1:], up.repeat_interleave(2)[:-1]
-        if across[0] > across[-1]:
-            across, up = across.flip(0), up.flip(0)
-        total += torch.from_numpy(np.interp(at, across, up))
-    return at, total / kept.sum()
+def _with_mean(x: Tensor, y: Tensor, steps: bool) -> tuple[list[Any], list[Any]]:
+    """The curves, and the mean of their y at even x from 1 to 0, read as lines or, as they are drawn, in steps."""
+    wide, high = (x.repeat_interleave(2, -1)[:, 1:], y.repeat_interleave(2, -1)[:, :-1]) if steps else (x, y)
+    order = -1 if x.diff().nansum() < 0 else 1
+    at = np.linspace(1, 0, 1025)
+    curves = zip(wide.numpy(), (high + 0 * wide).numpy(), strict=True)  # NaN where either is
+    return [*x, at], [*y, np.nanmean([np.interp(at, one[::order], other[::order]) for one, other in curves], 0)]
 
 
 def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Sequence[str] | None]) -> Any:
@@ -215,7 +203,7 @@ def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Sequence[str
     fig, ax = figure(size=(3.6 + room(legend), 3.5)) if ax is None else (ax.figure, ax)
     from matplotlib.ticker import MaxNLocator, NullLocator
 
-    draw_curves(ax, x, y, legend, marker="o", markersize=4 * scale().points)
+    draw_curves(ax, x, y, legend, marker="o", markersize=4 * scale())
     ax.set_ylim(-0.02, 1.02)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True) if x.numel() > 1 else NullLocator())
     dress(ax, "Step" if steps else "Class" * (len(y) > 1), names[0], rates=False)
@@ -231,7 +219,7 @@ def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
         ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=ticks, yticks=ticks)
         ax.set_aspect("equal", adjustable="box")
-    points = scale().points
+    points = scale()
     ax.set_xlabel(x, fontsize=9 * points)
     ax.set_ylabel(y, fontsize=9 * points)
     ax.tick_params(labelsize=8 * points, width=0.6 * points, length=3 * points, color=ink(ax, 0.6))
@@ -249,4 +237,4 @@ def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
         back = ax.get_facecolor()
         look |= {"loc": "best", "frameon": back[3] > 0, "facecolor": back, "framealpha": 0.8, "edgecolor": "none"}
     ax.legend(handles, [fitted(name) for name in names], **look)
-    open_caption(ax)
+    caption(ax)

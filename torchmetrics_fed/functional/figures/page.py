@@ -6,35 +6,23 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy import Privacy
 
-FigureSize = Literal["paper", "slide"]
-NAME, LINE = 26, 31
-"""Longest name, and longest line of a legend that stands inside the axes, in characters."""
-
-_UNKNOWN = "as given"
+LINE = 31
+"""The longest line of a legend inside the axes, in characters."""
 
 
-class Scale(NamedTuple):
-    """How many times the size on paper: of the page, and of letters and lines."""
-
-    inches: float
-    points: float
-
-
-_SCALES: dict[str, Scale] = {"paper": Scale(1.0, 1.0), "slide": Scale(1.8, 2.0)}
-_scale: ContextVar[Scale] = ContextVar("scale", default=_SCALES["paper"])
+_SIZES = {"paper": 1.0, "slide": 2.0}
+_scale = ContextVar("scale", default=1.0)
+scale = _scale.get
 
 
 @contextmanager
-def figure_size(size: FigureSize) -> Iterator[None]:
-    """Return a context in which every figure of this package is made for ``"paper"``, the default, or a ``"slide"``.
-
-    On paper a figure is 3.6 inches wide, as a column is, with letters of 7 to 9 points; on a slide 1.8 times as wide,
-    with letters twice as large.
+def figure_size(size: Literal["paper", "slide"]) -> Iterator[None]:
+    """Return a context in which figures are made for ``"paper"``, the default, or twice as large for a ``"slide"``.
 
     Example:
         >>> import torch
@@ -44,18 +32,13 @@ def figure_size(size: FigureSize) -> Iterator[None]:
         >>> ax.xaxis.label.get_size()
         18.0
     """
-    if size not in _SCALES:
-        raise InputError(f"Expected argument `size` to be one of {tuple(_SCALES)} but got {size!r}.")
-    token = _scale.set(_SCALES[size])
+    if size not in _SIZES:
+        raise InputError(f"Expected argument `size` to be one of {tuple(_SIZES)} but got {size!r}.")
+    token = _scale.set(_SIZES[size])
     try:
         yield
     finally:
         _scale.reset(token)
-
-
-def scale() -> Scale:
-    """Return the scale of the size that is asked for."""
-    return _scale.get()
 
 
 def ink(ax: Any, share: float) -> tuple[float, ...]:
@@ -65,10 +48,10 @@ def ink(ax: Any, share: float) -> tuple[float, ...]:
     return to_rgba(ax.xaxis.label.get_color(), share)
 
 
-def cut(name: str, longest: int = NAME) -> str:
+def cut(name: str, longest: int = 26) -> str:
     """Return a name with its middle left out where it is longer: names tend to differ at either end."""
-    kept = longest - 1
-    return name if len(name) <= longest else f"{name[: kept - kept // 2].rstrip()}…{name[-(kept // 2) :].lstrip()}"
+    head, tail = longest // 2, (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[:head].rstrip()}…{name[-tail:].lstrip()}"
 
 
 def fitted(entry: str) -> str:
@@ -76,42 +59,24 @@ def fitted(entry: str) -> str:
     name, space, score = entry.rpartition(" (")
     if not space:
         return cut(entry, LINE)
-    short, score = cut(name), cut(score, 2 * LINE)
-    return f"{short} ({score}" if len(short) + len(score.splitlines()[0]) < LINE else f"{short}\n({score}"
+    name, score = cut(name), cut(score, 2 * LINE)
+    return f"{name} ({score}" if len(name) + len(score.splitlines()[0]) < LINE else f"{name}\n({score}"
 
 
 def provenance(privacy: Privacy | None, confidence: float | None = None) -> str:
     """Return a caption's words for where numbers come from, and for how sure a band is."""
     words = "exact" if privacy is None else f"epsilon = {privacy.epsilon:g}"
-    if privacy is not None and privacy.delta:
-        words += f", delta = {privacy.delta:g}"
+    words += f", delta = {privacy.delta:g}" if privacy is not None and privacy.delta else ""
     return words if confidence is None else f"{words}, {100 * confidence:g}% band"
 
 
-def open_caption(ax: Any) -> None:
-    """Begin the caption of what was just drawn; until :func:`caption` says more, nothing is known of it."""
-    _say(ax, [*_said(ax).get_label().splitlines()[1:], _UNKNOWN])
-
-
-def caption(ax: Any, words: str, label: str | None = None) -> None:
-    """Say what was drawn last: of this ``label``, or of all that is on the axes if all of it is said to be the same."""
-    _say(ax, [*_said(ax).get_label().splitlines()[1:-1], f"{cut(label)}: {words}" if label else words])
-
-
-def page_caption(fig: Any, words: str) -> None:
-    """Write a caption at the foot of a figure of several axes."""
-    if words:
-        fig.supxlabel(textwrap.fill(words, 100), fontsize=7.5 * scale().points)
-
-
-def _said(ax: Any) -> Any:
-    """The axes' caption. Its label keeps a line for each call that drew something."""
-    found = [text for text in ax.texts if text.get_gid() == "caption"]
-    look = {"fontsize": 6.5 * scale().points, "color": ink(ax, 0.7), "gid": "caption", "transform": ax.transAxes}
-    return found[0] if found else ax.text(1.0, 1.01, "", ha="right", va="bottom", **look)
-
-
-def _say(ax: Any, parts: list[str]) -> None:
-    text, different = _said(ax), list(dict.fromkeys(parts))
-    text.set_label("\n".join(["_caption", *parts]))  # a legend leaves out what begins with an underscore
-    text.set_text("" if different == [_UNKNOWN] else textwrap.fill("; ".join(different), 56))
+def caption(ax: Any, words: str = "", label: str | None = None) -> None:
+    """Say ``words`` of what was drawn last; without any, that something was drawn of which nothing is known yet."""
+    text = next((text for text in ax.texts if text.get_gid() == "caption"), None)
+    if text is None:
+        look = {"fontsize": 6.5 * scale(), "color": ink(ax, 0.7), "gid": "caption", "transform": ax.transAxes}
+        text = ax.text(1.0, 1.01, "", ha="right", va="bottom", **look)
+    said = text.get_label().splitlines()[1:]  # one line for each call that drew something
+    said = [*said[:-1], f"{cut(label)}: {words}" if label else words] if words else [*said, "as given"]
+    text.set_label("\n".join(["_caption", *said]))  # a legend leaves out what begins with an underscore
+    text.set_text("" if set(said) == {"as given"} else textwrap.fill("; ".join(dict.fromkeys(said)), 56))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,39 +20,28 @@ def log_curve(
     loggers: Sequence[Logger], name: str, step: int, metric: FederatedMetric, result: Any, release: Release
 ) -> None:
     """Hand what a release says to the loggers, on rank zero: a figure, and of a PR curve the counts behind it."""
-    counts = [add for logger in loggers if (add := _writer_of(logger, "add_pr_curve_raw")) is not None]
-    if counts and isinstance(result, PrecisionRecallCurve) and metric.average in (None, "micro"):
+    boards: list[Any] = [getattr(logger, "experiment", None) for logger in loggers]
+    if isinstance(result, PrecisionRecallCurve) and metric.average in (None, "micro"):
         source = read(release, reconstruction=metric.reconstruction)
         for end, rows in _pr_counts(source.pooled() if metric.average == "micro" else source):
-            for add in counts:
-                add(name + end, *rows.tolist(), step, num_thresholds=rows.shape[-1])
-    writers = [write for logger in loggers if (write := _figure_writer(logger)) is not None]
-    if writers and find_spec("matplotlib") is not None:
-        import matplotlib.pyplot as plt
+            for board in (board for board in boards if hasattr(board, "add_pr_curve_raw")):
+                board.add_pr_curve_raw(name + end, *rows.tolist(), step, num_thresholds=rows.shape[-1])
+    if find_spec("matplotlib") is None:
+        return
+    import matplotlib.pyplot as plt
 
-        sure = metric.confidence
-        fig, ax = result.plot(**({} if sure is None else {"band": metric.bands_of(release, sure, metric.population)}))
-        caption(ax, provenance(metric.spec.privacy, sure))
-        fig.set_dpi(200)  # loggers show pixels
-        for write in writers:
-            write(name, fig, step)
-        plt.close(fig)
-
-
-def _figure_writer(logger: Any) -> Callable[[str, Any, int], Any] | None:
-    """The function that writes a named figure of a step, if the logger has one."""
-    if isinstance(logger, WandbLogger):
-        return lambda name, figure, step: logger.log_image(name, [figure], step)
-    if isinstance(logger, MLFlowLogger):
-        return lambda name, figure, step: logger.experiment.log_figure(
-            str(logger.run_id), figure, f"{name}/{step:08}.png"
-        )
-    return _writer_of(logger, "add_figure")
-
-
-def _writer_of(logger: Any, name: str) -> Any:
-    """The method of TensorBoard's writer, if it is what the logger has."""
-    return getattr(getattr(logger, "experiment", None), name, None)
+    sure = metric.confidence
+    fig, ax = result.plot(**({} if sure is None else {"band": metric.bands_of(release, sure, metric.population)}))
+    caption(ax, provenance(metric.spec.privacy, sure))
+    fig.set_dpi(200)  # loggers show pixels
+    for logger, board in zip(loggers, boards, strict=True):
+        if isinstance(logger, WandbLogger):
+            logger.log_image(name, [fig], step)
+        elif isinstance(logger, MLFlowLogger):
+            board.log_figure(logger.run_id, fig, f"{name}/{step:08}.png")
+        elif hasattr(board, "add_figure"):
+            board.add_figure(name, fig, step)
+    plt.close(fig)
 
 
 def _pr_counts(source: Source) -> Iterator[tuple[str, Tensor]]:
