@@ -15,6 +15,8 @@ from torchmetrics_fed.functional.calibration import Calibration, calibration, ca
 from torchmetrics_fed.functional.confusion import Confusion, confusion_at
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
+from torchmetrics_fed.functional.figures.multiples import small_multiples
+from torchmetrics_fed.functional.figures.page import figure_size
 from torchmetrics_fed.functional.gain import (
     PrecisionRecallGainCurve,
     area_under_gain,
@@ -77,6 +79,7 @@ __all__ = [
     "det_curve",
     "det_from_counts",
     "exact_quantiles",
+    "figure_size",
     "group_gaps",
     "kolmogorov_smirnov",
     "mann_whitney_u",
@@ -95,6 +98,7 @@ __all__ = [
     "roc_from_counts",
     "roc_from_quantiles",
     "sensitivity_at_specificity",
+    "small_multiples",
     "specificity_at_sensitivity",
     "youden",
 ]
