@@ -210,19 +210,15 @@ class Alone(Ranks):
     rank = 0
 
     def exchange(self, payload: bytes) -> list[bytes]:
-        """Return the payload."""
         return [payload]
 
     def sum_to_first(self, counts: Tensor) -> Tensor:
-        """Return the counts."""
         return counts
 
     def from_first(self, tensor: Tensor) -> Tensor:
-        """Return the tensor."""
         return tensor
 
     def query_from_first(self, query: Query, bins: int) -> Query:
-        """Return the query."""
         return query
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:

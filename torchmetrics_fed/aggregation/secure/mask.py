@@ -47,12 +47,8 @@ class MaskedVector:
         self._words -= self._keystream(key)
 
     def mask_pair(self, key: bytes, own: int, other: int) -> None:
-        """Add the mask of a pair on the side of the lower index, subtract it on the other."""
+        """Add the mask of a pair on the side of the lower index, subtract it on the other, whose own undoes it."""
         (self.mask if own < other else self.unmask)(key)
-
-    def unmask_pair(self, key: bytes, own: int, other: int) -> None:
-        """Undo `mask_pair`."""
-        (self.unmask if own < other else self.mask)(key)
 
     def copy(self) -> MaskedVector:
         """Return a vector with the same values."""
