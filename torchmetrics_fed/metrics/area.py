@@ -1,13 +1,14 @@
-"""FederatedAUROC."""
+"""Metrics whose ``compute`` returns the area under a curve."""
 
 from typing import Any
 
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import auroc_from_counts
-from torchmetrics_fed.functional.band import auroc_interval, roc_band
-from torchmetrics_fed.functional.roc import checked_max_fpr, roc_from_counts
+from torchmetrics_fed.functional.band import auroc_interval, average_precision_interval, precision_recall_band, roc_band
+from torchmetrics_fed.functional.noise import warn_of_precision
+from torchmetrics_fed.functional.precision_recall import average_precision_from_counts, precision_recall_from_counts
+from torchmetrics_fed.functional.roc import auroc_from_counts, checked_max_fpr, roc_from_counts
 from torchmetrics_fed.metrics.families import AreaMetric
 from torchmetrics_fed.typing import Average, Task
 
@@ -50,3 +51,34 @@ class FederatedAUROC(AreaMetric):
     def _area(self, average: Average | None) -> Tensor:
         """Return the area of the counts as they are."""
         return auroc_from_counts(self._read(), max_fpr=self.max_fpr, average=average)
+
+
+class FederatedAveragePrecision(AreaMetric):
+    """Average precision of all ranks' or clients' data together: the area under the PR curve read as a step.
+
+    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
+
+    Args:
+        confidence: probability with which :meth:`interval` holds the exact average precision.
+        population: as in :class:`~torchmetrics_fed.FederatedROC`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedAveragePrecision
+        >>> metric = FederatedAveragePrecision()
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> metric.compute()
+        tensor(0.8333, dtype=torch.float64)
+    """
+
+    bands_of, interval_of = staticmethod(precision_recall_band), staticmethod(average_precision_interval)
+    curve_of = staticmethod(precision_recall_from_counts)
+    short_name = "average_precision"
+    plot_legend_name: str = "AP"
+
+    def _area(self, average: Average | None) -> Tensor:
+        """Return the average precision of the counts as they are."""
+        source = self._read()
+        if self.spec.privacy is not None:
+            warn_of_precision(self._source())
+        return average_precision_from_counts(source, average=average)
