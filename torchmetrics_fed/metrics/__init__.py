@@ -1,9 +1,10 @@
 """torchmetrics' Metric on top of a release."""
 
-from torchmetrics_fed.metrics.area import FederatedAUROC, FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.collection import areas, federated_collection, representative
 from torchmetrics_fed.metrics.curves import (
+    FederatedAUROC,
+    FederatedAveragePrecision,
     FederatedCalibration,
     FederatedDET,
     FederatedPrecisionRecallCurve,

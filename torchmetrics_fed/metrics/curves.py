@@ -1,19 +1,24 @@
-"""Metrics whose ``compute`` returns a curve, each around one function of a release."""
+"""Metrics of curves and of the areas under them, each around one function of a release."""
 
 from typing import Any
 
-from torchmetrics_fed.functional.band import precision_recall_band, roc_band
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.band import auroc_interval, average_precision_interval, precision_recall_band, roc_band
 from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
 from torchmetrics_fed.functional.det import DETCurve, det_from_counts
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.noise import warn_of_precision
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
+    average_precision_from_counts,
     check_strategy,
     precision_recall_from_counts,
 )
-from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
-from torchmetrics_fed.metrics.families import CurveMetric
+from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_counts, checked_max_fpr, roc_from_counts
+from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.typing import Average, Task
 
 
@@ -21,13 +26,8 @@ class FederatedROC(CurveMetric):
     """ROC curve of all ranks' or clients' data together.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)`` in torchmetrics'
-    order: thresholds decrease, from (0, 0) to (1, 1). A score equal to a threshold counts as above it.
-
-    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
-
-    Args:
-        confidence: probability with which :meth:`band` holds the whole exact curve; ``plot`` then shades it.
-        population: whether the band is for the population that the examples were drawn from.
+    order: thresholds decrease, from (0, 0) to (1, 1). A score equal to a threshold counts as above it. Arguments are
+    those of :class:`~torchmetrics_fed.FederatedMetric`; with ``confidence``, :meth:`band` holds the whole exact curve.
 
     Example:
         >>> import torch
@@ -63,8 +63,6 @@ class FederatedPrecisionRecallCurve(CurveMetric):
     Args:
         strategy: with ``Reconstruction(method="quantile")``, whether precision's denominator comes from both classes'
             quantiles (``"separate"``) or from those of all examples (``"combine"``).
-        confidence: as in :class:`~torchmetrics_fed.FederatedROC`.
-        population: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     Example:
         >>> import torch
@@ -175,3 +173,69 @@ class FederatedCalibration(CurveMetric):
     def compute(self) -> Calibration:
         """Return the calibration of all ranks' counts."""
         return self._answer(calibration_from_counts(self._read(), bins=self.bins, average=self.average))
+
+
+class FederatedAUROC(AreaMetric):
+    """Area under the ROC curve of all ranks' or clients' data together; ties within a bin count half.
+
+    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
+
+    Args:
+        max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance) to 1. ``confidence``
+            is for the whole area only.
+
+    With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as scikit-learn has it.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedAUROC
+        >>> metric = FederatedAUROC()
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    bands_of, interval_of = staticmethod(roc_band), staticmethod(auroc_interval)
+    curve_of = staticmethod(roc_from_counts)
+    short_name = "auroc"
+    plot_legend_name: str = "AUROC"
+
+    def __init__(self, task: Task = "binary", *, max_fpr: float | None = None, **kwargs: Any) -> None:
+        super().__init__(task, **kwargs)
+        self.max_fpr = checked_max_fpr(max_fpr)
+        if self.max_fpr is not None and self.confidence is not None:
+            raise InputError(
+                f"Expected no `max_fpr` with `confidence` but got {max_fpr!r}: intervals are made of the whole area. "
+                "The band of FederatedROC bounds the curve up to any false positive rate."
+            )
+
+    def _area(self, average: Average | None) -> Tensor:
+        """Return the area of the counts as they are."""
+        return auroc_from_counts(self._read(), max_fpr=self.max_fpr, average=average)
+
+
+class FederatedAveragePrecision(AreaMetric):
+    """Average precision of all ranks' or clients' data together: the area under the PR curve read as a step.
+
+    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedAveragePrecision
+        >>> metric = FederatedAveragePrecision()
+        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> metric.compute()
+        tensor(0.8333, dtype=torch.float64)
+    """
+
+    bands_of, interval_of = staticmethod(precision_recall_band), staticmethod(average_precision_interval)
+    curve_of = staticmethod(precision_recall_from_counts)
+    short_name = "average_precision"
+    plot_legend_name: str = "AP"
+
+    def _area(self, average: Average | None) -> Tensor:
+        """Return the average precision of the counts as they are."""
+        source = self._read()
+        if self.spec.privacy is not None:
+            warn_of_precision(self._source())
+        return average_precision_from_counts(source, average=average)

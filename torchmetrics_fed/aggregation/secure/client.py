@@ -71,9 +71,10 @@ class SecureAggregationClient:
             )
         self.client_id, self.config = client_id, config
         self._lock = RLock()
-        self._signing = keys.SigningKey(signing_key) if signing_key is not None else None
+        self._signing = keys.signing_key_of(signing_key) if signing_key is not None else None
         self._verification_keys = dict(verification_keys or {})
-        if self._signing and self._verification_keys.get(client_id) != self._signing.verification:
+        own = self._signing.public_key().public_bytes_raw() if self._signing else None
+        if self._verification_keys.get(client_id) != own:
             raise InputError(
                 f"Expected `verification_keys` to hold the key of {client_id!r} that belongs to `signing_key` but it "
                 "is another or missing. Give every client the same keys, its own included."

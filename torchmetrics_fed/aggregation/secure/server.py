@@ -67,11 +67,9 @@ class SecureAggregationServer:
         return self._stage
 
     def receive(self, sender: str, message: bytes) -> None:
-        """Take a message; one that raises changes nothing, and the same one again is ignored.
+        """Take a message of the present stage; one that raises changes nothing, and the same one again is ignored.
 
-        Args:
-            sender: the client as the transport knows it. What it says of itself must agree.
-            message: its message for the present stage.
+        The sender is the client as the transport knows it. What it says of itself must agree.
         """
         mark = hashlib.sha256(message).digest() if isinstance(message, bytes | bytearray) else b""
         known = self._received.get((self._stage, sender))
