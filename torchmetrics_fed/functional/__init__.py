@@ -1,8 +1,6 @@
 """Functions of scores, of releases and leaf counts, and of curves; every result has ``.scalars`` and ``.plot()``."""
 
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
-from torchmetrics_fed.functional.auroc import auroc, auroc_from_counts, mann_whitney_u
-from torchmetrics_fed.functional.average_precision import average_precision, average_precision_from_counts
 from torchmetrics_fed.functional.band import (
     Band,
     Interval,
@@ -38,12 +36,23 @@ from torchmetrics_fed.functional.operating import (
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
+    average_precision,
+    average_precision_from_counts,
     average_precision_from_curve,
     precision_recall_curve,
     precision_recall_from_counts,
     precision_recall_from_quantiles,
 )
-from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc, roc_from_counts, roc_from_quantiles
+from torchmetrics_fed.functional.roc import (
+    ROCCurve,
+    auroc,
+    auroc_from_counts,
+    auroc_from_curve,
+    mann_whitney_u,
+    roc,
+    roc_from_counts,
+    roc_from_quantiles,
+)
 from torchmetrics_fed.functional.source import Source, read
 
 __all__ = [

@@ -14,9 +14,9 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import auroc_from_counts
 from torchmetrics_fed.functional.band import auroc_interval, check_confidence
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
+from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.reconstruct.placement import whole_epsilon
 from torchmetrics_fed.reconstruct.uncertainty.rates import Counted, Rates
 from torchmetrics_fed.release.release import Release, no_release
