@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 from uuid import uuid4
@@ -152,6 +152,7 @@ class Client:
     preds: Tensor
     target: Tensor
     groups: Tensor | None = None
+    _: KW_ONLY
     folder: Path | None = None
     """Where notes are kept. The app has the mod if there is one."""
     publish: tuple[str, ...] = ()

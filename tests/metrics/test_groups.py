@@ -139,8 +139,10 @@ def test_a_collection_makes_one_release_for_all_groups() -> None:
     for start in range(0, 3_000, 1_000):
         collection.update(*(each[start : start + 1_000] for each in examples()))
     collection.compute()
-    areas = collection["auroc"].by_group()
-    assert float(areas["a"]) == pytest.approx(float(collection["roc"].by_group()["a"].scalars["auroc"]))
+    auroc, roc = (collection[name] for name in ("auroc", "roc"))
+    assert isinstance(auroc, FederatedAUROC)
+    assert isinstance(roc, FederatedROC)
+    assert float(auroc.by_group()["a"]) == pytest.approx(float(roc.by_group()["a"].scalars["auroc"]))
     assert len(ledger) == 1
 
 
