@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import ReleaseError, SecureAggregationError
-from torchmetrics_fed.exchange.stages import Answering, Asked
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.privacy.store import Store
 from torchmetrics_fed.release import Spec
 from torchmetrics_fed.release.wire import Kind, Reader, frame, pack_block
@@ -40,20 +40,27 @@ class Node:
         verification_keys: Mapping[str, bytes] | None = None,
     ) -> None:
         self._name, self._spec, self._store, self._keys = name, spec, store, (signing_key, verification_keys)
-        self._metric: Answering | None = None
+        self._metric: Any = None
         self.left = 1.0
         """The fraction of epsilon that queries may still spend, by the notes that were read last."""
 
-    def answer(self, asked: Asked, metric: Answering | None) -> bytes:
+    def answer(self, asked: Asked, metric: Any) -> bytes:
         """Return the answer to one stage. One that is refused changes nothing.
 
         Args:
             asked: the stage. Notes of other rounds are erased with the first answer.
-            metric: the data. Where there are counts of this round in the notes, it continues with those.
+            metric: a FederatedMetric with the data, or None where that is used up. Where there are counts of this round
+                in the notes, it continues with those.
         """
         mark = hashlib.sha256(asked.to_bytes()).digest()
         with self._store.transaction() as tables:
-            notes = self._read(tables, asked.round)
+            found = tables.execute("SELECT content FROM notes WHERE name = ?", (asked.round,)).fetchone()
+            if found == (b"",):
+                raise ReleaseError(
+                    f"Expected a round that this client is in but it has finished or left {asked.round!r}, or begun "
+                    "another since. A retry is a new round."
+                )
+            notes = _Notes.from_bytes(found[0]) if found else _Notes()
             if notes.mark != mark:
                 notes.answer, notes.mark = self._answered(asked, notes, metric), mark
                 tables.execute("UPDATE notes SET content = x''")
@@ -66,16 +73,7 @@ class Node:
         with self._store.transaction() as tables:
             tables.execute("UPDATE notes SET content = x'' WHERE name = ?", (round,))
 
-    def _read(self, tables: sqlite3.Connection, round: str) -> _Notes:
-        found = tables.execute("SELECT content FROM notes WHERE name = ?", (round,)).fetchone()
-        if found == (b"",):
-            raise ReleaseError(
-                f"Expected a round that this client is in but it has finished or left {round!r}, or begun another "
-                "since. A retry is a new round."
-            )
-        return _Notes.from_bytes(found[0]) if found else _Notes()
-
-    def _answered(self, asked: Asked, notes: _Notes, metric: Answering | None) -> bytes:
+    def _answered(self, asked: Asked, notes: _Notes, metric: Any) -> bytes:
         """Return a fresh answer, and note what comes of it."""
         query, client = asked.agreed_query(self._spec), None
         if asked.stage != "share":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from torchmetrics_fed.aggregation.secure import (
     SecureAggregationClient,
@@ -16,27 +16,11 @@ from torchmetrics_fed.aggregation.secure import (
 )
 from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, SecureAggregationError
 from torchmetrics_fed.exchange.coordinator import Coordinator
-from torchmetrics_fed.release import Query, Release, Share, Spec
+from torchmetrics_fed.release import Query, Release, Spec
 from torchmetrics_fed.release.wire import Kind, Reader, frame, pack_block, pack_text
 
 STAGES = "share", "advertise", "share_keys", "mask", "sign", "unmask"
 """In their order. Of one query, the first alone where shares may be seen, and the others where they are hidden."""
-
-
-class Answering(Protocol):
-    """What answers queries: a metric."""
-
-    def share(self, *, round: str, query: Query | None) -> Share:
-        """Return the answer, where it may be seen."""
-
-    def mask(self, client: SecureAggregationClient, boxes: bytes, *, round: str, query: Query | None) -> bytes:
-        """Return the answer, masked."""
-
-    def suspend(self) -> bytes:
-        """Return the session between two queries, with its counts."""
-
-    def resume(self, note: bytes) -> None:
-        """Continue that session."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +65,15 @@ class Asked:
             )
         return config
 
-    def answered_by(self, client: SecureAggregationClient | None, metric: Answering | None = None) -> bytes:
-        """Return a client's answer in any stage. Noise is drawn and charged in ``share`` and ``mask``, nowhere else."""
+    def answered_by(self, client: SecureAggregationClient | None, metric: Any = None) -> bytes:
+        """Return a client's answer. Its metric draws and charges in ``share`` and ``mask``, nowhere else."""
         if self.asks_data:
             if metric is None:
                 raise ReleaseError("Expected a question about data that is held here but there is none any more.")
             query = Query.from_bytes(self.query)
             if client is None or self.stage == "share":
                 return bytes(metric.share(round=self.round, query=query))
-            return metric.mask(client, self.message, round=self.round, query=query)
+            return bytes(metric.mask(client, self.message, round=self.round, query=query))
         if client is None or self.stage not in STAGES:
             raise InputError(f"Expected a stage of secure aggregation but got {self.stage!r}. Update both sides.")
         if self.stage == "advertise":
