@@ -71,13 +71,14 @@ class Files:
         """Put a file in its place, and return its digest once it is on disk."""
         body = b"".join((pack_block(self._where(path)), *parts))
         data, part = frame(Kind.FILE, hashlib.sha256(body).digest(), body), path.with_name(f".{path.name}.part")
+        new = not path.parent.is_dir()
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        for parent in list(path.parents)[:3]:
+        for parent in list(path.parents)[: 3 if new else 1]:
             with suppress(OSError):  # not every file system knows how
                 sync_directory(parent)
         return hashlib.sha256(data).digest()
