@@ -1,4 +1,4 @@
-"""A node answers each stage once, and what it answered last again; notes hold what the next process needs, no longer."""
+"""A node answers each stage once, what it answered last again, and keeps no notes longer than it needs them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.folder.files import Files, decoded, encoded, packed, unpacked
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
-NAMES = ["ann", "A", "a", "../x", "con", "é", "é", "a/b", "a b", ".", "%41", "日本", "x" * 200]
+NAMES = ["ann", "A", "a", "../x", "con", "\u00e9", "e\u0301", "a/b", "a b", ".", "%41", "\u65e5\u672c", "x" * 200]
 
 
 @given(st.text(min_size=1, max_size=22))

@@ -74,7 +74,7 @@ def test_a_round_from_its_beginning_to_its_end(shared: Path, tmp_path: Path, poo
     assert release.shares == 3
     assert (shared / "site-ben" / "round-1" / "2.4-sign").exists()
     assert status(shared) == "round 1: released, with Ann, ben, cem"
-    with pytest.raises(ReleaseError, match="'1' is over. This site was not asked in it"):
+    with pytest.raises(ReleaseError, match=r"'1' is over\. This site was not asked in it"):
         run_site(shared, "dia", counted(ledger=PrivacyLedger(2.0, tmp_path / "dia"), privacy=HIDDEN), timeout=0.0)
 
 
