@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
 from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach
 from torchmetrics_fed.release.release import Release, no_release

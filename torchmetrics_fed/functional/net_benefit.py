@@ -70,7 +70,9 @@ class NetBenefit(NamedTuple):
         x = self.thresholds.cpu().expand_as(model)
         draw_chance(ax, [0, 1], [0, 0], "treat none")
         if len(model) == 1:
-            ax.plot(x[0], rows(self.treat_all)[0], color="0.4", linewidth=1.0, label="treat all", gid="chance", zorder=1.5)
+            ax.plot(
+                x[0], rows(self.treat_all)[0], color="0.4", linewidth=1.0, label="treat all", gid="chance", zorder=1.5
+            )
         colours = draw_curves(ax, x, model, names)
         if self.low is not None and self.high is not None:
             draw_bands(ax, colours, Band(x, self.low, self.high))
@@ -108,7 +110,9 @@ def net_benefit(
     check_probabilities(histograms.edges)
     at = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=np.float64).reshape(-1)
     if not (len(at) and ((at >= 0) & (at < 1)).all()):
-        raise InputError("Expected argument `thresholds` to be probabilities from 0 to below 1. Acting at 1 has no cost.")
+        raise InputError(
+            "Expected argument `thresholds` to be probabilities from 0 to below 1. Acting at 1 has no cost."
+        )
     everybody = np.r_[histograms.edges[0], at]
     negative, positive = counts_above(histograms.flat, histograms.edges.numpy(), everybody).swapaxes(0, 1)
     size, odds = np.maximum(positive[:, :1] + negative[:, :1], 1e-300), at / (1 - at)

@@ -54,7 +54,9 @@ class UncertainCounts(NamedTuple):
         held = -np.diff(tails.guess)
         exact = not tails.spread.any()
         tied, held = (are_tied(held) | exact)[k], held[:, k]
-        slack = held * np.where(tied, np.maximum(part, 1 - part) * (part * (1 - part) > 0), 4 * _OFF * part * (1 - part))
+        slack = held * np.where(
+            tied, np.maximum(part, 1 - part) * (part * (1 - part) > 0), 4 * _OFF * part * (1 - part)
+        )
         noise, part = tails.noise, part[:, None]
         draws = noise[..., k + 1] + part * (noise[..., k] - noise[..., k + 1])
         # smooth scores fall to either side of the threshold at random
