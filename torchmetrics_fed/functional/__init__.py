@@ -23,7 +23,7 @@ from torchmetrics_fed.functional.gain import (
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
-from torchmetrics_fed.functional.groups import Gap, GroupGaps, group_gaps
+from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
 from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.net_benefit import NetBenefit, net_benefit
 from torchmetrics_fed.functional.operating import (
@@ -69,7 +69,6 @@ __all__ = [
     "CumulativeGains",
     "DETCurve",
     "Drift",
-    "Gap",
     "GroupGaps",
     "Interval",
     "NetBenefit",

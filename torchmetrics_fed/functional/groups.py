@@ -52,8 +52,7 @@ class GroupGaps(NamedTuple):
         >>> metric = FederatedAUROC(groups=("female", "male"))
         >>> preds, target = torch.tensor([0.2, 0.9, 0.8, 0.1, 0.3, 0.7]), torch.tensor([0, 1, 1, 0, 1, 1])
         >>> metric.update(preds, target, torch.tensor([0, 0, 0, 1, 1, 1]))
-        >>> gaps = group_gaps(metric.release(), threshold=0.5)
-        >>> gaps.between("female", "male")["tpr"].value
+        >>> group_gaps(metric.release()).between("female", "male")["tpr"].value
         tensor(0.5000, dtype=torch.float64)
     """
 
@@ -132,6 +131,15 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
         release: one of a metric with ``groups``.
         threshold: which scores count as positive.
         confidence: of the intervals.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import CentralDP, FederatedROC
+        >>> from torchmetrics_fed.functional import group_gaps
+        >>> metric = FederatedROC(groups=2, privacy=CentralDP(epsilon=3.0))
+        >>> metric.update(torch.rand(20_000), torch.randint(0, 2, (20_000,)), torch.arange(20_000) % 2)
+        >>> bool(group_gaps(metric.release(), threshold=0.3).equalized_odds.high < 0.1)
+        True
     """
     if not isinstance(release, Release):
         raise no_release(release)

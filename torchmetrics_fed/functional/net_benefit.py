@@ -52,7 +52,7 @@ class NetBenefit(NamedTuple):
             ax.plot(x, everybody[0], color="0.4", linewidth=0.9, label="treat all", gid="chance", zorder=1.5)
         colours = canvas.draw_curves(ax, x.expand_as(model), model, names)
         if self.low is not None and self.high is not None:
-            canvas.draw_bands(ax, colours, Band(x.expand_as(model), self.low, self.high))
+            canvas.draw_bands(ax, colours, names, Band(x.expand_as(model), self.low, self.high))
         top = max(model.max().item(), everybody.max().item(), 1e-3)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.25 * top, 1.1 * top))
         canvas.dress(ax, "Threshold probability", "Net benefit", rates=False)
