@@ -25,6 +25,8 @@ from torchmetrics_fed.typing import Floats
 
 # A group's smaller class times epsilon. Below the first noise outweighs sampling, below the second a gap is noise.
 _FEW, _TOO_FEW = 60.0, 30.0
+# A difference that noise alone shows, and that is worth a word.
+_WORTH = 0.02
 _RATES = {
     "tpr": "True positive rate",
     "fpr": "False positive rate",
@@ -211,7 +213,7 @@ def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
         squares, (value, low, high) = noise[..., row] ** 2, largest[name]
         alone = reach * np.sqrt(np.nansum(squares, 0) / np.maximum((~np.isnan(squares)).sum(0), 1))
         for found, least, most, inflated in zip(value, low, high, alone, strict=True):
-            if inflated > found / 2:
+            if inflated > max(found / 2, _WORTH):
                 warnings.warn(
                     f"The largest difference of the {_RATES[name].lower()}, {found:.3f}, is inflated: noise alone "
                     f"would show about {inflated:.3f}. Report its interval, {least:.3f} to {most:.3f}.",
