@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC, LocalDP, PrivacyLedger, SecureAggregationConfig
+from torchmetrics_fed import (
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Query,
+    SecureAggregationConfig,
+)
 from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConflictError, ReleaseError
 from torchmetrics_fed.exchange.node import Node
 from torchmetrics_fed.exchange.stages import STAGES, Asked
@@ -55,7 +63,7 @@ def test_what_was_answered_last_is_answered_again_by_any_process(tmp_path: Path)
 def test_another_question_in_the_same_round_goes_on_from_the_session_that_was_kept(tmp_path: Path) -> None:
     node(tmp_path, VISIBLE).answer(asked(VISIBLE), counted(tmp_path, VISIBLE))
     second = asked(VISIBLE)
-    rest = replace(Coordinator(FederatedROC(**VISIBLE), round="1").query, fraction=0.953125)  # type: ignore[type-var]
+    rest = replace(Query.from_bytes(second.query), fraction=0.953125)
     with pytest.raises(LedgerConflictError, match="begun by another session"):
         counted(tmp_path, VISIBLE).share(round="1", query=rest)
     last = node(tmp_path, VISIBLE)

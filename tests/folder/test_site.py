@@ -65,7 +65,12 @@ def test_a_round_from_its_beginning_to_its_end(shared: Path, tmp_path: Path, poo
     for name in NAMES:
         metrics = federated_collection(quantiles=64, privacy=HIDDEN, ledger=PrivacyLedger(2.0, tmp_path / name))
         metrics.update(torch.rand(100), torch.randint(0, 2, (100,)))
-        how = {"signing_key": keys[name].signing, "verification_keys": public, "poll": 0.01, "timeout": 60.0}
+        how: dict[str, Any] = {
+            "signing_key": keys[name].signing,
+            "verification_keys": public,
+            "poll": 0.01,
+            "timeout": 60.0,
+        }
         sites.append(pool.submit(run_site, shared, name, metrics, **how))
     common = FederatedROC(quantiles=64, privacy=HIDDEN)
     release = run_coordinator(shared, common, clients=3, keys=public, poll=0.01, timeout=60.0)
