@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from fractions import Fraction
@@ -35,8 +35,7 @@ class PrivacyLedger:
         delta: the delta of the budget; 1e-6 if neither given nor recorded.
         composition: "addition" (the default), exact and always valid, or "pld", which needs ``dp-accounting`` and
             amounts that were not chosen after seeing earlier results.
-        change_budget: whether to record what is given in place of another budget. Every process that has the file open
-            is bound by the new one from then on, and `report` shows both.
+        change_budget: whether to record what is given in place of another budget; it binds all who have the file open.
 
     Example:
         >>> ledger = PrivacyLedger(budget=1.0)
@@ -190,11 +189,14 @@ class PrivacyLedger:
         """Epsilon left of the budget, infinite without one. By PLD a release may take less of it than its epsilon."""
         return self._limit.left([entry.amounts for entry in self])
 
-    def digest(self, entry: LedgerEntry | None = None) -> str:
-        """Return the SHA-256, in hexadecimal, of all records up to this entry, or of all there are.
+    def entries_of(self, spec: bytes, queries: Iterable[bytes]) -> list[LedgerEntry]:
+        """Return the releases with this digest of their spec that answered all of these digests of queries."""
+        asked = {query.hex() for query in queries}
+        found = [entry for entry in self if entry.spec == spec.hex()]
+        return [entry for entry in found if asked <= self._known.answers.get(entry.key, {}).keys()]
 
-        Whoever has the file can compute it again, so a document that names it is bound to what was charged until then.
-        """
+    def digest(self, entry: LedgerEntry | None = None) -> str:
+        """Return the SHA-256, in hexadecimal, of all records up to this entry, or of all: what a document may name."""
         self._read()
         return self._known.chain if entry is None else self._known.chains[entry.key]
 
