@@ -11,8 +11,10 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
-from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach
+from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.typing import Floats
 
 # Recalls at which the lower bound of precision, a hyperbola between steps, is evaluated; lines between lie below it.
@@ -202,7 +204,7 @@ def check_confidence(confidence: float) -> None:
 def _interval(
     release: Release, confidence: float, population: bool, binning: float | None, area: Area, usual: float
 ) -> Interval:
-    _check(release, confidence)
+    check_uncertain(release, confidence)
     if binning is None:
         binning = 1.0 if release.spec.privacy is None else usual
     if not 0 <= binning <= 1:
@@ -215,16 +217,51 @@ def _each(
     release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], list[Floats]]
 ) -> list[Tensor]:
     """The arrays of each class, stacked; without class axis for binary tasks."""
-    _check(release, confidence)
+    check_uncertain(release, confidence)
     arrays = [one(tails) for tails in UncertainTails.of(release, population)]
     stacked = [torch.from_numpy(np.stack(array)) for array in zip(*arrays, strict=True)]
     return [array[0] for array in stacked] if release.spec.task == "binary" else stacked
 
 
-def _check(release: Release, confidence: float) -> None:
+def check_uncertain(release: object, confidence: float) -> Release:
+    """Return the release, or raise unless it is one whose uncertainty is known, with this confidence."""
     check_confidence(confidence)
+    if not isinstance(release, Release):
+        raise no_release(release)
     if release.spec.multi_class == "ovo":
         raise InputError(
             'Expected a release with negatives and positives of each class but this one has multi_class="ovo". Bands '
             'are made for multi_class="ovr".'
         )
+    return release
+
+
+def bounds_at(
+    source: Readable,
+    thresholds: Floats,
+    value: Floats,
+    one: Callable[[UncertainCounts, int], tuple[Floats, Floats, Floats]],
+    confidence: float | None,
+    population: bool,
+) -> tuple[Floats, Floats] | tuple[None, None]:
+    """Return bounds of values at thresholds, ``(classes, thresholds)``, that hold at once; None if not asked for.
+
+    Args:
+        source: a release.
+        thresholds: of all classes, or of each.
+        value: as it was read; it is always within.
+        one: of the counts of a class and its number, an unbiased value, what draws do to it, and its slack.
+        confidence: probability that all bounds of a class hold.
+        population: whether sampling counts.
+    """
+    if confidence is None:
+        return None, None
+    release, histograms = check_uncertain(source, confidence), read(source)
+    ends = []
+    counts = UncertainCounts.of(release, population, histograms.flat, histograms.edges.numpy(), thresholds)
+    for number, (known, own) in enumerate(zip(counts, value, strict=True)):
+        centre, deviations, slack = one(known, number)
+        half = np.inf if known.empty else reach(deviations, confidence) + slack
+        ends.append([np.minimum(centre - half, own), np.maximum(centre + half, own)])
+    low, high = np.stack(ends, 1)
+    return low, high

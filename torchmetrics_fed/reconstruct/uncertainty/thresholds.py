@@ -1,0 +1,76 @@
+"""Counts above any threshold, also between the edges of leaves, and what noise and sampling may add to them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from torchmetrics_fed.reconstruct.leaves import are_tied
+from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, order_statistic
+from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Floats
+
+# Which part of its count a leaf of smooth scores may be off half-way through; one with tied scores: any part.
+_OFF = 0.1
+_SEED = 20_250_301
+
+
+class UncertainCounts(NamedTuple):
+    """Negatives and positives of one class at or above thresholds; the first column is the totals."""
+
+    seen: Floats
+    """Unbiased, ``(2, 1 + thresholds)``."""
+    draws: Floats
+    """What noise, and sampling if asked for, may have added, ``(2, vectors, 1 + thresholds)``."""
+    slack: Floats
+    """How far the order of scores within a leaf may move a count, ``(2, 1 + thresholds)``."""
+    empty: bool
+    """Whether a class is lost in the noise."""
+
+    @classmethod
+    def of(
+        cls, release: Release, population: bool, leaf: Floats, edges: Floats, thresholds: Floats
+    ) -> list[UncertainCounts]:
+        """Return those of each class, at thresholds ``(..., thresholds)`` of all classes or of each.
+
+        ``leaf`` and ``edges`` are the counts as they were read, ``(classes, 2, leaves)``: they say how a leaf of the
+        release is filled.
+        """
+        classes, own = UncertainTails.of(release, population), release.last.edges.numpy()
+        each = np.broadcast_to(thresholds, (len(classes), np.shape(thresholds)[-1]))
+        return [cls._at(*one, edges, own) for one in zip(classes, leaf, each, strict=True)]
+
+    @classmethod
+    def _at(cls, tails: UncertainTails, leaf: Floats, at: Floats, edges: Floats, own: Floats) -> UncertainCounts:
+        at = np.r_[own[0], at]
+        k = np.clip(np.searchsorted(own, at, "right") - 1, 0, len(own) - 2)
+        here, low, high = (counts_above(leaf, edges, place) for place in (at, own[k], own[k + 1]))
+        line = np.clip((own[k + 1] - at) / (own[k + 1] - own[k]), 0, 1)
+        # the part of the leaf's examples that is above the threshold
+        part = np.where(low > high, np.clip((here - high) / np.maximum(low - high, 1e-300), 0, 1), line)
+        seen = tails.seen[:, k + 1] + part * (tails.seen[:, k] - tails.seen[:, k + 1])
+        held = -np.diff(tails.guess)
+        exact = not tails.spread.any()
+        tied, held = (are_tied(held) | exact)[k], held[:, k]
+        slack = held * np.where(tied, np.maximum(part, 1 - part) * (part * (1 - part) > 0), 4 * _OFF * part * (1 - part))
+        noise, part = tails.noise, part[:, None]
+        draws = noise[..., k + 1] + part * (noise[..., k] - noise[..., k + 1])
+        # smooth scores fall to either side of the threshold at random
+        scatter = np.sqrt(np.where(tied, 0.0, held)[:, None] * part * (1 - part))
+        draws += scatter * np.random.default_rng(_SEED).standard_normal(draws.shape)
+        return cls(seen, draws, slack, tails.empty)
+
+
+def counts_above(leaf: Floats, edges: Floats, at: Floats) -> Floats:
+    """Return the counts at or above scores, ``(..., len(at))``, of ``leaf``, ``(..., leaves)``: a line in each leaf."""
+    tails = above(leaf).reshape(-1, len(edges))
+    return np.stack([np.interp(at, edges, tail) for tail in tails]).reshape(*leaf.shape[:-1], len(at))
+
+
+def reach(deviations: Floats, confidence: float) -> Floats:
+    """Return how far values may be off, all of them at once, of what vectors do to them, ``(vectors, values)``."""
+    spread: Floats = deviations.std(0)
+    furthest = np.abs(deviations / np.where(spread > 0, spread, np.inf)).max(-1)
+    return order_statistic(furthest, confidence) * spread
