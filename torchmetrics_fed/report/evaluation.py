@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.auroc import mann_whitney_u
-from torchmetrics_fed.functional.band import Interval, auroc_interval, average_precision_interval
+from torchmetrics_fed.functional.band import (
+    Band,
+    Interval,
+    auroc_interval,
+    average_precision_interval,
+    check_confidence,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
+from torchmetrics_fed.functional.cumulative_gains import CumulativeGains, cumulative_gains
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.det import DETCurve, det_from_counts
 from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.net_benefit import NetBenefit, net_benefit
 from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, kolmogorov_smirnov, youden
 from torchmetrics_fed.functional.precision_recall import (
@@ -24,10 +38,27 @@ from torchmetrics_fed.functional.precision_recall import (
     precision_recall_from_counts,
 )
 from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_counts
-from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release
+from torchmetrics_fed.report.document import arguments, document
+from torchmetrics_fed.report.page import page
+from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.summary import summary_figure
+from torchmetrics_fed.report.table import Number, markdown, text
+
+_RESULTS: dict[str, Callable[[Source], Any]] = {
+    "roc": roc_from_counts,
+    "precision_recall": precision_recall_from_counts,
+    "det": det_from_counts,
+    "gain": precision_recall_gain_from_counts,
+    "cumulative_gains": cumulative_gains,
+    "mann_whitney_u": mann_whitney_u,
+    "kolmogorov_smirnov": kolmogorov_smirnov,
+    "best_f1": best_f1,
+    "youden": youden,
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,30 +73,57 @@ class EvaluationReport:
         (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
     """
 
+    source: Source
+    """Counts that all of this was read from."""
     task: str
     """The task of the release; of leaf counts ``"binary"``, or ``"classes"`` where there is a class axis."""
     labels: tuple[str, ...] | None
     privacy: str
     shares: int | None
     """How many shares were summed; None for leaf counts."""
-    negatives: Tensor
-    """Number of negatives as the release shows it: not a whole number if it is noisy."""
-    positives: Tensor
-    roc: ROCCurve
-    precision_recall: PrecisionRecallCurve
-    det: DETCurve
-    gain: PrecisionRecallGainCurve
-    calibration: Calibration | None
-    """None where scores are not probabilities."""
-    mann_whitney_u: Tensor
-    kolmogorov_smirnov: Tensor
-    best_f1: OperatingPoint
-    youden: OperatingPoint
-    leaf: Tensor
-    """Counts that all of this was read from, ``(..., 2, leaves)``."""
-    edges: Tensor
-    intervals: tuple[Interval, Interval] | None = None
-    """Of a private release, 95% intervals of the AUROC and of the average precision of all clients' own scores."""
+    confidence: float
+    population: bool
+    """Whether intervals and bands hold what the examples were drawn from, or what all clients have."""
+    intervals: dict[str, Interval]
+    """By the name of the number, where noise or sampling leaves it uncertain; of curves the bounds at their points."""
+    bands: dict[str, Band]
+    """Of ``"roc"`` and ``"precision_recall"``, likewise."""
+    statement: PrivacyStatement | None
+    roc: ROCCurve = field(init=False)
+    precision_recall: PrecisionRecallCurve = field(init=False)
+    det: DETCurve = field(init=False)
+    gain: PrecisionRecallGainCurve = field(init=False)
+    cumulative_gains: CumulativeGains = field(init=False)
+    calibration: Calibration | None = field(init=False)
+    """None where scores are not probabilities, as is ``net_benefit``."""
+    net_benefit: NetBenefit | None = field(init=False)
+    mann_whitney_u: Tensor = field(init=False)
+    kolmogorov_smirnov: Tensor = field(init=False)
+    best_f1: OperatingPoint = field(init=False)
+    youden: OperatingPoint = field(init=False)
+
+    def __post_init__(self) -> None:
+        source, probabilities = self.source, self.source.edges[0] >= 0 and self.source.edges[-1] <= 1
+        results = {"roc": _RESULTS["roc"](source)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
+            results |= {name: function(source) for name, function in _RESULTS.items() if name != "roc"}
+            results["calibration"] = calibration_from_counts(source) if probabilities else None
+            results["net_benefit"] = net_benefit(source) if probabilities else None
+        for name, result in results.items():
+            bounds = self.intervals.get(name)
+            known = result if bounds is None else result._replace(low=bounds.low, high=bounds.high)
+            object.__setattr__(self, name, known)
+
+    @property
+    def negatives(self) -> Tensor:
+        """Number of negatives as the release shows it: not a whole number if it is noisy."""
+        return self.source.tails.total[..., 0]
+
+    @property
+    def positives(self) -> Tensor:
+        """Number of positives, likewise."""
+        return self.source.tails.total[..., 1]
 
     @property
     def prevalence(self) -> Tensor:
@@ -87,45 +145,93 @@ class EvaluationReport:
         """The area under the PR-gain curve."""
         return self.gain.area
 
+    @property
+    def numbers(self) -> dict[str, Number]:
+        """Every number by its name, with its title in tables and its interval, if it has one."""
+        values = {
+            "negatives": ("negatives", self.negatives, 0),
+            "positives": ("positives", self.positives, 0),
+            "prevalence": ("prevalence", self.prevalence, 4),
+            "auroc": ("AUROC", self.auroc, 4),
+            "average_precision": ("AP", self.average_precision, 4),
+            "area_under_gain": ("AUPRG", self.area_under_gain, 4),
+            "kolmogorov_smirnov": ("KS", self.kolmogorov_smirnov, 4),
+            "mann_whitney_u": ("U", self.mann_whitney_u, 0),
+            "best_f1": ("best F1", self.best_f1.value, 4),
+            "best_f1_threshold": ("F1 at", self.best_f1.threshold, 4),
+            "youden": ("Youden J", self.youden.value, 4),
+            "youden_threshold": ("J at", self.youden.threshold, 4),
+            "lift_top_decile": ("lift of top tenth", self.cumulative_gains.scalars["lift_top_decile"], 2),
+        }
+        if self.calibration is not None and self.net_benefit is not None:
+            values |= {
+                "expected_calibration_error": ("ECE", self.calibration.expected_calibration_error, 4),
+                "brier_score": ("Brier", self.calibration.brier_score, 4),
+                "mean_advantage": ("mean net benefit gained", self.net_benefit.scalars["mean_advantage"], 4),
+            }
+        return {name: Number(*value, self.intervals.get(name)) for name, value in values.items()}
+
+    @property
+    def names(self) -> list[str]:
+        """The classes' names, or their numbers."""
+        return list(self.labels or map(str, range(self.auroc.numel())))
+
+    @property
+    def head(self) -> str:
+        """What was evaluated, in one line."""
+        counted = "leaf counts" if self.shares is None else f"{self.shares} share{'s' * (self.shares != 1)}"
+        return f"Evaluation ({self.task}) of {counted}, {self.privacy}"
+
     def plot(self) -> Any:
         """Draw ROC, PR, calibration (or PR gain) and score histograms on one page, and return ``(fig, axes)``."""
         third = self.gain if self.calibration is None else self.calibration
-        return summary_figure(self.roc, self.precision_recall, third, self.leaf, self.edges, self.labels)
+        bands = self.bands.get("roc"), self.bands.get("precision_recall")
+        leaf, edges = self.source.leaf, self.source.edges
+        return summary_figure(self.roc, self.precision_recall, third, leaf, edges, self.labels, bands, self.privacy)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report, whole or not at all, as the suffix says.
+
+        Args:
+            path: ``.html`` is one page that needs no network, with a threshold to move; ``.json`` can be read back;
+                ``.md`` has the numbers and the statement; ``.png`` and ``.pdf`` are the summary figure.
+
+        Example:
+            >>> import tempfile
+            >>> import torch
+            >>> from torchmetrics_fed import EvaluationReport, evaluation_report
+            >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     report.save(f"{folder}/report.json")
+            ...     EvaluationReport.from_json(Path(f"{folder}/report.json").read_text()).auroc
+            tensor(0.7500, dtype=torch.float64)
+        """
+        suffix, written = Path(path).suffix.lower(), {".html": page, ".json": _json, ".md": markdown}
+        if suffix in written:
+            data = written[suffix](self).encode()
+        elif suffix in (".png", ".pdf"):
+            figure, buffer = self.plot()[0], io.BytesIO()
+            figure.savefig(buffer, format=suffix[1:], bbox_inches="tight", dpi=200)
+            data = buffer.getvalue()
+        else:
+            raise InputError(
+                f"Expected argument `path` to end in .html, .json, .md, .png or .pdf but got {os.fspath(path)!r}."
+            )
+        part = Path(f"{os.fspath(path)}.part")
+        part.write_bytes(data)
+        os.replace(part, path)
+
+    @classmethod
+    def from_json(cls, data: str | bytes) -> EvaluationReport:
+        """Return the report whose JSON this is: equal in every number; bands may be wider by a little."""
+        return cls(**arguments(json.loads(data)))
 
     def __str__(self) -> str:
-        counted = "leaf counts" if self.shares is None else f"{self.shares} share{'s' * (self.shares != 1)}"
-        head = f"Evaluation ({self.task}) of {counted}, {self.privacy}"
-        columns = list(self._columns())
-        if not self.auroc.dim():
-            width = max(len(column.name) for column in columns)
-            return "\n".join([head, *(f"  {column.name:<{width}}  {column.texts[0]}" for column in columns)])
-        names = self.labels or [str(index) for index in range(self.auroc.numel())]
-        table = [["class", *names, "mean"], *([column.name, *column.texts, column.mean] for column in columns)]
-        widths = [max(map(len, column)) for column in table]
-        rows = list(zip(*table, strict=True))
-        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([head, *(f"  {line}".rstrip() for line in lines)])
+        return text(self)
 
     def __repr__(self) -> str:
         auroc, precision = float(self.auroc.mean()), float(self.average_precision.nanmean())
         return f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {precision:.4f}, {self.privacy})"
-
-    def _columns(self) -> Iterator[_Column]:
-        for name, count in (("negatives", self.negatives), ("positives", self.positives)):
-            yield _Column(name, [f"{n:,.0f}" if n == round(n) else f"{n:,.1f}" for n in count.flatten().tolist()], "")
-        yield _rates("prevalence", self.prevalence)
-        auroc, precision = self.intervals or (None, None)
-        yield _rates("AUROC", self.auroc, auroc)
-        yield _rates("AP", self.average_precision, precision)
-        yield _rates("AUPRG", self.area_under_gain)
-        yield _rates("KS", self.kolmogorov_smirnov)
-        yield _Column("U", [f"{value:,.0f}" for value in self.mann_whitney_u.flatten().tolist()], "")
-        for name, at, point in (("best F1", "F1 at", self.best_f1), ("Youden J", "J at", self.youden)):
-            yield _rates(name, point.value)
-            yield _rates(at, point.threshold)._replace(mean="")  # a mean of thresholds is no threshold
-        if self.calibration is not None:
-            yield _rates("ECE", self.calibration.expected_calibration_error)
-            yield _rates("Brier", self.calibration.brier_score)
 
 
 def evaluation_report(
@@ -133,8 +239,12 @@ def evaluation_report(
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     labels: Sequence[str] | None = None,
+    *,
+    confidence: float = 0.95,
+    population: bool = False,
+    ledger: PrivacyLedger | None = None,
 ) -> EvaluationReport:
-    """Return curves, areas, operating points and calibration of one release, to print, plot or pick from.
+    """Return curves, areas, operating points, calibration, net benefit and the privacy statement of one release.
 
     A private release costs nothing more, however much is read from it: all of this is post-processing.
 
@@ -143,82 +253,60 @@ def evaluation_report(
         edges: of leaf counts; even over [0, 1] if not given.
         reconstruction: how to read between the edges; ``"aligned"`` if not given.
         labels: names of the classes.
+        confidence: probability of every interval and band.
+        population: whether they allow for sampling, too, and hold what the examples were drawn from. Exact counts have
+            intervals only then; of 4,096 bins they take seconds for each class.
+        ledger: the one that the release was charged to, for the statement.
 
     Example:
         >>> import torch
         >>> from torchmetrics_fed.report.evaluation import evaluation_report
-        >>> print(evaluation_report(torch.tensor([[3, 1], [1, 3]])))
+        >>> print(evaluation_report(torch.tensor([[3, 1], [1, 3]])))  # doctest: +ELLIPSIS
         Evaluation (binary) of leaf counts, exact counts
-          negatives   4
-          positives   4
-          prevalence  0.5000
-          AUROC       0.7500
-          AP          0.6875
-          AUPRG       0.5556
-          KS          0.5000
-          U           12
-          best F1     0.7500
-          F1 at       0.5000
-          Youden J    0.5000
-          J at        0.5000
-          ECE         0.0000
-          Brier       0.1875
+          negatives                4
+          positives                4
+          prevalence               0.5000
+          AUROC                    0.7500
+          AP                       0.6875
+          ...
     """
+    check_confidence(confidence)
+    statement, intervals, bands = None, {}, {}
     if isinstance(source, Release):
-        task: str = source.spec.task
-        privacy, shares = str(source.spec.privacy or "exact counts"), int(source.shares)
+        task, privacy = str(source.spec.task), str(source.spec.privacy or "exact counts")
+        shares, statement = int(source.shares), privacy_statement(source, ledger)
     elif not isinstance(source, Tensor):
         raise no_release(source)
     else:
         task, privacy, shares = "binary" if source.dim() == 2 else "classes", "exact counts", None
         source = source.clone()  # counts may go on; the report stays
     histograms = read(source, edges, reconstruction)
-    intervals = None
-    if isinstance(source, Release) and source.spec.privacy is None:
-        warn_if_tied(histograms, source.spec.grid)
-    elif isinstance(source, Release) and source.spec.multi_class != "ovo":
-        warn_if_drowned(source, None)
-        intervals = auroc_interval(source), average_precision_interval(source)
-    total = histograms.tails.total
-    probabilities = bool(histograms.edges[0] >= 0 and histograms.edges[-1] <= 1)
-    classes = total[..., 0].numel()
+    classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
         raise InputError(f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once.")
-    roc = roc_from_counts(histograms)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
-        curve, gain = precision_recall_from_counts(histograms), precision_recall_gain_from_counts(histograms)
-        return EvaluationReport(
-            task=task,
-            labels=None if labels is None else tuple(labels),
-            privacy=privacy,
-            shares=shares,
-            negatives=total[..., 0],
-            positives=total[..., 1],
-            roc=roc,
-            precision_recall=curve,
-            det=det_from_counts(histograms),
-            gain=gain,
-            calibration=calibration_from_counts(histograms) if probabilities else None,
-            mann_whitney_u=mann_whitney_u(histograms),
-            kolmogorov_smirnov=kolmogorov_smirnov(histograms),
-            best_f1=best_f1(histograms),
-            youden=youden(histograms),
-            leaf=histograms.leaf,
-            edges=histograms.edges,
-            intervals=intervals,
-        )
+    if isinstance(source, Release) and source.spec.privacy is None:
+        warn_if_tied(histograms, source.spec.grid)
+    elif isinstance(source, Release):
+        warn_if_drowned(source, None)
+    if isinstance(source, Release) and source.spec.multi_class != "ovo" and (population or source.spec.privacy):
+        how = confidence, population
+        intervals = {
+            "auroc": auroc_interval(source, *how),
+            "average_precision": average_precision_interval(source, *how),
+        }
+        bands = {"roc": roc_band(source, *how), "precision_recall": precision_recall_band(source, *how)}
+        curves: list[CumulativeGains | NetBenefit] = [cumulative_gains(source, None, *how)]
+        if histograms.edges[0] >= 0 and histograms.edges[-1] <= 1:
+            curves.append(net_benefit(source, None, *how))
+        for name, curve in zip(("cumulative_gains", "net_benefit"), curves, strict=False):
+            assert curve.low is not None
+            assert curve.high is not None
+            intervals[name] = Interval(curve.low, curve.high)
+    names = None if labels is None else tuple(labels)
+    return EvaluationReport(
+        histograms, task, names, privacy, shares, confidence, population, intervals, bands, statement
+    )
 
 
-class _Column(NamedTuple):
-    name: str
-    texts: list[str]
-    mean: str
-
-
-def _rates(name: str, values: Tensor, interval: Interval | None = None) -> _Column:
-    texts = [f"{value:.4f}" for value in values.flatten().tolist()]
-    if interval is not None:
-        ends = zip(interval.low.flatten().tolist(), interval.high.flatten().tolist(), strict=True)
-        texts = [f"{text} ({low:.4f} to {high:.4f})" for text, (low, high) in zip(texts, ends, strict=True)]
-    return _Column(name, texts, f"{values.nanmean().item():.4f}")
+def _json(report: EvaluationReport) -> str:
+    return json.dumps(document(report), allow_nan=False)

@@ -87,7 +87,7 @@ def privacy_statement(
         str(fields["mechanism"]),
         *(name for name, there in (("ledger", charged), ("round", release.round), ("file", fields["sha256"])) if there),
     }
-    lines = (files(__package__) / "page" / "statement.txt").read_text(encoding="utf-8").splitlines()
+    lines = (files(__package__) / "assets" / "statement.txt").read_text(encoding="utf-8").splitlines()
     parts = [[part.strip() for part in line.split("|", 2)] for line in lines]
     fields["words"] = [[name, text.format(**fields)] for tags, name, text in parts if holding.issuperset(tags.split())]
     return PrivacyStatement(fields)
