@@ -25,11 +25,11 @@ def overview(path: str | None, budgets: Sequence[Budget], entries: Sequence[Ledg
     left = "" if limit.epsilon is None else f" Left: epsilon {limit.left(amounts):.6g}."
     several = "" if len(entries) == 1 else "s"
     lines += [f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}", ""]
-    rows = [("", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism", "epsilon so far")]
+    rows = [["", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism", "epsilon so far"]]
     for number, entry in enumerate(entries, 1):
         names = [shown(text) for text in (entry.data, entry.round)]
         price = f"{entry.epsilon:.6g}", f"{entry.delta:.3g}", shown(entry.mechanism)
-        rows.append((f"{number}", _clock(entry.time), *names, *price, f"{float(add_up(amounts[:number])[0]):.6g}"))
+        rows.append([f"{number}", _clock(entry.time), *names, *price, f"{float(add_up(amounts[:number])[0]):.6g}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

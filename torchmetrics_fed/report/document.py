@@ -57,7 +57,7 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
 
     def joined(parts: list[dict[str, Any]], *names: str) -> list[Tensor]:
         values = (_tensor([part[name] for part in parts]).double() for name in names)
-        return [value.reshape(*leading, *value.shape[1:]) for value in values]
+        return [value.reshape((*leading, *value.shape[1:])) for value in values]
 
     bounded = [name for name, number in classes[0]["numbers"].items() if "low" in number]
     intervals = {name: Interval(*joined([one["numbers"][name] for one in classes], "low", "high")) for name in bounded}
