@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
 from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
-from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach
+from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach, uncertain_counts
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.typing import Floats
 
@@ -224,7 +224,7 @@ def _each(
 
 
 def check_uncertain(release: object, confidence: float) -> Release:
-    """Return the release, or raise unless it is one whose uncertainty is known, with this confidence."""
+    """Return the release; raise unless what may be off in it is known with this confidence."""
     check_confidence(confidence)
     if not isinstance(release, Release):
         raise no_release(release)
@@ -236,32 +236,30 @@ def check_uncertain(release: object, confidence: float) -> Release:
     return release
 
 
+Estimate: TypeAlias = tuple[Floats, Floats, Floats]
+"""Values without bias, what draws do to them, ``(vectors, values)``, and how far the order within leaves does."""
+
+
 def bounds_at(
     source: Readable,
     thresholds: Floats,
-    value: Floats,
-    one: Callable[[UncertainCounts, int], tuple[Floats, Floats, Floats]],
+    values: Floats,
+    estimate: Callable[[UncertainCounts, int], Estimate],
     confidence: float | None,
     population: bool,
 ) -> tuple[Floats, Floats] | tuple[None, None]:
-    """Return bounds of values at thresholds, ``(classes, thresholds)``, that hold at once; None if not asked for.
+    """Return bounds of values, ``(classes, values)``, that hold at once; None if there is no ``confidence``.
 
-    Args:
-        source: a release.
-        thresholds: of all classes, or of each.
-        value: as it was read; it is always within.
-        one: of the counts of a class and its number, an unbiased value, what draws do to it, and its slack.
-        confidence: probability that all bounds of a class hold.
-        population: whether sampling counts.
+    ``estimate`` is given the counts of a class at the thresholds, and its number. Values as they were read are within.
     """
     if confidence is None:
         return None, None
     release, histograms = check_uncertain(source, confidence), read(source)
+    counts = uncertain_counts(release, population, histograms.flat, histograms.edges.numpy(), thresholds)
     ends = []
-    counts = UncertainCounts.of(release, population, histograms.flat, histograms.edges.numpy(), thresholds)
-    for number, (known, own) in enumerate(zip(counts, value, strict=True)):
-        centre, deviations, slack = one(known, number)
+    for number, known in enumerate(counts):
+        centre, deviations, slack = estimate(known, number)
         half = np.inf if known.empty else reach(deviations, confidence) + slack
-        ends.append([np.minimum(centre - half, own), np.maximum(centre + half, own)])
+        ends.append([np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])])
     low, high = np.stack(ends, 1)
     return low, high

@@ -51,7 +51,7 @@ class Source(NamedTuple):
 
     def shaped(self, values: Floats) -> Tensor:
         """Return values of each class, ``(classes, ...)``, with the leading axes of the counts."""
-        return torch.from_numpy(values).reshape(*self.leaf.shape[:-2], *values.shape[1:])
+        return torch.from_numpy(values).reshape((*self.leaf.shape[:-2], *values.shape[1:]))
 
     def pooled(self) -> Source:
         """Return the histograms of all classes together, for micro-averages."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,38 +30,34 @@ class UncertainCounts(NamedTuple):
     empty: bool
     """Whether a class is lost in the noise."""
 
-    @classmethod
-    def of(
-        cls, release: Release, population: bool, leaf: Floats, edges: Floats, thresholds: Floats
-    ) -> list[UncertainCounts]:
-        """Return those of each class, at thresholds ``(..., thresholds)`` of all classes or of each.
 
-        ``leaf`` and ``edges`` are the counts as they were read, ``(classes, 2, leaves)``: they say how a leaf of the
-        release is filled.
-        """
-        classes, own = UncertainTails.of(release, population), release.last.edges.numpy()
-        each = np.broadcast_to(thresholds, (len(classes), np.shape(thresholds)[-1]))
-        return [cls._at(*one, edges, own) for one in zip(classes, leaf, each, strict=True)]
+def uncertain_counts(
+    release: Release, population: bool, leaf: Floats, edges: Floats, thresholds: Floats
+) -> Iterator[UncertainCounts]:
+    """Yield those of each class, at thresholds of all classes or of each.
 
-    @classmethod
-    def _at(cls, tails: UncertainTails, leaf: Floats, at: Floats, edges: Floats, own: Floats) -> UncertainCounts:
-        at = np.r_[own[0], at]
+    How a leaf of the release is filled is what the counts say that were read from it: ``leaf`` and their ``edges``.
+    """
+    own = release.last.edges.numpy()
+    rows = np.broadcast_to(thresholds, (len(leaf), np.shape(thresholds)[-1]))
+    for tails, read, row in zip(UncertainTails.of(release, population), leaf, rows, strict=True):
+        at = np.r_[own[0], row]
         k = np.clip(np.searchsorted(own, at, "right") - 1, 0, len(own) - 2)
-        here, low, high = (counts_above(leaf, edges, place) for place in (at, own[k], own[k + 1]))
+        here, low, high = (counts_above(read, edges, place) for place in (at, own[k], own[k + 1]))
         line = np.clip((own[k + 1] - at) / (own[k + 1] - own[k]), 0, 1)
         # the part of the leaf's examples that is above the threshold
         part = np.where(low > high, np.clip((here - high) / np.maximum(low - high, 1e-300), 0, 1), line)
-        seen = tails.seen[:, k + 1] + part * (tails.seen[:, k] - tails.seen[:, k + 1])
-        held = -np.diff(tails.guess)
-        exact = not tails.spread.any()
-        tied, held = (are_tied(held) | exact)[k], held[:, k]
-        slack = held * np.where(tied, np.maximum(part, 1 - part) * (part * (1 - part) > 0), 4 * _OFF * part * (1 - part))
-        noise, part = tails.noise, part[:, None]
-        draws = noise[..., k + 1] + part * (noise[..., k] - noise[..., k + 1])
+        inside, held = part * (1 - part), -np.diff(tails.guess)
+        tied, held = (are_tied(held) | (not tails.spread.any()))[k], held[:, k]
+        slack = held * np.where(tied, (inside > 0) * np.maximum(part, 1 - part), 4 * _OFF * inside)
+        seen, draws = (
+            each[..., k + 1] + share * (each[..., k] - each[..., k + 1])
+            for each, share in ((tails.seen, part), (tails.noise, part[:, None]))
+        )
         # smooth scores fall to either side of the threshold at random
-        scatter = np.sqrt(np.where(tied, 0.0, held)[:, None] * part * (1 - part))
-        draws += scatter * np.random.default_rng(_SEED).standard_normal(draws.shape)
-        return cls(seen, draws, slack, tails.empty)
+        scatter = np.sqrt(np.where(tied, 0.0, held * inside))[:, None]
+        draws = draws + scatter * np.random.default_rng(_SEED).standard_normal(draws.shape)
+        yield UncertainCounts(seen, draws, slack, tails.empty)
 
 
 def counts_above(leaf: Floats, edges: Floats, at: Floats) -> Floats:
