@@ -38,7 +38,9 @@ def test_the_page_holds_all_it_needs(report: EvaluationReport) -> None:
     for tag, attributes in elements:
         assert not {"src", "style", "onclick", "onload"} & attributes.keys(), tag
         assert not (attributes.get("href") or "#").strip("#").startswith(("http", "/", ".")), tag
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text.split('id="data"')[0] + text.split("</script>")[-2])
+    assert not re.search(
+        r"https?://(?!www\.w3\.org/2000/svg)", text.split('id="data"')[0] + text.split("</script>")[-2]
+    )
     (policy,) = [a["content"] for t, a in elements if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
