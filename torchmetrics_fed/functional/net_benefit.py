@@ -98,5 +98,5 @@ def net_benefit(
         return value, moved, (known.slack[1, 1:] + odds * known.slack[0, 1:]) / size
 
     bounds = bounds_at(source, at, model, estimate, confidence, population)
-    values = (None if each is None else histograms.shaped(each) for each in (everybody, *bounds))
-    return NetBenefit(torch.from_numpy(at), histograms.shaped(model), *values)
+    ends = (None if end is None else histograms.shaped(end) for end in bounds)
+    return NetBenefit(torch.from_numpy(at), histograms.shaped(model), histograms.shaped(everybody), *ends)

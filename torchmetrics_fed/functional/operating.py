@@ -143,19 +143,13 @@ def youden(
 
 
 def least_cost(
-    source: Readable,
-    false_positive: float = 1.0,
-    false_negative: float = 1.0,
-    prevalence: float | None = None,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
+    source: Readable, false_positive: float = 1.0, false_negative: float = 1.0, prevalence: float | None = None
 ) -> OperatingPoint:
     r"""Return the least expected cost of an example, :math:`c_{fp} (1 - \pi) F(s) + c_{fn} \pi (1 - T(s))`.
 
     Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-        false_positive: what a false positive costs, in any unit.
-        false_negative: what a false negative costs, in the same unit.
+        source: a release, or leaf counts ``(..., 2, leaves)``.
+        false_positive: what a false positive costs, in the unit of ``false_negative``.
         prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
 
     Example:
@@ -164,10 +158,10 @@ def least_cost(
         >>> least_cost(torch.tensor([[3, 1], [1, 3]]), false_negative=5.0, prevalence=0.1)
         OperatingPoint(value=tensor(0.3500, dtype=torch.float64), threshold=tensor(0.5000, dtype=torch.float64))
     """
-    for name, cost in (("false_positive", false_positive), ("false_negative", false_negative)):
-        if not (math.isfinite(cost) and cost >= 0):
-            raise InputError(f"Expected argument `{name}` to be a cost of 0 or more but got {cost!r}.")
-    rates = _rates(source, edges, reconstruction)
+    for name, given in (("false_positive", false_positive), ("false_negative", false_negative)):
+        if not 0 <= given < math.inf:
+            raise InputError(f"Expected argument `{name}` to be a cost of 0 or more but got {given!r}. Give a number.")
+    rates = _rates(source, None, None)
     share = rates.positives / rates.selected[..., -1:].clamp(min=1e-300)
     if prevalence is not None:
         _check("prevalence", prevalence)

@@ -72,21 +72,16 @@ def predictive_values(
     shares = sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
     if prevalence is not None:
         shares = torch.tensor([1 - prevalence, prevalence], dtype=torch.float64).expand_as(sizes)
-    (true_negative, false_positive), (false_negative, true_positive) = (
-        row.unbind(-1) for row in (matrix * (shares / sizes.clamp(min=1e-300))[..., None]).unbind(-2)
-    )
-    pairs = (true_positive, false_positive), (true_negative, false_negative)
-    values = [torch.where(right + wrong > 0, right / (right + wrong), 1.0) for right, wrong in pairs]
-    intervals = None
+    weighted = matrix * (shares / sizes.clamp(min=1e-300))[..., None]
+    right, called = weighted.diagonal(dim1=-2, dim2=-1).flip(-1), weighted.sum(-2).flip(-1)
+    both, intervals = torch.where(called > 0, right / called, 1.0), None
     if confidence is not None:
         release, edges = check_uncertain(source, confidence), histograms.edges.numpy()
         counts = uncertain_counts(release, population, histograms.flat, edges, edge.numpy()[None])
         ends = histograms.shaped(np.array([_ends(known, prevalence, confidence) for known in counts]))
-        intervals = tuple(
-            Interval(torch.minimum(end[..., 0], value), torch.maximum(end[..., 1], value))
-            for end, value in zip(ends.unbind(-2), values, strict=True)
-        )
-    return PredictiveValues(*values, edge, shares[..., 1], intervals)
+        low, high = torch.minimum(ends[..., 0], both).unbind(-1), torch.maximum(ends[..., 1], both).unbind(-1)
+        intervals = Interval(low[0], high[0]), Interval(low[1], high[1])
+    return PredictiveValues(both[..., 0], both[..., 1], edge, shares[..., 1], intervals)
 
 
 def _ends(known: UncertainCounts, prevalence: float | None, confidence: float) -> list[list[float]]:

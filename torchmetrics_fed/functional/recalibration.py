@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from scipy.special import expit
+from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import check_probabilities
-from torchmetrics_fed.functional.figures.canvas import plot_areas
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
@@ -22,16 +21,18 @@ from torchmetrics_fed.typing import Floats, Places
 
 RecalibrationMethod = Literal["isotonic", "logistic"]
 
-# Scores nearer to 0 or 1 than this have the logit of this: float32 knows nothing nearer to 1.
+# Scores nearer to 0 or 1 than this have its logit: float32 knows nothing nearer to 1.
 _NEAR = 2.0**-24
-# What keeps the line finite where classes are separated; next to nothing beside a hundred examples.
+# What keeps a line finite where classes are separated; next to nothing beside a hundred examples.
 _RIDGE = 1e-3
-# How many knots: these times the fifth root of what one rate of all examples is known to; between the limits.
+# How far the mean of a leaf may be off, in standard deviations of what is averaged in it.
+_OFF = 0.2
+# Knots: this times the fifth root of the precision of a rate of all examples, which is best for curves; and limits.
 _KNOTS, _FEWEST, _MOST = 2.0, 4, 64
 
 
 class CalibrationLine(NamedTuple):
-    """The line that the logit of the score is corrected by: 0 and 1 if the scores are calibrated.
+    """Calibration intercept and slope, ``(...)``: 0 and 1 if scores are calibrated.
 
     Example:
         >>> import torch
@@ -39,14 +40,14 @@ class CalibrationLine(NamedTuple):
         >>> from torchmetrics_fed.functional import calibration_line
         >>> metric = FederatedROC()
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
-        >>> round(calibration_line(metric.release()).slope.item(), 3)
-        0.455
+        >>> round(calibration_line(metric.release()).slope.item(), 2)
+        0.95
     """
 
     intercept: Tensor
-    """Below 0: scores are too high on the whole."""
+    """Below 0 where scores are too high."""
     slope: Tensor
-    """Below 1: scores are too extreme; above 1: not extreme enough."""
+    """Below 1 where scores are too extreme."""
     intervals: tuple[Interval, Interval] | None = None
     """Of both, if asked for."""
 
@@ -55,28 +56,17 @@ class CalibrationLine(NamedTuple):
         """Intercept and slope."""
         return {"calibration_intercept": self.intercept, "calibration_slope": self.slope}
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
-        """Draw the calibrated probability of each score, and return ``(fig, ax)``; arguments as in :meth:`ROCCurve.plot`.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed.functional import CalibrationLine
-            >>> fig, ax = CalibrationLine(torch.tensor(0.5), torch.tensor(0.8)).plot()
-            >>> ax.get_lines()[-1].get_label()
-            'line (0.500, 0.800)'
-        """
-        x = torch.linspace(0, 1, 401, dtype=torch.float64)
-        y = torch.sigmoid(self.intercept[..., None] + self.slope[..., None] * torch.logit(x, _NEAR))
-        score = torch.stack([self.intercept, self.slope]), "{:.3f}, {:.3f}"
-        chance, axes = ([0, 1], [0, 1], "calibrated"), ("Score", "Calibrated probability")
-        return plot_areas((x.expand_as(y), y), score, chance, axes, ax, ("line", label, labels))
-
 
 class Recalibration(nn.Module):
-    """From scores to calibrated probabilities: a rising line of pieces, logit to logit. :func:`recalibrate` makes it.
+    """From scores to calibrated probabilities: straight pieces from logit to logit. :func:`recalibrate` makes it.
 
     It takes probabilities of any shape and floating dtype, ``(N, classes, ...)`` where the release has classes, and
     returns the same; those of exclusive classes add up to 1. What is no probability becomes NaN.
+
+    Args:
+        knots: logits of scores and of their probabilities, ``(classes, 2, knots)``.
+        classes: whether there is a class axis.
+        exclusive: whether probabilities of the classes add up to 1.
 
     Example:
         >>> import torch
@@ -86,7 +76,6 @@ class Recalibration(nn.Module):
     """
 
     knots: Tensor
-    """Logits of scores and of probabilities, ``(classes, 2, knots)``."""
 
     def __init__(self, knots: Tensor, classes: bool = False, exclusive: bool = False) -> None:
         super().__init__()
@@ -95,64 +84,60 @@ class Recalibration(nn.Module):
 
     def forward(self, preds: Tensor) -> Tensor:
         """Return the calibrated probability of each score."""
-        if not preds.is_floating_point() or (self.classes and (preds.ndim < 2 or preds.shape[1] != len(self.knots))):
-            columns = f" of {len(self.knots)} classes, (N, {len(self.knots)}, ...)," if self.classes else ""
+        if not preds.is_floating_point() or (self.classes and preds.shape[1:2] != self.knots.shape[:1]):
+            columns = f"(N, {len(self.knots)}, ...)" if self.classes else "of any shape"
             raise InputError(
-                f"Expected argument `preds` to be probabilities{columns} but got {preds.dtype} of shape "
+                f"Expected argument `preds` to be probabilities {columns} but got {preds.dtype} of shape "
                 f"{tuple(preds.shape)}. Pass what the release was counted from."
             )
         scores = preds if preds.dtype == torch.float64 else preds.float()
         x = torch.logit(scores, _NEAR).where((scores >= 0) & (scores <= 1), torch.nan)
         parts = []
         for column, (at, value) in zip(x.unbind(1) if self.classes else [x], self.knots.to(x.dtype), strict=True):
-            above = torch.searchsorted(at, column.contiguous()).clamp(1, len(at) - 1)
-            below = above - 1
-            slope = (value[above] - value[below]) / (at[above] - at[below])
-            parts.append(torch.sigmoid(value[below] + slope * (column - at[below])))
+            k = torch.searchsorted(at, column.contiguous()).clamp(1, len(at) - 1)
+            slope = (value[k] - value[k - 1]) / (at[k] - at[k - 1])
+            parts.append(torch.sigmoid(value[k] + slope * (column - at[k])))
         result = torch.stack(parts, 1) if self.classes else parts[0]
         return (result / result.sum(1, keepdim=True) if self.exclusive else result).to(preds.dtype)
 
 
 def calibration_line(release: Release, confidence: float | None = None, population: bool = False) -> CalibrationLine:
-    r"""Return calibration intercept a and slope b (Cox 1958): :math:`\ln\frac{p}{1-p} = a + b \ln\frac{s}{1-s}` fits best.
-
-    It is the maximum-likelihood fit of both at once; each leaf stands for its centre.
+    r"""Return calibration intercept a and slope b of :math:`\ln\frac{p}{1 - p} = a + b \ln\frac{s}{1 - s}` (Cox 1958).
 
     Args:
-        release: of probabilities, binary or with a class axis: a line for each class against the rest then.
-        confidence: probability of each interval.
+        release: of probabilities; with a class axis there is a line of each class against the rest.
+        confidence: probability that an interval holds its value.
         population: whether the line of the population that the examples were drawn from is meant.
 
     Example:
         >>> import torch
         >>> from torchmetrics_fed import CentralDP, FederatedROC
         >>> from torchmetrics_fed.functional import calibration_line
-        >>> metric = FederatedROC(privacy=CentralDP(epsilon=1.0))
-        >>> scores = torch.rand(20_000)
+        >>> metric, scores = FederatedROC(privacy=CentralDP(epsilon=1.0)), torch.rand(20_000)
         >>> metric.update(scores, torch.bernoulli(scores).long())
         >>> bool(abs(calibration_line(metric.release()).slope - 1) < 0.2)
         True
     """
-    fits = [_line(*each) for each in _known(release, 0.95 if confidence is None else confidence, population)]
+    fits = [_line(*each) for each in _known(release, confidence or 0.95, population)]
     shaped, values = read(release).shaped, np.array([line for line, _ in fits])
     intervals = None
     if confidence is not None:
         half = np.array([[reach(off[:, [k]], confidence)[0] for k in (0, 1)] for _, off in fits])
-        low, high = (shaped(end).unbind(-1) for end in (values - half, values + half))
-        intervals = Interval(low[0], high[0]), Interval(low[1], high[1])
-    return CalibrationLine(*shaped(values).unbind(-1), intervals)
+        first, second = shaped(np.stack([values - half, values + half], -1)).unbind(-2)
+        intervals = Interval(*first.unbind(-1)), Interval(*second.unbind(-1))
+    intercept, slope = shaped(values).unbind(-1)
+    return CalibrationLine(intercept, slope, intervals)
 
 
 def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> Recalibration:
-    """Return a module from scores to calibrated probabilities, fitted to a release at no further cost of privacy.
+    """Return a module from scores to calibrated probabilities, at no further cost of privacy.
 
-    What noise and sampling explain is not followed: there are as many knots as the release can tell apart, and the
-    correction is shrunk by what chance alone would correct. Calibrated scores stay nearly as they are.
+    It has as many knots as the release can tell apart, and corrections are shrunk by what chance alone would correct:
+    calibrated scores stay nearly as they are.
 
     Args:
-        release: of probabilities. With a class axis each class is calibrated against the rest.
-        method: ``"isotonic"`` for any rising curve, ``"logistic"`` for the :func:`calibration_line`, which needs the
-            fewest examples.
+        release: of probabilities; with a class axis each class is calibrated against the rest.
+        method: ``"isotonic"`` for any rising curve, ``"logistic"`` for the :func:`calibration_line`.
 
     Example:
         >>> import torch
@@ -160,36 +145,34 @@ def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> R
         >>> from torchmetrics_fed.functional import recalibrate
         >>> metric, scores = FederatedROC(privacy=CentralDP(epsilon=1.0)), torch.rand(20_000)
         >>> metric.update(scores, torch.bernoulli(scores**2).long())  # they are too high
-        >>> module = recalibrate(metric.release())
-        >>> bool((module(torch.tensor([0.2, 0.5, 0.8])) - torch.tensor([0.04, 0.25, 0.64])).abs().max() < 0.1)
+        >>> bool(abs(recalibrate(metric.release())(torch.tensor(0.5)) - 0.25) < 0.1)
         True
     """
     if method not in get_args(RecalibrationMethod):
         raise InputError(f"Expected argument `method` to be one of {get_args(RecalibrationMethod)} but got {method!r}.")
-    fit = _steps if method == "isotonic" else _straight
+    fit = _curve if method == "isotonic" else _straight
     knots = [fit(*each) for each in _known(release, 0.95, population=True)]
-    most = max(each.shape[1] for each in knots)
-    # on with slope 1, as the last piece goes
-    padded = [np.c_[each, each[:, -1:] + np.arange(1, most - each.shape[1] + 1)] for each in knots]
-    histograms = read(release)
-    return Recalibration(torch.from_numpy(np.stack(padded)), histograms.leaf.ndim > 2, histograms.exclusive)
+    most, histograms = max(each.shape[1] for each in knots), read(release)
+    # all classes have as many: on with slope 1, as their last piece goes
+    padded = np.stack([np.c_[each, each[:, -1:] + np.arange(1, most - each.shape[1] + 1)] for each in knots])
+    return Recalibration(torch.from_numpy(padded), histograms.leaf.ndim > 2, histograms.exclusive)
 
 
 def _known(
     release: Release, confidence: float, population: bool
-) -> list[tuple[UncertainTails, Floats, Floats, Places]]:
-    """Return of each class its tails, its counts, the centres of their leaves, and the leaves of the release in them."""
+) -> Iterator[tuple[UncertainTails, Floats, Floats, Places]]:
+    """Yield each class's tails and counts, the centres of its leaves, and which of them begin a leaf of the release."""
     histograms = read(check_uncertain(release, confidence))
     check_probabilities(histograms.edges)
     edges = histograms.edges.numpy()
     first = np.searchsorted(edges, release.last.edges.numpy()[:-1])
-    classes = zip(UncertainTails.of(release, population), histograms.flat, strict=True)
-    return [(tails, leaf, (edges[1:] + edges[:-1]) / 2, first) for tails, leaf in classes]
+    for tails, leaf in zip(UncertainTails.of(release, population), histograms.flat, strict=True):
+        yield tails, leaf, np.clip((edges[1:] + edges[:-1]) / 2, _NEAR, 1 - _NEAR), first
 
 
 def _line(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -> tuple[Floats, Floats]:
-    """Return the line, and what draws do to it, ``(vectors, 2)``."""
-    start, design = np.array([0.0, 1.0]), np.stack([np.ones_like(centre), _logit(centre)])
+    """Return the line by maximum likelihood, and what may be off, ``(vectors, 2)``."""
+    start, design = np.array([0.0, 1.0]), np.stack([np.ones_like(centre), logit(centre)])
     line, count = start, leaf.sum(0)
     for _ in range(50):
         rate = expit(line @ design)
@@ -198,71 +181,66 @@ def _line(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) ->
         line = line + step / max(np.abs(step).max(), 1.0)
         if np.abs(step).max() < 1e-10:
             break
-    # a positive more or less in a leaf of the release adds this much to the equations that are solved, and a negative
-    weights = [_mean(score * design, row, first) for score, row in zip((-rate, 1 - rate), leaf, strict=True)]
-    noise, unseen = -np.diff(tails.noise), -np.diff(tails.seen) - np.add.reduceat(leaf, first, axis=-1)
-    moved, missing = (
-        sum(off @ weight.T for off, weight in zip(which, weights, strict=True)) for which in (noise, unseen)
-    )
+    moved, missing, scatter = np.zeros((tails.noise.shape[1], 2)), np.zeros(2), np.zeros(2)
+    for residual, row, seen, noise in zip((-rate, 1 - rate), leaf, tails.seen, tails.noise, strict=True):
+        # what an example of a leaf of the release adds to the equations: its mean, and its variance
+        held, mean, square = _means(row, first, residual * design, (residual * design) ** 2)
+        missing += mean @ (-np.diff(seen) - held)
+        moved += -np.diff(noise) @ mean.T
+        scatter += np.maximum(square - mean**2, 0) @ (held + (_OFF * held) ** 2)
+    moved += np.sqrt(scatter) * np.random.default_rng(0).standard_normal(moved.shape)
     inverse = np.linalg.inv(information)
     return line + missing @ inverse, moved @ inverse
 
 
 def _straight(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -> Floats:
-    """Return the two knots of the line, shrunk towards that of calibrated scores."""
+    """Return two knots of the line, shrunk towards that of calibrated scores."""
     line, off = _line(tails, leaf, centre, first)
-    change = line - [0, 1]
-    change *= 0 if tails.empty else _worth(change @ np.linalg.solve(np.cov(off.T) + 1e-12 * np.eye(2), change), 2)
-    at = np.array([-1.0, 1.0])
-    return np.stack([at, change[0] + (1 + change[1]) * at])
+    change, covariance = line - [0, 1], np.cov(off.T) + 1e-12 * np.eye(2)
+    change *= 0 if tails.empty else _worth(float(change @ np.linalg.solve(covariance, change)), 2)
+    return np.array([[-1.0, 1.0], [change[0] - 1 - change[1], change[0] + 1 + change[1]]])
 
 
-def _steps(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -> Floats:
-    """Return the knots of the isotonic curve, shrunk towards that of calibrated scores."""
-    sizes = np.maximum(tails.guess[:, :1], 1.0)
-    one = np.diff(tails.noise).var(1).sum() / (2 * sizes.sum()) ** 2
-    many = int(np.clip(_KNOTS * one**-0.2, _FEWEST, _MOST))
-    mass, last = (tails.guess / sizes).mean(0), len(first)
-    inner = np.searchsorted(-mass, -np.linspace(1, 0, many + 1)[1:-1])
-    kept = np.unique(np.r_[0, np.minimum(inner, last - 1)])
-    ends = np.r_[kept, last]
-    seen, guess, draws = (-np.diff(each[..., ends]) for each in (tails.seen, tails.guess, tails.noise))
+def _curve(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -> Floats:
+    """Return knots of the isotonic curve, shrunk towards that of calibrated scores."""
+    sizes, last = np.maximum(tails.guess[:, :1], 1.0), len(first)
+    variance = np.diff(tails.noise).var(1).sum() / (2 * sizes.sum()) ** 2
+    knots = int(np.clip(_KNOTS * max(variance, 1e-300) ** -0.2, _FEWEST, _MOST))
+    mass = (tails.guess / sizes).mean(0)
+    inner = np.searchsorted(-mass, -np.linspace(1, 0, knots + 1)[1:-1])
+    begin = np.unique(np.r_[0, np.minimum(inner, last - 1)])
+    seen, guess, draws = (-np.diff(each[..., np.r_[begin, last]]) for each in (tails.seen, tails.guess, tails.noise))
     count = np.maximum(guess.sum(0), 1.0)
     rate = guess[1] / count
-    score = _mean(centre[None], leaf.sum(0), first[kept])[0]
-    wrong = rate + ((1 - rate) * seen[1] - rate * seen[0]) / count - score
-    variance = ((1 - rate) * draws[1] - rate * draws[0]).var(0) / count**2 + 0.25 / count**2
-    wrong *= 0 if tails.empty else _worth((wrong**2 / variance).sum(), len(wrong))
-    least = np.minimum(np.minimum(score, 1 - score), 0.5 / (count + 1))
-    value = np.clip(_isotonic(score + wrong, 1 / variance), least, 1 - least)
-    knots = np.stack([_logit(score), _logit(value)])
-    return np.c_[knots[:, :1] - 1, knots, knots[:, -1:] + 1]  # beyond them with slope 1: calibrated scores stay
+    score = _means(leaf.sum(0), first[begin], centre[None])[1][0]
+    change = rate + ((1 - rate) * seen[1] - rate * seen[0]) / count - score
+    spread = ((1 - rate) * draws[1] - rate * draws[0]).var(0) / count**2 + 0.25 / count**2
+    change *= 0 if tails.empty else _worth(float((change**2 / spread).sum()), len(change))
+    least = np.minimum(np.minimum(score, 1 - score), 0.5 / count)
+    value = np.clip(_isotonic(score + change, 1 / spread), least, 1 - least)
+    curve = np.stack([logit(score), logit(value)])
+    longer: Floats = np.c_[curve[:, :1] - 1, curve, curve[:, -1:] + 1]  # on with slope 1: calibrated scores stay
+    return longer
 
 
 def _worth(distance: float, freedom: int) -> float:
-    """Return James and Stein's factor: which part of a correction is not what chance alone would correct."""
+    """Return James and Stein's factor: which part of a correction is more than what chance would correct."""
     return max(1 - freedom / max(distance, 1e-300), 0.0)
 
 
 def _isotonic(values: Floats, weights: Floats) -> Floats:
-    """Return the rising values that are nearest: the largest, over starts, of the smallest, over ends, weighted mean."""
+    """Return the nearest rising values: over all starts the largest, over all ends the smallest, weighted mean."""
     sums, sizes = (np.r_[0.0, each.cumsum()] for each in (values * weights, weights))
     start, end = np.ogrid[: len(values), 1 : len(values) + 1]
     means = np.where(
         start < end, (sums[end] - sums[start]) / np.where(start < end, sizes[end] - sizes[start], 1), np.inf
     )
     lowest = np.minimum.accumulate(means[:, ::-1], 1)[:, ::-1]
-    return np.array([lowest[: index + 1, index].max() for index in range(len(values))])
+    return np.array([lowest[: k + 1, k].max() for k in range(len(values))])
 
 
-def _mean(values: Floats, counts: Floats, first: Places) -> Floats:
-    """Return the mean of values, ``(rows, leaves)``, over the leaves from each first one on, weighted by counts."""
+def _means(counts: Floats, first: Places, *values: Floats) -> list[Floats]:
+    """Return the counts from each first leaf on to the next, and the means there of values, ``(rows, leaves)``."""
     weights = counts + 1e-9
-    mean: Floats = np.add.reduceat(values * weights, first, axis=-1) / np.add.reduceat(weights, first)
-    return mean
-
-
-def _logit(score: Floats) -> Floats:
-    near = np.clip(score, _NEAR, 1 - _NEAR)
-    logits: Floats = np.log(near / (1 - near))
-    return logits
+    held = np.add.reduceat(weights, first)
+    return [held, *(np.add.reduceat(value * weights, first, axis=-1) / held for value in values)]

@@ -13,7 +13,7 @@ from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
-# Which part of its count a leaf of smooth scores may be off half-way through; one with tied scores: any part.
+# Which part of its count a leaf of smooth scores may be off half-way through.
 _OFF = 0.1
 _SEED = 20_250_301
 
@@ -48,14 +48,16 @@ def uncertain_counts(
         # the part of the leaf's examples that is above the threshold
         part = np.where(low > high, np.clip((here - high) / np.maximum(low - high, 1e-300), 0, 1), line)
         inside, held = part * (1 - part), -np.diff(tails.guess)
-        tied, held = (are_tied(held) | (not tails.spread.any()))[k], held[:, k]
-        slack = held * np.where(tied, (inside > 0) * np.maximum(part, 1 - part), 4 * _OFF * inside)
-        seen, draws = (
-            each[..., k + 1] + share * (each[..., k] - each[..., k + 1])
-            for each, share in ((tails.seen, part), (tails.noise, part[:, None]))
-        )
+        # any order is possible among tied scores, and in the end leaves, where no leaf beyond tells how they go on
+        free = are_tied(held) | (not tails.spread.any())
+        free[[0, -1]] = True
+        free, held = free[k], held[:, k]
+        slack = held * np.where(free, (inside > 0) * np.maximum(part, 1 - part), 4 * _OFF * inside)
+        seen = tails.seen[:, k + 1] + part * (tails.seen[:, k] - tails.seen[:, k + 1])
+        noise = tails.noise
+        draws = noise[..., k + 1] + part[:, None] * (noise[..., k] - noise[..., k + 1])
         # smooth scores fall to either side of the threshold at random
-        scatter = np.sqrt(np.where(tied, 0.0, held * inside))[:, None]
+        scatter = np.sqrt(np.where(free, 0.0, held * inside))[:, None]
         draws = draws + scatter * np.random.default_rng(_SEED).standard_normal(draws.shape)
         yield UncertainCounts(seen, draws, slack, tails.empty)
 
