@@ -21,7 +21,16 @@ def test_json_gives_the_report_back(report: EvaluationReport, tmp_path: Path) ->
         assert (again.title, again.digits) == (number.title, number.digits)
         torch.testing.assert_close(again.value, number.value, rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(again.interval, number.interval, rtol=0, atol=0)
-    for name in ("roc", "precision_recall", "det", "gain", "calibration", "net_benefit", "cumulative_gains"):
+    for name in (
+        "roc",
+        "precision_recall",
+        "det",
+        "gain",
+        "calibration",
+        "calibration_line",
+        "net_benefit",
+        "cumulative_gains",
+    ):
         torch.testing.assert_close(getattr(back, name), getattr(report, name), rtol=0, atol=0, equal_nan=True)
     assert (back.task, back.labels, back.privacy, back.shares) == (
         report.task, report.labels, report.privacy, report.shares

@@ -41,6 +41,7 @@ def twins(release: Release) -> dict[str, Tensor]:
         "lift_top_decile": cumulative_gains(release).scalars["lift_top_decile"],
         "expected_calibration_error": calibration.expected_calibration_error,
         "brier_score": calibration.brier_score,
+        **F.calibration_line(release).scalars,
         "mean_advantage": net_benefit(release).scalars["mean_advantage"],
     }
 
@@ -67,6 +68,9 @@ def test_intervals_and_bands_are_those_of_their_functions(release: Release, conf
         "auroc": F.auroc_interval(release, confidence),
         "average_precision": F.average_precision_interval(release, confidence),
     }
+    line = F.calibration_line(release, confidence)
+    assert line.intervals is not None
+    expected |= zip(line.scalars, line.intervals, strict=True)
     for name, function in (("net_benefit", net_benefit), ("cumulative_gains", cumulative_gains)):
         curve = function(release, confidence=confidence)  # type: ignore[operator]
         expected[name] = F.Interval(curve.low, curve.high)

@@ -54,7 +54,7 @@ def test_the_data_are_the_documents(report: EvaluationReport) -> None:
     for one, whole in zip(shown["classes"], full["classes"], strict=True):  # type: ignore[call-overload]
         assert one["numbers"] == whole["numbers"]
         for name, values in whole["points"].items():
-            assert one["points"][name] == pytest.approx(values, rel=1e-11)
+            assert one["points"][name] == values
 
 
 def test_labels_cannot_break_out() -> None:
@@ -67,6 +67,7 @@ def test_labels_cannot_break_out() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:No positive examples")  # noise over fifty classes can leave none
 @pytest.mark.parametrize("kind", ["exact multiclass", "private multiclass"])
 def test_fifty_classes_stay_below_a_megabyte(kind: str) -> None:
     release = release_of(kind, classes=50, examples=6_000)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Interval
+from torchmetrics_fed.functional.recalibration import CalibrationLine
 from torchmetrics_fed.functional.source import Source
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.report.statement import PrivacyStatement
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _FORMAT, _VERSION = "torchmetrics-fed evaluation report", 1
 # Thresholds of all classes together, of one at least and at most; bars of a histogram.
-_THRESHOLDS, _FEWEST, _MOST, _BARS = 4096, 24, 256, 32
+_THRESHOLDS, _FEWEST, _MOST, _BARS = 3072, 24, 256, 32
 
 
 def document(report: EvaluationReport) -> dict[str, Any]:
@@ -67,8 +68,15 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
     bands = {
         name: Band(*joined([one["bands"][name] for one in classes], "x", "low", "high")) for name in classes[0]["bands"]
     }
+    line = None
+    if "calibration_slope" in classes[0]["numbers"]:
+        names = ("calibration_intercept", "calibration_slope")
+        fitted = [joined([one["numbers"][name] for one in classes], "value")[0] for name in names]
+        bounds = [intervals[name] for name in names if name in intervals]
+        line = CalibrationLine(*fitted, (bounds[0], bounds[1]) if bounds else None)
     return {
         **{name: fields[name] for name in ("task", "privacy", "shares", "confidence", "population")},
+        "calibration_line": line,
         "source": Source(levels, _tensor(counts["edges"]).double(), how, None, counts["exclusive"]),
         "labels": fields["labels"] and tuple(fields["labels"]),
         "intervals": intervals,

@@ -13,32 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
+from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import mann_whitney_u
-from torchmetrics_fed.functional.band import (
-    Band,
-    Interval,
-    auroc_interval,
-    average_precision_interval,
-    check_confidence,
-    precision_recall_band,
-    roc_band,
-)
-from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
-from torchmetrics_fed.functional.cumulative_gains import CumulativeGains, cumulative_gains
+from torchmetrics_fed.functional.band import check_confidence
 from torchmetrics_fed.functional.curve import warn_if_tied
-from torchmetrics_fed.functional.det import DETCurve, det_from_counts
-from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
-from torchmetrics_fed.functional.net_benefit import NetBenefit, net_benefit
 from torchmetrics_fed.functional.noise import warn_if_drowned
-from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, kolmogorov_smirnov, youden
-from torchmetrics_fed.functional.precision_recall import (
-    PrecisionRecallCurve,
-    average_precision_from_curve,
-    precision_recall_from_counts,
-)
-from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_counts
-from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release
@@ -46,19 +25,21 @@ from torchmetrics_fed.report.document import arguments, document
 from torchmetrics_fed.report.page import page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.summary import summary_figure
-from torchmetrics_fed.report.table import Number, markdown, text
+from torchmetrics_fed.report.table import TITLES, Number, markdown, text
 
-_RESULTS: dict[str, Callable[[Source], Any]] = {
-    "roc": roc_from_counts,
-    "precision_recall": precision_recall_from_counts,
-    "det": det_from_counts,
-    "gain": precision_recall_gain_from_counts,
-    "cumulative_gains": cumulative_gains,
-    "mann_whitney_u": mann_whitney_u,
-    "kolmogorov_smirnov": kolmogorov_smirnov,
-    "best_f1": best_f1,
-    "youden": youden,
+_RESULTS: dict[str, Callable[[F.Source], Any]] = {
+    "precision_recall": F.precision_recall_from_counts,
+    "det": F.det_from_counts,
+    "gain": F.precision_recall_gain_from_counts,
+    "cumulative_gains": F.cumulative_gains,
+    "mann_whitney_u": F.mann_whitney_u,
+    "kolmogorov_smirnov": F.kolmogorov_smirnov,
+    "best_f1": F.best_f1,
+    "youden": F.youden,
+    "calibration": F.calibration_from_counts,
+    "net_benefit": F.net_benefit,
 }
+_OF_PROBABILITIES = ("calibration", "net_benefit")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +54,7 @@ class EvaluationReport:
         (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
     """
 
-    source: Source
+    source: F.Source
     """Counts that all of this was read from."""
     task: str
     """The task of the release; of leaf counts ``"binary"``, or ``"classes"`` where there is a class axis."""
@@ -84,46 +65,42 @@ class EvaluationReport:
     confidence: float
     population: bool
     """Whether intervals and bands hold what the examples were drawn from, or what all clients have."""
-    intervals: dict[str, Interval]
+    intervals: dict[str, F.Interval]
     """By the name of the number, where noise or sampling leaves it uncertain; of curves the bounds at their points."""
-    bands: dict[str, Band]
+    bands: dict[str, F.Band]
     """Of ``"roc"`` and ``"precision_recall"``, likewise."""
+    calibration_line: F.CalibrationLine | None
+    """None for leaf counts."""
     statement: PrivacyStatement | None
-    roc: ROCCurve = field(init=False)
-    precision_recall: PrecisionRecallCurve = field(init=False)
-    det: DETCurve = field(init=False)
-    gain: PrecisionRecallGainCurve = field(init=False)
-    cumulative_gains: CumulativeGains = field(init=False)
-    calibration: Calibration | None = field(init=False)
-    """None where scores are not probabilities, as is ``net_benefit``."""
-    net_benefit: NetBenefit | None = field(init=False)
+    """What is protected; None for leaf counts."""
+    roc: F.ROCCurve = field(init=False)
+    precision_recall: F.PrecisionRecallCurve = field(init=False)
+    det: F.DETCurve = field(init=False)
+    gain: F.PrecisionRecallGainCurve = field(init=False)
+    cumulative_gains: F.CumulativeGains = field(init=False)
+    calibration: F.Calibration | None = field(init=False)
+    """None where scores are not probabilities, as are the line and ``net_benefit``."""
+    net_benefit: F.NetBenefit | None = field(init=False)
     mann_whitney_u: Tensor = field(init=False)
     kolmogorov_smirnov: Tensor = field(init=False)
-    best_f1: OperatingPoint = field(init=False)
-    youden: OperatingPoint = field(init=False)
+    best_f1: F.OperatingPoint = field(init=False)
+    youden: F.OperatingPoint = field(init=False)
+    negatives: Tensor = field(init=False)
+    """Number of negatives as the release shows it: not a whole number if it is noisy."""
+    positives: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        source, probabilities = self.source, self.source.edges[0] >= 0 and self.source.edges[-1] <= 1
-        results = {"roc": _RESULTS["roc"](source)}
+        negatives, positives = self.source.tails.total.unbind(-1)
+        results = {"roc": F.roc_from_counts(self.source), "negatives": negatives, "positives": positives}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
-            results |= {name: function(source) for name, function in _RESULTS.items() if name != "roc"}
-            results["calibration"] = calibration_from_counts(source) if probabilities else None
-            results["net_benefit"] = net_benefit(source) if probabilities else None
+            for name, function in _RESULTS.items():
+                known = name not in _OF_PROBABILITIES or _are_probabilities(self.source)
+                results[name] = function(self.source) if known else None
         for name, result in results.items():
             bounds = self.intervals.get(name)
-            known = result if bounds is None else result._replace(low=bounds.low, high=bounds.high)
-            object.__setattr__(self, name, known)
-
-    @property
-    def negatives(self) -> Tensor:
-        """Number of negatives as the release shows it: not a whole number if it is noisy."""
-        return self.source.tails.total[..., 0]
-
-    @property
-    def positives(self) -> Tensor:
-        """Number of positives, likewise."""
-        return self.source.tails.total[..., 1]
+            value = result if bounds is None else result._replace(**bounds._asdict())
+            object.__setattr__(self, name, value)
 
     @property
     def prevalence(self) -> Tensor:
@@ -133,12 +110,12 @@ class EvaluationReport:
     @property
     def auroc(self) -> Tensor:
         """The area under the ROC curve."""
-        return auroc_from_curve(self.roc)
+        return self.roc.scalars["auroc"]
 
     @property
     def average_precision(self) -> Tensor:
         """The area under the PR curve, read as a step."""
-        return average_precision_from_curve(self.precision_recall)
+        return self.precision_recall.scalars["average_precision"]
 
     @property
     def area_under_gain(self) -> Tensor:
@@ -148,28 +125,15 @@ class EvaluationReport:
     @property
     def numbers(self) -> dict[str, Number]:
         """Every number by its name, with its title in tables and its interval, if it has one."""
-        values = {
-            "negatives": ("negatives", self.negatives, 0),
-            "positives": ("positives", self.positives, 0),
-            "prevalence": ("prevalence", self.prevalence, 4),
-            "auroc": ("AUROC", self.auroc, 4),
-            "average_precision": ("AP", self.average_precision, 4),
-            "area_under_gain": ("AUPRG", self.area_under_gain, 4),
-            "kolmogorov_smirnov": ("KS", self.kolmogorov_smirnov, 4),
-            "mann_whitney_u": ("U", self.mann_whitney_u, 0),
-            "best_f1": ("best F1", self.best_f1.value, 4),
-            "best_f1_threshold": ("F1 at", self.best_f1.threshold, 4),
-            "youden": ("Youden J", self.youden.value, 4),
-            "youden_threshold": ("J at", self.youden.threshold, 4),
-            "lift_top_decile": ("lift of top tenth", self.cumulative_gains.scalars["lift_top_decile"], 2),
-        }
-        if self.calibration is not None and self.net_benefit is not None:
-            values |= {
-                "expected_calibration_error": ("ECE", self.calibration.expected_calibration_error, 4),
-                "brier_score": ("Brier", self.calibration.brier_score, 4),
-                "mean_advantage": ("mean net benefit gained", self.net_benefit.scalars["mean_advantage"], 4),
-            }
-        return {name: Number(*value, self.intervals.get(name)) for name, value in values.items()}
+        plain = ("negatives", "positives", "prevalence", "kolmogorov_smirnov", "mann_whitney_u")
+        values: dict[str, Tensor] = {name: getattr(self, name) for name in plain}
+        for name, point in (("best_f1", self.best_f1), ("youden", self.youden)):
+            values |= {name: point.value, f"{name}_threshold": point.threshold}
+        curves = self.roc, self.precision_recall, self.gain, self.cumulative_gains
+        for result in (*curves, self.calibration, self.calibration_line, self.net_benefit):
+            values |= result.scalars if result is not None else {}
+        known = [name for name in TITLES if name in values]
+        return {name: Number(*TITLES[name], values[name], self.intervals.get(name)) for name in known}
 
     @property
     def names(self) -> list[str]:
@@ -185,9 +149,9 @@ class EvaluationReport:
     def plot(self) -> Any:
         """Draw ROC, PR, calibration (or PR gain) and score histograms on one page, and return ``(fig, axes)``."""
         third = self.gain if self.calibration is None else self.calibration
+        curves, counts = (self.roc, self.precision_recall, third), (self.source.leaf, self.source.edges)
         bands = self.bands.get("roc"), self.bands.get("precision_recall")
-        leaf, edges = self.source.leaf, self.source.edges
-        return summary_figure(self.roc, self.precision_recall, third, leaf, edges, self.labels, bands, self.privacy)
+        return summary_figure(*curves, *counts, self.labels, bands, self.privacy)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report, whole or not at all, as the suffix says.
@@ -206,13 +170,15 @@ class EvaluationReport:
             ...     EvaluationReport.from_json(Path(f"{folder}/report.json").read_text()).auroc
             tensor(0.7500, dtype=torch.float64)
         """
-        suffix, written = Path(path).suffix.lower(), {".html": page, ".json": _json, ".md": markdown}
-        if suffix in written:
-            data = written[suffix](self).encode()
-        elif suffix in (".png", ".pdf"):
-            figure, buffer = self.plot()[0], io.BytesIO()
-            figure.savefig(buffer, format=suffix[1:], bbox_inches="tight", dpi=200)
+        suffix = Path(path).suffix.lower()
+        if suffix in (".png", ".pdf"):
+            buffer = io.BytesIO()
+            self.plot()[0].savefig(buffer, format=suffix[1:], bbox_inches="tight", dpi=200)
             data = buffer.getvalue()
+        elif suffix == ".json":
+            data = json.dumps(document(self), allow_nan=False).encode()
+        elif suffix in (".html", ".md"):
+            data = (page if suffix == ".html" else markdown)(self).encode()
         else:
             raise InputError(
                 f"Expected argument `path` to end in .html, .json, .md, .png or .pdf but got {os.fspath(path)!r}."
@@ -271,42 +237,61 @@ def evaluation_report(
           ...
     """
     check_confidence(confidence)
-    statement, intervals, bands = None, {}, {}
     if isinstance(source, Release):
         task, privacy = str(source.spec.task), str(source.spec.privacy or "exact counts")
-        shares, statement = int(source.shares), privacy_statement(source, ledger)
+        about = task, privacy, int(source.shares)
     elif not isinstance(source, Tensor):
         raise no_release(source)
     else:
-        task, privacy, shares = "binary" if source.dim() == 2 else "classes", "exact counts", None
+        about = "binary" if source.dim() == 2 else "classes", "exact counts", None
         source = source.clone()  # counts may go on; the report stays
-    histograms = read(source, edges, reconstruction)
+    histograms = F.read(source, edges, reconstruction)
     classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
         raise InputError(f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once.")
-    if isinstance(source, Release) and source.spec.privacy is None:
-        warn_if_tied(histograms, source.spec.grid)
-    elif isinstance(source, Release):
-        warn_if_drowned(source, None)
-    if isinstance(source, Release) and source.spec.multi_class != "ovo" and (population or source.spec.privacy):
-        how = confidence, population
-        intervals = {
-            "auroc": auroc_interval(source, *how),
-            "average_precision": average_precision_interval(source, *how),
-        }
-        bands = {"roc": roc_band(source, *how), "precision_recall": precision_recall_band(source, *how)}
-        curves: list[CumulativeGains | NetBenefit] = [cumulative_gains(source, None, *how)]
-        if histograms.edges[0] >= 0 and histograms.edges[-1] <= 1:
-            curves.append(net_benefit(source, None, *how))
-        for name, curve in zip(("cumulative_gains", "net_benefit"), curves, strict=False):
-            assert curve.low is not None
-            assert curve.high is not None
-            intervals[name] = Interval(curve.low, curve.high)
+    intervals, bands, line, statement = {}, {}, None, None
+    if isinstance(source, Release):
+        statement = privacy_statement(source, ledger)
+        _warn(source, histograms)
+        if source.spec.multi_class != "ovo":
+            uncertain = population or source.spec.privacy is not None
+            if _are_probabilities(histograms):
+                line = F.calibration_line(source, confidence if uncertain else None, population)
+            if uncertain:
+                intervals, bands = _uncertainty(source, line, confidence, population)
+    task, privacy, shares = about
     names = None if labels is None else tuple(labels)
-    return EvaluationReport(
-        histograms, task, names, privacy, shares, confidence, population, intervals, bands, statement
-    )
+    known = task, names, privacy, shares, confidence, population
+    return EvaluationReport(histograms, *known, intervals, bands, line, statement)
 
 
-def _json(report: EvaluationReport) -> str:
-    return json.dumps(document(report), allow_nan=False)
+def _warn(release: Release, histograms: F.Source) -> None:
+    if release.spec.privacy is None:
+        warn_if_tied(histograms, release.spec.grid)
+    else:
+        warn_if_drowned(release, None)
+
+
+def _are_probabilities(source: F.Source) -> bool:
+    return bool(source.edges[0] >= 0 and source.edges[-1] <= 1)
+
+
+def _uncertainty(
+    release: Release, line: F.CalibrationLine | None, confidence: float, population: bool
+) -> tuple[dict[str, F.Interval], dict[str, F.Band]]:
+    """Intervals and bands, by name."""
+    how = {"confidence": confidence, "population": population}
+    intervals = {
+        "auroc": F.auroc_interval(release, confidence, population),
+        "average_precision": F.average_precision_interval(release, confidence, population),
+    }
+    curves: dict[str, Any] = {"cumulative_gains": F.cumulative_gains(release, **how)}  # type: ignore[arg-type]
+    if line is not None and line.intervals is not None:
+        intervals |= dict(zip(line.scalars, line.intervals, strict=True))
+        curves["net_benefit"] = F.net_benefit(release, **how)  # type: ignore[arg-type]
+    intervals |= {name: F.Interval(curve.low, curve.high) for name, curve in curves.items()}
+    bands = {
+        "roc": F.roc_band(release, confidence, population),
+        "precision_recall": F.precision_recall_band(release, confidence, population),
+    }
+    return intervals, bands

@@ -22,8 +22,7 @@ def page(report: EvaluationReport) -> str:
     frame, style, script = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     shown = {name: value for name, value in document(report).items() if name != "counts"}
     for one in shown["classes"]:
-        one |= {name: _short(one[name], 5) for name in one.keys() - {"name", "numbers", "points"}}  # figures only
-        one["points"] = _short(one["points"], 12)
+        one |= {name: _drawn(one[name]) for name in one.keys() - {"name", "numbers", "points"}}
     parts = {
         "title": html.escape(report.head),
         "style": style,
@@ -40,12 +39,10 @@ def _digest(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _short(value: Any, digits: int) -> Any:
-    """Lists and dictionaries with fewer digits."""
+def _drawn(value: Any) -> Any:
+    """Lists and dictionaries with as many digits as a figure can show."""
     if isinstance(value, dict):
-        return {name: _short(part, digits) for name, part in value.items()}
+        return {name: _drawn(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_short(part, digits) for part in value]
-    if not isinstance(value, float):
-        return value
-    return int(value) if value.is_integer() else float(f"{value:.{digits}g}")
+        return [_drawn(part) for part in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -12,12 +12,35 @@ if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
 
 
+TITLES = {
+    "negatives": ("negatives", 0),
+    "positives": ("positives", 0),
+    "prevalence": ("prevalence", 4),
+    "auroc": ("AUROC", 4),
+    "average_precision": ("AP", 4),
+    "area_under_gain": ("AUPRG", 4),
+    "kolmogorov_smirnov": ("KS", 4),
+    "mann_whitney_u": ("U", 0),
+    "best_f1": ("best F1", 4),
+    "best_f1_threshold": ("F1 at", 4),
+    "youden": ("Youden J", 4),
+    "youden_threshold": ("J at", 4),
+    "lift_top_decile": ("lift of top tenth", 2),
+    "expected_calibration_error": ("ECE", 4),
+    "brier_score": ("Brier", 4),
+    "calibration_intercept": ("calibration intercept", 3),
+    "calibration_slope": ("calibration slope", 3),
+    "mean_advantage": ("mean net benefit gained", 4),
+}
+"""Of each number in the order of tables: what it is called there, and its digits after the point; 0 for counts."""
+
+
 class Number(NamedTuple):
     """A value for each class, and how a table shows it."""
 
     title: str
-    value: Tensor
     digits: int
+    value: Tensor
     interval: Interval | None
 
     @property
@@ -29,7 +52,10 @@ class Number(NamedTuple):
         if self.interval is None:
             return shown
         ends = zip(*(end.flatten().tolist() for end in self.interval), strict=True)
-        return [f"{value} ({low:.4f} to {high:.4f})" for value, (low, high) in zip(shown, ends, strict=True)]
+        return [
+            f"{value} ({low:.{self.digits}f} to {high:.{self.digits}f})"
+            for value, (low, high) in zip(shown, ends, strict=True)
+        ]
 
     @property
     def mean(self) -> str:

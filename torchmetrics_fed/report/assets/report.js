@@ -32,6 +32,8 @@
     lift_top_decile: "How many times more positives the highest tenth of the scores holds than a random tenth.",
     expected_calibration_error: "Mean distance between predicted and observed share of positives. 0 is best.",
     brier_score: "Mean squared distance between score and outcome. 0 is best.",
+    calibration_intercept: "0 if calibrated; below 0 scores are too high on the whole.",
+    calibration_slope: "1 if calibrated; below 1 scores are too extreme, above 1 not extreme enough.",
     mean_advantage: "Net benefit beyond the better of treating all and treating none, mean over the thresholds.",
   };
   const LONG = { auroc: "AUROC", average_precision: "Average precision", prevalence: "Prevalence",
@@ -63,7 +65,7 @@
   const at = (one, index) => {
     const positives = Math.max(one.numbers.positives.value, 0), negatives = Math.max(one.numbers.negatives.value, 0);
     const tp = one.points.true_positives[index], fp = one.points.false_positives[index];
-    const tn = negatives - fp, fn = positives - tp, all = positives + negatives, threshold = one.points.threshold[index];
+    const tn = Math.max(negatives - fp, 0), fn = Math.max(positives - tp, 0), all = positives + negatives, threshold = one.points.threshold[index];
     const odds = threshold / (1 - threshold);
     return {
       threshold, tp, fp, tn, fn,
