@@ -16,13 +16,13 @@ def release_of(kind: str, classes: int = 3, examples: int = 3_000) -> Release:
     privacy, task = kind.split()
     generator = torch.Generator().manual_seed(3)
     shape = (examples,) if task == "binary" else (examples, classes)
-    number = {"binary": {}, "multiclass": {"num_classes": classes}, "multilabel": {"num_labels": classes}}[task]
     metric = FederatedROC(
         task=task,  # type: ignore[arg-type]
         privacy=CentralDP(epsilon=2.0) if privacy == "private" else None,
         quantiles=128,
         data="validation",
-        **number,
+        num_classes=classes if task == "multiclass" else None,
+        num_labels=classes if task == "multilabel" else None,
     )
     logits, target = torch.randn(shape, generator=generator, dtype=torch.float64), _target(task, shape, generator)
     truth = torch.nn.functional.one_hot(target, classes) if task == "multiclass" else target

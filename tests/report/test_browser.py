@@ -124,7 +124,7 @@ def test_the_threshold_moves_and_the_figures_agree(browser: Any, show: Show, kin
             slider.send_keys(key)
         seen.append(check(browser, release, report))
     assert len(set(seen)) == 5
-    assert (seen[2], seen[3]) == (report.source.edges[0], report.source.edges[-1])
+    assert seen[2:4] == [float(report.source.edges[0]), float(report.source.edges[-1])]
     for title, point in (("Best F1", report.best_f1), ("Youden's J", report.youden)):
         browser.find_element("xpath", f'//button[text()="{title}"]').click()
         assert check(browser, release, report) == point.threshold.reshape(-1)[0]

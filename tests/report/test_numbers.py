@@ -18,7 +18,7 @@ from torchmetrics_fed.functional.cumulative_gains import cumulative_gains
 from torchmetrics_fed.functional.net_benefit import net_benefit
 from torchmetrics_fed.report.document import document
 
-NEAR = {"rtol": 0, "atol": 1e-9}
+NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-9}
 
 
 def twins(release: Release) -> dict[str, Tensor]:
@@ -72,7 +72,9 @@ def test_intervals_and_bands_are_those_of_their_functions(release: Release, conf
     assert line.intervals is not None
     expected |= zip(line.scalars, line.intervals, strict=True)
     for name, function in (("net_benefit", net_benefit), ("cumulative_gains", cumulative_gains)):
-        curve = function(release, confidence=confidence)  # type: ignore[operator]
+        curve = function(release, confidence=confidence)
+        assert curve.low is not None
+        assert curve.high is not None
         expected[name] = F.Interval(curve.low, curve.high)
         torch.testing.assert_close(getattr(report, name), curve, **NEAR)
     assert report.intervals.keys() == expected.keys()

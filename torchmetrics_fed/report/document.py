@@ -71,9 +71,9 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
     line = None
     if "calibration_slope" in classes[0]["numbers"]:
         names = ("calibration_intercept", "calibration_slope")
-        fitted = [joined([one["numbers"][name] for one in classes], "value")[0] for name in names]
-        bounds = [intervals[name] for name in names if name in intervals]
-        line = CalibrationLine(*fitted, (bounds[0], bounds[1]) if bounds else None)
+        intercept, slope = (joined([one["numbers"][name] for one in classes], "value")[0] for name in names)
+        bounds = (intervals[names[0]], intervals[names[1]]) if names[0] in intervals else None
+        line = CalibrationLine(intercept, slope, bounds)
     return {
         **{name: fields[name] for name in ("task", "privacy", "shares", "confidence", "population")},
         "calibration_line": line,

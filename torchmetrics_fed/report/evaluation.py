@@ -25,7 +25,7 @@ from torchmetrics_fed.report.document import arguments, document
 from torchmetrics_fed.report.page import page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.summary import summary_figure
-from torchmetrics_fed.report.table import TITLES, Number, markdown, text
+from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
 
 _RESULTS: dict[str, Callable[[F.Source], Any]] = {
     "precision_recall": F.precision_recall_from_counts,
@@ -91,7 +91,11 @@ class EvaluationReport:
 
     def __post_init__(self) -> None:
         negatives, positives = self.source.tails.total.unbind(-1)
-        results = {"roc": F.roc_from_counts(self.source), "negatives": negatives, "positives": positives}
+        results: dict[str, Any] = {
+            "roc": F.roc_from_counts(self.source),
+            "negatives": negatives,
+            "positives": positives,
+        }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
             for name, function in _RESULTS.items():
@@ -132,8 +136,8 @@ class EvaluationReport:
         curves = self.roc, self.precision_recall, self.gain, self.cumulative_gains
         for result in (*curves, self.calibration, self.calibration_line, self.net_benefit):
             values |= result.scalars if result is not None else {}
-        known = [name for name in TITLES if name in values]
-        return {name: Number(*TITLES[name], values[name], self.intervals.get(name)) for name in known}
+        ends, known = self.intervals, [name for name in NUMBERS if name in values]
+        return {name: Number(**NUMBERS[name], value=values[name], interval=ends.get(name)) for name in known}
 
     @property
     def names(self) -> list[str]:
@@ -237,39 +241,35 @@ def evaluation_report(
           ...
     """
     check_confidence(confidence)
+    task, privacy, shares = "binary", "exact counts", None
     if isinstance(source, Release):
-        task, privacy = str(source.spec.task), str(source.spec.privacy or "exact counts")
-        about = task, privacy, int(source.shares)
+        task, privacy, shares = source.spec.task, str(source.spec.privacy or privacy), int(source.shares)
     elif not isinstance(source, Tensor):
         raise no_release(source)
     else:
-        about = "binary" if source.dim() == 2 else "classes", "exact counts", None
+        task = task if source.dim() == 2 else "classes"
         source = source.clone()  # counts may go on; the report stays
     histograms = F.read(source, edges, reconstruction)
     classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
         raise InputError(f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once.")
-    intervals, bands, line, statement = {}, {}, None, None
+    intervals: dict[str, F.Interval] = {}
+    bands: dict[str, F.Band] = {}
+    line, statement = None, None
     if isinstance(source, Release):
         statement = privacy_statement(source, ledger)
-        _warn(source, histograms)
+        if source.spec.privacy is None:
+            warn_if_tied(histograms, source.spec.grid)
+        else:
+            warn_if_drowned(source, None)
         if source.spec.multi_class != "ovo":
             uncertain = population or source.spec.privacy is not None
             if _are_probabilities(histograms):
                 line = F.calibration_line(source, confidence if uncertain else None, population)
             if uncertain:
                 intervals, bands = _uncertainty(source, line, confidence, population)
-    task, privacy, shares = about
-    names = None if labels is None else tuple(labels)
-    known = task, names, privacy, shares, confidence, population
-    return EvaluationReport(histograms, *known, intervals, bands, line, statement)
-
-
-def _warn(release: Release, histograms: F.Source) -> None:
-    if release.spec.privacy is None:
-        warn_if_tied(histograms, release.spec.grid)
-    else:
-        warn_if_drowned(release, None)
+    about = task, None if labels is None else tuple(labels), privacy, shares, confidence, population
+    return EvaluationReport(histograms, *about, intervals, bands, line, statement)
 
 
 def _are_probabilities(source: F.Source) -> bool:

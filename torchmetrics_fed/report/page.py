@@ -21,6 +21,7 @@ def page(report: EvaluationReport) -> str:
     folder = files(__package__) / "assets"
     frame, style, script = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     shown = {name: value for name, value in document(report).items() if name != "counts"}
+    shown["meanings"] = {name: number.meaning for name, number in report.numbers.items()}
     for one in shown["classes"]:
         one |= {name: _drawn(one[name]) for name in one.keys() - {"name", "numbers", "points"}}
     parts = {

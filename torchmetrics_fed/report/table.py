@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -12,27 +14,8 @@ if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
 
 
-TITLES = {
-    "negatives": ("negatives", 0),
-    "positives": ("positives", 0),
-    "prevalence": ("prevalence", 4),
-    "auroc": ("AUROC", 4),
-    "average_precision": ("AP", 4),
-    "area_under_gain": ("AUPRG", 4),
-    "kolmogorov_smirnov": ("KS", 4),
-    "mann_whitney_u": ("U", 0),
-    "best_f1": ("best F1", 4),
-    "best_f1_threshold": ("F1 at", 4),
-    "youden": ("Youden J", 4),
-    "youden_threshold": ("J at", 4),
-    "lift_top_decile": ("lift of top tenth", 2),
-    "expected_calibration_error": ("ECE", 4),
-    "brier_score": ("Brier", 4),
-    "calibration_intercept": ("calibration intercept", 3),
-    "calibration_slope": ("calibration slope", 3),
-    "mean_advantage": ("mean net benefit gained", 4),
-}
-"""Of each number in the order of tables: what it is called there, and its digits after the point; 0 for counts."""
+NUMBERS: dict[str, Any] = json.loads((files(__package__) / "assets" / "numbers.json").read_text(encoding="utf-8"))
+"""Title, digits after the point (0 for counts) and meaning of each number, in the order of tables."""
 
 
 class Number(NamedTuple):
@@ -40,6 +23,7 @@ class Number(NamedTuple):
 
     title: str
     digits: int
+    meaning: str
     value: Tensor
     interval: Interval | None
 

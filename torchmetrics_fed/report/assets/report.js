@@ -16,26 +16,6 @@
     ["benefit", "Net benefit", "true positives per example, less the cost of false ones"],
   ];
   const CARDS = ["auroc", "average_precision", "prevalence", "brier_score", "expected_calibration_error"];
-  const MEANING = {
-    negatives: "Examples of the negative class.",
-    positives: "Examples of the positive class.",
-    prevalence: "Share of positives among all examples.",
-    auroc: "Area under the ROC curve: how often a positive scores higher than a negative. 0.5 is chance, 1 perfect.",
-    average_precision: "Area under the precision-recall curve. Chance is the prevalence.",
-    area_under_gain: "Area under the precision-recall-gain curve. 0 is chance, 1 perfect.",
-    kolmogorov_smirnov: "Largest distance between the score distributions of both classes.",
-    mann_whitney_u: "Pairs of a positive and a negative in which the positive scores higher, ties half.",
-    best_f1: "Highest harmonic mean of precision and recall.",
-    best_f1_threshold: "The threshold of the best F1.",
-    youden: "Highest sensitivity + specificity - 1.",
-    youden_threshold: "The threshold of Youden's J.",
-    lift_top_decile: "How many times more positives the highest tenth of the scores holds than a random tenth.",
-    expected_calibration_error: "Mean distance between predicted and observed share of positives. 0 is best.",
-    brier_score: "Mean squared distance between score and outcome. 0 is best.",
-    calibration_intercept: "0 if calibrated; below 0 scores are too high on the whole.",
-    calibration_slope: "1 if calibrated; below 1 scores are too extreme, above 1 not extreme enough.",
-    mean_advantage: "Net benefit beyond the better of treating all and treating none, mean over the thresholds.",
-  };
   const LONG = { auroc: "AUROC", average_precision: "Average precision", prevalence: "Prevalence",
     brier_score: "Brier score", expected_calibration_error: "Calibration error" };
 
@@ -355,7 +335,7 @@
   const head = several ? ["class", ...names.map((name) => now.numbers[name].title)] : ["number", "value", "meaning"];
   const body = several
     ? report.classes.map((one) => [one.name, ...names.map((name) => show(one.numbers[name]))])
-    : names.map((name) => [now.numbers[name].title, show(now.numbers[name]), MEANING[name] || ""]);
+    : names.map((name) => [now.numbers[name].title, show(now.numbers[name]), report.meanings[name]]);
   $("numbers").append(
     make("thead", {}, make("tr", {}, ...head.map((title) => make("th", { scope: "col" }, title)))),
     make("tbody", {}, ...body.map((row) => make("tr", {}, ...row.map((cell, k) => make(k ? "td" : "th", k ? {} : { scope: "row" }, cell))))));
