@@ -24,8 +24,9 @@ from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy,
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Query, Release, Share, Spec
 from torchmetrics_fed.report import EvaluationReport, evaluation_report
+from torchmetrics_fed.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "BudgetExceededError",

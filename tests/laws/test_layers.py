@@ -24,7 +24,7 @@ LAYERS = [
     {"release"},
     {"privacy"},
     {"counting"},
-    {"errors", "typing"},
+    {"errors", "typing", "version"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -136,9 +136,16 @@ class Privacy(ABC):
         epsilon = Fraction(self.epsilon) * Fraction(fraction)
         return calibrated_noise(self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells)
 
+    @property
+    def unit(self) -> str:
+        """What is hidden: the two data sets that nobody can tell apart differ in so much."""
+        many = self.examples_per_person
+        whose = "one example" if many == 1 else f"one person's examples, {many} at most"
+        return f"{whose}, {'replaced' if self.neighbours == 'replace_one' else 'added or removed'}"
+
     def __str__(self) -> str:
         loss = f"epsilon={self.epsilon:g}" + (f", delta={self.delta:g}" if self.delta else "")
-        return f"{type(self).__name__}({loss}, holds against {self.holds_against})"
+        return f"{type(self).__name__}({loss} for {self.unit}; holds against {self.holds_against})"
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,7 @@ class LocalDP(Privacy):
     Example:
         >>> from torchmetrics_fed import LocalDP
         >>> print(LocalDP(epsilon=1.0))
-        LocalDP(epsilon=1, holds against everyone)
+        LocalDP(epsilon=1 for one example, added or removed; holds against everyone)
     """
 
     @property
@@ -227,8 +234,10 @@ class CentralDP(Privacy):
 
     Example:
         >>> from torchmetrics_fed import CentralDP
-        >>> print(CentralDP(epsilon=0.5))
-        CentralDP(epsilon=0.5, holds against everyone who sees the result, but not this job's processes)
+        >>> CentralDP(epsilon=0.5, examples_per_person=4).unit
+        "one person's examples, 4 at most, added or removed"
+        >>> CentralDP(epsilon=0.5).holds_against
+        "everyone who sees the result, but not this job's processes"
     """
 
     @property
