@@ -12,6 +12,8 @@ from torchmetrics_fed.aggregation import Alone
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.counting.persons import Ids
+from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, first_query
@@ -22,7 +24,7 @@ from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec, 
 from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.metrics.guards import checked_ledger, refuse_others, refuse_weights, warn_before_update
-from torchmetrics_fed.metrics.host import CountsMetric
+from torchmetrics_fed.metrics.persons import PersonsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Query, Release, Share
@@ -32,7 +34,7 @@ from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Va
 _Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
 
 
-class FederatedMetric(CountsMetric):
+class FederatedMetric(PersonsMetric):
     """Base of every metric here: ``update`` adds counts, one release moves them, ``compute`` reads the release.
 
     Args:
@@ -157,7 +159,9 @@ class FederatedMetric(CountsMetric):
         return metric
 
     @uncompiled
-    def update(self, preds: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> None:
+    def update(
+        self, preds: Tensor, target: Tensor, *, sample_weight: Tensor | None = None, persons: Ids | None = None
+    ) -> None:
         """Count a batch. One that is refused changes nothing.
 
         Args:
@@ -165,6 +169,10 @@ class FederatedMetric(CountsMetric):
             target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
                 that are whole numbers), or ``ignore_index``. No one-hot target.
             sample_weight: integers, how often each example counts, for exact metrics without ``confidence``.
+            persons: whose each of N is, or each position: integers or strings. Under privacy no more than
+                ``examples_per_person`` of one are counted, those that come first; :attr:`left_out` says how many were
+                not. The table of persons, keyed hashes, stays in this metric until :meth:`reset`. Ids are read on the
+                host.
         """
         try:
             if sample_weight is not None:
@@ -174,7 +182,9 @@ class FederatedMetric(CountsMetric):
             before, spec = self.counts, self.spec
             rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
             refused = self._refusing() if self.validate_args == "deferred" else None
-            after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, refused, sample_weight)
+            private = spec.privacy is not None
+            with self._admitted(persons, Rules(spec.task, *rules[:3], private), preds, target) as (preds, target):
+                after = spec.grid.add(before, preds, target, *rules, private, refused, sample_weight)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:
