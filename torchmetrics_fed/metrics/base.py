@@ -13,7 +13,6 @@ from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.persons import Ids
-from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, first_query
@@ -169,10 +168,8 @@ class FederatedMetric(PersonsMetric):
             target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
                 that are whole numbers), or ``ignore_index``. No one-hot target.
             sample_weight: integers, how often each example counts, for exact metrics without ``confidence``.
-            persons: whose each of N is, or each position: integers or strings. Under privacy no more than
-                ``examples_per_person`` of one are counted, those that come first; :attr:`left_out` says how many were
-                not. The table of persons, keyed hashes, stays in this metric until :meth:`reset`. Ids are read on the
-                host.
+            persons: under privacy the person of each of N, or of each position, integers or strings, read on the
+                host: the first ``examples_per_person`` of each are counted, and the rest is :attr:`left_out`.
         """
         try:
             if sample_weight is not None:
@@ -182,9 +179,8 @@ class FederatedMetric(PersonsMetric):
             before, spec = self.counts, self.spec
             rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
             refused = self._refusing() if self.validate_args == "deferred" else None
-            private = spec.privacy is not None
-            with self._admitted(persons, Rules(spec.task, *rules[:3], private), preds, target) as (preds, target):
-                after = spec.grid.add(before, preds, target, *rules, private, refused, sample_weight)
+            with self._admitted(persons, preds, target) as (preds, target):
+                after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, refused, sample_weight)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:

@@ -12,6 +12,7 @@ from torchmetrics_fed.counting.persons import Ids, Persons
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.metrics.host import CountsMetric
+from torchmetrics_fed.typing import Validation
 
 
 class PersonsMetric(CountsMetric):
@@ -25,6 +26,8 @@ class PersonsMetric(CountsMetric):
         *CountsMetric.__jit_unused_properties__,
         *("bound_enforced", "left_out", "_table"),
     ]
+    ignore_index: int | None
+    validate_args: Validation
     _persons: Persons | None = None
 
     @property
@@ -59,7 +62,7 @@ class PersonsMetric(CountsMetric):
         """The state to pickle, without persons."""
         return super().__getstate__() | {"_persons": None}
 
-    def _admitted(self, persons: Ids | None, rules: Rules, *batch: Any) -> AbstractContextManager[tuple[Any, ...]]:
+    def _admitted(self, persons: Ids | None, *batch: Any) -> AbstractContextManager[tuple[Any, ...]]:
         """What may be counted of scores, targets and more, in an update that ``_update_count`` counts already."""
         if persons is None and self._persons is None and not self._enforced:
             return nullcontext(batch)
@@ -69,6 +72,7 @@ class PersonsMetric(CountsMetric):
                 return nullcontext(batch)  # what came with ids was refused
             raise _mixed()
         self._persons = self._joined().persons = table
+        rules = Rules(self.spec.task, None, self.ignore_index, bool(self.validate_args))
         return table.admitted(persons, rules, len(self.counts), *batch)
 
     def _ranks(self, *settings: Any) -> Ranks:
@@ -79,8 +83,9 @@ class PersonsMetric(CountsMetric):
     def _table(self) -> Persons | None:
         """The table of all that is in the counts."""
         own, session = self._persons, self._current_session()
-        complete = session is None or session.persons is None or (own is not None and own.batches == self._update_count)
-        return own if complete else session.persons
+        if session is None or (own is not None and own.batches == self._update_count):
+            return own
+        return session.persons
 
     @property
     def _enforced(self) -> bool:
