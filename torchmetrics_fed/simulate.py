@@ -6,7 +6,8 @@ import math
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ from torchmetrics_fed.release.wire import pack_text
 
 __all__ = ["simulate"]
 
-Batch = Sequence[Tensor]
+Batch = Sequence[Tensor] | Mapping[str, Any]
 Item = TypeVar("Item")
 
 _EVERY = 0.2  # seconds
@@ -87,8 +88,10 @@ def simulate(
     fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
 
     Args:
-        clients: each ``(preds, target)``, or ``(preds, target, groups)`` for a metric with groups, or an iterable of
-            such batches, for instance a DataLoader. Their tensors may be on any device.
+        clients: each ``(preds, target)``, with groups ``(preds, target, groups)``, or an iterable of such batches, for
+            instance a DataLoader. Their tensors may be on any device. A batch can be a mapping of what ``update``
+            takes, as ``{"preds": ..., "target": ..., "persons": ...}``: each client then bounds its own persons'
+            examples.
         metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing. What
             the clients agree on is taken from it; it is not changed except for its ledger.
         compare: whether to give the averaged local and the pooled AUROC, too. They are exact whatever the privacy: for
@@ -153,27 +156,40 @@ def simulate(
 def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
     """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
     rules = template.normalization, template.ignore_index, bool(template.validate_args), template.spec.task
+    privacy, own, plain = template.spec.privacy, None, False
     try:
         for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
             if not _is_batch(batch):
                 raise InputError(
                     "Expected (preds, target), with groups (preds, target, groups), or an iterable of such batches, "
-                    f"all of them tensors, but got {type(batch).__name__}."
+                    f"tensors or a mapping each, but got {type(batch).__name__}."
                 )
-            preds, target, *groups = (side.cpu() for side in batch)
-            check_groups(bool(groups), template.spec.groups)
-            told_apart = False, None, None, *(groups or [None]), len(template.spec.groups)
-            counts = template.spec.grid.add(counts, preds, target, *rules, *told_apart)
+            named = (
+                batch if isinstance(batch, Mapping) else dict(zip(("preds", "target", "groups"), batch, strict=False))
+            )
+            parts = {name: part.cpu() if isinstance(part, Tensor) else part for name, part in named.items()}
+            if named is batch or (privacy is not None and privacy.enforced):
+                own = own or deepcopy(template)  # for this client's table of persons
+                own.validate_args = bool(template.validate_args)
+                own.update(**parts)
+            else:
+                check_groups("groups" in parts, template.spec.groups)
+                told_apart = False, None, None, parts.get("groups"), len(template.spec.groups)
+                counts = template.spec.grid.add(counts, parts["preds"], parts["target"], *rules, *told_apart)
+                plain = True
+            if own is not None and plain:
+                raise InputError("Expected batches of one kind but got tuples and mappings. Name the parts of all.")
     except InputError as error:
         raise InputError(f"Client {number}, counted from 0: {error}") from error
-    return counts
+    return counts if own is None else counts.add_(own.counts)
 
 
 def _is_batch(client: Any) -> bool:
     """Whether this is one batch rather than an iterable of some."""
-    return (
-        isinstance(client, tuple | list) and len(client) in (2, 3) and all(isinstance(side, Tensor) for side in client)
-    )
+    several = isinstance(client, tuple | list) and len(client) in (2, 3)
+    if several and all(isinstance(side, Tensor) for side in client):
+        return True
+    return isinstance(client, Mapping) and {"preds", "target"} <= set(client)
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:

@@ -228,7 +228,13 @@ def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:
 
 def _written(privacy: Privacy) -> str:
     named: dict[str, object] = {"min_clients": None, "max_colluding": 1, "trusted_aggregator": False}
-    named |= {"mechanism": "polya", "delta": 0.0, "neighbours": "add_remove", "examples_per_person": 1}
+    named |= {
+        "mechanism": "polya",
+        "delta": 0.0,
+        "neighbours": "add_remove",
+        "examples_per_person": 1,
+        "enforced": False,
+    }
     given = {name: getattr(privacy, name) for name in named if hasattr(privacy, name)}
     shown = [
         f"epsilon={privacy.epsilon:g}",

@@ -33,7 +33,10 @@ class Privacy(ABC):
             ``"gamma"``: Laplace in sum, in floats, for comparison with the paper only.
         neighbours: ``"add_remove"`` protects whether a person is in the data, ``"replace_one"`` also against someone
             who knows how many there are; it costs twice the noise.
-        examples_per_person: how many examples one person can have at most.
+        examples_per_person: how many examples one person can have at most. It is your word, unless ``update`` is given
+            ``persons``.
+        enforced: whether every client's ``update`` must be given ``persons``, so that no more examples of one are
+            counted. All parties agree on it, and whoever reads a release can rely on it.
 
     Example:
         >>> from torchmetrics_fed import LocalDP, Privacy
@@ -47,6 +50,7 @@ class Privacy(ABC):
     delta: float = field(default=0.0, kw_only=True)
     neighbours: Neighbours = field(default="add_remove", kw_only=True)
     examples_per_person: int = field(default=1, kw_only=True)
+    enforced: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
@@ -56,6 +60,8 @@ class Privacy(ABC):
         if self.neighbours not in get_args(Neighbours):
             raise InputError(f"Expected `neighbours` to be one of {get_args(Neighbours)} but got {self.neighbours!r}.")
         _check_int("examples_per_person", self.examples_per_person, 1)
+        if not isinstance(self.enforced, bool):
+            raise InputError(f"Expected argument `enforced` to be a bool but got {self.enforced!r}.")
         needs_delta = self.mechanism in ("skellam", "discrete_gaussian")
         if needs_delta != (self.delta > 0) or not 0 <= self.delta < 1:
             raise InputError(
