@@ -20,13 +20,7 @@ from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Groups, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.metrics.guards import (
-    check_groups,
-    checked_ledger,
-    refuse_others,
-    refuse_weights,
-    warn_before_update,
-)
+from torchmetrics_fed.metrics import guards
 from torchmetrics_fed.metrics.persons import PersonsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -116,7 +110,7 @@ class FederatedMetric(PersonsMetric):
         validate_args: Validation = True,
         **kwargs: Any,
     ) -> None:
-        refuse_others(kwargs)
+        guards.refuse_others(kwargs)
         counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
         spec = agreed_spec(*counted, privacy, secure, groups)
         if plan is not None or privacy is not None:
@@ -127,7 +121,7 @@ class FederatedMetric(PersonsMetric):
             raise InputError(
                 f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
             )
-        ledger = checked_ledger(ledger)
+        ledger = guards.checked_ledger(ledger)
         meaning = ignore_index, normalization, validate_args == "deferred"
         super().__init__(spec, plan, ledger, data, meaning, **kwargs)
         if average == "default":
@@ -185,9 +179,9 @@ class FederatedMetric(PersonsMetric):
                 host: the first ``examples_per_person`` of each are counted, and the rest is :attr:`left_out`.
         """
         try:
-            check_groups(groups is not None, self.spec.groups)
+            guards.check_groups(groups is not None, self.spec.groups)
             if sample_weight is not None:
-                refuse_weights(self.spec.privacy is not None, self.confidence)
+                guards.refuse_weights(self.spec.privacy is not None, self.confidence)
             self._check_local()
             self._join_session()
             before, spec = self.counts, self.spec
@@ -284,18 +278,10 @@ class FederatedMetric(PersonsMetric):
         if self.spec.privacy is not None:
             warn_if_drowned(release, self.average)
         elif not self.update_called:  # a private release without data is refused
-            warn_before_update(type(self).__name__)
+            guards.warn_before_update(type(self).__name__)
         elif not self._warned:
             self._warned = warn_if_tied(source, self.spec.grid)
         return source
-
-    def _of_part(self, part: Release) -> Any:
-        """What ``compute`` returns for one group."""
-        self._part = part
-        try:
-            return type(self).compute(self)  # without summing over ranks again
-        finally:
-            self._part = None
 
     def _out(self, values: Tensor) -> Tensor:
         """The values on the metric's device and in its dtype."""
