@@ -220,8 +220,8 @@ class FederatedMetricAggregator(ModelAggregator):
 
             figure = Figure(figsize=(9, 4.2), layout="constrained")
             left, right = figure.subplots(1, 2)
-            FederatedROC.from_release(release).compute().plot(ax=left)
-            FederatedPrecisionRecallCurve.from_release(release).compute().plot(ax=right)
+            FederatedROC.from_release(release).plot(ax=left)
+            FederatedPrecisionRecallCurve.from_release(release).plot(ax=right)
             figure.savefig(path.with_suffix(".png"), dpi=150)
 
     def _tell_best(self, scalars: Mapping[str, float]) -> None:
