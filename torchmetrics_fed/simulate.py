@@ -174,8 +174,11 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                 own.update(**parts)
             else:
                 check_groups("groups" in parts, template.spec.groups)
-                told_apart = {"group": parts.get("groups"), "groups": len(template.spec.groups)}
-                counts = template.spec.grid.add(counts, parts["preds"], parts["target"], *rules, **told_apart)
+                counts = template.spec.grid.add(
+                    *(counts, parts["preds"], parts["target"], *rules),
+                    group=parts.get("groups"),
+                    groups=len(template.spec.groups),
+                )
                 plain = True
             if own is not None and plain:
                 raise InputError("Expected batches of one kind but got tuples and mappings. Name the parts of all.")
