@@ -99,7 +99,7 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
             known = [[*leaves, each] for leaves, each in zip(known, said, strict=True)]
         else:  # the model has jumped
             seen = None
-    return _modelled(known, _even_mass(last.places, u) if seen is None else seen.below, seen, u)
+    return modelled(known, _even_mass(last.places, u) if seen is None else seen.below, seen, u)
 
 
 def _even_mass(places: Places, u: Floats) -> Floats:
@@ -108,7 +108,7 @@ def _even_mass(places: Places, u: Floats) -> Floats:
     return mass
 
 
-def _modelled(
+def modelled(
     answers: Sequence[Sequence[NoisyLeaves]], mass: Floats, seen: ScoreMass | None, u: Floats
 ) -> list[Floats | None]:
     """Return each class's counts by the smooth model; None where it does not fit.
