@@ -12,6 +12,7 @@ from torchmetrics_fed.functional.band import (
     roc_band,
 )
 from torchmetrics_fed.functional.calibration import Calibration, calibration, calibration_from_counts
+from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.confusion import Confusion, confusion_at
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
@@ -49,6 +50,7 @@ __all__ = [
     "Confusion",
     "DETCurve",
     "Interval",
+    "ModelComparison",
     "OperatingPoint",
     "PrecisionRecallCurve",
     "PrecisionRecallGainCurve",
@@ -70,6 +72,7 @@ __all__ = [
     "best_f1",
     "calibration",
     "calibration_from_counts",
+    "compare_models",
     "confusion_at",
     "det_curve",
     "det_from_counts",

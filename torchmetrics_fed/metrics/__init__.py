@@ -5,6 +5,7 @@ from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.calibration import FederatedCalibration
 from torchmetrics_fed.metrics.collection import areas, federated_collection, representative
+from torchmetrics_fed.metrics.comparison import FederatedModelComparison
 from torchmetrics_fed.metrics.det import FederatedDET
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.metrics.gain import FederatedPrecisionRecallGain
@@ -19,6 +20,7 @@ __all__ = [
     "FederatedCalibration",
     "FederatedDET",
     "FederatedMetric",
+    "FederatedModelComparison",
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",

@@ -29,7 +29,7 @@ from torchmetrics_fed.metrics.guards import (
 )
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
@@ -117,7 +117,7 @@ class FederatedMetric(AnsweringMetric):
     ) -> None:
         refuse_others(kwargs)
         counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
-        spec = agreed_spec(*counted, privacy, secure, groups)
+        spec = self._extended(agreed_spec(*counted, privacy, secure, groups))
         if plan is not None or privacy is not None:
             check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
@@ -247,6 +247,10 @@ class FederatedMetric(AnsweringMetric):
         confidence = self._asked_confidence()  # which a metric without bands does not take
         band: Band = self.bands_of(self.release(), confidence, population)
         return self._answer(band)
+
+    def _extended(self, spec: Spec) -> Spec:
+        """The spec with what else a kind of metric agrees on. It is asked for before anything else is set."""
+        return spec
 
     def _check_bands(self, confidence: float) -> None:
         check_confidence(confidence)

@@ -22,9 +22,10 @@ from torchmetrics_fed.typing import Floats
 # A class below this many standard deviations of the noise in its size is lost.
 _LOST = 5.0
 # What the order of scores within leaves does beyond the model of it, as a part of what it can do: this, and so much of
-# the noise of a leaf relative to its counts, up to a limit. Noise counts for more by so much of the same.
+# the noise of a leaf relative to its counts, up to a limit. Noise counts for more by so much of the same. The last is
+# where no model holds.
 _WITHIN, _NOISY, _MOST = 0.003, 0.45, 0.015
-_SECOND = 1.5
+_SECOND, _ROUGH = 1.5, 0.05
 # How far apart sampling within leaves may be from what the leaves show, and the points of a normal law it is judged by.
 _LEAST_FACTOR, _POINTS = 0.2, 64
 
@@ -45,7 +46,13 @@ def area(leaves: Floats) -> float:
     return float(positive @ (negative.cumsum() - negative / 2)) / (negative.sum() * positive.sum())
 
 
-def difference(tables: Floats, variance: float, beyond: float = 0.0, confidence: float = 0.95) -> Difference:
+def difference(
+    tables: Floats,
+    variance: float = 0.0,
+    beyond: float = 0.0,
+    confidence: float = 0.95,
+    smooth: tuple[bool, bool] = (True, True),
+) -> Difference:
     """Return how much higher the AUROC of the columns' model is than that of the rows' model, with its interval.
 
     Args:
@@ -53,12 +60,12 @@ def difference(tables: Floats, variance: float, beyond: float = 0.0, confidence:
         variance: of the noise in each cell. Without noise this is DeLong's interval, pairs of one leaf tied.
         beyond: what the difference gains from the order of scores within leaves, as far as a model knows it.
         confidence: probability that the interval holds the difference in the population.
+        smooth: whether there is such a model, for rows and for columns.
     """
     sizes, cells = tables.sum((1, 2)), tables[0].size
     if (sizes < max(_LOST * math.sqrt(cells * variance), 2.0)).any():
         return Difference(math.nan, -1.0, 1.0, math.inf)
-    margins = tables.sum(2), tables.sum(1)
-    value = area(margins[1]) - area(margins[0]) + beyond
+    value = area(tables.sum(1)) - area(tables.sum(2)) + beyond
     shares = non_negative([torch.from_numpy(tables.reshape(2, -1))])[0].numpy().reshape(tables.shape)
     shares /= sizes[:, None, None]
     rows, columns = shares.sum(2), shares.sum(1)
@@ -85,8 +92,9 @@ def difference(tables: Floats, variance: float, beyond: float = 0.0, confidence:
     sampled = min(max(sampled, 0.0) + math.sqrt(doubt), apart)
     doubtful = max(math.sqrt(variance) * cells**0.75 / size for size in sizes)
     noise *= 1 + _SECOND * doubtful
-    tied = math.hypot(*(float(each[0] @ each[1]) for each in (rows, columns)))
-    within = tied * math.hypot(_WITHIN, min(_NOISY * doubtful, _MOST))
+    known = math.hypot(_WITHIN, min(_NOISY * doubtful, _MOST))
+    margins = zip((rows, columns), smooth, strict=True)
+    within = math.hypot(*(float(each[0] @ each[1]) * (known if fits else _ROUGH) for each, fits in margins))
     whole = sampled + noise + within**2
     z = norm.ppf((1 + confidence) / 2)
     # noise has heavier tails than the normal law (Cornish and Fisher)

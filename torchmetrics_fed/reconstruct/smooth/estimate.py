@@ -102,7 +102,7 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
             known = [[*leaves, each] for leaves, each in zip(known, said, strict=True)]
         else:  # the model has jumped
             seen = None
-    return modelled(known, _even_mass(last.places, u) if seen is None else seen.below, seen, u)
+    return modelled(known, even_mass(last.places, u) if seen is None else seen.below, seen, u)
 
 
 def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Floats) -> Floats | None:
@@ -114,7 +114,7 @@ def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Float
     return modelled([[best, *fine]], below / np.maximum(below[:, -1:], 1e-300), None, u, 0.0)[0]
 
 
-def _even_mass(places: Places, u: Floats) -> Floats:
+def even_mass(places: Places, u: Floats) -> Floats:
     """Return the mass that leaves carried over from an earlier release stand for: as much in each."""
     mass: Floats = PchipInterpolator(u[places], np.linspace(0, 1, len(places)))(u)
     return mass
