@@ -151,6 +151,7 @@ class Client:
     """Makes the metric, at every message."""
     preds: Tensor
     target: Tensor
+    groups: Tensor | None = None
     folder: Path | None = None
     """Where notes are kept. The app has the mod if there is one."""
     publish: tuple[str, ...] = ()
@@ -178,7 +179,7 @@ class Client:
         def evaluate(message: Message, context: Context) -> Message:
             self.evaluations += 1
             metric = self.metric()
-            metric.update(self.preds, self.target)
+            metric.update(self.preds, self.target, self.groups)
             metric.counts *= self.times
             content = RecordDict({"metrics": self.metrics()})
             content[RECORD] = state_record(metric, message)

@@ -51,7 +51,8 @@ __all__ = [
 MARK = 7_230_171
 """A number to recognise raw counts by, wherever they turn up."""
 
-Part = tuple[Tensor, Tensor]
+Part = tuple[Tensor, ...]
+"""A client's scores, targets and, if it has them, groups."""
 
 VISIBLE_STAGES = ("counting", "asked", "charged", "drawn", "answered")
 SECURE_STAGES = ("counting", "advertising", "sharing keys", "asked", "charged", "drawn", "masked", "unmasking")
@@ -222,7 +223,7 @@ class ProcessClient:
 def _serve(
     name: str,
     options: dict[str, Any],
-    arrays: tuple[Any, Any],
+    arrays: tuple[Any, ...],
     path: Path,
     mark: bool,
     leak: bool,
@@ -232,7 +233,7 @@ def _serve(
     import torch
 
     torch.set_num_threads(1)
-    client = Client(name, options, (torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])), path, mark, dies)
+    client = Client(name, options, tuple(map(torch.from_numpy, arrays)), path, mark, dies)
     with leaking(leak):
         while True:
             try:

@@ -16,12 +16,15 @@ from torchmetrics_fed.functional.comparison import ModelComparison, compare_mode
 from torchmetrics_fed.functional.confusion import Confusion, confusion_at
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
+from torchmetrics_fed.functional.figures.multiples import small_multiples
+from torchmetrics_fed.functional.figures.page import figure_size
 from torchmetrics_fed.functional.gain import (
     PrecisionRecallGainCurve,
     area_under_gain,
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
+from torchmetrics_fed.functional.groups import Gap, GroupGaps, group_gaps
 from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
@@ -49,6 +52,8 @@ __all__ = [
     "Calibration",
     "Confusion",
     "DETCurve",
+    "Gap",
+    "GroupGaps",
     "Interval",
     "ModelComparison",
     "OperatingPoint",
@@ -77,6 +82,8 @@ __all__ = [
     "det_curve",
     "det_from_counts",
     "exact_quantiles",
+    "figure_size",
+    "group_gaps",
     "kolmogorov_smirnov",
     "mann_whitney_u",
     "plot_histograms",
@@ -94,6 +101,7 @@ __all__ = [
     "roc_from_counts",
     "roc_from_quantiles",
     "sensitivity_at_specificity",
+    "small_multiples",
     "specificity_at_sensitivity",
     "youden",
 ]

@@ -63,7 +63,7 @@ class DETCurve(NamedTuple):
         """
         fpr, fnr = rows(self.fpr), rows(self.fnr)
         error = _equal_error(fpr, fnr)
-        names = entries(len(fpr), ("DET", label, labels), shown(score, error), "EER {:.2%}")
+        names = entries(len(fpr), ("DET", label, labels), shown(score, error), "EER {:.2%}", lowest_is_best=True)
         fig, ax = open_axes(ax, names)
         low, high = _view(ax, error)
         draw_chance(ax, [-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_")
