@@ -16,6 +16,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,9 @@ def gaussian(
     target = (np.arange(size) < positives * size).astype(np.int64)
     noise = generator.normal(size=(2, size))
     noise[1] = correlation * noise[0] + np.sqrt(1 - correlation**2) * noise[1]
-    logits = 1.5 * (noise + np.sqrt(2) * norm.ppf(areas)[:, None] * (target - 0.5)) + np.log(positives / (1 - positives))
+    logits = 1.5 * (noise + np.sqrt(2) * norm.ppf(areas)[:, None] * (target - 0.5)) + np.log(
+        positives / (1 - positives)
+    )
     first, second = 1 / (1 + np.exp(-logits))
     return target, first, second
 
@@ -98,27 +101,30 @@ def main(arguments: list[str]) -> None:
             for correlation in CORRELATIONS:
                 settings = size, options.positives, correlation, areas
                 name = f"n {size:>6,}  epsilon {epsilon:<3}  correlation {correlation:<4}"
-                cells.append((name, lambda rng, s=settings: gaussian(rng, *s), areas[1] - areas[0], epsilon))
+                cells.append((name, partial(_drawn, settings=settings), areas[1] - areas[0], epsilon))
     if options.shared and not options.same:
         files = [np.load(Path(options.shared) / "data" / "scores" / f"adult_{model}.npz") for model in MODELS]
         rows = files[0]["y_true"].astype(np.int64), *(file["y_score"].astype(np.float64) for file in files)
         for epsilon in EPSILONS:
             name = f"adult {len(rows[0]):,}  epsilon {epsilon}"
-            cells.append((name, lambda rng: _again(rng, rows), delong(*rows)[0], epsilon))
+            cells.append((name, partial(_again, rows=rows), delong(*rows)[0], epsilon))
     for name, draw, truth, epsilon in cells:
         if options.only in name:
             generator = np.random.default_rng([len(name), *name.encode()])
-            print(f"{name}  {measured(options.runs, lambda d=draw, g=generator: d(g), truth, epsilon)}", flush=True)
+            print(f"{name}  {measured(options.runs, partial(draw, generator), truth, epsilon)}", flush=True)
 
 
 MODELS = ("LogisticRegression", "XGBClassifier")
 
 
+def _drawn(generator: np.random.Generator, settings: tuple[int, float, float, tuple[float, float]]) -> Pair:
+    return gaussian(generator, *settings)
+
+
 def _again(generator: np.random.Generator, rows: Pair) -> Pair:
     """Return as many rows, drawn with replacement."""
     chosen = generator.integers(len(rows[0]), size=len(rows[0]))
-    target, first, second = (each[chosen] for each in rows)
-    return target, first, second
+    return rows[0][chosen], rows[1][chosen], rows[2][chosen]
 
 
 if __name__ == "__main__":

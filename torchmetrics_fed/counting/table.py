@@ -40,8 +40,8 @@ class Table(Tree):
         sized = len(self.branching) == 2 and (len(rows) - 1, len(columns) - 1) == self.branching
         if not sized or min(self.branching) < 2 or not ends or any(weight != 1 for weight in self.weights):
             raise InputError(
-                "Expected two axes of at least 2 leaves, each with ascending edges from 0 to the number of bins, and no "
-                f"weights, but got {self.branching} leaves and {len(rows)} and {len(columns)} edges."
+                "Expected two axes of at least 2 leaves, each with ascending edges from 0 to the number of bins, and "
+                f"no weights, but got {self.branching} leaves and {len(rows)} and {len(columns)} edges."
             )
         sizes = (self.branching[0] * self.branching[1],) if self.joint else self.branching
         derived = {"sizes": sizes, "leaves": sizes[-1], "cells": sum(sizes), "weights": (1,) * len(sizes)}

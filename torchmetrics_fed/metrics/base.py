@@ -151,16 +151,20 @@ class FederatedMetric(AnsweringMetric):
         """
         if not isinstance(release, Release):
             raise no_release(release)
-        spec = release.spec
+        metric = cls._like(release.spec, options)
+        release.spec.check(metric.spec)
+        metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
+        return metric
+
+    @classmethod
+    def _like(cls, spec: Spec, options: dict[str, Any]) -> Self:
+        """A metric of this spec."""
         options.setdefault("quantiles", max(spec.grid.bins // 4, 2))
         options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy, "groups": spec.groups or None}
         if spec.task != "binary":
             name = "num_classes" if spec.task == "multiclass" else "num_labels"
             options |= {name: spec.classes, "multi_class": spec.multi_class}
-        metric = cls(spec.task, **options)
-        spec.check(metric.spec)
-        metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
-        return metric
+        return cls(spec.task, **options)
 
     @uncompiled
     def update(

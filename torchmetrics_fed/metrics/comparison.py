@@ -12,15 +12,13 @@ from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.functional.band import Interval, roc_band
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.curve import GridName, agreed_spec
 from torchmetrics_fed.functional.roc import ROCCurve
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.guards import warn_before_update
-from torchmetrics_fed.release import Release, Spec
-from torchmetrics_fed.release.release import no_release
+from torchmetrics_fed.release import Spec
 
 _QUANTILES = 64  # 256 bins of each model
 
@@ -82,8 +80,7 @@ class FederatedModelComparison(FederatedMetric):
         self._asked = tuple(models), tuple(map(float, thresholds))
         chosen = agreed_spec("binary", quantiles=_QUANTILES, grid=grid).grid
         edges, wanted = chosen.edges.numpy(), np.union1d(chosen.edges.numpy(), self._asked[1])
-        inside = edges[0] == wanted[0] and edges[-1] == wanted[-1]
-        if inside and len(wanted) > len(edges):
+        if len(wanted) > len(edges) and (wanted[0], wanted[-1]) == (edges[0], edges[-1]):
             chosen = ScoreGrid.from_edges(wanted.tolist())
         super().__init__("binary", quantiles=_QUANTILES, grid=chosen, confidence=confidence, **options)
 
@@ -92,18 +89,11 @@ class FederatedModelComparison(FederatedMetric):
         return replace(spec, models=models, thresholds=thresholds)
 
     @classmethod
-    def from_release(cls, release: Release, **options: Any) -> Self:
-        """Return a metric that reads ``release``; ``options`` may hold ``confidence``."""
-        if not isinstance(release, Release):
-            raise no_release(release)
-        spec = release.spec
+    def _like(cls, spec: Spec, options: dict[str, Any]) -> Self:
         if not spec.models:
             raise InputError("Expected a release that compares two models but this one is of a single model's scores.")
         known = {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
-        metric = cls(spec.models, spec.thresholds, **(options | known))
-        spec.check(metric.spec)
-        metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
-        return metric
+        return cls(spec.models, spec.thresholds, **(options | known))
 
     @uncompiled
     def update(self, preds_old: Tensor, preds_new: Tensor, target: Tensor) -> None:  # type: ignore[override]
@@ -117,11 +107,10 @@ class FederatedModelComparison(FederatedMetric):
         try:
             self._check_local()
             self._join_session()
-            spec, deferred = self.spec, self.validate_args == "deferred"
-            rules = Rules("binary", self.normalization, self.ignore_index, bool(self.validate_args), bool(spec.privacy))
-            refused = self._refusing() if deferred else None
-            before, models = self.counts, (preds_old, preds_new)
-            after = spec.grid.add_pairs(before, models, target, rules, refused)
+            private, before, models = self.spec.privacy is not None, self.counts, (preds_old, preds_new)
+            rules = Rules("binary", self.normalization, self.ignore_index, bool(self.validate_args), private)
+            refused = self._refusing() if self.validate_args == "deferred" else None
+            after = self.spec.grid.add_pairs(before, models, target, rules, refused)
             if after is not before:
                 self.counts = after
         except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,13 +45,13 @@ class Margin(NamedTuple):
 def pilot_tables(grid: ScoreGrid) -> Query:
     """Return the first query of two: few leaves of each model, even in the grid's own coordinate."""
     places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
-    return Query(_table(places, places, False), _PILOT_FRACTION)
+    return Query(Table((_PILOT_LEAVES,) * 2, (*places.tolist(), *places.tolist()), joint=False), _PILOT_FRACTION)
 
 
 def even_tables(spec: Spec) -> Query:
     """Return the only query: a table of leaves that are even in the grid's own coordinate, or of all of few bins."""
     even = snapped(np.linspace(0, 1, min(_EVEN, spec.grid.bins) + 1), spec.grid)
-    return Query(_table(*(_with_edge(even, at, spec.grid) for at in spec.thresholds)))
+    return Query(_table([even, even], spec))
 
 
 def placed_tables(seen: Sum, fraction: float) -> Query:
@@ -69,7 +70,7 @@ def placed_tables(seen: Sum, fraction: float) -> Query:
     fewest = _FEWEST_OF_MUCH if sizes.min() * epsilon > _MUCH else _FEWEST
     even, grid = np.linspace(0, 1, min(max(sides, fewest), _MOST, seen.spec.grid.bins) + 1), seen.spec.grid
     axes = [snapped(np.interp(even, _mass(each, grid).below, grid.coordinate), grid) for each in known]
-    return Query(_table(*(_with_edge(*each, grid) for each in zip(axes, seen.spec.thresholds, strict=True))), fraction)
+    return Query(_table(axes, seen.spec), fraction)
 
 
 def tables_of(release: Release) -> Floats:
@@ -117,12 +118,10 @@ def _mass(known: NoisyLeaves, grid: ScoreGrid) -> ScoreMass:
     return ScoreMass.fitted([[known]], leaves, known.edges, grid)
 
 
-def _table(rows: Places, columns: Places, joint: bool = True) -> Table:
-    return Table((len(rows) - 1, len(columns) - 1), (*rows.tolist(), *columns.tolist()), joint=joint)
-
-
-def _with_edge(places: Places, threshold: float, grid: ScoreGrid) -> Places:
-    """Return the places with the threshold's in place of the nearest one."""
-    at, places = int(np.searchsorted(grid.edges.numpy(), threshold)), places.copy()
-    places[1 + np.abs(places[1:-1] - at).argmin()] = at
-    return places
+def _table(axes: Sequence[Places], spec: Spec) -> Table:
+    """Return the table with these leaves, each model's threshold in place of the nearest edge."""
+    places = [axis.copy() for axis in axes]
+    for axis, threshold in zip(places, spec.thresholds, strict=True):
+        at = int(np.searchsorted(spec.grid.edges.numpy(), threshold))
+        axis[1 + np.abs(axis[1:-1] - at).argmin()] = at
+    return Table((len(axes[0]) - 1, len(axes[1]) - 1), tuple(np.concatenate(places).tolist()))

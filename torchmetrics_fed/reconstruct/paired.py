@@ -43,7 +43,8 @@ class Difference(NamedTuple):
 def area(leaves: Floats) -> float:
     """Return the AUROC of leaf counts, negatives and positives ``(2, leaves)``; pairs of one leaf count half."""
     negative, positive = leaves
-    return float(positive @ (negative.cumsum() - negative / 2)) / (negative.sum() * positive.sum())
+    pairs = negative.sum() * positive.sum()
+    return float(positive @ (negative.cumsum() - negative / 2) / pairs) if pairs else 0.5
 
 
 def difference(
@@ -78,9 +79,8 @@ def difference(
         if variance:
             factor = _factor(tables[own] / size, rows, columns, own)
             inside = sum(float(each[own] @ each[other] ** 2) for each in (rows, columns)) / 12
-        squares = (moves**2).sum() / size**2
         sampled += factor * ((tables[own] * moves**2).sum() / (size - 1) + inside) / size
-        noise += variance * squares
+        noise += variance * (moves**2).sum() / size**2
         doubt += variance * factor**2 * (moves**4).sum() / size**4
         fourth += (moves**4).sum() / size**4
         apart += sum(float(_spread(each, own)) / size for each in (rows, columns))

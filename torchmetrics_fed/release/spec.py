@@ -192,21 +192,17 @@ class Spec:
             raise InputError("Expected a query for all of it, because exact counts have no epsilon to divide.")
 
     def _check_models(self) -> None:
-        names, known = self.models, isinstance(self.models, tuple) and isinstance(self.thresholds, tuple)
-        if not known or len(set(names)) != 2 or len(names) != 2 or not all(map(_is_name, names)):
-            raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
-        inside = set(self.grid.edges[1:-1].tolist())
-        if len(self.thresholds) != 2 or not all(isinstance(at, float) and at in inside for at in self.thresholds):
-            low, high = self.grid.score_range
-            raise InputError(
-                f"Expected argument `thresholds` to be two scores between {low} and {high}, edges of the grid, but got "
-                f"{self.thresholds!r}."
-            )
+        names, at = self.models, self.thresholds
         if self.task != "binary" or self.groups or self.grid.bins > MOST_PAIRED_BINS:
             raise InputError(
                 f"Expected a binary task without groups on at most {MOST_PAIRED_BINS} bins to compare two models but "
                 f"got task={self.task!r}, {len(self.groups)} groups, {self.grid.bins} bins."
             )
+        if not isinstance(names, tuple) or len(names) != 2 or len(set(names)) != 2 or not all(map(_is_name, names)):
+            raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
+        if not isinstance(at, tuple) or len(at) != 2 or not set(at) <= set(self.grid.edges[1:-1].tolist()):
+            low, high = self.grid.score_range
+            raise InputError(f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}.")
 
     def check_may_travel(self, shares: int = 1) -> None:
         """Raise for what only secure aggregation may carry: a single share, or a sum that its noise does not cover."""
