@@ -20,6 +20,7 @@ from typing_extensions import Self
 from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
 from torchmetrics_fed.counting.kernel import Kernel
 from torchmetrics_fed.counting.octaves import two_sided_edges
+from torchmetrics_fed.counting.pairs import add_pairs
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats, Normalization, Task
@@ -235,6 +236,12 @@ class ScoreGrid:
         """
         rules = Rules(task, normalization, ignore_index, validate, private)
         return self._kernel.add(counts, preds, target, rules, refused, weight, group, groups)
+
+    def add_pairs(
+        self, counts: Tensor, models: tuple[Tensor, Tensor], target: Tensor, rules: Rules, refused: Tensor | None
+    ) -> Tensor:
+        """Add two models' scores of the same examples to counts of pairs of bins, as :func:`pairs.add_pairs` does."""
+        return add_pairs(counts, self._kernel.binning, models, target, rules, refused)
 
     @cached_property
     def _kernel(self) -> Kernel:

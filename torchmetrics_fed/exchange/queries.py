@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.reconstruct.margins import even_tables, pilot_tables, placed_tables
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS, pilot_query, placed_query, single_query
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.release import Release
@@ -40,7 +41,8 @@ def next_query(
     ============== =================================================================================================
 
     Where there are fewer bins than there is something to place, all of them are asked for at once. Where there are
-    groups, a pilot counts them together, and every other query each by itself, on the same leaves.
+    groups, a pilot counts them together, and every other query each by itself, on the same leaves. Of two models a
+    pilot counts the scores of each, and every other query both together, in a table.
 
     Args:
         plan: the strategy.
@@ -59,7 +61,7 @@ def next_query(
     bins = spec.grid.bins
     if sums:
         left = 1 - sum(each.query.fraction for each in sums)
-        return placed_query(sums[-1], left) if left > 0 else None
+        return _placed(sums[-1], left) if left > 0 else None
     if spec.privacy is None:
         return spec.all_bins
     if isinstance(plan, Query):
@@ -67,10 +69,14 @@ def next_query(
     if plan == "paper":
         return Query(Tree.binary(bins))
     if plan == "carry_over" and previous is not None:
-        return placed_query(_last(previous), 1.0)
+        return _placed(_last(previous), 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
-        return single_query(spec.grid, spec.privacy.epsilon)
-    return pilot_query(spec.grid, bool(spec.groups))
+        return even_tables(spec) if spec.models else single_query(spec.grid, spec.privacy.epsilon)
+    return pilot_tables(spec.grid) if spec.models else pilot_query(spec.grid, bool(spec.groups))
+
+
+def _placed(seen: Sum, fraction: float) -> Query:
+    return placed_tables(seen, fraction) if seen.spec.models else placed_query(seen, fraction)
 
 
 def first_query(plan: Plan, spec: Spec) -> Query:
@@ -113,6 +119,8 @@ def check_plan(plan: Plan, spec: Spec) -> None:
     elif plan is not None and plan not in get_args(PlanName):
         raise InputError(f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got {plan!r}.")
     bins = spec.grid.bins
+    if plan == "paper" and spec.models:
+        raise InputError('Expected another plan than "paper" to compare two models: its tree is of one. Leave it out.')
     if plan == "paper" and spec.grid.kind == "two_sided":
         raise InputError(
             'Expected even bins with plan="paper", whose tree halves the score range, but got a two-sided grid. Pass '

@@ -10,6 +10,7 @@ from torchmetrics_fed.functional.band import (
     roc_band,
 )
 from torchmetrics_fed.functional.calibration import Calibration, calibration, calibration_from_counts
+from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.confusion import Confusion, confusion_at
 from torchmetrics_fed.functional.cumulative_gains import CumulativeGains, cumulative_gains
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
@@ -71,6 +72,7 @@ __all__ = [
     "Drift",
     "GroupGaps",
     "Interval",
+    "ModelComparison",
     "NetBenefit",
     "OperatingPoint",
     "PrecisionRecallCurve",
@@ -96,6 +98,7 @@ __all__ = [
     "calibration",
     "calibration_from_counts",
     "calibration_line",
+    "compare_models",
     "confusion_at",
     "cumulative_gains",
     "det_curve",

@@ -2,6 +2,7 @@
 
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.collection import areas, federated_collection, representative
+from torchmetrics_fed.metrics.comparison import FederatedModelComparison
 from torchmetrics_fed.metrics.curves import (
     FederatedAUROC,
     FederatedAveragePrecision,
@@ -21,6 +22,7 @@ __all__ = [
     "FederatedCalibration",
     "FederatedDET",
     "FederatedMetric",
+    "FederatedModelComparison",
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",

@@ -24,7 +24,7 @@ from torchmetrics_fed.metrics import guards
 from torchmetrics_fed.metrics.persons import PersonsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
@@ -112,7 +112,7 @@ class FederatedMetric(PersonsMetric):
     ) -> None:
         guards.refuse_others(kwargs)
         counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
-        spec = agreed_spec(*counted, privacy, secure, groups)
+        spec = self._extended(agreed_spec(*counted, privacy, secure, groups))
         if plan is not None or privacy is not None:
             check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
@@ -146,16 +146,20 @@ class FederatedMetric(PersonsMetric):
         """
         if not isinstance(release, Release):
             raise no_release(release)
-        spec = release.spec
+        metric = cls._like(release.spec, options)
+        release.spec.check(metric.spec)
+        metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
+        return metric
+
+    @classmethod
+    def _like(cls, spec: Spec, options: dict[str, Any]) -> Self:
+        """A metric of this spec."""
         options.setdefault("quantiles", max(spec.grid.bins // 4, 2))
         options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy, "groups": spec.groups or None}
         if spec.task != "binary":
             name = "num_classes" if spec.task == "multiclass" else "num_labels"
             options |= {name: spec.classes, "multi_class": spec.multi_class}
-        metric = cls(spec.task, **options)
-        spec.check(metric.spec)
-        metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
-        return metric
+        return cls(spec.task, **options)
 
     @uncompiled
     def update(
@@ -251,6 +255,10 @@ class FederatedMetric(PersonsMetric):
         confidence = self._asked_confidence()  # which a metric without bands does not take
         band: Band = self.bands_of(self.release(), confidence, population)
         return self._answer(band)
+
+    def _extended(self, spec: Spec) -> Spec:
+        """The spec with what else a kind of metric agrees on. It is asked for before anything else is set."""
+        return spec
 
     def _check_bands(self, confidence: float) -> None:
         check_confidence(confidence)

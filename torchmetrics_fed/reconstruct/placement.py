@@ -45,7 +45,7 @@ _FLOOR, _FLOOR_ROUGH = 0.3, 0.15
 
 def pilot_query(grid: ScoreGrid, pooled: bool = False) -> Query:
     """Return the first query of two: few leaves, even in the grid's own coordinate; of groups together if pooled."""
-    places = _snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
+    places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
     return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION, pooled)
 
 
@@ -55,7 +55,7 @@ def single_query(grid: ScoreGrid, epsilon: float) -> Query:
     leaves = math.prod(branching)
     if grid.bins < 2 * leaves:
         return Query(Tree.balanced(grid.bins))
-    return Query(Tree(branching, tuple(_snapped(np.linspace(0, 1, leaves + 1), grid).tolist()), weights))
+    return Query(Tree(branching, tuple(snapped(np.linspace(0, 1, leaves + 1), grid).tolist()), weights))
 
 
 def placed_query(seen: Sum, fraction: float) -> Query:
@@ -74,7 +74,7 @@ def placed_query(seen: Sum, fraction: float) -> Query:
     mass, grid = ScoreMass.of(seen.overall), seen.spec.grid
     branching = _branching(mass, whole_epsilon(seen) * fraction, len(seen.spec.groups))
     even = np.linspace(0, 1, math.prod(branching) + 1)
-    places = _snapped(np.interp(even, mass.below, grid.coordinate), grid)
+    places = snapped(np.interp(even, mass.below, grid.coordinate), grid)
     return Query(Tree(branching, tuple(places.tolist())), fraction)
 
 
@@ -107,9 +107,13 @@ class ScoreMass:
 
     @classmethod
     def _estimated(cls, seen: Sum) -> ScoreMass:
-        grid, answers = seen.spec.grid, noisy_leaves(seen)
         tree = non_negative(least_squares(seen.levels, seen.query.tree.weights))
-        places, leaves, smooth = seen.places, tree[-1].numpy().copy(), [False] * seen.spec.classes
+        return cls.fitted(noisy_leaves(seen), tree[-1].numpy(), seen.places, seen.spec.grid)
+
+    @classmethod
+    def fitted(cls, answers: list[list[NoisyLeaves]], leaves: Floats, places: Places, grid: ScoreGrid) -> ScoreMass:
+        """Return what answers say of each class by the smooth model; where it does not hold, the leaves themselves."""
+        smooth = [False] * len(leaves)
         sizes = np.maximum(leaves.sum(-1), 1.0)
         if answers:  # several classes each have too little of a pilot query, and are placed together in any case
             at = answers[0][0].edges
@@ -181,7 +185,7 @@ def _branching(mass: ScoreMass, epsilon: float, groups: int) -> tuple[int, ...]:
     return side, side
 
 
-def _snapped(at: Floats, grid: ScoreGrid) -> Places:
+def snapped(at: Floats, grid: ScoreGrid) -> Places:
     """Return the places on the grid nearest to coordinates ``at``, moved apart so that every leaf has a bin."""
     u, index = grid.coordinate, np.arange(len(at))
     place = np.searchsorted((u[1:] + u[:-1]) / 2, at)

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from torchmetrics_fed.counting.table import Table
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.release.wire import Kind, Reader, frame
@@ -26,7 +27,7 @@ class Query:
     """What whoever aggregates asks of every client. It is public, and made from nothing or from a private release.
 
     Args:
-        tree: the leaves on the grid, and the levels over them.
+        tree: the leaves on the grid, and the levels over them; of two models a table.
         fraction: the fraction of epsilon that the answer spends.
         pooled: whether the groups of the spec are added up before they are counted, each client's own.
 
@@ -59,9 +60,12 @@ class Query:
     def __bytes__(self) -> bytes:
         """The message that asks. It holds nothing that an earlier release did not."""
         branching, edges = self.tree.branching, self.tree.edges
+        flags = (edges is not None) + 2 * self.pooled
+        if isinstance(self.tree, Table):
+            flags += 4 + 8 * self.tree.joint
+        weights = self.tree.weights if len(self.tree.weights) == len(branching) else (1,) * len(branching)
         head = struct.pack(
-            f"<dBB{len(branching)}I{len(branching)}B",
-            *(self.fraction, len(branching), (edges is not None) + 2 * self.pooled, *branching, *self.tree.weights),
+            f"<dBB{len(branching)}I{len(branching)}B", *(self.fraction, len(branching), flags, *branching, *weights)
         )
         places = b"" if edges is None else np.asarray(edges, dtype="<u4").tobytes()
         return frame(Kind.QUERY, head, places)
@@ -72,8 +76,8 @@ class Query:
         reader = Reader(data, Kind.QUERY)
         (fraction,) = struct.unpack("<d", reader.view(8))
         levels, flags = reader.number(1), reader.number(1)
-        placed, pooled = bool(flags & 1), bool(flags & 2)
-        if not 1 <= levels <= _MOST_LEVELS or flags > 3:
+        placed, pooled, table, joint = (bool(flags & flag) for flag in (1, 2, 4, 8))
+        if not 1 <= levels <= _MOST_LEVELS or flags not in (0, 1, 2, 3, 5, 13) or (table and levels != 2):
             raise reader.error(f"1 to {_MOST_LEVELS} levels", f"{levels}")
         branching = struct.unpack(f"<{levels}I", reader.view(4 * levels))
         weights, leaves = tuple(reader.take(levels)), math.prod(branching)
@@ -81,9 +85,11 @@ class Query:
             raise reader.error(f"at most {_MOST_LEAVES} leaves", f"{leaves}")
         edges = None
         if placed:
-            edges = tuple(np.frombuffer(reader.view(4 * (leaves + 1)), dtype="<u4").tolist())
+            places = sum(branching) + 2 if table else leaves + 1
+            edges = tuple(np.frombuffer(reader.view(4 * places), dtype="<u4").tolist())
         reader.end()
         try:
-            return cls(Tree(branching, edges, weights), fraction, pooled)
+            tree = Table(branching, edges, weights, joint) if table else Tree(branching, edges, weights)
+            return cls(tree, fraction, pooled)
         except InputError as error:
             raise WireError(f"Expected a query that can be answered. {error}") from None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.counting.table import Table
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError
 from torchmetrics_fed.privacy.noise import Noise
@@ -25,6 +26,7 @@ from torchmetrics_fed.typing import MultiClass, Task
 SPEC_VERSION = 2
 
 MOST_GROUPS = 256
+MOST_PAIRED_BINS = 512
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 
@@ -42,6 +44,8 @@ class Spec:
             class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
         secure: whether exact counts, too, may only travel through secure aggregation (the paper's SA).
         groups: names of the groups, each example in one of them; none if examples are not told apart.
+        models: names of two models that score the same examples, whose pairs of bins are counted; none for one model.
+        thresholds: of each of them, the score from which on it calls an example positive: an edge of the grid.
 
     Example:
         >>> from torchmetrics_fed import ScoreGrid, Spec
@@ -56,6 +60,8 @@ class Spec:
     multi_class: MultiClass = "ovr"
     secure: bool = False
     groups: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    thresholds: tuple[float, ...] = ()
     rows: int = field(init=False, repr=False, compare=False)
     """Histograms per class, and per group: negatives and positives, or one per true class."""
     epsilon: float = field(init=False, repr=False, compare=False)
@@ -80,6 +86,8 @@ class Spec:
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
         _check_groups(self.groups)
+        if self.models or self.thresholds:
+            self._check_models()
         privacy = self.privacy
         derived = {
             "rows": self.classes if self.multi_class == "ovo" else 2,
@@ -100,7 +108,7 @@ class Spec:
     @cached_property
     def all_bins(self) -> Query:
         """The query for every bin at once, which exact counts are asked."""
-        return Query(Tree.flat(self.grid.bins))
+        return Query((Table if self.models else Tree).flat(self.grid.bins))
 
     @cached_property
     def everybody(self) -> Spec:
@@ -109,12 +117,13 @@ class Spec:
 
     @property
     def counts_shape(self) -> tuple[int, int, int]:
-        """The shape of counts: ``(classes, groups * rows, bins)``."""
-        return self.classes, max(len(self.groups), 1) * self.rows, self.grid.bins
+        """The shape of counts: ``(classes, groups * rows, bins)``; of two models all pairs of bins."""
+        bins = self.grid.bins ** max(len(self.models), 1)
+        return self.classes, max(len(self.groups), 1) * self.rows, bins
 
     def empty_counts(self) -> Tensor:
         """Return the counts of no examples."""
-        return self.grid.empty(*self.counts_shape[:2])
+        return torch.zeros(self.counts_shape, dtype=torch.int64)
 
     def by_group(self, counts: Tensor) -> Tensor:
         """Return counts with the groups on the class axis, ``(groups * classes, rows, bins)``, group by group."""
@@ -165,6 +174,12 @@ class Spec:
 
     def check_query(self, query: Query) -> None:
         """Raise unless the query can be answered from counts of this spec."""
+        table = query.tree if isinstance(query.tree, Table) else None
+        if (table is None) == bool(self.models) or (table and not table.joint and query.fraction == 1):
+            raise InputError(
+                f"Expected a query for {'two models' if self.models else 'one model'} but got another. A Table asks "
+                "for two models' leaves, a joint one unless a second query follows; a Tree asks for one model's."
+            )
         if not query.tree.fits(self.grid.bins):
             edges = query.tree.edges
             raise InputError(
@@ -175,6 +190,19 @@ class Spec:
             raise InputError("Expected a query that adds up groups only where there are groups. Ask without `pooled`.")
         if query.fraction < 1 and self.privacy is None:
             raise InputError("Expected a query for all of it, because exact counts have no epsilon to divide.")
+
+    def _check_models(self) -> None:
+        names, at = self.models, self.thresholds
+        if self.task != "binary" or self.groups or self.grid.bins > MOST_PAIRED_BINS:
+            raise InputError(
+                f"Expected a binary task without groups on at most {MOST_PAIRED_BINS} bins to compare two models but "
+                f"got task={self.task!r}, {len(self.groups)} groups, {self.grid.bins} bins."
+            )
+        if not isinstance(names, tuple) or len(names) != 2 or len(set(names)) != 2 or not all(map(_is_name, names)):
+            raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
+        if not isinstance(at, tuple) or len(at) != 2 or not set(at) <= set(self.grid.edges[1:-1].tolist()):
+            low, high = self.grid.score_range
+            raise InputError(f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}.")
 
     def check_may_travel(self, shares: int = 1) -> None:
         """Raise for what only secure aggregation may carry: a single share, or a sum that its noise does not cover."""
@@ -195,6 +223,7 @@ class Spec:
             "multi_class": self.multi_class,
             "secure": self.secure,
             "groups": list(self.groups),
+            "models": [[name, at.hex()] for name, at in zip(self.models, self.thresholds, strict=True)],
             **self.grid.fields,
             "privacy": self.privacy and self.privacy.fields,
         }
@@ -212,7 +241,8 @@ class Spec:
             privacy = fields["privacy"] and Privacy.from_fields(fields["privacy"])
             grid = ScoreGrid.from_fields(fields)
             told_apart = fields["multi_class"], fields["secure"], tuple(fields["groups"])
-            spec = cls(fields["task"], fields["classes"], grid, privacy, *told_apart)
+            models = tuple(name for name, _ in fields["models"]), tuple(float.fromhex(at) for _, at in fields["models"])
+            spec = cls(fields["task"], fields["classes"], grid, privacy, *told_apart, *models)
             if spec.canonical == data:
                 return spec
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -269,11 +299,15 @@ def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
 
 
 def _check_groups(groups: tuple[str, ...]) -> None:
-    named = isinstance(groups, tuple) and all(isinstance(name, str) and 0 < text_size(name) <= 255 for name in groups)
+    named = isinstance(groups, tuple) and all(map(_is_name, groups))
     if not named or len(groups) == 1 or len(groups) > MOST_GROUPS or len(set(groups)) < len(groups):
         raise InputError(
             f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got {groups!r}."
         )
+
+
+def _is_name(name: object) -> bool:
+    return 0 < text_size(name) <= 255
 
 
 def _canonical(value: Any) -> bytes:

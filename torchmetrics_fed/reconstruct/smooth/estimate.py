@@ -102,7 +102,7 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
             known = [[*leaves, each] for leaves, each in zip(known, said, strict=True)]
         else:  # the model has jumped
             seen = None
-    return _modelled(known, _even_mass(last.places, u) if seen is None else seen.below, seen, u)
+    return modelled(known, even_mass(last.places, u) if seen is None else seen.below, seen, u)
 
 
 def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Floats) -> Floats | None:
@@ -111,16 +111,16 @@ def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Float
         return None
     below = np.pad(whole.numpy().cumsum(1), ((0, 0), (1, 0)))
     *fine, best = answers
-    return _modelled([[best, *fine]], below / np.maximum(below[:, -1:], 1e-300), None, u, 0.0)[0]
+    return modelled([[best, *fine]], below / np.maximum(below[:, -1:], 1e-300), None, u, 0.0)[0]
 
 
-def _even_mass(places: Places, u: Floats) -> Floats:
+def even_mass(places: Places, u: Floats) -> Floats:
     """Return the mass that leaves carried over from an earlier release stand for: as much in each."""
     mass: Floats = PchipInterpolator(u[places], np.linspace(0, 1, len(places)))(u)
     return mass
 
 
-def _modelled(
+def modelled(
     answers: Sequence[Sequence[NoisyLeaves]], mass: Floats, seen: ScoreMass | None, u: Floats, slope: float = _SLOPE
 ) -> list[Floats | None]:
     """Return each class's counts by the smooth model; None where it does not fit.

@@ -1,0 +1,137 @@
+"""FederatedModelComparison."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from typing_extensions import Self
+
+from torchmetrics_fed.counting.eager import uncompiled
+from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.counting.rules import Rules
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.band import Interval, roc_band
+from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
+from torchmetrics_fed.functional.curve import GridName, agreed_spec
+from torchmetrics_fed.functional.roc import ROCCurve
+from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.guards import warn_before_update
+from torchmetrics_fed.release import Spec
+
+_QUANTILES = 64  # 256 bins of each model
+
+
+class FederatedModelComparison(FederatedMetric):
+    """Whether the second of two models is better, from all ranks' or clients' data: each example scored by both.
+
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.ModelComparison`: both curves and AUROCs, their
+    difference with an interval that knows that the data are paired, reclassification at the thresholds.
+
+    Args:
+        models: the names of the two.
+        thresholds: of each model, the score from which on it calls an example positive. They become edges of the grid.
+        confidence: probability that an interval holds what it is of, in the population.
+        grid: bins of both models' scores, 256 of each if a name is given.
+        options: those of :class:`~torchmetrics_fed.FederatedMetric` for binary tasks: ``privacy``, ``secure``,
+            ``plan``, ``ledger``, ``data``, ``normalization``, ``ignore_index``, ``validate_args``.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedModelComparison
+        >>> metric = FederatedModelComparison(models=("old", "new"), thresholds=(0.5, 0.5))
+        >>> target = torch.tensor([0, 0, 1, 1])
+        >>> metric.update(torch.tensor([0.1, 0.6, 0.4, 0.9]), torch.tensor([0.1, 0.3, 0.6, 0.9]), target)
+        >>> metric.compute().difference
+        tensor(0.2500, dtype=torch.float64)
+    """
+
+    short_name = "comparison"
+    scalar_names = (
+        "auroc_first",
+        "auroc_second",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "p_value",
+        "net_reclassification",
+        "mcnemar_p_value",
+    )
+    bands_of = staticmethod(roc_band)
+
+    def __init__(
+        self,
+        models: Sequence[str] = ("old", "new"),
+        thresholds: Sequence[float] = (0.5, 0.5),
+        confidence: float = 0.95,
+        *,
+        grid: GridName | ScoreGrid = "two_sided",
+        **options: Any,
+    ) -> None:
+        unfit = {"task", "num_classes", "num_labels", "average", "multi_class", "quantiles", "groups", "reconstruction"}
+        if unfit & set(options):
+            raise InputError(
+                f"Expected no argument {' or '.join(f'`{name}`' for name in sorted(unfit & set(options)))} to compare "
+                "two models of a binary task. Leave it out."
+            )
+        if isinstance(models, str) or not all(isinstance(at, int | float) for at in thresholds):
+            raise InputError(f"Expected two names and two scores but got models={models!r}, thresholds={thresholds!r}.")
+        self._asked = tuple(models), tuple(map(float, thresholds))
+        chosen = agreed_spec("binary", quantiles=_QUANTILES, grid=grid).grid
+        edges, wanted = chosen.edges.numpy(), np.union1d(chosen.edges.numpy(), self._asked[1])
+        if len(wanted) > len(edges) and (wanted[0], wanted[-1]) == (edges[0], edges[-1]):
+            chosen = ScoreGrid.from_edges(wanted.tolist())
+        super().__init__("binary", quantiles=_QUANTILES, grid=chosen, confidence=confidence, **options)
+
+    def _extended(self, spec: Spec) -> Spec:
+        models, thresholds = self._asked
+        return replace(spec, models=models, thresholds=thresholds)
+
+    @classmethod
+    def _like(cls, spec: Spec, options: dict[str, Any]) -> Self:
+        if not spec.models:
+            raise InputError("Expected a release that compares two models but this one is of a single model's scores.")
+        known = {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
+        return cls(spec.models, spec.thresholds, **(options | known))
+
+    @uncompiled
+    def update(self, preds_old: Tensor, preds_new: Tensor, target: Tensor) -> None:  # type: ignore[override]
+        """Count a batch of examples that both models have scored. One that is refused changes nothing.
+
+        Args:
+            preds_old: the first model's scores, of any floating dtype and shape.
+            preds_new: the second model's scores of the same examples.
+            target: 0, 1 or ``ignore_index`` for each.
+        """
+        try:
+            self._check_local()
+            self._join_session()
+            private, before, models = self.spec.privacy is not None, self.counts, (preds_old, preds_new)
+            rules = Rules("binary", self.normalization, self.ignore_index, bool(self.validate_args), private)
+            refused = self._refusing() if self.validate_args == "deferred" else None
+            after = self.spec.grid.add_pairs(before, models, target, rules, refused)
+            if after is not before:
+                self.counts = after
+        except Exception:
+            self._update_count -= 1  # torchmetrics has counted the call already
+            raise
+
+    def compute(self) -> ModelComparison:
+        """Return the comparison of both models on all ranks' data."""
+        if self.spec.privacy is None and not self.update_called:
+            warn_before_update(type(self).__name__)
+        found = compare_models(self._source(), self._asked_confidence())
+        return ModelComparison(*map(self._moved, found))
+
+    def plot(self, result: ModelComparison | None = None, ax: Any = None) -> Any:
+        """Draw ``result``, or what :meth:`compute` returns, and return ``(fig, ax)``."""
+        return (self.compute() if result is None else result).plot(ax)
+
+    def _moved(self, value: Any) -> Any:
+        """A part of the result on the metric's device and in its dtype."""
+        if isinstance(value, ROCCurve | Interval):
+            return self._answer(value)
+        if isinstance(value, Tensor):
+            return self._out(value)
+        return tuple(map(self._moved, value)) if isinstance(value, tuple) else value
