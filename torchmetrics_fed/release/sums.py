@@ -20,7 +20,7 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.release.checks import MAX_TOTAL, check_counts
 from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.share import ID_BYTES, Answer, Share, pack_cells, read_cells
+from torchmetrics_fed.release.share import ID_BYTES, SKIPS_BAD, Answer, Share, pack_cells, read_cells
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import Reader, pack_block
 
@@ -124,7 +124,8 @@ class Sum(Answer):
         query = Query.from_bytes(reader.block())
         spec.check_query(query)
         shares, ids, how = reader.number(8), reader.block(), reader.number(1)
-        return cls(spec, query, read_cells(how, reader.view(reader.number(8)), spec, query), shares, ids)
+        cells = read_cells(how, reader.view(reader.number(8)), spec, query)
+        return cls(spec, query, cells, shares, ids, skips_bad=how >= SKIPS_BAD)
 
 
 class Adder:
@@ -142,7 +143,7 @@ class Adder:
         self.spec, self.query, self.shares = spec, query, 0
         self._max_examples, self._cells = max_examples, torch.zeros(0)
         self._ids: set[bytes] = set()
-        self._reach = 0
+        self._reach, self._skips_bad = 0, False
 
     def add(self, part: Share | Sum, sender: str = "a share") -> None:
         """Check and add a share, or a sum of some."""
@@ -169,7 +170,7 @@ class Adder:
         else:
             self._cells = part.cells.cpu().clone()
         self._ids.update(ids)
-        self._reach += reach
+        self._reach, self._skips_bad = self._reach + reach, self._skips_bad or part.skips_bad
         self.shares += shares
 
     @property
@@ -177,7 +178,8 @@ class Adder:
         """The sum so far."""
         if not self.shares:
             raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
-        return Sum(self.spec, self.query, self._cells.clone(), self.shares, b"".join(sorted(self._ids)))
+        ids = b"".join(sorted(self._ids))
+        return Sum(self.spec, self.query, self._cells.clone(), self.shares, ids, skips_bad=self._skips_bad)
 
 
 def _are_sorted(ids: bytes) -> bool:

@@ -1,0 +1,318 @@
+"""Tables: Arrow record batches into counts, from files, pandas, Polars, DuckDB, Ray Data or Spark. Extra ``tables``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from pyarrow import csv, ipc, parquet
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.metrics import FederatedMetric
+from torchmetrics_fed.release import Spec
+
+__all__ = ["PartialCounts", "count_table", "merge_counts"]
+
+_ROWS, _BLOCK = 1 << 18, 1 << 22  # rows of a Parquet file and bytes of a CSV file that are read at a time
+_NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_AS_THEY_ARE = pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.float32(), pa.float64()
+_OR_SKIP = "Nothing was counted. Correct it, or leave out such rows with `skip_bad` (--skip-bad)."
+
+
+class Counted(NamedTuple):
+    """How many rows were counted, and how many were left out because they could not be."""
+
+    rows: int
+    skipped: int
+
+
+def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
+    """Count a table in the metric, batch by batch, and return how many rows. A table that is refused changes nothing.
+
+    Args:
+        metric: what counts; its data goes on, as with ``update``.
+        table: anything with Arrow's C stream (a DataFrame of pandas or Polars, a relation of DuckDB, a Table or a
+            RecordBatchReader), an iterable of such, or the path of a file that ends in ``.csv``, ``.tsv`` (or with
+            ``.gz`` after it), ``.parquet``, ``.arrow`` or ``.feather``.
+        columns: which of its columns hold what, as in :meth:`PartialCounts.of`.
+
+    Example:
+        >>> import pyarrow
+        >>> from torchmetrics_fed import FederatedAUROC
+        >>> from torchmetrics_fed.integrations.tables import count_table
+        >>> table = pyarrow.table({"p": [0.1, 0.8, 0.7], "y": ["no", "yes", None]})
+        >>> metric = FederatedAUROC()
+        >>> count_table(metric, table, score="p", label="y", labels=["no", "yes"], skip_bad=True)
+        Counted(rows=2, skipped=1)
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
+    """
+    return merge_counts(metric, PartialCounts.of(metric, **columns)(table))
+
+
+def merge_counts(metric: FederatedMetric, parts: Any) -> Counted:
+    """Add what :class:`PartialCounts` made of the parts of a table, in whatever order, and return how many rows.
+
+    Args:
+        metric: the one that the parts were counted for.
+        parts: a table of them, as Ray Data and Spark collect it, or an iterable of such.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedAUROC
+        >>> from torchmetrics_fed.integrations.tables import merge_counts
+        >>> merge_counts(FederatedAUROC(), [])
+        Counted(rows=0, skipped=0)
+    """
+    total, rows, skipped = torch.zeros_like(metric.counts, device="cpu"), 0, 0
+    for part in (part for batch in _batches(parts) for part in batch.to_pylist()):
+        if part["layout"] != bytes(metric.layout.cpu().numpy()):
+            raise InputError("Expected parts that were counted for this metric but got others. Count them again.")
+        total += torch.frombuffer(bytearray(part["counts"]), dtype=torch.int64).reshape(total.shape)
+        rows, skipped = rows + part["rows"], skipped + part["skipped"]
+    metric.merge_state({"layout": metric.layout, "counts": total, "refused": torch.zeros_like(metric.refused)})
+    return Counted(rows, skipped)
+
+
+@dataclass(frozen=True)
+class PartialCounts:
+    """Turns a part of a table into one row of exact counts, in whatever process: what an engine sends to its workers.
+
+    Make it with :meth:`of`. It holds no data, no ledger and no noise. What it returns is raw: it stays with the client
+    whose table it is, and what leaves is the share or the release of the metric that :func:`merge_counts` adds it to.
+
+    Example:
+        >>> import pyarrow
+        >>> from torchmetrics_fed import FederatedAUROC
+        >>> from torchmetrics_fed.integrations.tables import PartialCounts, merge_counts
+        >>> table = pyarrow.table({"score": [0.1, 0.8, 0.7], "label": [0, 1, 0]})
+        >>> metric = FederatedAUROC()
+        >>> part = PartialCounts.of(metric)  # on workers: dataset.map_batches(part, batch_format="pyarrow")
+        >>> merge_counts(metric, [part(table[:2]), part(table[2:])])
+        Counted(rows=3, skipped=0)
+    """
+
+    spec: Spec
+    rules: tuple[Any, Any]
+    layout: bytes
+    score: tuple[str, ...]
+    label: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    delimiter: str
+    skip_bad: bool
+
+    @classmethod
+    def of(
+        cls,
+        metric: FederatedMetric,
+        *,
+        score: str | Sequence[str] = "score",
+        label: str | Sequence[str] = "label",
+        labels: Sequence[str] | None = None,
+        delimiter: str = ",",
+        skip_bad: bool = False,
+    ) -> PartialCounts:
+        """Return what counts parts of a table for this metric.
+
+        Args:
+            metric: what they are counted for.
+            score: the column of scores; of several classes or labels one each.
+            label: the column of labels; of a multilabel task one each.
+            labels: what label columns hold instead of 0, 1, ..., in that order.
+            delimiter: of CSV files; in those that end in ``.tsv`` it is a tab.
+            skip_bad: whether to leave out rows with missing, unknown or impossible values instead of raising.
+        """
+        spec, rules = metric.spec, (metric.normalization, metric.ignore_index)
+        score, label = ((names,) if isinstance(names, str) else tuple(names) for names in (score, label))
+        needed = spec.classes, spec.classes if spec.task == "multilabel" else 1
+        if (len(score), len(label)) != needed:
+            raise InputError(
+                f"Expected {needed[0]} `score` and {needed[1]} `label` columns for task={spec.task!r} but got "
+                f"{len(score)} and {len(label)}. Name one for each class or label."
+            )
+        names = None if labels is None else tuple(map(str, labels))
+        return cls(spec, rules, bytes(metric.layout.cpu().numpy()), score, label, names, delimiter, skip_bad)
+
+    def __call__(self, table: Any) -> pa.Table:
+        """Return one row: the counts of all rows of ``table``, how many there were, and how many were left out."""
+        counts, rows, skipped = self.spec.empty_counts(), 0, 0
+        for batch in self.read(table) if isinstance(table, str | PathLike) else _batches(table):
+            counts, bad = self._added(counts, batch, rows + skipped)
+            rows, skipped = rows + batch.num_rows - bad, skipped + bad
+        row = {"layout": self.layout, "counts": counts.numpy().tobytes(), "rows": rows, "skipped": skipped}
+        return pa.table({name: [value] for name, value in row.items()})
+
+    def read(self, path: str | PathLike[str]) -> Iterator[pa.RecordBatch]:
+        """Give the columns of a file in batches of bounded size."""
+        file = Path(path)
+        kind = next((suffix for suffix in file.suffixes[::-1] if suffix in _READERS), "")
+        if not kind:
+            raise InputError(f"Expected a file that ends in one of {list(_READERS)} but got {file.name!r}. Rename it.")
+        try:
+            yield from _READERS[kind](file, self)
+        except (pa.ArrowException, OSError, UnicodeError) as error:  # their texts hold values of the data
+            why = getattr(error, "strerror", None) or type(error).__name__
+            raise InputError(f"Expected a {kind} file that can be read but {file.name!r} cannot: {why}.") from None
+
+    def rows(self, path: str | PathLike[str]) -> int | None:
+        """Return how many rows a file has, if it says so."""
+        return parquet.read_metadata(path).num_rows if ".parquet" in Path(path).suffixes else None
+
+    def check_names(self, names: list[str]) -> list[str]:
+        """Return the names of the columns that are needed, or raise unless each is there once."""
+        needed = [*self.score, *self.label]
+        for name in needed:
+            if names.count(name) != 1:
+                raise InputError(f"Expected one column {name!r} but the columns are {names}. Name the right one.")
+        return needed
+
+    def _added(self, counts: Tensor, batch: pa.RecordBatch, start: int) -> tuple[Tensor, int]:
+        """Return counts with a batch, and how many of its rows were bad."""
+        names, task = self.check_names(batch.schema.names), self.spec.task
+        preds = _matrix([_converted(batch, name, _scores) for name in self.score])
+        target = _matrix([_converted(batch, name, self._labels) for name in self.label])
+
+        def add(rows: Any) -> Tensor:
+            scores = preds[rows, 0] if task == "binary" else preds[rows]
+            labels = target[rows] if task == "multilabel" else target[rows, 0]
+            private = self.spec.privacy is not None
+            return self.spec.grid.add(counts, scores, labels, *self.rules, True, task, private)
+
+        try:
+            return add(slice(None)), 0
+        except InputError:
+            fine = self._fine(preds, target)
+            bad = ~fine.all(1)
+            if not bool(bad.any()):
+                raise
+        if self.skip_bad:
+            return add(~bad), int(bad.sum())
+        row = int(bad.int().argmax())
+        name = names[int((~fine[row]).int().argmax())]
+        expected = f"labels {list(self.labels or [f'from 0 to {self._highest}'])}"
+        if name in self.score:
+            expected = "finite logits" if self.rules[0] else f"scores in {list(self.spec.grid.score_range)}"
+        fault = "holds something else" if batch.column(name)[row].is_valid else "is missing"
+        raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {_OR_SKIP}")
+
+    @property
+    def _highest(self) -> int:
+        return self.spec.classes - 1 if self.spec.task == "multiclass" else 1
+
+    def _labels(self, values: pa.Array) -> pa.Array:
+        """Return labels as numbers, none of them missing."""
+        if self.labels is not None:
+            values = pc.index_in(pc.utf8_trim_whitespace(values.cast(pa.string())), pa.array(self.labels))
+        values = _parsed(values)
+        if values.null_count or values.type not in _AS_THEY_ARE:
+            values = values.cast(pa.float64(), safe=False).fill_null(math.nan)
+        return values
+
+    def _fine(self, preds: Tensor, target: Tensor) -> Tensor:
+        """Return which values of these rows can be counted, for every column."""
+        (low, high), (normalization, ignore_index) = self.spec.grid.score_range, self.rules
+        scores, labels = preds.double(), target.double()
+        fine = scores.isfinite() if normalization else (scores >= low) & (scores <= high)
+        ignored = labels == (math.nan if ignore_index is None else ignore_index)
+        known = (labels >= 0) & (labels <= self._highest) & (labels == labels.floor())
+        return torch.cat([fine | ignored, known | ignored], 1)
+
+
+def _csv(path: Path, part: PartialCounts) -> Iterator[pa.RecordBatch]:
+    wrong: list[int] = []
+
+    def handle(row: Any) -> str:
+        wrong.append(row.number - 1)  # the header is a line, too
+        return "skip" if part.skip_bad else "error"
+
+    reading = csv.ReadOptions(block_size=_BLOCK, use_threads=False)  # with threads, rows have no numbers
+    delimiter = "\t" if ".tsv" in path.suffixes else part.delimiter
+    parsing = csv.ParseOptions(delimiter=delimiter, invalid_row_handler=handle)
+    try:
+        names = part.check_names(csv.open_csv(path, reading, parsing).schema.names)
+        wrong.clear()
+        kinds = dict.fromkeys(names, pa.string())  # what one block looks like need not hold for the next
+        converting = csv.ConvertOptions(include_columns=names, column_types=kinds, strings_can_be_null=True)
+        for batch in csv.open_csv(path, reading, parsing, converting):
+            yield batch
+            if wrong:
+                yield pa.record_batch(dict.fromkeys(names, pa.nulls(len(wrong), pa.string())))
+                wrong.clear()
+    except pa.ArrowInvalid:
+        if wrong:
+            text = f"Expected as many values in each row as the header has but row {wrong[0]} has more or fewer."
+            raise InputError(f"{text} {_OR_SKIP}") from None
+        raise
+
+
+def _parquet(path: Path, part: PartialCounts) -> Iterator[pa.RecordBatch]:
+    with parquet.ParquetFile(path, buffer_size=_BLOCK, pre_buffer=False) as file:
+        yield from file.iter_batches(_ROWS, columns=part.check_names(file.schema_arrow.names))
+
+
+def _arrow(path: Path, part: PartialCounts) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(str(path)) as source:
+        streams = bytes(source.read(6)) != b"ARROW1"
+        source.seek(0)
+        file = ipc.open_stream(source) if streams else ipc.open_file(source)
+        names = part.check_names(file.schema.names)
+        for batch in file if streams else map(file.get_batch, range(file.num_record_batches)):
+            yield batch.select(names)
+
+
+_READERS = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet, ".arrow": _arrow, ".feather": _arrow}
+
+
+def _batches(table: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(table, pa.RecordBatch):
+        yield table
+    elif hasattr(table, "__arrow_c_stream__"):
+        yield from pa.RecordBatchReader.from_stream(table)
+    elif isinstance(table, Iterable) and not isinstance(table, str | bytes | dict):
+        for part in table:
+            yield from _batches(part)
+    else:
+        raise InputError(f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame.")
+
+
+def _converted(batch: pa.RecordBatch, name: str, convert: Any) -> Tensor:
+    values = batch.column(name)
+    try:
+        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        return torch.from_dlpack(convert(values))
+    except (pa.ArrowException, TypeError):
+        raise InputError(f"Expected numbers in column {name!r} but its type is {values.type}.") from None
+
+
+def _scores(values: pa.Array) -> pa.Array:
+    """Return scores as floats, none of them missing."""
+    values = _parsed(values)
+    if values.type not in (pa.float32(), pa.float64()):
+        values = values.cast(pa.float32() if values.type == pa.float16() else pa.float64(), safe=False)
+    return values.fill_null(math.nan) if values.null_count else values
+
+
+def _parsed(values: pa.Array) -> pa.Array:
+    """Return texts as numbers, missing where they are none; truth values as 0 and 1; anything else as it is."""
+    if pa.types.is_boolean(values.type):
+        return values.cast(pa.uint8())
+    if not any(
+        is_text(values.type) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    ):
+        return values
+    try:
+        return values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        texts = pc.utf8_trim_whitespace(values)
+        return pc.if_else(pc.match_substring_regex(texts, _NUMBER), texts, None).cast(pa.float64())
+
+
+def _matrix(columns: list[Tensor]) -> Tensor:
+    return torch.stack(columns, 1) if len(columns) > 1 else columns[0][:, None]
