@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from torchmetrics_fed import __version__
 from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConflictError, ReleaseError
 
 if TYPE_CHECKING:
+    from torchmetrics_fed.exchange import PlanName
     from torchmetrics_fed.metrics import FederatedMetric
     from torchmetrics_fed.planning import Study
     from torchmetrics_fed.release import Query
@@ -29,14 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Example:
         >>> from torchmetrics_fed.cli import main
-        >>> main(["inspect", "no.release"])  # on stderr: torchmetrics-fed: Expected a file at no.release but got: ...
+        >>> main(["inspect", "no.release"])  # on stderr: torchmetrics-fed: no.release: No such file or directory
         1
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["audit"]:
-        given = argparse.Namespace(run=_audit, options=arguments[1:])
-    else:
-        given = _parser().parse_args(arguments)
+    audits = arguments[:1] == ["audit"]  # which has options of its own
+    given = argparse.Namespace(run=_audit, options=arguments[1:]) if audits else _parser().parse_args(arguments)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
         try:
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (FederatedMetricError, ModuleNotFoundError) as error:
             _complain(str(error))
         except OSError as error:
-            _complain(f"Expected a file at {error.filename} but got: {error.strerror}.")
+            _complain(f"{error.filename}: {error.strerror}")
         except KeyboardInterrupt:
             _complain("interrupted")
     return 1
@@ -128,13 +127,14 @@ def _count(given: argparse.Namespace) -> None:
 
 def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -> str:
     """Count all tables and return how many rows that were."""
+    from torchmetrics_fed.integrations.files import rows_of
     from torchmetrics_fed.integrations.tables import PartialCounts, merge_counts
     from torchmetrics_fed.report.progress import Progress
 
     counts, progress = PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad), Progress()
     rows = skipped = 0
     for table in given.table:
-        batches = progress(counts.read(table), f"{table}: counted {{}} rows", len, counts.rows(table))
+        batches = progress(counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table))
         try:
             found = merge_counts(metric, counts(batches))
         except InputError as error:
@@ -153,15 +153,16 @@ def _sum(given: argparse.Namespace) -> None:
     check_one_query(metric.plan)
     if study.clients not in (None, len(given.share)):
         raise ReleaseError(
-            f"Expected the shares of clients = {study.clients} sites but got {len(given.share)}; nothing was summed. To "
-            "go on without a site, change `clients` in this copy of the study: the sites' shares do not depend on it."
+            f"Expected the shares of clients = {study.clients} sites but got {len(given.share)}; nothing was summed. "
+            "To go on without a site, change `clients` in this copy of the study: shares do not depend on it."
         )
     coordinator = Coordinator(metric, round=study.round, can_ask_again=False)
-    for path in given.share:
-        try:
+    path = Path()
+    try:
+        for path in given.share:
             coordinator.receive(path.name, path.read_bytes())
-        except FederatedMetricError as error:
-            raise type(error)(f"{path}: {error}") from error
+    except FederatedMetricError as error:
+        raise type(error)(f"{path}: {error}") from error
     coordinator.advance()
     coordinator.release.save(given.output)
     _say(f"Summed {len(given.share)} shares of round {study.round!r} and wrote {given.output}.")
@@ -246,6 +247,7 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
 def _plan(given: argparse.Namespace) -> None:
     from torchmetrics_fed.planning import advise
     from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
+    from torchmetrics_fed.report.progress import Progress
 
     if given.examples < 2 or not 0 < given.positives < 1:
         raise InputError(
@@ -269,7 +271,11 @@ def _plan(given: argparse.Namespace) -> None:
         privacy = DistributedDP(given.epsilon, several, given.max_colluding, trusted_aggregator=trusted)
     n_pos = min(max(round(given.examples * given.positives), 1), given.examples - 1)
     options = {"clients": clients, "auroc": given.auroc, "quantiles": given.quantiles, "runs": given.runs}
-    _say(str(advise(privacy, n_pos, given.examples - n_pos, **options)))
+
+    def progress(plans: Iterable[PlanName]) -> Iterator[PlanName]:
+        return Progress()(plans, "tried {} plans", total=len(tuple(plans)))
+
+    _say(str(advise(privacy, n_pos, given.examples - n_pos, progress=progress, **options)))
 
 
 def _audit(given: argparse.Namespace) -> int:

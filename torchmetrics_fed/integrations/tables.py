@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from pyarrow import csv, ipc, parquet
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.integrations.files import OR_SKIP, checked_names, read_file
 from torchmetrics_fed.metrics import FederatedMetric
 from torchmetrics_fed.release import Spec
 
 __all__ = ["PartialCounts", "count_table", "merge_counts"]
 
-_ROWS, _BLOCK = 1 << 18, 1 << 22  # rows of a Parquet file and bytes of a CSV file that are read at a time
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _AS_THEY_ARE = pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.float32(), pa.float64()
-_OR_SKIP = "Nothing was counted. Correct it, or leave out such rows with `skip_bad` (--skip-bad)."
 
 
 class Counted(NamedTuple):
@@ -151,33 +150,12 @@ class PartialCounts:
 
     def read(self, path: str | PathLike[str]) -> Iterator[pa.RecordBatch]:
         """Give the columns of a file in batches of bounded size."""
-        file = Path(path)
-        kind = next((suffix for suffix in file.suffixes[::-1] if suffix in _READERS), "")
-        if not kind:
-            raise InputError(f"Expected a file that ends in one of {list(_READERS)} but got {file.name!r}. Rename it.")
-        try:
-            yield from _READERS[kind](file, self)
-        except (pa.ArrowException, OSError, UnicodeError) as error:  # their texts hold values of the data
-            why = getattr(error, "strerror", None) or type(error).__name__
-            raise InputError(f"Expected a {kind} file that can be read but {file.name!r} cannot: {why}.") from None
-
-    def rows(self, path: str | PathLike[str]) -> int | None:
-        """Return how many rows a file has, if it says so."""
-        return parquet.read_metadata(path).num_rows if ".parquet" in Path(path).suffixes else None
-
-    def check_names(self, names: list[str]) -> list[str]:
-        """Return the names of the columns that are needed, or raise unless each is there once."""
-        needed = [*self.score, *self.label]
-        for name in needed:
-            if names.count(name) != 1:
-                raise InputError(f"Expected one column {name!r} but the columns are {names}. Name the right one.")
-        return needed
+        return read_file(Path(path), (*self.score, *self.label), self.delimiter, self.skip_bad)
 
     def _added(self, counts: Tensor, batch: pa.RecordBatch, start: int) -> tuple[Tensor, int]:
         """Return counts with a batch, and how many of its rows were bad."""
-        names, task = self.check_names(batch.schema.names), self.spec.task
-        preds = _matrix([_converted(batch, name, _scores) for name in self.score])
-        target = _matrix([_converted(batch, name, self._labels) for name in self.label])
+        names, task = checked_names((*self.score, *self.label), batch.schema.names), self.spec.task
+        preds, target = _matrix(batch, self.score, _scores), _matrix(batch, self.label, self._labels)
 
         def add(rows: Any) -> Tensor:
             scores = preds[rows, 0] if task == "binary" else preds[rows]
@@ -200,7 +178,7 @@ class PartialCounts:
         if name in self.score:
             expected = "finite logits" if self.rules[0] else f"scores in {list(self.spec.grid.score_range)}"
         fault = "holds something else" if batch.column(name)[row].is_valid else "is missing"
-        raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {_OR_SKIP}")
+        raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {OR_SKIP}")
 
     @property
     def _highest(self) -> int:
@@ -225,51 +203,6 @@ class PartialCounts:
         return torch.cat([fine | ignored, known | ignored], 1)
 
 
-def _csv(path: Path, part: PartialCounts) -> Iterator[pa.RecordBatch]:
-    wrong: list[int] = []
-
-    def handle(row: Any) -> str:
-        wrong.append(row.number - 1)  # the header is a line, too
-        return "skip" if part.skip_bad else "error"
-
-    reading = csv.ReadOptions(block_size=_BLOCK, use_threads=False)  # with threads, rows have no numbers
-    delimiter = "\t" if ".tsv" in path.suffixes else part.delimiter
-    parsing = csv.ParseOptions(delimiter=delimiter, invalid_row_handler=handle)
-    try:
-        names = part.check_names(csv.open_csv(path, reading, parsing).schema.names)
-        wrong.clear()
-        kinds = dict.fromkeys(names, pa.string())  # what one block looks like need not hold for the next
-        converting = csv.ConvertOptions(include_columns=names, column_types=kinds, strings_can_be_null=True)
-        for batch in csv.open_csv(path, reading, parsing, converting):
-            yield batch
-            if wrong:
-                yield pa.record_batch(dict.fromkeys(names, pa.nulls(len(wrong), pa.string())))
-                wrong.clear()
-    except pa.ArrowInvalid:
-        if wrong:
-            text = f"Expected as many values in each row as the header has but row {wrong[0]} has more or fewer."
-            raise InputError(f"{text} {_OR_SKIP}") from None
-        raise
-
-
-def _parquet(path: Path, part: PartialCounts) -> Iterator[pa.RecordBatch]:
-    with parquet.ParquetFile(path, buffer_size=_BLOCK, pre_buffer=False) as file:
-        yield from file.iter_batches(_ROWS, columns=part.check_names(file.schema_arrow.names))
-
-
-def _arrow(path: Path, part: PartialCounts) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(str(path)) as source:
-        streams = bytes(source.read(6)) != b"ARROW1"
-        source.seek(0)
-        file = ipc.open_stream(source) if streams else ipc.open_file(source)
-        names = part.check_names(file.schema.names)
-        for batch in file if streams else map(file.get_batch, range(file.num_record_batches)):
-            yield batch.select(names)
-
-
-_READERS = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet, ".arrow": _arrow, ".feather": _arrow}
-
-
 def _batches(table: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(table, pa.RecordBatch):
         yield table
@@ -282,13 +215,16 @@ def _batches(table: Any) -> Iterator[pa.RecordBatch]:
         raise InputError(f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame.")
 
 
-def _converted(batch: pa.RecordBatch, name: str, convert: Any) -> Tensor:
-    values = batch.column(name)
+def _matrix(batch: pa.RecordBatch, names: tuple[str, ...], convert: Any) -> Tensor:
+    """Return these columns side by side; a single one is not copied."""
+    columns, kind = [], pa.null()
     try:
-        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-        return torch.from_dlpack(convert(values))
+        for name in names:
+            values, kind = batch.column(name), batch.schema.field(name).type
+            columns.append(from_dlpack(convert(values.dictionary_decode() if pa.types.is_dictionary(kind) else values)))
     except (pa.ArrowException, TypeError):
-        raise InputError(f"Expected numbers in column {name!r} but its type is {values.type}.") from None
+        raise InputError(f"Expected numbers in column {name!r} but its type is {kind}.") from None
+    return torch.stack(columns, 1) if len(columns) > 1 else columns[0][:, None]
 
 
 def _scores(values: pa.Array) -> pa.Array:
@@ -303,16 +239,10 @@ def _parsed(values: pa.Array) -> pa.Array:
     """Return texts as numbers, missing where they are none; truth values as 0 and 1; anything else as it is."""
     if pa.types.is_boolean(values.type):
         return values.cast(pa.uint8())
-    if not any(
-        is_text(values.type) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    ):
+    if "string" not in str(values.type):  # string, large_string, string_view
         return values
     try:
         return values.cast(pa.float64())
     except pa.ArrowInvalid:
         texts = pc.utf8_trim_whitespace(values)
         return pc.if_else(pc.match_substring_regex(texts, _NUMBER), texts, None).cast(pa.float64())
-
-
-def _matrix(columns: list[Tensor]) -> Tensor:
-    return torch.stack(columns, 1) if len(columns) > 1 else columns[0][:, None]

@@ -30,7 +30,7 @@ class Answer:
     query: Query
     cells: Tensor
     skips_bad: bool = field(default=False, kw_only=True)
-    """Whether a sender leaves out rows that cannot be counted. That is its policy: it does not say if there were any."""
+    """Whether a sender leaves out rows that cannot be counted: its policy, which does not say if there were any."""
 
     def __post_init__(self) -> None:
         shape, dtype = self.spec.shape(self.query), self.spec.dtype
