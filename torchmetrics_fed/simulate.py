@@ -18,6 +18,7 @@ from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.metrics.guards import check_groups
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
@@ -83,8 +84,8 @@ def simulate(
     fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
 
     Args:
-        clients: each ``(preds, target)``, or an iterable of such batches, for instance a DataLoader. Their tensors may
-            be on any device.
+        clients: each ``(preds, target)``, or ``(preds, target, groups)`` for a metric with groups, or an iterable of
+            such batches, for instance a DataLoader. Their tensors may be on any device.
         metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing. What
             the clients agree on is taken from it; it is not changed except for its ledger.
         compare: whether to give the averaged local and the pooled AUROC, too. They are exact whatever the privacy: for
@@ -153,11 +154,13 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
         for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
             if not _is_batch(batch):
                 raise InputError(
-                    "Expected (preds, target), or an iterable of such batches, two tensors each, but got "
-                    f"{type(batch).__name__}."
+                    "Expected (preds, target), with groups (preds, target, groups), or an iterable of such batches, "
+                    f"all of them tensors, but got {type(batch).__name__}."
                 )
-            preds, target = batch
-            counts = template.spec.grid.add(counts, preds.cpu(), target.cpu(), *rules)
+            preds, target, *groups = (side.cpu() for side in batch)
+            check_groups(bool(groups), template.spec.groups)
+            told_apart = False, None, None, *(groups or [None]), len(template.spec.groups)
+            counts = template.spec.grid.add(counts, preds, target, *rules, *told_apart)
     except InputError as error:
         raise InputError(f"Client {number}, counted from 0: {error}") from error
     return counts
@@ -165,7 +168,9 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
 
 def _is_batch(client: Any) -> bool:
     """Whether this is one batch rather than an iterable of some."""
-    return isinstance(client, tuple | list) and len(client) == 2 and all(isinstance(side, Tensor) for side in client)
+    return (
+        isinstance(client, tuple | list) and len(client) in (2, 3) and all(isinstance(side, Tensor) for side in client)
+    )
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
@@ -188,7 +193,7 @@ class _Areas:
     """Running means of the clients' own areas."""
 
     def __init__(self, spec: Spec) -> None:
-        self._exact = Spec(spec.task, spec.classes, spec.grid, multi_class=spec.multi_class)
+        self._exact = Spec(spec.task, spec.classes, spec.grid, multi_class=spec.multi_class, groups=spec.groups)
         self._sum = self._weighted = 0.0
         self._clients = self._examples = self._undefined = 0
 
@@ -198,7 +203,7 @@ class _Areas:
         if area is None:
             self._undefined += 1
             return
-        examples = int(counts[0].sum())
+        examples = int(counts[0].sum())  # any class has seen them all
         self._sum += area
         self._weighted += area * examples
         self._clients += 1

@@ -62,9 +62,9 @@ def test_more_confidence_less_epsilon_and_sampling_are_wider(scored: tuple[Tenso
 
 def test_sampling_error_is_delongs(scored: tuple[Tensor, Tensor]) -> None:
     preds, target = scored
-    metric = FederatedAUROC(confidence=0.95, population=True)
+    metric = FederatedAUROC(confidence=0.95)
     metric.update(preds, target)
-    low, high = metric.interval()
+    low, high = metric.interval(population=True)
     positive, negative = preds[target == 1][:, None], preds[target == 0][None]
     wins = (positive > negative).double()
     deviation = math.sqrt(wins.mean(1).var() / len(wins) + wins.mean(0).var() / wins.shape[1])

@@ -144,6 +144,18 @@ def test_several_classes_and_labels_take_a_column_each() -> None:
         count_table(several, pa.table(scores), score="p0")
 
 
+def test_groups_are_a_column_of_names() -> None:
+    table = pa.table({"score": [0.1, 0.4, 0.6, 0.9], "label": [0, 1, 1, 0], "sex": ["f", "f", " m", "m"]})
+    metric, other = (FederatedAUROC(groups=("f", "m")) for _ in range(2))
+    count_table(metric, table, group="sex")
+    other.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 1, 0]), torch.tensor([0, 0, 1, 1]))
+    assert torch.equal(metric.counts, other.counts)
+    unknown = table.set_column(2, "sex", [["f", "x", None, "m"]])
+    with pytest.raises(InputError, match=r"groups \['f', 'm'\] but row 2, column 'sex', holds something else"):
+        count_table(metric, unknown, group="sex")
+    assert count_table(metric, unknown, group="sex", skip_bad=True) == (2, 2)
+
+
 BAD = {
     "missing score": ({"score": None}, "row 3, column 'score', is missing"),
     "NaN": ({"score": float("nan")}, "row 3, column 'score', holds something else"),

@@ -56,9 +56,12 @@ class ColumnKernel:
             cell += self._numbers(columns, len(cell))
             if rules.task != "multiclass":
                 cell += np.multiply(label.reshape(-1), below, dtype=np.int64)
-            elif rows == columns and rows > 2:
+            elif rules.are_pairs(columns, rows):
                 cell.reshape(examples, columns)[:] += np.multiply(label, below, dtype=np.int64)[:, None]
             else:  # everybody is a negative but in the column of the true class
+                if rules.groups > 1:
+                    group, label = np.divmod(label, columns)
+                    cell.reshape(examples, columns)[:] += (group * (2 * below))[:, None]
                 cell[np.arange(0, len(cell), columns) + label] += below
             flat.scatter_add_(0, cells, self._one[: len(cells)] if len(cells) <= CHUNK else torch.ones_like(cells))
         return True

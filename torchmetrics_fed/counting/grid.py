@@ -204,11 +204,13 @@ class ScoreGrid:
         private: bool = False,
         refused: Tensor | None = None,
         weight: Tensor | None = None,
+        group: Tensor | None = None,
+        groups: int = 1,
     ) -> Tensor:
         """Add a batch to ``counts`` and return it. A batch that is refused leaves ``counts`` as it was.
 
         Args:
-            counts: int64 ``(classes, rows, bins)``; changed in place where that can be done.
+            counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be done.
             preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
             target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
                 that are whole numbers), or ``ignore_index``.
@@ -220,6 +222,8 @@ class ScoreGrid:
             refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
                 where they would raise otherwise, and no device is waited for.
             weight: integers, how often each example counts; once if not given.
+            group: integers, the group of each example, where there are several.
+            groups: how many there are.
 
         Example:
             >>> import torch
@@ -230,7 +234,7 @@ class ScoreGrid:
                      [0, 0, 1, 1]]])
         """
         rules = Rules(task, normalization, ignore_index, validate, private)
-        return self._kernel.add(counts, preds, target, rules, refused, weight)
+        return self._kernel.add(counts, preds, target, rules, refused, weight, group, groups)
 
     @cached_property
     def _kernel(self) -> Kernel:

@@ -27,7 +27,7 @@ class Kernel:
 
     For binary and multi-label targets the rows of the counts are negatives and positives. For multi-class targets they
     are negatives and positives of each class (one against the rest), or, where there are as many rows as columns, the
-    true classes (one against one).
+    true classes (one against one). Each group has such rows, one group after the other.
 
     Args:
         binning: which bin a score is in.
@@ -45,17 +45,21 @@ class Kernel:
         rules: Rules,
         refused: Tensor | None = None,
         weight: Tensor | None = None,
+        group: Tensor | None = None,
+        groups: int = 1,
     ) -> Tensor:
         """Add a batch to ``counts``, in place where their layout allows, and return them.
 
         Args:
-            counts: int64 ``(columns, rows, bins)``.
+            counts: int64 ``(columns, groups * rows, bins)``.
             preds: floating scores.
             target: labels, integers or floats that are whole numbers.
             rules: how to read them.
             refused: int64, one number, to which examples are added that cannot be counted. Then no error is raised and
                 no device is waited for.
             weight: how often each example counts.
+            group: the group of each example, where there are several ``groups``.
+            groups: how many there are.
         """
         check_kind(preds, target)
         columns = len(counts)
@@ -72,16 +76,19 @@ class Kernel:
         if weight is not None:
             check_weight(weight, target, rules.task)
             here = False
+        labels = target
+        if rules.task == "binary" and scores.ndim != 1:
+            labels = rules.unless_one_hot(labels)
+        if group is not None:
+            labels, rules = rules.grouped(labels, group, columns, groups)
         if rules.task == "binary":
-            labels = target
             if scores.ndim != 1:
-                labels = rules.unless_one_hot(labels)
                 scores, labels = scores.reshape(-1), labels.reshape(-1)
             if here and self._plain.add(counts, scores, labels, rules):
                 return counts
             scores, labels = scores[:, None], plain_int(labels)[:, None]
         else:
-            labels = plain_int(target)
+            labels = plain_int(labels)
         chunks = _chunks(scores, labels, CHUNK if here else None)
         counts = _own_layout(counts)
         if here and self._columns.add(counts, chunks, rules):
@@ -113,8 +120,11 @@ class Kernel:
         columns, rows, bins = counts.shape
         number = torch.arange(columns, device=scores.device)
         row = labels.clamp(0, rules.highest(columns)).long()
-        if rules.task == "multiclass":
-            row = row[:, None] if rows == columns and rows > 2 else (row[:, None] == number).long()
+        if rules.task == "multiclass" and rules.are_pairs(columns, rows):
+            row = row[:, None]
+        elif rules.task == "multiclass":
+            group, row = row[:, None] // columns, row[:, None] % columns
+            row = (row == number).long() + 2 * group
         index = (row * bins + self.binning.of(*probabilities(scores, rules.normalization))) * columns + number
         ignored, kept = rules.ignored(labels), None
         if ignored is not None:

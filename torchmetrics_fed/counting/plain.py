@@ -43,7 +43,7 @@ class PlainKernel:
         """Add a flat batch to ``counts`` in place and return True, or add nothing and return False if it is not plain.
 
         Args:
-            counts: int64, ``(1, 2, bins)``, contiguous.
+            counts: int64, ``(1, rows, bins)``, contiguous.
             scores: of any floating dtype, detached.
             labels: bool or of any integer dtype.
             rules: how to read them. Without ``validate`` every batch is taken for plain.
@@ -54,10 +54,10 @@ class PlainKernel:
         if rules.ignore_index is not None:
             kept = np.flatnonzero(label != rules.ignore_index)  # indices take a quarter of the time of a mask
             score, label = score.take(kept), label.take(kept)
-        if rules.validate and not (are_plain(score, self.binning, rules) and are_labels(label, 1)):
+        if rules.validate and not (are_plain(score, self.binning, rules) and are_labels(label, rules.highest(1))):
             return False
         score, complement = normalized(score, rules)
-        _, code = scratch.room("code", _code_type(2 * self.bins), len(score))
+        _, code = scratch.room("code", _code_type(counts.numel()), len(score))
         self.binning.codes(score, code, complement)
         index = np.multiply(label, self.bins, dtype=np.int64)
         index += code
@@ -66,7 +66,8 @@ class PlainKernel:
 
     def _add_histogram(self, counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules) -> bool:
         """Write codes narrow enough for one histogram of both classes, and add it when every piece has passed."""
-        rows = 2 if rules.ignore_index is None else 3  # the third takes what is ignored
+        kept = counts.shape[1]
+        rows = kept + (rules.ignore_index is not None)  # the last takes what is ignored
         group = min(GROUP, len(scores)) if torch.get_num_threads() == 1 else CHUNK
         kind = _code_type(rows * self.bins)
         codes, array = scratch.room("codes", kind, group)
@@ -89,7 +90,7 @@ class PlainKernel:
                 filled += len(score)
             total += torch.bincount(codes[:filled], minlength=len(total)).numpy()
         sums = counts.numpy()
-        sums[0] += total.reshape(rows, self.bins)[:2]
+        sums[0] += total.reshape(rows, self.bins)[:kept]
         return True
 
 
@@ -119,10 +120,12 @@ def are_labels(labels: NDArray[Any], highest: int) -> bool:
 
 
 def _rows(label: NDArray[Any], rules: Rules, kind: Any) -> NDArray[Any] | None:
-    """Return each label as a row of the histogram, 2 for what is ignored; None where a label is not plain."""
+    """Return each label as a row of the histogram, the last for what is ignored; None where a label is not plain."""
     _, row = scratch.room("row", kind, len(label))
-    if rules.ignore_index is None:
-        if rules.validate and not are_labels(label, 1):
+    highest = rules.highest(1)
+    if rules.ignore_index is None or rules.groups > 1:  # with groups all that is ignored is -1
+        label = label if rules.ignore_index is None else np.where(label == rules.ignore_index, highest + 1, label)
+        if rules.validate and not are_labels(label, highest + (rules.ignore_index is not None)):
             return None
         row[:] = label
         return row

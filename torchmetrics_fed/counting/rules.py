@@ -16,6 +16,8 @@ _MOST_WEIGHT = 1 << 32
 # Labels that no target has: what stands for those that cannot be labels, so that every path refuses them as it refuses
 # any other, without a look at the values.
 _FRACTION, _ONE_HOT = -(1 << 63), 1 - (1 << 63)
+# With groups a label says its group, too. Those that are ignored, that have no group, or that are no label are these.
+_IGNORED, _NO_GROUP, _STRANGE = -1, -2, -3
 
 
 class Rules(NamedTuple):
@@ -27,14 +29,44 @@ class Rules(NamedTuple):
     validate: bool = True
     private: bool = False
     """Whether errors must not show values of the data: under privacy an error text may travel."""
+    groups: int = 1
+    """With several, label y of group g is the number g * labels + y."""
 
     def ignored(self, labels: Tensor) -> Tensor | None:
         """Return which labels are to be left out; None if none can be."""
         return None if self.ignore_index is None else labels == self.ignore_index
 
+    def labels(self, columns: int) -> int:
+        """Return how many labels a group has."""
+        return columns if self.task == "multiclass" else 2
+
     def highest(self, columns: int) -> int:
         """Return the highest label."""
-        return columns - 1 if self.task == "multiclass" else 1
+        return self.labels(columns) * self.groups - 1
+
+    def are_pairs(self, columns: int, rows: int) -> bool:
+        """Whether a group's rows are the true classes, one against one."""
+        return rows == columns * self.groups and columns > 2
+
+    def grouped(self, labels: Tensor, group: Tensor, columns: int, groups: int) -> tuple[Tensor, Rules]:
+        """Return labels that say their group, and the rules to read them by, without a look at the values."""
+        check_per_example("groups", group, labels, self.task)
+        if group.is_floating_point() or group.is_complex() or group.dtype == torch.bool:
+            raise InputError(
+                f"Expected argument `groups` to hold integers from 0 to {groups - 1} but got {group.dtype}."
+            )
+        several, group = self.labels(columns), group.detach().to(labels.device).long()
+        if self.task == "multilabel":
+            group = group.unsqueeze(1)
+        labels = plain_int(labels).long()
+        fused = labels + several * group
+        if self.validate:
+            fused = torch.where((labels >= 0) & (labels < several), fused, labels.clamp(max=_STRANGE))
+            fused = torch.where((group >= 0) & (group < groups), fused, _NO_GROUP)
+        ignored = self.ignored(labels)
+        if ignored is None:
+            return fused, self._replace(groups=groups)
+        return torch.where(ignored, _IGNORED, fused), self._replace(groups=groups, ignore_index=_IGNORED)
 
     def whole(self, target: Tensor) -> Tensor:
         """Return a floating target as integers, without a look at the values."""
@@ -70,7 +102,8 @@ class Rules(NamedTuple):
         """Return the error of a batch in which not every example is good. It may take its time."""
         if weight is not None and not bool(_can_weigh(weight).all()):
             return InputError(f"Expected argument `sample_weight` to hold integers from 0 to {_MOST_WEIGHT}.")
-        ignored, highest = self.ignored(labels), self.highest(scores.shape[1])
+        ignored, highest = self.ignored(labels), self.labels(scores.shape[1]) - 1
+        most_label = self.highest(scores.shape[1])
         if ignored is not None:
             labels, scores = labels[~ignored], scores[~ignored]
         least, most = _span(labels)
@@ -86,12 +119,18 @@ class Rules(NamedTuple):
                 f"Expected argument `target` to hold labels from 0 to {highest} but got floats that are no whole "
                 f"numbers. Make labels of them, as in `{remedy}`."
             )
-        if not (least >= 0 and most <= highest):
+        if self.groups > 1 and bool((labels == _NO_GROUP).any()):
+            return InputError(
+                f"Expected argument `groups` to hold integers from 0 to {self.groups - 1}, one for each group of the "
+                "metric, but got others. Build the metric with more `groups`, or with one for whoever has none."
+            )
+        if not (least >= 0 and most <= most_label):
             also = "" if self.ignore_index is None else f" or ignore_index={self.ignore_index}"
             expected = "only 0 and 1" if self.task == "binary" else f"labels from 0 to {highest}"
+            got = "others" if self.groups > 1 else self._values(least, most)
             remedy = "Build the metric with more `num_classes`" if self.task == "multiclass" else "Map them to 0 and 1"
             return InputError(
-                f"Expected argument `target` to hold {expected}{also} but got {self._values(least, most)}. {remedy}, "
+                f"Expected argument `target` to hold {expected}{also} but got {got}. {remedy}, "
                 "or name the one to leave out with `ignore_index`."
             )
         least, most = _span(scores)
@@ -131,12 +170,17 @@ def check_kind(preds: Tensor, target: Tensor) -> None:
         raise InputError(f"Expected argument `target` to be labels but got {target.dtype}. Pass `target.real.long()`.")
 
 
+def check_per_example(name: str, value: Tensor, target: Tensor, task: Task) -> None:
+    """Raise unless this is a tensor with one value for each example."""
+    shape = tuple(target.shape) if task != "multilabel" else (*target.shape[:1], *target.shape[2:])
+    if not isinstance(value, Tensor) or tuple(value.shape) != shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise InputError(f"Expected argument `{name}` to be a tensor of shape {shape} but got {got}.")
+
+
 def check_weight(weight: Tensor, target: Tensor, task: Task) -> None:
     """Raise unless these are integers, one for each example. What they are is checked with the scores."""
-    shape = tuple(target.shape) if task != "multilabel" else (*target.shape[:1], *target.shape[2:])
-    if not isinstance(weight, Tensor) or tuple(weight.shape) != shape:
-        got = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
-        raise InputError(f"Expected argument `sample_weight` to be a tensor of shape {shape} but got {got}.")
+    check_per_example("sample_weight", weight, target, task)
     if weight.is_floating_point() or weight.is_complex():
         raise InputError(
             f"Expected argument `sample_weight` to hold integers but got {weight.dtype}: counts are exact. Scale the "

@@ -39,7 +39,8 @@ def next_query(
     None           as ``adaptive``, or as ``single`` where nobody can ask again
     ============== =================================================================================================
 
-    Where there are fewer bins than there is something to place, all of them are asked for at once.
+    Where there are fewer bins than there is something to place, all of them are asked for at once. Where there are
+    groups, a pilot counts them together, and every other query each by itself, on the same leaves.
 
     Args:
         plan: the strategy.
@@ -69,7 +70,7 @@ def next_query(
         return placed_query(_last(previous), 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
         return single_query(spec.grid, spec.privacy.epsilon)
-    return pilot_query(spec.grid)
+    return pilot_query(spec.grid, bool(spec.groups))
 
 
 def first_query(plan: Plan, spec: Spec) -> Query:

@@ -190,7 +190,7 @@ class Session:
         session._answered = dict.fromkeys(digests)
         if not digests or len(session._answered) < len(digests):
             raise reader.error("queries that were answered, each once", "others")
-        shape = spec.classes, spec.rows, spec.grid.bins
+        shape = spec.counts_shape
         counts = torch.from_numpy(rice.unpack(reader.number(1), reader.rest, int(np.prod(shape)))).reshape(shape)
         session._keep(State.ANSWERED, counts)
         return session, counts

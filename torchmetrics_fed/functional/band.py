@@ -202,7 +202,7 @@ def check_confidence(confidence: float) -> None:
 def _interval(
     release: Release, confidence: float, population: bool, binning: float | None, area: Area, usual: float
 ) -> Interval:
-    _check(release, confidence)
+    release = _checked(release, confidence)
     if binning is None:
         binning = 1.0 if release.spec.privacy is None else usual
     if not 0 <= binning <= 1:
@@ -215,16 +215,18 @@ def _each(
     release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], list[Floats]]
 ) -> list[Tensor]:
     """The arrays of each class, stacked; without class axis for binary tasks."""
-    _check(release, confidence)
+    release = _checked(release, confidence)
     arrays = [one(tails) for tails in UncertainTails.of(release, population)]
     stacked = [torch.from_numpy(np.stack(array)) for array in zip(*arrays, strict=True)]
     return [array[0] for array in stacked] if release.spec.task == "binary" else stacked
 
 
-def _check(release: Release, confidence: float) -> None:
+def _checked(release: Release, confidence: float) -> Release:
+    """Return the release of everybody if it can have bands."""
     check_confidence(confidence)
     if release.spec.multi_class == "ovo":
         raise InputError(
             'Expected a release with negatives and positives of each class but this one has multi_class="ovo". Bands '
             'are made for multi_class="ovr".'
         )
+    return release.overall

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Literal, NamedTuple, TypedDict, get_args
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 import torch
 from torch import Tensor
@@ -14,9 +15,11 @@ from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Release, Spec
+from torchmetrics_fed.release.spec import MOST_GROUPS
 from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
 GridName = Literal["two_sided", "even"]
+Groups: TypeAlias = int | Sequence[str] | None
 
 
 _MOST_TIED = 0.01
@@ -60,6 +63,7 @@ def agreed_spec(
     normalization: Normalization | None = None,
     privacy: Privacy | None = None,
     secure: bool = False,
+    groups: Groups = None,
 ) -> Spec:
     """Return what a curve's options ask for, or raise and say what to pass instead."""
     logits = "softmax" if task == "multiclass" else "sigmoid"
@@ -80,7 +84,18 @@ def agreed_spec(
             f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
             f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
         )
-    return Spec(task, _classes(task, num_classes, num_labels), chosen, privacy, multi_class, secure)
+    return Spec(
+        task, _classes(task, num_classes, num_labels), chosen, privacy, multi_class, secure, named_groups(groups)
+    )
+
+
+def named_groups(groups: Groups) -> tuple[str, ...]:
+    """Return the groups' names: digits where only their number is given."""
+    if groups is None:
+        return ()
+    if isinstance(groups, int) and not isinstance(groups, bool) and 2 <= groups <= MOST_GROUPS:
+        return tuple(map(str, range(groups)))
+    return tuple(groups) if isinstance(groups, list | tuple) and groups else (repr(groups),)  # which the spec refuses
 
 
 def _classes(task: Task, num_classes: int | None, num_labels: int | None) -> int:

@@ -25,6 +25,7 @@ def warn_if_drowned(release: Release, average: Average | None) -> None:
         release: a private one, with negatives and positives of each class.
         average: over classes; if None, the class that the noise moves most is named.
     """
+    release = release.overall
     if release in _known or release.spec.rows != 2:
         return
     _known.add(release)
@@ -54,6 +55,7 @@ def warn_if_drowned(release: Release, average: Average | None) -> None:
 
 def warn_of_precision(release: Release) -> None:
     """Warn, once for each release, if noise or scores that may be tied leave its average precision uncertain."""
+    release = release.overall
     if release in _known_precision or release.spec.rows != 2:
         return
     _known_precision.add(release)

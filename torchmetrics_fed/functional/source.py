@@ -79,6 +79,7 @@ def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstr
         return source
     reconstruction = reconstruction or Reconstruction()
     if isinstance(source, Release):
+        source = source.overall
         spec = source.spec
         reconstruction.check_grid(spec.grid)
         levels = source.levels if spec.privacy is None else reconstruction.levels(source)

@@ -104,6 +104,7 @@ class PartialCounts:
     score: tuple[str, ...]
     label: tuple[str, ...]
     labels: tuple[str, ...] | None
+    group: tuple[str, ...]
     delimiter: str
     skip_bad: bool
 
@@ -115,6 +116,7 @@ class PartialCounts:
         score: str | Sequence[str] = "score",
         label: str | Sequence[str] = "label",
         labels: Sequence[str] | None = None,
+        group: str = "group",
         delimiter: str = ",",
         skip_bad: bool = False,
     ) -> PartialCounts:
@@ -125,6 +127,7 @@ class PartialCounts:
             score: the column of scores; of several classes or labels one each.
             label: the column of labels; of a multilabel task one each.
             labels: what label columns hold instead of 0, 1, ..., in that order.
+            group: the column with the names of groups, of a metric that has ``groups``.
             delimiter: of CSV files; in those that end in ``.tsv`` it is a tab.
             skip_bad: whether to leave out rows with missing, unknown or impossible values instead of raising.
         """
@@ -136,8 +139,8 @@ class PartialCounts:
                 f"Expected {needed[0]} `score` and {needed[1]} `label` columns for task={spec.task!r} but got "
                 f"{len(score)} and {len(label)}. Name one for each class or label."
             )
-        names = None if labels is None else tuple(map(str, labels))
-        return cls(spec, rules, bytes(metric.layout.cpu().numpy()), score, label, names, delimiter, skip_bad)
+        names, groups = None if labels is None else tuple(map(str, labels)), (group,) if spec.groups else ()
+        return cls(spec, rules, bytes(metric.layout.cpu().numpy()), score, label, names, groups, delimiter, skip_bad)
 
     def __call__(self, table: Any) -> pa.Table:
         """Return one row: the counts of all rows of ``table``, how many there were, and how many were left out."""
@@ -150,23 +153,25 @@ class PartialCounts:
 
     def read(self, path: str | PathLike[str]) -> Iterator[pa.RecordBatch]:
         """Give the columns of a file in batches of bounded size."""
-        return read_file(Path(path), (*self.score, *self.label), self.delimiter, self.skip_bad)
+        return read_file(Path(path), self._names, self.delimiter, self.skip_bad)
 
     def _added(self, counts: Tensor, batch: pa.RecordBatch, start: int) -> tuple[Tensor, int]:
         """Return counts with a batch, and how many of its rows were bad."""
-        names, task = checked_names((*self.score, *self.label), batch.schema.names), self.spec.task
+        names, task = checked_names(self._names, batch.schema.names), self.spec.task
         preds, target = _matrix(batch, self.score, _scores), _matrix(batch, self.label, self._labels)
+        group = _matrix(batch, self.group, self._groups) if self.group else target[:, :0]
 
         def add(rows: Any) -> Tensor:
             scores = preds[rows, 0] if task == "binary" else preds[rows]
             labels = target[rows] if task == "multilabel" else target[rows, 0]
+            groups = (group[rows, 0], len(self.spec.groups)) if self.group else ()
             private = self.spec.privacy is not None
-            return self.spec.grid.add(counts, scores, labels, *self.rules, True, task, private)
+            return self.spec.grid.add(counts, scores, labels, *self.rules, True, task, private, None, None, *groups)
 
         try:
             return add(slice(None)), 0
         except InputError:
-            fine = self._fine(preds, target)
+            fine = torch.cat([self._fine(preds, target), group >= 0], 1)
             bad = ~fine.all(1)
             if not bool(bad.any()):
                 raise
@@ -174,11 +179,19 @@ class PartialCounts:
             return add(~bad), int(bad.sum())
         row = int(bad.int().argmax())
         name = names[int((~fine[row]).int().argmax())]
-        expected = f"labels {list(self.labels or [f'from 0 to {self._highest}'])}"
+        expected = (
+            f"groups {list(self.spec.groups)}"
+            if name in self.group
+            else f"labels {list(self.labels or [f'from 0 to {self._highest}'])}"
+        )
         if name in self.score:
             expected = "finite logits" if self.rules[0] else f"scores in {list(self.spec.grid.score_range)}"
         fault = "holds something else" if batch.column(name)[row].is_valid else "is missing"
         raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {OR_SKIP}")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*self.score, *self.label, *self.group)
 
     @property
     def _highest(self) -> int:
@@ -187,11 +200,14 @@ class PartialCounts:
     def _labels(self, values: pa.Array) -> pa.Array:
         """Return labels as numbers, none of them missing."""
         if self.labels is not None:
-            values = pc.index_in(pc.utf8_trim_whitespace(values.cast(pa.string())), pa.array(self.labels))
+            values = _numbered(values, self.labels)
         values = _parsed(values)
         if values.null_count or values.type not in _AS_THEY_ARE:
             values = values.cast(pa.float64(), safe=False).fill_null(math.nan)
         return values
+
+    def _groups(self, values: pa.Array) -> pa.Array:
+        return _numbered(values, self.spec.groups).fill_null(-1)
 
     def _fine(self, preds: Tensor, target: Tensor) -> Tensor:
         """Return which values of these rows can be counted, for every column."""
@@ -225,6 +241,11 @@ def _matrix(batch: pa.RecordBatch, names: tuple[str, ...], convert: Any) -> Tens
     except (pa.ArrowException, TypeError):
         raise InputError(f"Expected numbers in column {name!r} but its type is {kind}.") from None
     return torch.stack(columns, 1) if len(columns) > 1 else columns[0][:, None]
+
+
+def _numbered(values: pa.Array, names: tuple[str, ...]) -> pa.Array:
+    """Return the place of each value among these names; missing where it is none of them."""
+    return pc.index_in(pc.utf8_trim_whitespace(values.cast(pa.string())), pa.array(names))
 
 
 def _scores(values: pa.Array) -> pa.Array:

@@ -20,7 +20,6 @@ class FederatedAUROC(AreaMetric):
     Args:
         max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance) to 1.
         confidence: probability with which :meth:`interval` holds the exact area; for the whole area only.
-        population: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as scikit-learn has it.
 

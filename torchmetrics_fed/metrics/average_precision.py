@@ -17,7 +17,6 @@ class FederatedAveragePrecision(AreaMetric):
 
     Args:
         confidence: probability with which :meth:`interval` holds the exact average precision.
-        population: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     Example:
         >>> import torch

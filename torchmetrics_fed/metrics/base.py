@@ -8,31 +8,35 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.aggregation import Alone
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
-from torchmetrics_fed.exchange.queries import check_plan, first_query
+from torchmetrics_fed.exchange.queries import check_plan
 from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.band import Band, check_confidence
-from torchmetrics_fed.functional.curve import GridName, Quantiles, agreed_spec, warn_if_tied
+from torchmetrics_fed.functional.curve import GridName, Groups, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.metrics.guards import checked_ledger, refuse_others, refuse_weights, warn_before_update
-from torchmetrics_fed.metrics.host import CountsMetric
+from torchmetrics_fed.metrics.answers import AnsweringMetric
+from torchmetrics_fed.metrics.guards import (
+    check_groups,
+    checked_ledger,
+    refuse_others,
+    refuse_weights,
+    warn_before_update,
+)
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Query, Release, Share
+from torchmetrics_fed.release import Release
 from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
 _Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
 
 
-class FederatedMetric(CountsMetric):
+class FederatedMetric(AnsweringMetric):
     """Base of every metric here: ``update`` adds counts, one release moves them, ``compute`` reads the release.
 
     Args:
@@ -49,6 +53,8 @@ class FederatedMetric(CountsMetric):
         normalization: ``"sigmoid"``, or ``"softmax"`` for multi-class tasks, if scores are logits. Never guessed. A
             two-sided grid then tells logits apart that float32 probabilities cannot.
         ignore_index: target value of examples to leave out.
+        groups: names of groups of examples, or their number. Each example is in one of them; ``compute`` answers for
+            everybody, :meth:`by_group` for each group, from one release and at the same sensitivity.
         privacy: None for exact counts, or :class:`~torchmetrics_fed.DistributedDP`,
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
             then, is made once per data, and is charged to ``ledger``.
@@ -64,7 +70,6 @@ class FederatedMetric(CountsMetric):
         confidence: for metrics that have bands, the probability that the band holds the curve, or the interval the
             area, of all clients' exact scores; ``plot`` then shades it. Several classes have one each, so leave them
             without average.
-        population: whether the band is for the population that the examples were drawn from.
         validate_args: whether ``update`` checks the values of scores and targets, at the price of one wait for the
             device. ``"deferred"``: it does not wait. Examples that cannot be counted never are, and ``compute``,
             ``release`` and ``share`` raise on all ranks if there were any, before anything leaves.
@@ -99,6 +104,7 @@ class FederatedMetric(CountsMetric):
         grid: GridName | ScoreGrid = "two_sided",
         normalization: Normalization | None = None,
         ignore_index: int | None = None,
+        groups: Groups = None,
         privacy: Privacy | None = None,
         secure: bool = False,
         plan: Plan = None,
@@ -106,12 +112,12 @@ class FederatedMetric(CountsMetric):
         ledger: PrivacyLedger | None = None,
         data: str = "data",
         confidence: float | None = None,
-        population: bool = False,
         validate_args: Validation = True,
         **kwargs: Any,
     ) -> None:
         refuse_others(kwargs)
-        spec = agreed_spec(task, num_classes, num_labels, multi_class, quantiles, grid, normalization, privacy, secure)
+        counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
+        spec = agreed_spec(*counted, privacy, secure, groups)
         if plan is not None or privacy is not None:
             check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
@@ -130,7 +136,7 @@ class FederatedMetric(CountsMetric):
         self.reconstruction.check_grid(spec.grid)
         self.normalization: Normalization | None = normalization
         self.ignore_index, self.validate_args = ignore_index, validate_args
-        self.confidence, self.population = confidence, population
+        self.confidence = confidence
         self._warned = False  # of ties that its bins make; once is enough
         if confidence is not None:
             self._check_bands(confidence)
@@ -147,7 +153,7 @@ class FederatedMetric(CountsMetric):
             raise no_release(release)
         spec = release.spec
         options.setdefault("quantiles", max(spec.grid.bins // 4, 2))
-        options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
+        options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy, "groups": spec.groups or None}
         if spec.task != "binary":
             name = "num_classes" if spec.task == "multiclass" else "num_labels"
             options |= {name: spec.classes, "multi_class": spec.multi_class}
@@ -157,16 +163,20 @@ class FederatedMetric(CountsMetric):
         return metric
 
     @uncompiled
-    def update(self, preds: Tensor, target: Tensor, *, sample_weight: Tensor | None = None) -> None:
+    def update(
+        self, preds: Tensor, target: Tensor, groups: Tensor | None = None, *, sample_weight: Tensor | None = None
+    ) -> None:
         """Count a batch. One that is refused changes nothing.
 
         Args:
             preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
             target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
                 that are whole numbers), or ``ignore_index``. No one-hot target.
+            groups: integers, the group of each example, for metrics that have groups.
             sample_weight: integers, how often each example counts, for exact metrics without ``confidence``.
         """
         try:
+            check_groups(groups is not None, self.spec.groups)
             if sample_weight is not None:
                 refuse_weights(self.spec.privacy is not None, self.confidence)
             self._check_local()
@@ -174,7 +184,8 @@ class FederatedMetric(CountsMetric):
             before, spec = self.counts, self.spec
             rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
             refused = self._refusing() if self.validate_args == "deferred" else None
-            after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, refused, sample_weight)
+            told_apart = refused, sample_weight, groups, len(spec.groups)
+            after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, *told_apart)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:
@@ -184,41 +195,6 @@ class FederatedMetric(CountsMetric):
     @abstractmethod
     def compute(self) -> Any:
         """Return the metric of all ranks' counts."""
-
-    def share(self, *, round: str = "", query: Query | None = None) -> Share:
-        """Return this client's answer to a query. Ranks of one client (its ``process_group``) are summed first.
-
-        Under privacy the answer is drawn once, and its release charged once: asked again, in the same round, it is the
-        very same one. Where shares may only travel through secure aggregation this raises; use :meth:`mask`.
-
-        Args:
-            round: the round that the aggregator has opened, if it has; only shares of one round add up.
-            query: what the aggregator asks; the first query of this metric's own plan if not given.
-        """
-        session = self._answering()
-        return session.share(self.counts, query or first_query(self.plan, self.spec), round, self._ranks())
-
-    def mask(
-        self, client: SecureAggregationClient, boxes: bytes, *, round: str = "", query: Query | None = None
-    ) -> bytes:
-        """Return this client's answer, masked for one secure aggregation: the message that the server waits for.
-
-        Noise is drawn and the ledger charged only when the protocol has checked everything else. An answer enters one
-        aggregation; a retry after masking is a new round, drawn and charged again.
-
-        Args:
-            client: this client's side of the aggregation, after ``share_keys``.
-            boxes: the server's ciphertexts for this client.
-            round: as in :meth:`share`, and likewise ``query``.
-            query: what the aggregator asks.
-        """
-        session, ranks = self._answering(), self._ranks()
-        if not isinstance(ranks, Alone):
-            raise ReleaseError(
-                "Expected one process for secure aggregation but this client has ranks. Add their counts up in one "
-                "metric with `merge_state`, outside of the process group."
-            )
-        return session.mask(self.counts, client, boxes, query or first_query(self.plan, self.spec), round, ranks)
 
     def release(self) -> Release:
         """Return the release of all ranks, which every answer is read from; under privacy it is made once.
@@ -235,6 +211,23 @@ class FederatedMetric(CountsMetric):
         with self._summed():
             return self._source()
 
+    def by_group(self) -> dict[str, Any]:
+        """Return what :meth:`compute` would for each group alone, by name, from the same release.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed import FederatedAUROC
+            >>> metric = FederatedAUROC(groups=("female", "male"))
+            >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 1, 0])
+            >>> metric.update(preds, target, torch.tensor([0, 0, 1, 1]))
+            >>> {name: area.item() for name, area in metric.by_group().items()}
+            {'female': 1.0, 'male': 0.0}
+        """
+        if not self.spec.groups:
+            raise InputError(f"Expected a metric with `groups`, as in {type(self).__name__}(groups=3), but got none.")
+        with self._summed():
+            return {name: self._of_part(part) for name, part in self._source().by_group.items()}
+
     def quantile(self, q: float | Sequence[float] | Tensor) -> Quantiles:
         """Return the scores at or below which a fraction ``q`` of each class lies, from the tree, as in the paper."""
         fractions = torch.as_tensor(q, dtype=torch.float64, device="cpu")
@@ -245,10 +238,14 @@ class FederatedMetric(CountsMetric):
         rows = scores.movedim(-1 - fractions.ndim, 0)
         return self._answer(Quantiles(rows[0], rows[1]))
 
-    def band(self) -> Band:
-        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with."""
+    def band(self, population: bool = False) -> Band:
+        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with.
+
+        Args:
+            population: whether the curve of the population that the examples were drawn from is meant.
+        """
         confidence = self._asked_confidence()  # which a metric without bands does not take
-        band: Band = self.bands_of(self.release(), confidence, self.population)
+        band: Band = self.bands_of(self.release(), confidence, population)
         return self._answer(band)
 
     def _check_bands(self, confidence: float) -> None:
@@ -281,6 +278,14 @@ class FederatedMetric(CountsMetric):
         elif not self._warned:
             self._warned = warn_if_tied(source, self.spec.grid)
         return source
+
+    def _of_part(self, part: Release) -> Any:
+        """What ``compute`` returns for one group."""
+        self._part = part
+        try:
+            return type(self).compute(self)  # without summing over ranks again
+        finally:
+            self._part = None
 
     def _out(self, values: Tensor) -> Tensor:
         """The values on the metric's device and in its dtype."""

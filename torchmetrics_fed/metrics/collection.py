@@ -57,7 +57,7 @@ def federated_collection(
     classes = metrics if isinstance(metrics, Mapping) else {name: known[name] for name in metrics}
     ledger, sessions = PrivacyLedger() if ledger is None else ledger, Sessions()
     # only some metrics have bands; the others go without
-    bands = {name: options.pop(name) for name in ("confidence", "population") if name in options}
+    bands = {"confidence": options.pop("confidence")} if "confidence" in options else {}
     built: dict[str, Metric | MetricCollection] = {}
     for name, kind in classes.items():
         metric = kind(task, ledger=ledger, **options, **(bands if kind.bands_of else {}))

@@ -85,10 +85,14 @@ class AreaMetric(FederatedMetric):
         """Return the area of all ranks' counts."""
         return self._out(self._area(self.average))
 
-    def interval(self) -> Interval:
-        """Return the interval of the area, with the ``confidence`` that this metric was built with."""
+    def interval(self, population: bool = False) -> Interval:
+        """Return the interval of the area, with the ``confidence`` that this metric was built with.
+
+        Args:
+            population: whether the area of the population that the examples were drawn from is meant.
+        """
         confidence = self._asked_confidence()
-        interval: Interval = self.interval_of(self.release(), confidence, self.population)
+        interval: Interval = self.interval_of(self.release(), confidence, population)
         return self._answer(interval)
 
     def plot(

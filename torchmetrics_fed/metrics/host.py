@@ -55,6 +55,7 @@ class CountsMetric(StateMetric):
         self.plan, self.ledger, self.data = plan, ledger, data
         self.sessions = Sessions()
         self._session: Session | None = None
+        self._part: Release | None = None  # the group's release that is read at the moment
         self._parties, self._counted = 1, False  # ranks whose counts are summed, and whether one was updated
 
     @torch.jit.unused
@@ -144,33 +145,6 @@ class CountsMetric(StateMetric):
         self.sessions.close(self._session)
         self._session = None
 
-    def suspend(self) -> bytes:
-        """Return this session with its raw counts, for a node that is asked the second query in a new process.
-
-        Keep it where this user alone may read it, erase it when the round is over, and send it nowhere.
-        """
-        return self._answering().to_bytes(self.counts)
-
-    def resume(self, note: bytes) -> None:
-        """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
-        session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
-        self.reset()
-        self._session, self.counts = session, counts.to(self.counts.device)
-        self._update_count = 1
-
-    def charge_to(self, ledger: PrivacyLedger) -> None:
-        """Charge releases to another ledger from now on; raises once something of this data was drawn."""
-        session = self._current_session()
-        if session is not None:
-            session.check("update")
-            session.ledger = ledger
-        self.ledger = ledger
-
-    def check_ledger(self) -> None:
-        """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
-        if self.spec.privacy is not None:
-            self.ledger.check_lasting()
-
     @property
     def update_called(self) -> bool:
         """Whether there is anything to compute from, on any rank while the counts are summed over them."""
@@ -243,6 +217,8 @@ class CountsMetric(StateMetric):
     def _source(self) -> Release:
         """The release that answers are read from: the one given, the one made, or the exact counts as they are now."""
         session = self._current_session()
+        if self._part is not None:
+            return self._part
         if session is not None and session.release is not None:
             session.check_unchanged(self.counts)
             return session.release
@@ -271,13 +247,6 @@ class CountsMetric(StateMetric):
             if self._current_session() is None:
                 warn_of_several_releases(self)
             self._joined().check("update")
-
-    def _answering(self) -> Session:
-        """The session that answers queries."""
-        if self._given is not None:
-            raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
-        self._check_local()
-        return self._joined()
 
     def _check_local(self) -> None:
         """Raise where the counts are the sum over ranks for the moment."""

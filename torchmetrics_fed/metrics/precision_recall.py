@@ -25,7 +25,6 @@ class FederatedPrecisionRecallCurve(CurveMetric):
         strategy: with ``Reconstruction(method="quantile")``, whether precision's denominator comes from both classes'
             quantiles (``"separate"``) or from those of all examples (``"combine"``).
         confidence: as in :class:`~torchmetrics_fed.FederatedROC`.
-        population: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     Example:
         >>> import torch

@@ -15,7 +15,6 @@ class FederatedROC(CurveMetric):
 
     Args:
         confidence: probability with which :meth:`band` holds the whole exact curve; ``plot`` then shades it.
-        population: whether the band is for the population that the examples were drawn from.
 
     Example:
         >>> import torch

@@ -50,7 +50,7 @@ class StateMetric(Metric):
         """The states before any update; ``refused`` is the number of examples that could not be counted."""
         return {
             "layout": torch.tensor(list(self._digest), dtype=torch.uint8),
-            "counts": self.spec.grid.empty(self.spec.classes, self.spec.rows),
+            "counts": self.spec.empty_counts(),
             "refused": torch.zeros((), dtype=torch.int64),
         }
 

@@ -24,12 +24,21 @@ _PRIVACY = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
 _METRIC = "task", "num_classes", "num_labels", "secure"
 _TABLES = {
     "": (*_METRIC, "round", "clients", "columns", "grid", "privacy", "ledger"),
-    "columns": ("score", "label", "labels", "delimiter", "ignore_index"),
+    "columns": ("score", "label", "labels", "group", "groups", "delimiter", "ignore_index"),
     "grid": ("quantiles", "kind", "range", "edges", "normalization"),
     "privacy": ("kind", "plan", *(each.name for each in fields(DistributedDP))),
     "ledger": ("path", "budget", "delta"),
 }
-_KINDS = {"round": str, "clients": int, "path": str, "labels": list, "range": list, "edges": list, "delimiter": str}
+_KINDS = {
+    "round": str,
+    "clients": int,
+    "path": str,
+    "labels": list,
+    "groups": list,
+    "range": list,
+    "edges": list,
+    "delimiter": str,
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,11 @@ class Study:
         columns, grid, privacy = (dict(content.get(name, {})) for name in ("columns", "grid", "privacy"))
         options = {key: content[key] for key in _METRIC if key in content}
         options |= {"ignore_index": columns.pop("ignore_index", None), "normalization": grid.pop("normalization", None)}
-        options |= {"quantiles": grid.get("quantiles", 1024), "grid": _grid(**grid)}
+        options |= {
+            "groups": columns.pop("groups", None),
+            "quantiles": grid.get("quantiles", 1024),
+            "grid": _grid(**grid),
+        }
         if privacy:
             kind = _PRIVACY.get(privacy.pop("kind", ""))
             if kind is None:

@@ -36,7 +36,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
         [528, 17808]
     """
     if isinstance(spec.privacy, CentralDP):
-        return 8 * spec.classes * spec.rows * spec.grid.bins
+        return 8 * math.prod(spec.counts_shape)
     if not spec.hides_shares:
         return len(bytes(Share(spec, query, torch.zeros(spec.shape(query), dtype=spec.dtype), _ROUND)))
     if not 3 <= clients <= MOST_CLIENTS:

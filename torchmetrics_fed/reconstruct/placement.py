@@ -43,10 +43,10 @@ _SLOPE = 3.0
 _FLOOR, _FLOOR_ROUGH = 0.3, 0.15
 
 
-def pilot_query(grid: ScoreGrid) -> Query:
-    """Return the first query of two: few leaves, even in the grid's own coordinate."""
+def pilot_query(grid: ScoreGrid, pooled: bool = False) -> Query:
+    """Return the first query of two: few leaves, even in the grid's own coordinate; of groups together if pooled."""
     places = _snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
-    return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION)
+    return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION, pooled)
 
 
 def single_query(grid: ScoreGrid, epsilon: float) -> Query:
@@ -71,8 +71,8 @@ def placed_query(seen: Sum, fraction: float) -> Query:
             "Expected a private release to place leaves by but got exact counts: edges of equal mass are the quantiles "
             "of the raw data. Release it with `privacy`, or use a plan that needs no data."
         )
-    mass, grid = ScoreMass.of(seen), seen.spec.grid
-    branching = _branching(mass, _whole_epsilon(seen) * fraction)
+    mass, grid = ScoreMass.of(seen.overall), seen.spec.grid
+    branching = _branching(mass, _whole_epsilon(seen) * fraction, len(seen.spec.groups))
     even = np.linspace(0, 1, math.prod(branching) + 1)
     places = _snapped(np.interp(even, mass.below, grid.coordinate), grid)
     return Query(Tree(branching, tuple(places.tolist())), fraction)
@@ -164,13 +164,15 @@ def noisy_leaves(seen: Sum) -> list[list[NoisyLeaves]]:
     ]
 
 
-def _branching(mass: ScoreMass, epsilon: float) -> tuple[int, ...]:
-    """Return the tree over as many leaves as examples of the smaller class can feed at this epsilon."""
+def _branching(mass: ScoreMass, epsilon: float, groups: int) -> tuple[int, ...]:
+    """Return the tree over as many leaves as examples of the smaller class, of each group, can feed at this epsilon."""
     # above 1 a leaf's noise is less than an example: what is lost is what the leaves do not tell apart
-    root = math.sqrt(float(mass.sizes.min()) * epsilon) * max(epsilon, 1.0) ** 1.5
+    root = math.sqrt(float(mass.sizes.min()) / max(groups, 1) * epsilon) * max(epsilon, 1.0) ** 1.5
     leaves, bins = max(int(_LEAVES * root), _FEWEST), mass.grid.bins
     if not all(mass.smooth) or leaves > _MOST_FLAT:
         leaves = max(int(_LEAVES_ROUGH * root), _FEWEST_ROUGH)
+    if groups:  # each is read around the shape of all, leaf by leaf
+        return (min(leaves, _MOST_FLAT),)
     side = min(round(math.sqrt(leaves)), math.isqrt(bins))
     if mass.spread.mean((0, 1)).max() > _CROWDED:
         side = max(side, min(round(_CROWDED_SIDES * root), _MOST_SIDES, math.isqrt(bins)))

@@ -58,9 +58,10 @@ def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
         )
     if spec.task != "multiclass":
         return
-    rows = leaf.sum(-1)  # every example is in each class's histograms, as a positive of one
-    every = rows.sum(1)
-    agree = rows == rows[0] if spec.multi_class == "ovo" else every == rows[:, 1].sum()
+    # every example is in each class's histograms, as a positive of one, in each group by itself
+    rows = leaf.sum(-1).unflatten(0, (-1, spec.classes))
+    every = rows.sum(-1)
+    agree = rows == rows[:, :1] if spec.multi_class == "ovo" else every == rows[..., 1].sum(1, keepdim=True)
     if not bool(agree.all()):
         raise ImpossibleCountsError(
             f"Expected classes that agree on the number of examples but those of {sender} do not. Drop it."
@@ -72,7 +73,8 @@ def _check_bound(answer: Answer, sender: str, shares: int, max_examples: int) ->
     tree, noise = answer.query.tree, spec.noise(answer.query)
     levels = list(zip(tree.split(cells), tree.weights, strict=True))
     checks = 2 * (cells.numel() + spec.classes * len(levels))
-    sums = [(level.sum((1, 2)), spec.rows * level.shape[-1], weight) for level, weight in levels]
+    classes = [(level.unflatten(0, (-1, spec.classes)).transpose(0, 1).flatten(1), weight) for level, weight in levels]
+    sums = [(level.sum(1), level.shape[1], weight) for level, weight in classes]
     for values, noises, weight in (*((level, 1, weight) for level, weight in levels), *sums):
         slack = 0.0
         if spec.privacy is not None and noise is not None:

@@ -28,6 +28,7 @@ class Query:
     Args:
         tree: the leaves on the grid, and the levels over them.
         fraction: the fraction of epsilon that the answer spends.
+        pooled: whether the groups of the spec are added up before they are counted, each client's own.
 
     Example:
         >>> from torchmetrics_fed import Query
@@ -39,6 +40,7 @@ class Query:
 
     tree: Tree
     fraction: float = 1.0
+    pooled: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.tree, Tree):
@@ -59,7 +61,7 @@ class Query:
         branching, edges = self.tree.branching, self.tree.edges
         head = struct.pack(
             f"<dBB{len(branching)}I{len(branching)}B",
-            *(self.fraction, len(branching), edges is not None, *branching, *self.tree.weights),
+            *(self.fraction, len(branching), (edges is not None) + 2 * self.pooled, *branching, *self.tree.weights),
         )
         places = b"" if edges is None else np.asarray(edges, dtype="<u4").tobytes()
         return frame(Kind.QUERY, head, places)
@@ -69,8 +71,9 @@ class Query:
         """Return the query in ``data``. Bounds are checked before anything is allocated."""
         reader = Reader(data, Kind.QUERY)
         (fraction,) = struct.unpack("<d", reader.view(8))
-        levels, placed = reader.number(1), reader.number(1)
-        if not 1 <= levels <= _MOST_LEVELS or placed > 1:
+        levels, flags = reader.number(1), reader.number(1)
+        placed, pooled = bool(flags & 1), bool(flags & 2)
+        if not 1 <= levels <= _MOST_LEVELS or flags > 3:
             raise reader.error(f"1 to {_MOST_LEVELS} levels", f"{levels}")
         branching = struct.unpack(f"<{levels}I", reader.view(4 * levels))
         weights, leaves = tuple(reader.take(levels)), math.prod(branching)
@@ -81,6 +84,6 @@ class Query:
             edges = tuple(np.frombuffer(reader.view(4 * (leaves + 1)), dtype="<u4").tolist())
         reader.end()
         try:
-            return cls(Tree(branching, edges, weights), fraction)
+            return cls(Tree(branching, edges, weights), fraction, pooled)
         except InputError as error:
             raise WireError(f"Expected a query that can be answered. {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class Release:
     sums: tuple[Sum, ...]
     round: str = ""
     prior: Sum | None = None
+    around: Release | None = field(default=None, kw_only=True)
+    """Of one group's release that of everybody, whose shape it has as far as its own data do not say otherwise."""
     spec: Spec = field(init=False)
     """What all parties agreed on."""
     last: Sum = field(init=False)
@@ -70,8 +73,8 @@ class Release:
 
     @classmethod
     def exact(cls, spec: Spec, counts: Tensor, shares: int = 1) -> Release:
-        """Return the release of exact counts, ``(classes, rows, bins)``, that are the sum of ``shares`` shares."""
-        return cls((Sum(spec, spec.all_bins, counts.cpu().contiguous(), shares),))
+        """Return the release of exact counts that are the sum of ``shares`` shares."""
+        return cls((Sum(spec, spec.all_bins, spec.by_group(counts.cpu()).contiguous(), shares),))
 
     @classmethod
     def sum(
@@ -137,6 +140,31 @@ class Release:
         """The leaves of the last sum."""
         return self.last.leaf
 
+    @cached_property
+    def overall(self) -> Release:
+        """The release of everybody: itself, or without its groups."""
+        if not self.spec.groups:
+            return self
+        return Release(tuple(each.overall for each in self.sums), self.round, self.prior and self.prior.overall)
+
+    @cached_property
+    def by_group(self) -> dict[str, Release]:
+        """The release of each group, by its name; none where examples were not told apart.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed import FederatedAUROC
+            >>> metric = FederatedAUROC(groups=("female", "male"))
+            >>> metric.update(torch.tensor([0.1, 0.4, 0.6]), torch.tensor([0, 1, 0]), torch.tensor([0, 1, 1]))
+            >>> {name: part.leaf.sum().item() for name, part in metric.release().by_group.items()}
+            {'female': 1, 'male': 2}
+        """
+        parts = {}
+        for number, name in enumerate(self.spec.groups):
+            sums = tuple(each.of_group(number) for each in self.sums)
+            parts[name] = Release(sums, self.round, around=self.overall)
+        return parts
+
     def __repr__(self) -> str:
         noise = f", {self.spec.privacy}" if self.spec.privacy else ""
         queries = f"{len(self.sums)} quer{'y' if len(self.sums) == 1 else 'ies'}"
@@ -154,6 +182,11 @@ class Release:
     def __bytes__(self) -> bytes:
         """Spec, round, every query with its sum, and the prior's: whoever reads it needs nothing else."""
         self._check_may_travel()
+        if self.around is not None:
+            raise ReleaseError(
+                "Expected a whole release but this is one group's part of it, which is read together with the others. "
+                "Save the whole, and ask it for `by_group`."
+            )
         sums = [each.pack() for each in (*self.sums, *([] if self.prior is None else [self.prior]))]
         counts = bytes([len(self.sums), self.prior is not None])
         head = self.spec.digest, pack_block(self.spec.canonical), pack_text(self.round), counts

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -19,10 +19,12 @@ from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError,
 from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.privacy.settings import Privacy
 from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.wire import text_size
 from torchmetrics_fed.typing import MultiClass, Task
 
 SPEC_VERSION = 2
 
+MOST_GROUPS = 256
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 
@@ -39,6 +41,7 @@ class Spec:
         multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
             class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
         secure: whether exact counts, too, may only travel through secure aggregation (the paper's SA).
+        groups: names of the groups, each example in one of them; none if examples are not told apart.
 
     Example:
         >>> from torchmetrics_fed import ScoreGrid, Spec
@@ -52,8 +55,9 @@ class Spec:
     privacy: Privacy | None = None
     multi_class: MultiClass = "ovr"
     secure: bool = False
+    groups: tuple[str, ...] = ()
     rows: int = field(init=False, repr=False, compare=False)
-    """Histograms per class: negatives and positives, or one per true class."""
+    """Histograms per class, and per group: negatives and positives, or one per true class."""
     epsilon: float = field(init=False, repr=False, compare=False)
     """What a release costs; 0 without privacy."""
     clients_needed: int = field(init=False, repr=False, compare=False)
@@ -75,6 +79,7 @@ class Spec:
             )
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
+        _check_groups(self.groups)
         privacy = self.privacy
         derived = {
             "rows": self.classes if self.multi_class == "ovo" else 2,
@@ -89,7 +94,7 @@ class Spec:
     @cached_property
     def delta(self) -> float:
         """The delta that a release costs, whatever its queries: the samplers' distance from their laws included."""
-        most_cells = 2 * self.classes * self.rows * self.grid.bins  # no tree has twice as many nodes as leaves
+        most_cells = 2 * math.prod(self.counts_shape)  # no tree has twice as many nodes as leaves
         return self.privacy.charged_delta(most_cells, MOST_QUERIES) if self.privacy else 0.0
 
     @cached_property
@@ -97,13 +102,36 @@ class Spec:
         """The query for every bin at once, which exact counts are asked."""
         return Query(Tree.flat(self.grid.bins))
 
+    @cached_property
+    def everybody(self) -> Spec:
+        """The same without groups."""
+        return replace(self, groups=()) if self.groups else self
+
+    @property
+    def counts_shape(self) -> tuple[int, int, int]:
+        """The shape of counts: ``(classes, groups * rows, bins)``."""
+        return self.classes, max(len(self.groups), 1) * self.rows, self.grid.bins
+
     def empty_counts(self) -> Tensor:
-        """Return the counts of no examples, ``(classes, rows, bins)``."""
-        return self.grid.empty(self.classes, self.rows)
+        """Return the counts of no examples."""
+        return self.grid.empty(*self.counts_shape[:2])
+
+    def by_group(self, counts: Tensor) -> Tensor:
+        """Return counts with the groups on the class axis, ``(groups * classes, rows, bins)``, group by group."""
+        if not self.groups:
+            return counts
+        parts: Tensor = counts.unflatten(1, (len(self.groups), self.rows)).transpose(0, 1).flatten(0, 1)
+        return parts
+
+    def summed(self, cells: Tensor) -> Tensor:
+        """Return cells ``(groups * classes, ...)`` added up over the groups, ``(classes, ...)``."""
+        total: Tensor = cells.unflatten(0, (-1, self.classes)).sum(0) if self.groups else cells
+        return total
 
     def shape(self, query: Query) -> tuple[int, int, int]:
         """Return the shape of the cells of an answer."""
-        return self.classes, self.rows, query.tree.cells
+        groups = 1 if query.pooled else max(len(self.groups), 1)
+        return groups * self.classes, self.rows, query.tree.cells
 
     def noise(self, query: Query) -> Noise | None:
         """Return the noise of one answer, calibrated for the sensitivity of what is counted; None for exact counts."""
@@ -124,8 +152,9 @@ class Spec:
         return self.grid.edges[query.tree.places(self.grid.bins)]
 
     def cells(self, query: Query, counts: Tensor) -> Tensor:
-        """Return every level of the tree of ``counts``, ``(classes, rows, bins)``, side by side: without noise."""
-        return query.tree.joined(query.tree.leaf(counts))
+        """Return every level of the tree of ``counts`` side by side, without noise, as :meth:`shape` says."""
+        counts = self.by_group(counts)
+        return query.tree.joined(query.tree.leaf(self.summed(counts) if query.pooled else counts))
 
     def noisy_cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return the cells of ``counts`` with one fresh draw of noise. Only for what has been charged."""
@@ -142,6 +171,8 @@ class Spec:
                 f"Expected a query with leaves of whole bins, of which there are {self.grid.bins}, but "
                 f"{query.tree.branching} has {query.tree.leaves} leaves" + (f" up to {edges[-1]}." if edges else ".")
             )
+        if query.pooled and not self.groups:
+            raise InputError("Expected a query that adds up groups only where there are groups. Ask without `pooled`.")
         if query.fraction < 1 and self.privacy is None:
             raise InputError("Expected a query for all of it, because exact counts have no epsilon to divide.")
 
@@ -163,6 +194,7 @@ class Spec:
             "classes": self.classes,
             "multi_class": self.multi_class,
             "secure": self.secure,
+            "groups": list(self.groups),
             **self.grid.fields,
             "privacy": self.privacy and self.privacy.fields,
         }
@@ -179,7 +211,8 @@ class Spec:
             fields = json.loads(data)
             privacy = fields["privacy"] and Privacy.from_fields(fields["privacy"])
             grid = ScoreGrid.from_fields(fields)
-            spec = cls(fields["task"], fields["classes"], grid, privacy, fields["multi_class"], fields["secure"])
+            told_apart = fields["multi_class"], fields["secure"], tuple(fields["groups"])
+            spec = cls(fields["task"], fields["classes"], grid, privacy, *told_apart)
             if spec.canonical == data:
                 return spec
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -232,6 +265,14 @@ def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
         raise InputError(
             f"Expected argument `multi_class` to be one of {get_args(MultiClass)}, the latter for three classes or "
             f"more, but got {multi_class!r} for {classes} of task {task!r}."
+        )
+
+
+def _check_groups(groups: tuple[str, ...]) -> None:
+    named = isinstance(groups, tuple) and all(isinstance(name, str) and 0 < text_size(name) <= 255 for name in groups)
+    if not named or len(groups) == 1 or len(groups) > MOST_GROUPS or len(set(groups)) < len(groups):
+        raise InputError(
+            f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got {groups!r}."
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,8 +21,8 @@ from torchmetrics_fed.errors import (
 from torchmetrics_fed.release.checks import MAX_TOTAL, check_counts
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import ID_BYTES, SKIPS_BAD, Answer, Share, pack_cells, read_cells
-from torchmetrics_fed.release.spec import Spec
-from torchmetrics_fed.release.wire import Reader, pack_block
+from torchmetrics_fed.release.spec import MOST_GROUPS, Spec
+from torchmetrics_fed.release.wire import Reader, pack_block, pack_u16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,13 +42,34 @@ class Sum(Answer):
     shares: int = 1
     ids: bytes = b""
     """The sorted ids of the shares, if they were visible, so that sums of sums count none twice."""
+    times: int = 1
+    """How many draws of a share's noise are in each cell: one, or one for each group that was added up."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.shares <= MAX_TOTAL:
-            raise InputError(f"Expected argument `shares` to be at least 1 but got {self.shares!r}.")
+        if not 1 <= self.shares <= MAX_TOTAL or not 1 <= self.times <= MOST_GROUPS:
+            raise InputError(f"Expected `shares` and `times` of at least 1 but got {self.shares!r}, {self.times!r}.")
         if len(self.ids) > ID_BYTES * self.shares or not _are_sorted(self.ids):
             raise InputError(f"Expected argument `ids` to be sorted ids of up to {self.shares} shares but got others.")
+
+    @cached_property
+    def overall(self) -> Sum:
+        """The same with all groups added up, and their noise with them."""
+        if not self.spec.groups:
+            return self
+        if self.query.pooled:
+            return self._part(self.cells, 1)
+        return self._part(self.spec.summed(self.cells), len(self.spec.groups))
+
+    def of_group(self, number: int) -> Sum:
+        """Return what is known of one group; of everybody where the query was about all of them."""
+        if self.query.pooled or not self.spec.groups:
+            return self.overall
+        return self._part(self.cells.unflatten(0, (-1, self.spec.classes))[number], 1)
+
+    def _part(self, cells: Tensor, times: int) -> Sum:
+        query = replace(self.query, pooled=False)
+        return Sum(self.spec.everybody, query, cells, self.shares, self.ids, self.times * times)
 
     @classmethod
     def of_vector(cls, spec: Spec, query: Query, vector: NDArray[np.int64], shares: int) -> Sum:
@@ -93,7 +114,9 @@ class Sum(Answer):
     def noise_variance(self) -> float:
         """Variance of the noise that is really in each cell: more than asked for where more clients added some."""
         privacy, noise = self.spec.privacy, self.spec.noise(self.query)
-        return 0.0 if privacy is None or noise is None else noise.variance * privacy.noise_times(self.shares)
+        if privacy is None or noise is None:
+            return 0.0
+        return noise.variance * privacy.noise_times(self.shares) * self.times
 
     @property
     def variances(self) -> tuple[float, ...]:
@@ -106,12 +129,13 @@ class Sum(Answer):
         return hashlib.sha256(self.query.digest + self.cells.cpu().contiguous().numpy().tobytes()).digest()
 
     def pack(self) -> bytes:
-        """Return query, number of shares, ids and cells, for the bytes of a release."""
+        """Return query, number of shares, draws of noise, ids and cells, for the bytes of a release."""
         how, packed = pack_cells(self)
         return b"".join(
             (
                 pack_block(bytes(self.query)),
                 self.shares.to_bytes(8, "little"),
+                pack_u16(self.times),
                 pack_block(self.ids),
                 how,
                 pack_block(packed),
@@ -123,9 +147,9 @@ class Sum(Answer):
         """Return what :meth:`pack` wrote."""
         query = Query.from_bytes(reader.block())
         spec.check_query(query)
-        shares, ids, how = reader.number(8), reader.block(), reader.number(1)
+        shares, times, ids, how = reader.number(8), reader.u16(), reader.block(), reader.number(1)
         cells = read_cells(how, reader.view(reader.number(8)), spec, query)
-        return cls(spec, query, cells, shares, ids, skips_bad=how >= SKIPS_BAD)
+        return cls(spec, query, cells, shares, ids, times, skips_bad=how >= SKIPS_BAD)
 
 
 class Adder:
@@ -143,7 +167,7 @@ class Adder:
         self.spec, self.query, self.shares = spec, query, 0
         self._max_examples, self._cells = max_examples, torch.zeros(0)
         self._ids: set[bytes] = set()
-        self._reach, self._skips_bad = 0, False
+        self._reach, self._times, self._skips_bad = 0, 1, False
 
     def add(self, part: Share | Sum, sender: str = "a share") -> None:
         """Check and add a share, or a sum of some."""
@@ -154,7 +178,9 @@ class Adder:
                 raise SpecMismatchError(f"{error} It is {sender} that differs.") from None
         if part.query != self.query:
             raise ReleaseError(f"Expected answers to one query but {sender} answers another. Ask that client again.")
-        shares, ids = (part.shares, part.names) if isinstance(part, Sum) else (1, [part.id])
+        shares, ids, times = (part.shares, part.names, part.times) if isinstance(part, Sum) else (1, [part.id], 1)
+        if self.shares and times != self._times:
+            raise ReleaseError(f"Expected sums with the same noise but {sender} has another. Sum releases with groups.")
         reach = check_counts(part, sender, shares, self._max_examples)
         if self._reach + reach > MAX_TOTAL:
             raise ImpossibleCountsError(
@@ -170,6 +196,7 @@ class Adder:
         else:
             self._cells = part.cells.cpu().clone()
         self._ids.update(ids)
+        self._times = times
         self._reach, self._skips_bad = self._reach + reach, self._skips_bad or part.skips_bad
         self.shares += shares
 
@@ -178,8 +205,8 @@ class Adder:
         """The sum so far."""
         if not self.shares:
             raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
-        ids = b"".join(sorted(self._ids))
-        return Sum(self.spec, self.query, self._cells.clone(), self.shares, ids, skips_bad=self._skips_bad)
+        ids, more = b"".join(sorted(self._ids)), {"skips_bad": self._skips_bad}
+        return Sum(self.spec, self.query, self._cells.clone(), self.shares, ids, self._times, **more)
 
 
 def _are_sorted(ids: bytes) -> bool:

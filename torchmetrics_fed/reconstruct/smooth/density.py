@@ -75,7 +75,7 @@ def fit(
         answers: what is known; the misfit is measured on the first one.
         cells: edges of cells, as places on the grid, all edges of the answers among them.
         x: the coordinate at those edges, ascending from 0 to 1.
-        mass: the known mass below those edges, ascending.
+        mass: the known mass below those edges, ascending, of both classes or of each.
         slope: prior mean of the slope of b: positives have the higher scores.
         start: log-densities relative to the mass, ``(2, cells)``, to start from. With them counts are taken to vary
             by sampling, too; without, the fit is that of a pilot query, whose noise outweighs that.
@@ -98,7 +98,11 @@ def fit(
     prior = np.zeros((2, terms)) if centre is None else centre
     if centre is None:
         prior[1, 1] = slope / np.sqrt(12)
-    at = prior if start is None or centre is not None else _projected(start, series, width, power)
+    at = (
+        prior
+        if start is None or centre is not None
+        else _projected(start, series, width.reshape(-1, len(middle)).mean(0), power)
+    )
     rough = np.full((2, 1), roughness**2)
     for step in range(_STEPS):
         precision[:, 2:_TERMS] = power / rough

@@ -81,6 +81,9 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
     answers = noisy_leaves(last)
     if not answers:
         return none
+    if release.around is not None:
+        whole = zip(answers, *_all(release.around), strict=True)
+        return [_alike(known, counts, smooth, u) for known, counts, smooth in whole]
     tree = len(last.levels) > 1  # the upper levels of one query tell what a pilot query and a second one would
     first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
@@ -102,6 +105,15 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
     return _modelled(known, _even_mass(last.places, u) if seen is None else seen.below, seen, u)
 
 
+def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Floats) -> Floats | None:
+    """Return one group's counts: spread as everybody's, ``whole``, as far as its own leaves do not say otherwise."""
+    if not smooth:
+        return None
+    below = np.pad(whole.numpy().cumsum(1), ((0, 0), (1, 0)))
+    *fine, best = answers
+    return _modelled([[best, *fine]], below / np.maximum(below[:, -1:], 1e-300), None, u, 0.0)[0]
+
+
 def _even_mass(places: Places, u: Floats) -> Floats:
     """Return the mass that leaves carried over from an earlier release stand for: as much in each."""
     mass: Floats = PchipInterpolator(u[places], np.linspace(0, 1, len(places)))(u)
@@ -109,31 +121,32 @@ def _even_mass(places: Places, u: Floats) -> Floats:
 
 
 def _modelled(
-    answers: Sequence[Sequence[NoisyLeaves]], mass: Floats, seen: ScoreMass | None, u: Floats
+    answers: Sequence[Sequence[NoisyLeaves]], mass: Floats, seen: ScoreMass | None, u: Floats, slope: float = _SLOPE
 ) -> list[Floats | None]:
     """Return each class's counts by the smooth model; None where it does not fit.
 
     Args:
         answers: of each class, the leaves that are known best, and what else is known.
-        mass: the mass below every edge of the grid.
+        mass: the mass below every edge of the grid, of both classes, or ``(2, bins + 1)`` of each.
         seen: where an earlier answer found the scores, if there was one.
         u: the grid's own coordinate at every edge.
+        slope: prior mean of how fast positives take over.
     """
-    places = answers[0][0].edges
+    places, mean = answers[0][0].edges, mass.reshape(-1, len(u)).mean(0)
     edges = np.concatenate([each.edges for each in answers[0]])
-    parts = mass[places[:-1]] + np.diff(mass[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
-    cells = np.unique(np.r_[edges, 0, len(u) - 1, np.searchsorted(mass, parts.ravel())])
-    at = mass[cells]
+    parts = mean[places[:-1]] + np.diff(mean[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
+    cells = np.unique(np.r_[edges, 0, len(u) - 1, np.searchsorted(mean, parts.ravel())])
+    at, mass = mean[cells], mass[..., cells]
     x = np.log((at + _LOGIT) / (1 + _LOGIT - at))
     x = (x - x[0]) / (x[-1] - x[0])
     start = np.zeros((2, len(cells) - 1))
     if seen is not None:
         before = np.diff(seen.rows_below()[:, cells], axis=1)
         start = np.clip(np.log(np.maximum(before, 1e-9) / np.maximum(np.diff(at), 1e-12)), -8, 4)
-    every = fit(together(answers), cells, x, at, _SLOPE, start)
+    every = fit(together(answers), cells, x, mass, slope, start)
     models: list[Floats | None] = []
     for known in answers:
-        model = every if len(answers) == 1 else fit(known, cells, x, at, _SLOPE, start, every.terms)
+        model = every if len(answers) == 1 else fit(known, cells, x, mass, slope, start, every.terms)
         if not model.holds:
             models.append(None)
             continue
