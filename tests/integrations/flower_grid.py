@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
+from tests.transports.endpoints import MEMORY
 from torchmetrics_fed import FederatedMetric, Query, Spec
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
@@ -29,8 +29,6 @@ from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_r
 __all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask"]
 
 RUN_ID, SERVER = 2**63 + 11, 1
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""A folder in memory where there is one: every note is synced to disk, which would take half of the time of tests."""
 
 
 class Cut(NamedTuple):

@@ -23,6 +23,9 @@ class Kind(IntEnum):
     QUERY = 1
     SHARE = 2
     RELEASE = 3
+    # a stage's request, and any file of the folder that carries one
+    ASKED = 4
+    FILE = 5
     # secure aggregation, in the order of its stages
     START = 10
     ADVERTISE = 11
@@ -34,10 +37,11 @@ class Kind(IntEnum):
     SIGNATURE = 17
     REQUEST = 18
     ANSWER = 19
-    # never sent: what a node, a session or a coordinator keeps for its next process
+    # never sent: what a session, a coordinator or a node keeps for its next process
     PROGRESS = 30
     SESSION = 31
     COORDINATOR = 32
+    NOTES = 33
 
 
 def frame(kind: Kind, *parts: bytes) -> bytes:
