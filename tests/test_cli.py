@@ -106,7 +106,7 @@ def test_what_fails_says_why_in_one_line(site: Path, capsys: pytest.CaptureFixtu
     assert "b.csv: Expected scores in [0.0, 1.0] but row 2, column 'score'" in refused(count("b"), capsys)
     assert not list(site.glob("*.share*"))
     assert count("a") == 0
-    assert "clients = 3 sites but got 1" in refused(main(["sum", "study.toml", "a.share", "-o", "x"]), capsys)
+    assert "all 3 `clients` but got 1" in refused(main(["sum", "study.toml", "a.share", "-o", "x"]), capsys)
     twice = ["sum", "study.toml", "a.share", "a.share", "a.share", "-o", "x"]
     assert "a.share: Expected every client once" in refused(main(twice), capsys)
     Path("b.share").write_bytes(Path("a.share").read_bytes()[:-3])
@@ -196,6 +196,28 @@ def test_left_out_rows_are_told_to_the_sender_and_the_policy_to_the_reader(
     assert len(Path("b.share").read_bytes()) == shown
     assert count("b") == total() == 0
     assert not Release.load("all.release").last.skips_bad
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", ["secure = true\n", HIDDEN], ids=["secure", "distributed"])
+def test_sites_and_a_coordinator_meet_in_a_folder(site: Path, study: str) -> None:
+    Path("study.toml").write_text(f"clients = ['a', 'b', 'c']\n{study}")
+    Path("shared").mkdir()
+    run = [sys.executable, "-m", "torchmetrics_fed"]
+    ends = ["--folder", "shared", "--timeout", "100"]
+    commands = [[*run, "site", "study.toml", f"{name}.csv", "--name", name, *ends] for name in "abc"]
+    commands.append([*run, "coordinator", "study.toml", "-o", "all.release", *ends])
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes) for command in commands]  # type: ignore[call-overload]
+    shown = [process.communicate(timeout=150) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0], shown
+    release = Release.load("all.release")
+    assert (release.shares, len(release.queries)) == (3, 1 if "secure" in study else 2)
+    assert main(["status", "--folder", "shared"]) == 0
+    if "secure" in study:
+        assert int(release.leaf.sum()) == 900
+    else:
+        assert [len(PrivacyLedger(path=f"{name}.ledger")) for name in "abc"] == [1, 1, 1]
 
 
 def test_inspect_says_what_files_are_and_never_shows_counts(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

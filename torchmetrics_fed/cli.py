@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import sys
 import warnings
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from torchmetrics_fed.exchange import PlanName
     from torchmetrics_fed.metrics import FederatedMetric
     from torchmetrics_fed.planning import Study
-    from torchmetrics_fed.release import Query
 
 _NAME = "torchmetrics-fed"
 _SURVIVING = 0.8  # of all clients, the part that takes part at least, unless --min-clients says how many
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     audits = arguments[:1] == ["audit"]  # which has options of its own
     given = argparse.Namespace(run=_audit, options=arguments[1:]) if audits else _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # who answered, who is waited for
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
         try:
@@ -73,10 +74,19 @@ def _parser() -> argparse.ArgumentParser:
     init = command(_init, "write a study file, with comments")
     init.add_argument("path", type=Path, nargs="?", default=Path("study.toml"), help="(default: %(default)s)")
     count = command(_count, "count tables at a site, and write its share", study=study, table="CSV, Parquet or Arrow")
-    count.add_argument("--name", required=True, help="the site's name")
     count.add_argument("--skip-bad", action="store_true", help="leave out rows that cannot be counted")
     total = command(_sum, "sum the sites' shares, and write the release", study=study, share="what `count` wrote")
-    for each in (count, total):
+    site = command(_site, "answer for a site's tables, through a folder", study=study, table="CSV, Parquet or Arrow")
+    site.set_defaults(skip_bad=False)  # where answers are hidden nobody could see that rows were left out
+    head = command(_coordinator, "ask all sites through a folder, and write the release", study=study)
+    seen = command(_status, "say how far the rounds in a folder have come")
+    for each in (count, site):
+        each.add_argument("--name", required=True, help="the site's name")
+    for each in (site, head, seen):
+        each.add_argument("--folder", type=Path, required=True, help="the folder that all can reach")
+    for each in (site, head):
+        each.add_argument("--timeout", type=float, default=3600.0, help="seconds to wait for others (%(default)s)")
+    for each in (count, total, head):
         each.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     report = command(_report, "read curves, areas and more from a release", release="what `sum` wrote")
     report.add_argument("-o", "--output", type=Path, help=".html, .json, .md, .png or .pdf (default: print text)")
@@ -151,9 +161,10 @@ def _sum(given: argparse.Namespace) -> None:
     study = Study.load(given.study)
     metric = study.metric()
     check_one_query(metric.plan)
-    if study.clients not in (None, len(given.share)):
+    sites = len(study.clients) if isinstance(study.clients, list) else study.clients
+    if sites not in (None, len(given.share)):
         raise ReleaseError(
-            f"Expected the shares of clients = {study.clients} sites but got {len(given.share)}; nothing was summed. "
+            f"Expected the shares of all {sites} `clients` but got {len(given.share)}; nothing was summed. "
             "To go on without a site, change `clients` in this copy of the study: shares do not depend on it."
         )
     coordinator = Coordinator(metric, round=study.round, can_ask_again=False)
@@ -166,6 +177,35 @@ def _sum(given: argparse.Namespace) -> None:
     coordinator.advance()
     coordinator.release.save(given.output)
     _say(f"Summed {len(given.share)} shares of round {study.round!r} and wrote {given.output}.")
+
+
+def _site(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.folder import run_site
+    from torchmetrics_fed.planning import Study
+
+    study = Study.load(given.study)
+    metric = study.metric(given.name)
+    _say(f"Counted {_counted(metric, study, given)}. Waiting for the coordinator of round {study.round!r}.")
+    notes = None if metric.spec.privacy else study.folder / f"{given.name}.notes"  # else beside the ledger
+    run_site(given.folder, given.name, metric, round=study.round, timeout=given.timeout, notes=notes)
+    _say(f"Round {study.round!r} is over.")
+
+
+def _coordinator(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.folder import run_coordinator
+    from torchmetrics_fed.planning import Study
+
+    study = Study.load(given.study)
+    terms: dict[str, Any] = {"round": study.round, "clients": study.clients, "timeout": given.timeout}
+    release = run_coordinator(given.folder, study.metric(), **terms)
+    release.save(given.output)
+    _say(f"Summed {release.shares} sites' answers of round {study.round!r} and wrote {given.output}.")
+
+
+def _status(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.folder import status
+
+    _say(status(given.folder))
 
 
 def _report(given: argparse.Namespace) -> None:
@@ -183,38 +223,14 @@ def _report(given: argparse.Namespace) -> None:
 def _inspect(given: argparse.Namespace) -> None:
     from torchmetrics_fed.exchange.queries import first_query
     from torchmetrics_fed.planning import Study
-    from torchmetrics_fed.release import Query, Release, Share
-    from torchmetrics_fed.release.wire import Kind, kind_of
+    from torchmetrics_fed.release.contents import contents
 
-    data = given.file.read_bytes()
+    data, given.path = given.file.read_bytes(), given.file
     if data.startswith(b"SQLite format 3"):
-        given.path = given.file
         return _ledger(given)
-    kind, spec = kind_of(data), None
-    text = f"{given.file}: {kind.name.lower().replace('_', ' ')}, {len(data):,} bytes"
-    if kind is Kind.RELEASE:
-        release = Release.from_bytes(data)
-        spec, text = release.spec, f"{text}, round {release.round!r}, {release.shares} shares"
-        text += "".join(f"\n  query: {_described(query)}" for query in release.queries)
-    elif kind is Kind.QUERY:
-        text += f"\n  {_described(Query.from_bytes(data))}"
-    elif kind is Kind.SHARE and given.study is not None:
-        metric = Study.load(given.study).metric()
-        share = Share.from_bytes(data, metric.spec, first_query(metric.plan, metric.spec))
-        spec, text = share.spec, f"{text}, round {share.round!r}, one of this study"
-    elif kind is Kind.SHARE:
-        text += "; it names no spec: pass --study to check it"
-    if spec is not None:
-        grid = spec.grid
-        text += f"\n  task: {spec.task}, {spec.classes} class{'es' * (spec.classes > 1)}"
-        text += f"\n  grid: {grid.bins} {grid.kind} bins on {list(grid.score_range)}"
-        text += f"\n  privacy: {spec.privacy or 'none, exact counts'}\n  spec: {spec.digest.hex()}"
-    return _say(text)
-
-
-def _described(query: Query) -> str:
-    tree = query.tree
-    return f"{tree.leaves} leaves, levels of {', '.join(map(str, tree.sizes))}, {query.fraction:g} of epsilon"
+    metric = given.study and Study.load(given.study).metric()
+    agreed = metric and (metric.spec, first_query(metric.plan, metric.spec))
+    return _say(f"{given.file}: {contents(data, agreed)}")
 
 
 def _ledger(given: argparse.Namespace) -> None:

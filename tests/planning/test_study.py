@@ -27,7 +27,7 @@ def test_the_template_is_a_study_of_the_default_metric() -> None:
 
 def test_every_key_that_the_template_names_is_known(tmp_path: Path) -> None:
     """All comments that hold a key are made keys, except for those that exclude another."""
-    apart = ("edges", "range", "num_classes", "num_labels", "plan")
+    apart = ("edges", "range", "num_classes", "num_labels", "plan", "group")
     lines = [
         line.removeprefix("# ")
         for line in TEMPLATE.read_text().splitlines()
@@ -58,9 +58,9 @@ def test_grid_and_task_are_those_of_the_metric(tmp_path: Path) -> None:
         ("epsilon = 1", "got 'epsilon'. It belongs into [privacy]."),
         ("[columns]\nzzz = 1", "There are score, label, labels"),
         ("columns = 3", "Expected [columns] to be a table but got 3"),
-        ("clients = true", "`clients` in the study to be a int"),
-        ("clients = 'three'", "`clients` in the study to be a int"),
-        ("round = 1", "`round` in the study to be a str"),
+        ("clients = true", "`clients` in the study to be the number of sites, or a list"),
+        ("clients = 'three'", "`clients` in the study to be the number of sites, or a list"),
+        ("round = 1", "`round` in the study to be a text"),
         ("task = 'regression'", "`task` to be one of"),
         ("[grid]\nquantiles = 1", "`quantiles` to be an int from 2"),
         ("[grid]\nrange = [0, 1]", 'kind = "even"'),
@@ -83,6 +83,13 @@ def test_what_means_nothing_is_refused_with_the_file_and_what_is_meant(
         load(tmp_path, text)
     assert "study.toml: " in str(error.value)
     assert expected in str(error.value)
+
+
+def test_a_site_that_is_not_named_is_refused(tmp_path: Path) -> None:
+    study = load(tmp_path, "clients = ['A', 'B']")
+    assert study.metric("A").data == "A"
+    with pytest.raises(InputError, match="one of the study's `clients` but got 'C'"):
+        study.metric("C")
 
 
 def test_a_private_site_needs_a_ledger_with_a_limit_that_lasts(tmp_path: Path) -> None:

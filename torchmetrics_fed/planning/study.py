@@ -29,15 +29,10 @@ _TABLES = {
     "privacy": ("kind", "plan", *(each.name for each in fields(DistributedDP))),
     "ledger": ("path", "budget", "delta"),
 }
-_KINDS = {
-    "round": str,
-    "clients": int,
-    "path": str,
-    "labels": list,
-    "groups": list,
-    "range": list,
-    "edges": list,
-    "delimiter": str,
+_KINDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("round", "path", "delimiter", "group"), (str, "a text")),
+    **dict.fromkeys(("labels", "groups", "range", "edges"), (list, "a list")),
+    "clients": (int | list, "the number of sites, or a list of their names"),
 }
 
 
@@ -60,7 +55,8 @@ class Study:
     columns: Mapping[str, Any]
     """Which columns of a table hold what, as :func:`~torchmetrics_fed.integrations.tables.count_table` takes it."""
     round: str = "1"
-    clients: int | None = None
+    clients: int | list[str] | None = None
+    """How many sites there are, or their names."""
     ledger: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = Path()
     """Where the ledger's path begins."""
@@ -110,6 +106,10 @@ class Study:
             name: the site's.
             kind: what is computed; what is counted does not depend on it.
         """
+        if name and isinstance(self.clients, list) and name not in self.clients:
+            raise InputError(
+                f"Expected the name of one of the study's `clients` but got {name!r}. They are {self.clients}."
+            )
         if not name or "privacy" not in self.options:
             return kind(**self.options, data=name or "data")
         if not {"path", "budget"} <= self.ledger.keys():
@@ -130,8 +130,9 @@ def _check(content: Mapping[str, Any]) -> None:
         for key, value in found.items():
             if key not in known:
                 raise InputError(f"Expected known keys in {where} but got {key!r}. {_meant(key, known)}")
-            if not isinstance(value, _KINDS.get(key, object)) or isinstance(value, bool) > (key not in _KINDS):
-                raise InputError(f"Expected `{key}` in {where} to be a {_KINDS[key].__name__} but got {value!r}.")
+            kind, words = _KINDS.get(key, (object, ""))
+            if not isinstance(value, kind) or (isinstance(value, bool) and words):
+                raise InputError(f"Expected `{key}` in {where} to be {words} but got {value!r}.")
 
 
 def _meant(key: str, known: Collection[str]) -> str:
