@@ -17,12 +17,13 @@ audit: $(VENV)/check
 	$(PYTEST) -m audit tests
 
 # Flower's simulation and deployment, NVFlare's simulator and POC mode, declearn's server and clients, all on the loopback
-# interface, and pfl's simulation. The last two have an environment of their own: pfl needs another dp-accounting than
+# interface, Ray Data, pandas, Polars and DuckDB, and pfl's simulation. The last two have an environment of their own: pfl needs another dp-accounting than
 # `privacy`.
 TRAINERS := .venv-trainers
 
 integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
-	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py torchmetrics_fed/integrations \
+	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py tests/integrations/test_engines.py \
+		torchmetrics_fed/integrations \
 		tests/test_documents.py
 	$(PYTEST) tests/transports -k "nvflare or killed"
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import subprocess
 import sys
@@ -199,18 +200,21 @@ def test_left_out_rows_are_told_to_the_sender_and_the_policy_to_the_reader(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("study", ["secure = true\n", HIDDEN], ids=["secure", "distributed"])
 def test_sites_and_a_coordinator_meet_in_a_folder(site: Path, study: str) -> None:
     Path("study.toml").write_text(f"clients = ['a', 'b', 'c']\n{study}")
     Path("shared").mkdir()
-    run = [sys.executable, "-m", "torchmetrics_fed"]
     ends = ["--folder", "shared", "--timeout", "100"]
-    commands = [[*run, "site", "study.toml", f"{name}.csv", "--name", name, *ends] for name in "abc"]
-    commands.append([*run, "coordinator", "study.toml", "-o", "all.release", *ends])
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for command in commands]  # type: ignore[call-overload]
-    shown = [process.communicate(timeout=150) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0, 0], shown
+    commands = [["site", "study.toml", f"{name}.csv", "--name", name, *ends] for name in "abc"]
+    commands.append(["coordinator", "study.toml", "-o", "all.release", *ends])
+    fork = multiprocessing.get_context("fork")  # which need not import torch again
+    processes = [fork.Process(target=lambda command=command: sys.exit(main(command))) for command in commands]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(150)
+    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
     release = Release.load("all.release")
     assert (release.shares, len(release.queries)) == (3, 1 if "secure" in study else 2)
     assert main(["status", "--folder", "shared"]) == 0
