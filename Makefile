@@ -17,14 +17,14 @@ audit: $(VENV)/check
 	$(PYTEST) -m audit tests
 
 # Flower's simulation and deployment, NVFlare's simulator and POC mode, declearn's server and clients, all on the loopback
-# interface, Ray Data, pandas, Polars and DuckDB, and pfl's simulation. The last two have an environment of their own: pfl needs another dp-accounting than
+# interface, loggers' clients offline, Ray Data, pandas, Polars and DuckDB, and pfl's simulation. Declearn and pfl have an
+# environment of their own: pfl needs another dp-accounting than
 # `privacy`.
 TRAINERS := .venv-trainers
 
 integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
-	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py tests/integrations/test_engines.py \
-		torchmetrics_fed/integrations \
-		tests/test_documents.py
+	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py tests/integrations/test_loggers.py \
+		tests/integrations/test_engines.py torchmetrics_fed/integrations tests/test_documents.py
 	$(PYTEST) tests/transports -k "nvflare or killed"
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \
 		torchmetrics_fed/integrations/declearn.py torchmetrics_fed/integrations/pfl.py

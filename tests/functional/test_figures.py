@@ -6,24 +6,39 @@ from collections.abc import Iterator
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
-from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, InputError, evaluation_report
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedAUROC,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+    InputError,
+    evaluation_report,
+)
 from torchmetrics_fed.functional import (
     DETCurve,
+    PrecisionRecallCurve,
     area_under_gain,
     auroc_from_curve,
     calibration_from_counts,
     det_from_counts,
+    figure_size,
     plot_histograms,
+    precision_recall_band,
     precision_recall_from_counts,
     precision_recall_gain_from_counts,
+    roc_band,
     roc_from_counts,
+    small_multiples,
 )
+from torchmetrics_fed.functional.figures.page import caption
+from torchmetrics_fed.report.summary import summary_figure
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -144,15 +159,45 @@ def test_ten_classes_can_be_told_apart(leaf: Tensor) -> None:
     assert len({(line.get_color(), line.get_linestyle()) for line in _drawn(ax)}) == 10
 
 
-def test_many_classes_are_grey_with_their_mean(leaf: Tensor) -> None:
+def test_of_many_classes_the_best_the_worst_and_the_mean_are_named(leaf: Tensor) -> None:
     counts = _classes(leaf, 12)
     for _, ax in _everything(counts):
-        assert len({line.get_color() for line in _drawn(ax)}) == 1
-        assert len(_drawn(ax)) == 12
-        assert len(_entries(ax)) == 2
+        named = [line for line in _drawn(ax) if not line.get_label().startswith("_")]
+        assert len({line.get_color() for line in _drawn(ax)} - {line.get_color() for line in named}) == 1
+        assert {line.get_label().split()[0] for line in named} >= {"best:", "worst:"}
+        assert [entry for entry in _entries(ax) if entry.startswith("mean of 12")]
+        assert len(_entries(ax)) <= 4
     curve = roc_from_counts(counts)
+    areas = auroc_from_curve(curve)
     _, ax = curve.plot()
-    assert _entries(ax)[1] == f"12 classes (mean AUROC {auroc_from_curve(curve).mean():.4f})"
+    *classes, mean = _drawn(ax)
+    best, worst = int(areas.argmax()), int(areas.argmin())
+    assert classes[best].get_label() == f"best: class {best} (AUROC {areas[best]:.4f})"
+    assert classes[worst].get_label() == f"worst: class {worst} (AUROC {areas[worst]:.4f})"
+    assert mean.get_label() == f"mean of 12 (AUROC {areas.mean():.4f})"
+    for line, tpr in zip(classes, curve.tpr, strict=True):
+        assert torch.equal(torch.as_tensor(line.get_ydata()), tpr)
+    # its area is what its name says
+    assert abs(np.trapezoid(mean.get_ydata(), mean.get_xdata())) == pytest.approx(float(areas.mean()), abs=1e-3)
+
+
+def test_the_mean_of_steps_is_read_as_steps() -> None:
+    precision, recall = torch.tensor([[0.2, 1.0, 1.0]] * 12), torch.tensor([[1.0, 0.5, 0.0]] * 12)
+    _, ax = PrecisionRecallCurve(precision, recall, torch.tensor([0.0, 0.5])).plot()
+    mean = dict(zip(*map(tuple, _drawn(ax)[-1].get_data()), strict=True))
+    assert (mean[0.25], mean[0.75], mean[1.0]) == pytest.approx((1.0, 0.2, 0.2))
+
+
+def test_lower_errors_are_better(leaf: Tensor) -> None:
+    counts = _classes(leaf, 12)
+    errors = det_from_counts(counts).scalars["equal_error_rate"]
+    assert (
+        f"best: class {int(errors.argmin())} (EER"
+        in _drawn(det_from_counts(counts).plot()[1])[int(errors.argmin())].get_label()
+    )
+    calibration = calibration_from_counts(counts)
+    worst = int(calibration.expected_calibration_error.argmax())
+    assert _drawn(calibration.plot()[1])[worst].get_label().startswith(f"worst: class {worst} (ECE")
 
 
 @pytest.mark.parametrize("count", [3, 12])
@@ -162,6 +207,135 @@ def test_an_average_is_shown_once(leaf: Tensor, count: int) -> None:
     few = ["chance", "class 0", "class 1", "class 2", "AUROC 0.5000"]
     assert _entries(ax) == (few if count == 3 else ["chance", "12 classes (AUROC 0.5000)"])
     assert len(_drawn(ax)) == count
+
+
+def _seen(colour: Any, back: str) -> float:
+    """The contrast of a colour, faint or not, on a background, from 1 to 21, as WCAG 2 has it."""
+    ground, (*letters, alpha) = torch.tensor(mpl.colors.to_rgb(back)), mpl.colors.to_rgba(colour)
+    lights = []
+    for rgb in (ground, torch.tensor(letters) * alpha + ground * (1 - alpha)):
+        linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        lights.append(float(linear @ torch.tensor([0.2126, 0.7152, 0.0722])) + 0.05)
+    return max(lights) / min(lights)
+
+
+@pytest.mark.parametrize(("style", "back"), [("default", "white"), ("dark_background", "black")])
+@pytest.mark.parametrize("clear", [False, True])
+def test_figures_are_readable_on_light_and_dark_pages(leaf: Tensor, style: str, back: str, clear: bool) -> None:
+    with plt.style.context(style):
+        for counts in (leaf, _classes(leaf, 10), _classes(leaf, 12)):
+            fig, given = plt.subplots(layout="constrained")
+            if clear:
+                given.set_facecolor("none")
+            _, ax = roc_from_counts(counts).plot(ax=given)
+            caption(ax, "exact")
+            legend = ax.get_legend()
+            inside = legend.get_frame_on()
+            assert not (clear and inside)
+            assert not inside or _seen(legend.get_frame().get_facecolor(), back) < 1.1
+            letters = [*legend.get_texts(), *ax.texts, ax.xaxis.label, *ax.get_xticklabels()]
+            assert all(_seen(text.get_color(), back) >= 4.5 for text in letters)
+            marks = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+            assert all(_seen(mark.get_color(), back) >= 2.0 for mark in (*marks, *ax.get_xticklines()))
+            plt.close(fig)
+
+
+def test_long_names_are_cut_in_the_legend_and_whole_on_the_line(leaf: Tensor) -> None:
+    names = [f"chronic obstructive pulmonary disease with acute exacerbation, type {index}" for index in range(3)]
+    fig, ax = roc_from_counts(_classes(leaf, 3)).plot(labels=names)
+    assert fig.get_figwidth() < 6
+    assert [line.get_label().split(" (")[0] for line in _drawn(ax)] == names
+    shown = [entry.split("\n")[0] for entry in _entries(ax)[1:]]
+    assert len(set(shown)) == 3
+    assert all(len(name) <= 26 and "…" in name for name in shown)
+    assert all(name.endswith(f"type {index}") for index, name in enumerate(shown))
+
+
+def _said(ax: Any) -> str:
+    return "".join(text.get_text() for text in ax.texts if text.get_gid() == "caption")
+
+
+def test_a_caption_says_where_the_numbers_come_from(scored: tuple[Tensor, Tensor]) -> None:
+    exact, private = FederatedROC(), FederatedROC(privacy=CentralDP(0.5), confidence=0.9)
+    delta = FederatedAUROC(privacy=CentralDP(2.0, mechanism="skellam", delta=1e-6))
+    for metric in (exact, private, delta):
+        metric.update(*scored)
+    assert _said(exact.plot()[1]) == "exact"
+    assert _said(private.plot()[1]) == "epsilon = 0.5, 90% band"
+    assert _said(delta.plot()[1]) == "epsilon = 2, delta = 1e-06"
+    assert _said(exact.compute().plot()[1]) == _said(FederatedROC().plot(exact.compute())[1]) == ""
+
+
+def test_a_caption_is_never_said_of_another_curve(scored: tuple[Tensor, Tensor]) -> None:
+    exact, private = FederatedROC(), FederatedROC(privacy=CentralDP(0.5))
+    for metric in (exact, private):
+        metric.update(*scored)
+    ax = exact.plot()[1]
+    assert _said(exact.plot(ax=ax)[1]) == "exact"
+    assert _said(private.plot(ax=ax)[1]) == "exact; epsilon = 0.5"
+    ax = private.plot()[1]
+    assert _said(exact.compute().plot(ax=ax)[1]) == "epsilon = 0.5; as given"
+    ax = exact.compute().plot()[1]
+    assert _said(private.plot(ax=ax, label="ours")[1]) == "as given; ours: epsilon = 0.5"
+
+
+def test_a_slide_has_larger_letters_on_a_larger_page(leaf: Tensor) -> None:
+    paper, ax = roc_from_counts(_classes(leaf, 3)).plot()
+    with figure_size("slide"):
+        for fig, large in _everything(_classes(leaf, 3)):
+            _check_whole(fig, large)
+            assert fig.get_figwidth() > 1.7 * paper.get_figwidth()
+            assert large.xaxis.label.get_size() == 2 * ax.xaxis.label.get_size()
+        fig, axes = evaluation_report(_classes(leaf, 3)).plot()
+        _check_whole(fig, *axes.flat)
+    assert roc_from_counts(leaf).plot()[0].get_figwidth() == pytest.approx(3.6)
+    with pytest.raises(InputError, match="one of"), figure_size("poster"):  # type: ignore[arg-type]
+        pass
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_small_multiples_have_a_panel_each_and_the_others_behind(leaf: Tensor, count: int) -> None:
+    parts = _classes(leaf, count + 1)[:count]
+    for of in (roc_from_counts, precision_recall_from_counts, det_from_counts, calibration_from_counts):
+        results = {f"site {index}": of(part) for index, part in enumerate(parts)}
+        fig, _ = small_multiples(results, caption="exact")
+        fig.draw_without_rendering()
+        panels = fig.axes
+        assert len(panels) == count
+        assert [ax.get_title().split("\n")[0] for ax in panels] == list(results)
+        assert len({(ax.get_xlim(), ax.get_ylim()) for ax in panels}) == 1
+        for ax in panels:
+            assert len(_drawn(ax)) == 1
+            assert len([line for line in ax.get_lines() if line.get_gid() == "behind"]) == count - 1
+        page, ink = fig.bbox, fig.get_tightbbox().transformed(fig.dpi_scale_trans)
+        assert page.x0 - 1 <= ink.x0 < ink.x1 <= page.x1 + 1
+        assert page.y0 - 1 <= ink.y0 < ink.y1 <= page.y1 + 1
+        plt.close(fig)
+
+
+def test_small_multiples_of_classes_share_a_legend_and_refuse_mixtures(leaf: Tensor) -> None:
+    several = {name: roc_from_counts(_classes(leaf, 3)) for name in ("north", "south")}
+    fig, _ = small_multiples(several, labels=["cat", "dog", "bird"])
+    assert [ax.get_legend() is None for ax in fig.axes] == [True, False]
+    assert [text.get_text() for text in fig.axes[1].get_legend().get_texts()] == ["cat", "dog", "bird"]
+    for wrong in ({}, {"a": roc_from_counts(leaf), "b": det_from_counts(leaf)}):
+        with pytest.raises(InputError, match="results of one kind"):
+            small_multiples(wrong)
+
+
+def test_the_summary_figure_has_bands_and_a_caption(scored: tuple[Tensor, Tensor]) -> None:
+    metric = FederatedROC(privacy=CentralDP(1.0))
+    metric.update(*scored)
+    release, report = metric.release(), evaluation_report(metric.release())
+    third = report.calibration
+    assert third is not None
+    bands = roc_band(release), precision_recall_band(release)
+    fig, axes = summary_figure(
+        report.roc, report.precision_recall, third, report.leaf, report.edges, None, bands, "epsilon = 1, 95% bands"
+    )
+    _check_whole(fig, *axes.flat)
+    assert [[patch.get_gid() for patch in ax.collections].count("band") for ax in axes.flat] == [1, 1, 0, 0]
+    assert fig.get_supxlabel() == "epsilon = 1, 95% bands"
 
 
 def test_curves_on_the_same_axes_differ_in_colour_and_share_the_chance_line(leaf: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 from uuid import uuid4
@@ -149,6 +149,8 @@ class Client:
     """Makes the metric, at every message."""
     preds: Tensor
     target: Tensor
+    groups: Tensor | None = None
+    _: KW_ONLY
     folder: Path | None = None
     """Where notes are kept. The app has the mod if there is one."""
     publish: tuple[str, ...] = ()
@@ -176,7 +178,7 @@ class Client:
         def evaluate(message: Message, context: Context) -> Message:
             self.evaluations += 1
             metric = self.metric()
-            metric.update(self.preds, self.target)
+            metric.update(self.preds, self.target, self.groups)
             metric.counts *= self.times
             content = RecordDict({"metrics": self.metrics()})
             content[RECORD] = state_record(metric, message)

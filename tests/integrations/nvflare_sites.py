@@ -54,11 +54,13 @@ class Site:
         metric: FederatedMetric,
         preds: Tensor,
         target: Tensor,
+        groups: Tensor | None = None,
+        *,
         times: int = 1,
         publish: tuple[str, ...] = (),
     ) -> None:
         self.name, self.metric, self.times = name, metric, times
-        self.preds, self.target = preds, target
+        self.preds, self.target, self.groups = preds, target, groups
         self.runner = AuxRunner(self)
         self.filter = FederatedMetricFilter(publish)
         self.filter.handle_event(EventType.START_RUN, self.context())
@@ -79,7 +81,7 @@ class Site:
 
     def evaluate(self) -> None:
         """Count the site's data."""
-        self.metric.update(self.preds, self.target)
+        self.metric.update(self.preds, self.target, self.groups)
         self.metric.counts *= self.times
 
     def result(self, round: int) -> Shareable:

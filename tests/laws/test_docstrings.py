@@ -37,6 +37,7 @@ PUBLIC = [
     "torchmetrics_fed.planning.bounds",
     "torchmetrics_fed.audit",
     "torchmetrics_fed.simulate",
+    "torchmetrics_fed.folder",
     *(f"torchmetrics_fed.integrations.{name}" for name in TRAINERS),
 ]
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.counting import ScoreGrid, Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
+from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.typing import Task
 
 TREES = [Tree((2, 2)), Tree((3,)), Tree((2, 2), weights=(4, 1)), Tree((2, 2), weights=(2, 3)), Tree((3,), weights=(5,))]
@@ -32,6 +33,36 @@ def examples(task: Task, classes: int, tree: Tree) -> Rows:
                 counts[k, target[k], bins[k]] += 1
             shares.append(tree.joined(counts).flatten())
     return np.unique(torch.stack(shares).numpy(), axis=0)
+
+
+def grouped_examples(task: Task, classes: int, query: Query, groups: int) -> Rows:
+    """The same with a group for each example, answered as a client of a spec with groups answers."""
+    spec = Spec(task, classes, ScoreGrid(bins=query.tree.leaves), groups=tuple("abc"[:groups]))
+    shares = []
+    for bins in product(range(query.tree.leaves), repeat=classes):
+        for target, group in product(product((0, 1), repeat=classes), range(groups)):
+            if task != "multiclass" or sum(target) == 1:
+                counts = spec.empty_counts()
+                for k in range(classes):
+                    counts[k, 2 * group + target[k], bins[k]] += 1
+                shares.append(spec.cells(query, counts).flatten())
+    return np.unique(torch.stack(shares).numpy(), axis=0)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("tree", [Tree((2, 2)), Tree((2, 2), weights=(4, 1))], ids=str)
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+@pytest.mark.parametrize(
+    ("task", "classes", "people"), [("binary", 1, 1), ("binary", 1, 2), ("multiclass", 2, 1), ("multilabel", 2, 1)]
+)
+def test_groups_do_not_change_the_sensitivity(
+    task: Task, classes: int, people: int, neighbours: Neighbours, tree: Tree, pooled: bool
+) -> None:
+    declared = Sensitivity.of(task, classes, tree.weights, neighbours=neighbours, examples_per_person=people)
+    found = np.zeros(2, dtype=np.int64)
+    for change in changes(grouped_examples(task, classes, Query(tree, pooled=pooled), 3), neighbours, people):
+        found = np.maximum(found, [np.abs(change).sum(1).max(), (change**2).sum(1).max()])
+    assert found.tolist() == [declared.l1, declared.l2_squared]
 
 
 def changes(single: Rows, neighbours: Neighbours, people: int) -> Iterator[Rows]:

@@ -54,7 +54,8 @@ MARK = 7_230_171
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A folder in memory where there is one: what is synced to disk takes most of the time of a test."""
 
-Part = tuple[Tensor, Tensor]
+Part = tuple[Tensor, ...]
+"""A client's scores, targets and, if it has them, groups."""
 
 VISIBLE_STAGES = ("counting", "asked", "charged", "drawn", "answered")
 SECURE_STAGES = ("counting", "advertising", "sharing keys", "asked", "charged", "drawn", "masked", "unmasking")
@@ -225,7 +226,7 @@ class ProcessClient:
 def _serve(
     name: str,
     options: dict[str, Any],
-    arrays: tuple[Any, Any],
+    arrays: tuple[Any, ...],
     path: Path,
     mark: bool,
     leak: bool,
@@ -235,7 +236,7 @@ def _serve(
     import torch
 
     torch.set_num_threads(1)
-    client = Client(name, options, (torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])), path, mark, dies)
+    client = Client(name, options, tuple(map(torch.from_numpy, arrays)), path, mark, dies)
     with leaking(leak):
         while True:
             try:

@@ -248,8 +248,8 @@ def test_one_of_five_sites_is_killed_and_comes_back(
         float(FederatedAUROC.from_release(each).compute()) for each in (exact.release(), release, simulated)
     )
     _log.info("AUROC of %s %s %s: folder %+.5f, simulate %+.5f", setting, query, point, ours - truth, theirs - truth)
-    assert abs(ours - truth) < 0.03
-    assert abs(theirs - truth) < 0.03
+    bound = 0.005 if setting == "distributed" else 0.015  # ten times what either errs by
+    assert max(abs(ours - truth), abs(theirs - truth)) < bound
 
 
 @pytest.mark.integration

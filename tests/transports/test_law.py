@@ -24,6 +24,7 @@ from tests.transports.carriers import (
     Flower,
     Folder,
     OverRanks,
+    Part,
     Pfl,
     Processes,
     Simulated,
@@ -66,7 +67,7 @@ def carrier(request: pytest.FixtureRequest, ranks: RankPool) -> Carrier:
     return made
 
 
-def data(examples: int = 400) -> list[tuple[Tensor, Tensor]]:
+def data(examples: int = 400) -> list[Part]:
     """The clients' parts; the last client has no data."""
     generator = torch.Generator().manual_seed(3)
     target = torch.randint(0, 2, (CLIENTS, examples), generator=generator)
@@ -110,13 +111,37 @@ def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: 
         previous = release
 
 
+GROUPED = [
+    (name, setting) for name, setting, plan in CASES if plan is None and name not in ("declearn", "pfl")
+]  # the metrics of these two are given scores and labels only
+
+
+@pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
+def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"quantiles": 64, "groups": ("a", "b"), **SETTINGS[setting]}
+    parts: list[Part] = [(scores, target, torch.arange(len(target)) % 2) for scores, target in data()]
+    ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
+    private, spec = "privacy" in options, FederatedROC(**options).spec
+    assert [query.pooled for query in release.queries] == ([True, False] if private else [False])
+    for number, query in enumerate(release.queries):
+        assert query == next_query(None, release.sums[:number], spec=spec)
+    assert release.spec == spec
+    assert all([entry.epsilon for entry in charged] == [EPSILON] * private for charged in entries)
+    if not private:
+        for number, name in enumerate(("a", "b")):
+            alone = FederatedROC(quantiles=64)
+            for scores, target, group in parts:
+                alone.update(scores[group == number], target[group == number])
+            assert torch.equal(release.by_group[name].leaf, alone.counts)
+
+
 # Exact counts are for the aggregator to see, and central noise trusts this job's processes; a simulation sends nothing.
 HIDDEN = [setting for setting in SETTINGS if setting not in ("exact", "central")]
 SCANNED = [(name, setting) for name in CARRIERS if name not in ("simulate", "pfl") for setting in HIDDEN]
 
 
 @pytest.fixture
-def marked() -> tuple[list[tuple[Tensor, Tensor]], bytes]:
+def marked() -> tuple[list[Part], bytes]:
     """Data of two examples a client, each counted as many times as a number that can be recognised."""
     two = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
     return [two] * CLIENTS, MARK.to_bytes(8, "little")
@@ -125,7 +150,7 @@ def marked() -> tuple[list[tuple[Tensor, Tensor]], bytes]:
 @pytest.mark.parametrize("leak", [False, True], ids=["as it is", "leaking"])
 @pytest.mark.parametrize(("carrier", "setting"), SCANNED, indirect=["carrier"])
 def test_nothing_raw_is_sent(
-    carrier: Carrier, setting: str, leak: bool, marked: tuple[list[tuple[Tensor, Tensor]], bytes], tmp_path: Path
+    carrier: Carrier, setting: str, leak: bool, marked: tuple[list[Part], bytes], tmp_path: Path
 ) -> None:
     parts, pattern = marked
     options = dict(SETTINGS[setting])

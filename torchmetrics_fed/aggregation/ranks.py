@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from torchmetrics_fed.aggregation.secure.collective import masked_sum
+from torchmetrics_fed.aggregation.secure.mask import masked_sum
 from torchmetrics_fed.errors import InputError, SpecMismatchError, SyncError
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
@@ -56,13 +56,10 @@ class Ranks:
     refused: int = 0
 
     def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
-        """Compare specs, settings and statuses; raise on every rank alike, naming what differs.
+        """Compare specs and settings; raise on every rank alike, naming what differs.
 
-        Args:
-            spec: this rank's spec.
-            settings: what else must be the same, by name: the plan of a release, the query that is answered.
-            status: a small number in which the ranks may differ.
-            any_data: whether this rank has counted something.
+        Settings are what else must be the same, by name: the plan of a release, the query that is answered. The status
+        is a small number in which the ranks may differ.
         """
         marks = spec.digests | {name: hashlib.sha256(value).digest() for name, value in settings.items()}
         whole = hashlib.sha256(b"".join(marks.values())).digest()
@@ -170,9 +167,7 @@ class Ranks:
     def hidden_sum(self, cells: Tensor, view: bytes) -> Tensor:
         """Return the sum of all ranks' ``cells``; each rank's part travels under masks, with keys for this sum alone.
 
-        Args:
-            cells: this rank's part, int64.
-            view: what this rank believes the sum is of; never used before, the same on every rank.
+        ``view`` is what this rank believes the sum is of; never used before, the same on every rank.
         """
         return masked_sum(cells, self.rank, view, self.exchange, self.sum)
 
@@ -210,19 +205,15 @@ class Alone(Ranks):
     rank = 0
 
     def exchange(self, payload: bytes) -> list[bytes]:
-        """Return the payload."""
         return [payload]
 
     def sum_to_first(self, counts: Tensor) -> Tensor:
-        """Return the counts."""
         return counts
 
     def from_first(self, tensor: Tensor) -> Tensor:
-        """Return the tensor."""
         return tensor
 
     def query_from_first(self, query: Query, bins: int) -> Query:
-        """Return the query."""
         return query
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:

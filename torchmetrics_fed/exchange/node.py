@@ -86,8 +86,8 @@ class Node:
                 raise SecureAggregationError("Expected an aggregation that this client has begun but got another.")
         if (asked.asks_data or asked.stage == "advertise") and query.fraction > notes.left:
             raise ReleaseError(
-                f"Expected queries that spend the epsilon of round {asked.round!r} once but this one is beyond it: the "
-                "data has been answered from. A retry is a new round."
+                f"Expected a query that the data is left for in round {asked.round!r} but it has been answered from. A "
+                "retry is a new round."
             )
         if not asked.asks_data:
             answer = asked.answered_by(client)

@@ -14,6 +14,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
+from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Average, Task
@@ -69,15 +70,14 @@ class Calibration(NamedTuple):
         predicted, observed, count = rows(self.predicted), rows(self.observed), rows(self.examples)
         observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
         scores = torch.stack([self.expected_calibration_error, self.brier_score])
-        form = "ECE {:.3f}, Brier {:.3f}" if 1 < len(count) <= 10 else "ECE {:.4f},\nBrier {:.4f}"
-        names = entries(len(count), ("scores", label, labels), shown(score, scores), form)
+        form = "ECE {:.3f}, Brier {:.3f}" if len(count) > 1 else "ECE {:.4f},\nBrier {:.4f}"
+        names = entries(len(count), ("scores", label, labels), shown(score, scores), form, lowest_is_best=True)
         fig, ax = open_axes(ax, names)
         draw_chance(ax, [0, 1], [0, 1], "calibrated")
-        each = len(names) == len(count)
-        colours = draw_curves(ax, predicted, observed, names, **({"linewidth": 0.9} if each else {}))
-        if each:
-            area = _MARKER * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
-            for x, y, size, colour in zip(predicted, observed, area, colours, strict=True):
+        colours = draw_curves(ax, predicted, observed, names, linewidth=0.9 * scale())
+        area = _MARKER * scale() ** 2 * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
+        for name, x, y, size, colour in zip(names, predicted, observed, area, colours, strict=False):
+            if name:
                 ax.scatter(x[size > 0], y[size > 0], s=size[size > 0], color=colour, alpha=0.8, linewidth=0, zorder=2.5)
         dress(ax, "Mean score", "Share of positives")
         return fig, ax
@@ -117,12 +117,7 @@ def calibration_from_counts(
     histograms = read(source, edges, reconstruction)
     histograms = histograms.pooled() if average == "micro" else histograms
     edges = histograms.edges
-    low, high = edges[0].item(), edges[-1].item()
-    if not 0 <= low < high <= 1:
-        raise InputError(
-            f"Expected edges within [0, 1], for only probabilities can be calibrated, but they span [{low}, {high}]. "
-            'Count probabilities: `normalization="sigmoid"` makes them of logits.'
-        )
+    check_probabilities(edges)
     leaf = histograms.leaf.double().clamp(min=0.0)
     centre = (edges[:-1] + edges[1:]) / 2
     boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
@@ -140,6 +135,16 @@ def calibration_from_counts(
     squares = (leaf[..., 1, :] * (1 - centre) ** 2 + leaf[..., 0, :] * centre**2).sum(-1)
     ece, brier = (torch.where(total > 0, value / total, 0.0).clamp(0.0, 1.0) for value in (error, squares))
     return Calibration(ece, brier, predicted, observed, examples)
+
+
+def check_probabilities(edges: Tensor) -> None:
+    """Raise unless these edges are those of probabilities."""
+    low, high = edges[0].item(), edges[-1].item()
+    if not 0 <= low < high <= 1:
+        raise InputError(
+            f"Expected edges within [0, 1], for only probabilities can be calibrated, but they span [{low}, {high}]. "
+            'Count probabilities: `normalization="sigmoid"` makes them of logits.'
+        )
 
 
 def calibration(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, open_axes
+from torchmetrics_fed.functional.figures.page import scale
 
 _FEWEST, _MOST = 16, 64
 # Where more than half of the scores are this near to 0 or 1, the axis shows their logits, out to the second distance.
@@ -16,7 +17,7 @@ _NEAR, _NEAREST = 2.0**-6, 2.0**-42
 _TICKS = (1e-12, 1e-9, 1e-6, 1e-4, 1e-2, 0.5)
 
 
-def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
+def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | None = None) -> Any:
     """Draw the scores of negatives and of positives, each as a density, and return ``(fig, ax)``.
 
     Leaves are joined to bars of about even width, twice the cube root of the smaller class's size, but 16 to 64 of
@@ -27,6 +28,7 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
         leaf: counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
         edges: ascending edges of the leaves.
         ax: axes to draw on; new ones if not given.
+        label: name in the legend, which tells several models on the same axes apart.
 
     Example:
         >>> import torch
@@ -44,13 +46,17 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None) -> Any:
     cuts = _cuts(edges, round(2 * float(total.min().clamp(min=0.0)) ** (1 / 3)))
     bars = torch.stack([part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)], -1)
     density = bars / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
-    fig, ax = open_axes(ax)
-    for row, (name, colour) in enumerate((("negatives", PALETTE[0]), ("positives", PALETTE[1]))):
-        look = {"facecolor": f"{colour}4D", "edgecolor": colour, "linewidth": 0.9}
-        ax.stairs(density[row], edges[cuts], fill=True, label=f"{name} (n = {total[row]:,.0f})", **look)
+    names = [f"{label}, {name}" if label else name for name in ("negatives", "positives")]
+    names = [f"{name} (n = {number:,.0f})" for name, number in zip(names, total.tolist(), strict=True)]
+    fig, ax = open_axes(ax, names)
+    for row, name in enumerate(names):
+        colour = PALETTE[len(ax.patches) % len(PALETTE)]
+        look = {"facecolor": f"{colour}4D", "edgecolor": colour, "linewidth": 0.9 * scale()}
+        ax.stairs(density[row], edges[cuts], fill=True, label=name, **look)
     low, high = edges[0].item(), edges[-1].item()
+    highest = max(density.max().item(), ax.get_ylim()[1] / 1.28 if len(ax.patches) > 2 else 1e-9)
     ax.set_xlim(low - 0.01 * (high - low), high + 0.01 * (high - low))
-    ax.set_ylim(0, 1.28 * max(density.max().item(), 1e-9))  # the legend's room
+    ax.set_ylim(0, 1.28 * highest)  # the legend's room
     dress(ax, "Score, by its logit" if crowded else "Score", "Density", rates=False)
     if crowded:
         _show_scores(ax, low, high)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval
 from torchmetrics_fed.functional.figures.canvas import plot_values
+from torchmetrics_fed.functional.figures.page import caption, provenance
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Average
 
@@ -52,7 +53,9 @@ class CurveMetric(FederatedMetric):
             return self._given_curve(curve).plot(score, ax, label, labels)
         with self._summed():
             band = {} if self.confidence is None else {"band": self.band()}
-            return type(self).compute(self).plot(score, ax, label, labels, **band)
+            fig, ax = type(self).compute(self).plot(score, ax, label, labels, **band)
+        caption(ax, provenance(self.spec.privacy, self.confidence), label)
+        return fig, ax
 
     def _given_curve(self, curve: Sequence[Any]) -> Any:
         fields = self.result._fields
@@ -121,7 +124,9 @@ class AreaMetric(FederatedMetric):
             average = None if self.average in ("macro", "weighted") else self.average
             curve, area = self.curve_of(self._read(), average=average), self._area(average)
             shades = {} if self.confidence is None else {"band": self.band(), "interval": self.interval()}
-            return curve.plot(area, ax, label, labels, **shades)
+            fig, ax = curve.plot(area, ax, label, labels, **shades)
+        caption(ax, provenance(self.spec.privacy, self.confidence), label)
+        return fig, ax
 
 
 def _stacked(values: Any) -> Tensor:

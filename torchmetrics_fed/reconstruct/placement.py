@@ -72,7 +72,7 @@ def placed_query(seen: Sum, fraction: float) -> Query:
             "of the raw data. Release it with `privacy`, or use a plan that needs no data."
         )
     mass, grid = ScoreMass.of(seen.overall), seen.spec.grid
-    branching = _branching(mass, _whole_epsilon(seen) * fraction, len(seen.spec.groups))
+    branching = _branching(mass, whole_epsilon(seen) * fraction, len(seen.spec.groups))
     even = np.linspace(0, 1, math.prod(branching) + 1)
     places = _snapped(np.interp(even, mass.below, grid.coordinate), grid)
     return Query(Tree(branching, tuple(places.tolist())), fraction)
@@ -191,7 +191,7 @@ def _snapped(at: Floats, grid: ScoreGrid) -> Places:
     return apart
 
 
-def _whole_epsilon(seen: Sum) -> float:
+def whole_epsilon(seen: Sum) -> float:
     """Return the epsilon of a whole release whose cells would have as much noise as these really have."""
     cell = 2 * math.asinh(math.sqrt(0.5 / seen.noise_variance))
     return cell * sum(seen.query.tree.weights) / seen.query.fraction

@@ -6,6 +6,7 @@ A frame is magic, version, kind and a body. Integers are little-endian; a text i
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
 from itertools import pairwise
 
@@ -90,14 +91,13 @@ def pack_indices(indices: tuple[int, ...]) -> bytes:
     return struct.pack(f"<{1 + len(indices)}H", len(indices), *indices)
 
 
-class Reader:
-    """Reads the body of a message of one kind. It never takes more bytes than there are.
+def pack_table(rows: Mapping[int, bytes]) -> bytes:
+    """Return the sorted indices of the rows, and the rows in their order."""
+    return pack_indices(tuple(sorted(rows))) + b"".join(rows[index] for index in sorted(rows))
 
-    Args:
-        data: the message.
-        kind: the kind that it must be.
-        error: the type of what is raised.
-    """
+
+class Reader:
+    """Reads the body of a message of one kind, or raises. It never takes more bytes than there are."""
 
     def __init__(self, data: bytes | bytearray, kind: Kind, error: type[FederatedMetricError] = WireError) -> None:
         self._kind, self._error = kind, error
@@ -174,7 +174,12 @@ class Reader:
     def rows(self, count: int, size: int) -> list[bytes]:
         """Return ``count`` pieces of ``size`` bytes, once all are known to be there."""
         table = self.take(count * size)
-        return [table[start : start + size] for start in range(0, count * size, size)]
+        return [table[size * place : size * (place + 1)] for place in range(count)]
+
+    def table(self, below: int, size: int) -> dict[int, bytes]:
+        """Return rows of ``size`` bytes by index."""
+        indices = self.indices(below)
+        return dict(zip(indices, self.rows(len(indices), size), strict=True))
 
     def end(self) -> None:
         """Raise unless everything was read."""

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import mann_whitney_u
 from torchmetrics_fed.functional.band import Interval, auroc_interval, average_precision_interval
 from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
 from torchmetrics_fed.functional.curve import warn_if_tied
@@ -23,7 +22,7 @@ from torchmetrics_fed.functional.precision_recall import (
     average_precision_from_curve,
     precision_recall_from_counts,
 )
-from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_counts
+from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, mann_whitney_u, roc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release

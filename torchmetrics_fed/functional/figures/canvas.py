@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Interval
+from torchmetrics_fed.functional.figures.page import LINE, caption, fitted, ink, scale
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which colour-blind readers can tell apart; without their yellow, which is pale on paper."""
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
+"""Colour-blind readers can tell these apart, on white and on black: Okabe and Ito's without their yellow and black."""
 
 _STYLES = ("-", "--")
-_MANY = 10  # more classes than this are drawn in grey
-_INSIDE, _SHORT = 3, 31  # a legend with more entries than this, or with longer ones, stands beside the axes
+_MANY = 10  # of more classes than this the best and the worst are named, and the rest is grey
+_INSIDE = 3  # a legend with more entries than this, or with long ones, stands beside the axes
 
 
 def figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (3.6, 3.5)) -> tuple[Any, Any]:
-    """Return a new figure of this size in inches and its axes."""
+    """Return a new figure of this size in inches on paper, and its axes."""
     try:
         import matplotlib.pyplot as plt
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "Expected matplotlib for plots but it is not installed: pip install matplotlib"
         ) from error
-    return plt.subplots(rows, columns, figsize=size, layout="constrained")
+    # compressed: axes that are squares would push what stands beside them off the page
+    return plt.subplots(rows, columns, figsize=[side * scale() for side in size], layout="compressed")
 
 
 def open_axes(ax: Any, names: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -38,9 +41,9 @@ def open_axes(ax: Any, names: Sequence[str] = ()) -> tuple[Any, Any]:
 
 
 def room(names: Sequence[str]) -> float:
-    """Return the width in inches of a legend with these entries beside the axes; 0 where it need not stand there."""
-    longest = max(len(line) for name in names for line in name.splitlines())
-    return 0.5 + 0.062 * longest if len(names) > _INSIDE or longest > _SHORT else 0.0
+    """Return the inches, on paper, of a legend with these entries beside the axes; 0 where it need not stand there."""
+    longest = max((len(line) for name in names for line in fitted(name).splitlines()), default=0)
+    return 0.4 + 0.06 * longest if len(names) > _INSIDE or longest > LINE else 0.0
 
 
 def rows(values: Tensor) -> Tensor:
@@ -61,8 +64,9 @@ def entries(
     score: Tensor | float | None,
     form: str,
     interval: Interval | None = None,
+    lowest_is_best: bool = False,
 ) -> list[str]:
-    """Return a legend entry for each curve, or one for all where they are too many.
+    """Return a legend entry for each curve; of many those of the best and the worst, "" for the rest, and the mean's.
 
     Args:
         curves: how many there are.
@@ -71,6 +75,7 @@ def entries(
             curves has an entry of its own, the last. None for names alone.
         form: how an entry shows them.
         interval: of the score, shown behind it.
+        lowest_is_best: whether the first value of a score is an error.
     """
     kind, label, labels = names
     if labels is not None and len(labels) != curves:
@@ -82,7 +87,7 @@ def entries(
     if curves == 1 and labels is None:
         each = [label or kind]
     if score is None:
-        return each if curves <= _MANY else [f"{model}{curves} classes"]
+        return each if curves <= _MANY else [*[""] * curves, f"{model}{curves} classes"]
     form += " [{:.4f}, {:.4f}]" * (interval is not None)
     parts = [torch.as_tensor(part, dtype=torch.float64).detach().cpu().flatten() for part in (score, *(interval or ()))]
     flat, per = torch.cat(parts), form.count("{")
@@ -92,41 +97,50 @@ def entries(
             f"{len(flat)} values. Leave it out, and the curves' own are shown."
         )
     values = flat.reshape(per, -1)
-    overall = form.format(*values.nanmean(-1).tolist())
-    if curves > _MANY:
-        return [f"{model}{curves} classes ({'mean ' * (values.shape[-1] > 1)}{overall})"]
-    if values.shape[-1] < curves:
-        return [*each, model + overall]
-    return [f"{name} ({form.format(*value)})" for name, value in zip(each, values.T.tolist(), strict=True)]
+    shown = [f" ({form.format(*value)})" for value in values.T.tolist()]
+    if len(shown) == curves <= _MANY:
+        return [name + score for name, score in zip(each, shown, strict=True)]
+    if len(shown) < curves <= _MANY:
+        return [*each, model + shown[0][2:-1]]
+    if len(shown) < curves:
+        return [*[""] * curves, f"{model}{curves} classes{shown[0]}"]
+    goodness = -values[0] if lowest_is_best else values[0]
+    best, worst = int(goodness.nan_to_num(-torch.inf).argmax()), int(goodness.nan_to_num(torch.inf).argmin())
+    some = [""] * curves
+    for index, rank in ((worst, "worst"), (best, "best")):
+        some[index] = f"{model}{rank}: {each[index].removeprefix(model)}{shown[index]}"
+    return [*some, f"{model}mean of {curves} ({form.format(*values.nanmean(-1).tolist())})"]
 
 
-def draw_bands(ax: Any, colours: Sequence[str], band: Band | None) -> None:
-    """Shade the band behind each curve, in its colour."""
-    if band is None:
-        return
-    for colour, x, low, high in zip(colours, *map(rows, band), strict=True):
-        ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, gid="band", zorder=1.2)
+def draw_bands(ax: Any, colours: Sequence[Any], names: Sequence[str], band: Band | None) -> None:
+    """Shade the band behind each curve that has a name, in its colour."""
+    for colour, name, *sides in zip(colours, names, *map(rows, band or ()), strict=False):
+        if sides and name:
+            ax.fill_between(*sides, color=colour, alpha=0.22, linewidth=0, gid="band", zorder=1.2)
 
 
 def draw_chance(ax: Any, x: Sequence[float], y: Sequence[float], label: str) -> None:
     """Draw a dashed grey line to compare with, unless it is there already."""
     drawn = (line for line in ax.get_lines() if line.get_gid() == "chance")
     if not any(list(line.get_xdata()) == list(x) and list(line.get_ydata()) == list(y) for line in drawn):
-        ax.plot(x, y, color="0.4", linestyle=(0, (4, 3)), linewidth=0.8, label=label, gid="chance", zorder=1.5)
+        look = {"color": ink(ax, 0.6), "linestyle": (0, (4, 3)), "linewidth": 0.8 * scale()}
+        ax.plot(x, y, label=label, gid="chance", zorder=1.5, **look)
 
 
-def draw_curves(ax: Any, x: Tensor, y: Tensor, names: Sequence[str], **style: Any) -> list[str]:
-    """Draw ``(curves, points)`` as :func:`entries` names them, grey where one is for all; return the colours."""
-    grey = len(names) < len(x)
-    before = sum(line.get_gid() == "curve" for line in ax.get_lines())
-    colours = ["0.65" if grey else PALETTE[(before + index) % len(PALETTE)] for index in range(len(x))]
-    look = {"linewidth": 0.5 if grey else 1.4, "gid": "curve", "solid_joinstyle": "round", **style}
-    for index, colour in enumerate(colours):
-        dashes = _STYLES[0 if grey else (before + index) // len(PALETTE) % len(_STYLES)]
-        name = names[index] if index < len(names) else "_nolegend_"
-        ax.plot(x[index], y[index], color=colour, linestyle=dashes, label=name, **look)
+def draw_curves(ax: Any, x: Any, y: Any, names: Sequence[str], **style: Any) -> list[Any]:
+    """Draw ``(curves, points)`` with the :func:`entries` as their names, grey without one; return the colours."""
+    before = sum(line.get_gid() == "curve" and line.get_zorder() >= 2 for line in ax.get_lines())
+    many = not all(names)
+    places = {name: before + place for place, name in enumerate(sorted(filter(None, names)) if many else names)}
+    colours = [PALETTE[places[name] % len(PALETTE)] if name else ink(ax, 0.25) for name in names]
+    look = {"gid": "curve", "solid_joinstyle": "round", "zorder": 2.0, "linewidth": 1.4 * scale(), **style}
+    faint = {"zorder": 1.8, "linewidth": 0.5 * scale(), "markersize": 2.5, "markeredgewidth": 0}
+    for name, colour, across, up in zip(names, colours, x, y, strict=False):
+        dashes = _STYLES[places.get(name, 0) // len(PALETTE) % len(_STYLES)]
+        shape = look if name else look | faint
+        ax.plot(across, up, color=colour, linestyle=dashes, label=name or "_nolegend_", **shape)
     for name in names[len(x) :]:
-        ax.plot([], [], linestyle="none", label=name)
+        ax.plot([], [], color=ink(ax, 0.25), linestyle="-" if many else "none", label=name)
     return colours
 
 
@@ -143,6 +157,8 @@ def plot_areas(
 ) -> Any:
     """Draw curves with a line to compare with, bands, and their areas in the legend; return ``(fig, ax)``.
 
+    Of many curves the mean is drawn, too: that of y at each x, whose area is the mean of the areas.
+
     ``curves`` are x and y, ``score`` the areas and how the legend shows one, ``chance`` the line's x, y and name,
     ``axes`` the names of both axes, and ``names`` those that :func:`entries` takes.
     """
@@ -150,9 +166,19 @@ def plot_areas(
     legend = entries(len(x), names, *score, interval)
     fig, ax = open_axes(ax, legend)
     draw_chance(ax, *chance)
-    draw_bands(ax, draw_curves(ax, x, y, legend, **style), band)
+    across, up = _with_mean(x, y, "drawstyle" in style) if "mean of" in legend[-1] else ([*x], [*y])
+    draw_bands(ax, draw_curves(ax, across, up, legend, **style), legend, band)
     dress(ax, *axes)
     return fig, ax
+
+
+def _with_mean(x: Tensor, y: Tensor, steps: bool) -> tuple[list[Any], list[Any]]:
+    """The curves, and the mean of their y at even x from 1 to 0, read as lines or, as they are drawn, in steps."""
+    wide, high = (x.repeat_interleave(2, -1)[:, 1:], y.repeat_interleave(2, -1)[:, :-1]) if steps else (x, y)
+    order = -1 if x.diff().nansum() < 0 else 1
+    at = np.linspace(1, 0, 1025)
+    curves = zip(wide.numpy(), (high + 0 * wide).numpy(), strict=True)  # NaN where either is
+    return [*x, at], [*y, np.nanmean([np.interp(at, one[::order], other[::order]) for one, other in curves], 0)]
 
 
 def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Sequence[str] | None]) -> Any:
@@ -170,11 +196,14 @@ def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Sequence[str
             f"{type(values).__name__} of something else. Give one number, or one for each class, at each step."
         ) from error
     x = torch.arange(y.shape[1]).expand_as(y) if steps else torch.arange(len(y))[:, None]
-    legend = entries(len(y), names, None, "")
+    many = len(y) > _MANY
+    legend = entries(len(y), names, y[:, -1] if many else None, "{:.4f}")
+    if many and steps:
+        x, y = torch.cat([x, x[:1]]), torch.cat([y, y.nanmean(0, keepdim=True)])
     fig, ax = figure(size=(3.6 + room(legend), 3.5)) if ax is None else (ax.figure, ax)
     from matplotlib.ticker import MaxNLocator, NullLocator
 
-    draw_curves(ax, x, y, legend, marker="o", markersize=4)
+    draw_curves(ax, x, y, legend, marker="o", markersize=4 * scale())
     ax.set_ylim(-0.02, 1.02)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True) if x.numel() > 1 else NullLocator())
     dress(ax, "Step" if steps else "Class" * (len(y) > 1), names[0], rates=False)
@@ -190,19 +219,24 @@ def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
         ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=ticks, yticks=ticks)
         ax.set_aspect("equal", adjustable="box")
-    ax.set_xlabel(x, fontsize=9)
-    ax.set_ylabel(y, fontsize=9)
-    ax.tick_params(labelsize=8, width=0.6, length=3, color="0.4")
-    ax.grid(color="0.92", linewidth=0.5)
+    points = scale()
+    ax.set_xlabel(x, fontsize=9 * points)
+    ax.set_ylabel(y, fontsize=9 * points)
+    ax.tick_params(labelsize=8 * points, width=0.6 * points, length=3 * points, color=ink(ax, 0.6))
+    ax.grid(color=ink(ax, 0.08), linewidth=0.5 * points)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     for side in ("left", "bottom"):  # matplotlib 3.7 cannot set both at once
-        ax.spines[side].set(linewidth=0.6, color="0.4")
-    box = {"frameon": True, "facecolor": "white", "edgecolor": "none", "framealpha": 0.8}
-    look: dict[str, Any] = {"fontsize": 7.5, **box}
-    if room(ax.get_legend_handles_labels()[1]):
-        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0, **look)
-    elif sum(line.get_gid() == "curve" for line in ax.get_lines()) > _MANY:
-        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0, **look)
-    else:
-        ax.legend(loc="best", **look)
+        ax.spines[side].set(linewidth=0.6 * points, color=ink(ax, 0.6))
+    caption(ax)
+    handles, names = ax.get_legend_handles_labels()
+    if not names:
+        return
+    look = {"fontsize": 7.5 * points, "labelcolor": ink(ax, 1.0), "labelspacing": 0.35}
+    # beside the axes, but not where the page makes no room for it and would cut it off
+    if room(names) and (len(names) > 2 * _INSIDE or ax.figure.get_layout_engine() is not None):
+        look |= {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0, "frameon": False}
+    else:  # in a box of the axes' own colour, and in none where they have no colour
+        back = ax.get_facecolor()
+        look |= {"loc": "best", "frameon": back[3] > 0, "facecolor": back, "framealpha": 0.8, "edgecolor": "none"}
+    ax.legend(handles, [fitted(name) for name in names], **look)

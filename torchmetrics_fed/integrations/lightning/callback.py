@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.integrations.lightning.loaders import check_data
+from torchmetrics_fed.integrations.lightning.loggers import log_curve
 from torchmetrics_fed.integrations.lightning.names import check_names, held_metrics, scalar_names, suffix
 
 
@@ -27,7 +28,8 @@ class FederatedEvaluation(lightning.Callback):
             ``val_expected_calibration_error``, ``val_brier_score``, ``val_area_under_gain``, ``val_equal_error_rate``,
             with the class's number behind where there are several. None leaves validation alone.
         test_prefix: the same in ``Trainer.test``.
-        figures: whether to hand figures of the curves to the logger (on rank zero, if the logger takes them).
+        figures: whether loggers get figures of the curves (TensorBoard, Weights & Biases and MLflow take them, if
+            matplotlib is installed), and TensorBoard's PR-curve page the counts.
         federated: for a client of a federated trainer, whose curve is made elsewhere: nothing is computed here, and
             the metric keeps the last evaluation's data until its share is sent.
         each_example_once: your word that no example comes twice in one evaluation, where that cannot be seen: private
@@ -94,8 +96,11 @@ class FederatedEvaluation(lightning.Callback):
                     for key, one in _by_class(names[name].get(scalar, f"{name}_{scalar}"), value):
                         # every rank has the same release, hence the same number: nothing is left to average
                         pl_module.log(f"{prefix}{key}{end}", one.float(), rank_zero_only=True, sync_dist=False)
-                if self.figures and trainer.is_global_zero and not isinstance(result, Tensor):
-                    _draw(trainer, f"{prefix}{name}{end}", result)
+                if self.figures and trainer.loggers and not isinstance(result, Tensor):
+                    release = metric.release()  # on all ranks together; a private one is there already
+                    if trainer.is_global_zero:
+                        at = trainer.global_step
+                        log_curve(trainer.loggers, f"{prefix}{name}{end}", at, metric, result, release)
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Reset, when every callback has read the release; a federated client's data stays for its share."""
@@ -136,15 +141,3 @@ def _by_class(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield name, value
     else:
         yield from ((f"{name}_{number}", one) for number, one in enumerate(value))
-
-
-def _draw(trainer: lightning.Trainer, name: str, result: Any) -> None:
-    """Hand a figure to the loggers that take one."""
-    for logger in trainer.loggers:
-        add_figure = getattr(getattr(logger, "experiment", None), "add_figure", None)
-        if callable(add_figure):
-            import matplotlib.pyplot as plt
-
-            figure, _ = result.plot()
-            add_figure(name, figure, trainer.global_step)
-            plt.close(figure)

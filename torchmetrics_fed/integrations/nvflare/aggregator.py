@@ -56,13 +56,6 @@ class FederatedMetricAggregator(ModelAggregator):
 
     Args:
         task: as in the clients' metrics, and likewise all up to ``secure``.
-        num_classes: for multi-class tasks.
-        num_labels: for multi-label tasks.
-        multi_class: ``"ovr"`` or ``"ovo"``.
-        quantiles: the resolution.
-        grid: the bins.
-        privacy: who adds noise.
-        secure: whether each client's counts are hidden in the sum.
         plan: which queries a release takes; one where sites have no filter, because then nobody can ask again.
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.

@@ -51,7 +51,7 @@ Area = Callable[[Floats, Floats], Reach]
 
 def roc_area(negative: Floats, positive: Floats) -> Reach:
     """Area under the ROC curve: leaf by leaf the negatives times the positives above them, and half of those beside."""
-    size = (negative[..., 0] * positive[..., 0])[..., None]
+    size = np.maximum(negative[..., 0] * positive[..., 0], 1e-300)[..., None]  # a drawn sample may lack a class
     least, most = (
         (negative[..., :-1] - negative[..., 1:]) * tail / size for tail in (positive[..., 1:], positive[..., :-1])
     )
@@ -66,7 +66,7 @@ def average_precision_area(negative: Floats, positive: Floats) -> Reach:
     :math:`x\,\frac{p+x}{p+x+q}`, all its positives first and tied.
     """
     found, false = np.maximum(positive, 0), np.maximum(negative, 0)
-    x, size = positive[..., :-1] - positive[..., 1:], positive[..., :1]
+    x, size = positive[..., :-1] - positive[..., 1:], np.maximum(positive[..., :1], 1e-300)
     parts = [_precision(_between(found, at), _between(false, at)) for at in _PLACES]
     even = x * np.tensordot(_WEIGHTS, parts, 1) / size
     p, q, with_it = found[..., 1:], false[..., 1:], false[..., :-1]

@@ -15,7 +15,8 @@ from scipy.special import ive
 from scipy.stats import nbinom
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.privacy.accounting import (
+from torchmetrics_fed.privacy.loss import LogMass, delta_bound
+from torchmetrics_fed.privacy.noise import (
     cell_epsilon,
     discrete_gaussian_delta,
     discrete_gaussian_gap,
@@ -23,7 +24,6 @@ from torchmetrics_fed.privacy.accounting import (
     skellam_delta,
     skellam_mean,
 )
-from torchmetrics_fed.privacy.loss import LogMass, delta_bound
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 
 Floats = NDArray[np.float64]
