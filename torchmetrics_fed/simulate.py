@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,13 +23,12 @@ from torchmetrics_fed.metrics.guards import check_groups
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
+from torchmetrics_fed.report.progress import Progress
 
 __all__ = ["simulate"]
 
 Batch = Sequence[Tensor] | Mapping[str, Any]
-Item = TypeVar("Item")
 
-_EVERY = 0.2  # seconds
 _BLOCK = 1 << 18  # cells that are drawn at a time: two megabytes
 
 
@@ -121,9 +118,9 @@ def simulate(
     pack_text(round)  # raises for a name that no message can hold, before anything is charged
     spec = template.spec
     areas = _Areas(spec) if compare else None
-    counter = _Counter(sys.stderr.isatty() if progress is None else progress)
+    counter = Progress(progress)
     total, own, count = spec.empty_counts(), spec.empty_counts(), 0
-    for client in counter(clients, "counted"):
+    for client in counter(clients, "counted {} clients"):
         if areas is None:  # counts of one client by itself are nobody's business
             total = _added(template, total, client, count)
         else:
@@ -146,7 +143,7 @@ def simulate(
             price = spec.epsilon, spec.delta, spec.privacy.mechanism
             entry = LedgerEntry(template.data, name, *price, spec=spec.digest.hex(), session=name)
             template.ledger.charge(entry, query.digest, query.fraction)
-            cells += _noise(spec, query, counter(range(draws), "drew noise for"))
+            cells += _noise(spec, query, counter(range(draws), "drew noise for {} clients"))
         return Sum(spec, query, cells, count)
 
     release = make_release(template.plan, spec, answer, previous=previous, round=round)
@@ -247,28 +244,3 @@ class _Areas:
         by_class = source.leaf.reshape(-1, *source.leaf.shape[-2:])  # binary tasks have no class axis
         defined = by_class[(by_class.sum(-1) > 0).all(-1)]
         return auroc_from_counts(defined, source.edges).mean().item() if len(defined) else None
-
-
-class _Counter:
-    """Counts what is taken from an iterable, on one line of stderr that is written over a few times a second."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
-
-    def __call__(self, items: Iterable[Item], done: str) -> Iterator[Item]:
-        """Give the items one by one."""
-        if not self._shown:
-            yield from items
-            return
-        start = last = time.monotonic()
-        number = 0
-        for number, item in enumerate(items, 1):
-            yield item
-            if (now := time.monotonic()) - last > _EVERY:
-                last = now
-                self._write(done, number, now - start, "")
-        self._write(done, number, time.monotonic() - start, "\n")
-
-    def _write(self, done: str, number: int, seconds: float, end: str) -> None:
-        sys.stderr.write(f"\r{done} {number:,} clients in {seconds:.1f} s{end}")
-        sys.stderr.flush()

@@ -21,6 +21,7 @@ TRAINERS = {
     "lightning": "lightning",
     "declearn": "declearn",
     "pfl": "pfl",
+    "tables": "pyarrow",
 }
 PUBLIC = [
     "torchmetrics_fed",

@@ -15,6 +15,7 @@ PACKAGE = Path(torchmetrics_fed.__file__).parent
 # from the top down; a module may import its own layer's package and everything below
 LAYERS = [
     {"__init__", "__main__"},
+    {"cli"},
     {"integrations", "simulate", "audit", "folder"},
     {"report", "planning"},
     {"metrics"},

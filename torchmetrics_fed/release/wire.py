@@ -50,6 +50,13 @@ def frame(kind: Kind, *parts: bytes) -> bytes:
     return _HEADER.pack(_MAGIC, _VERSION, kind) + b"".join(parts)
 
 
+def kind_of(data: bytes) -> Kind:
+    """Return what a message is, or raise if it is none of this package."""
+    if len(data) < _HEADER.size or data[:4] != _MAGIC or data[5] not in set(Kind):
+        raise WireError("Expected bytes that this package wrote but got others, or of another version.")
+    return Kind(data[5])
+
+
 def pack_u16(number: int) -> bytes:
     """Return two bytes."""
     return number.to_bytes(2, "little")
