@@ -78,7 +78,8 @@ def test_ids_that_look_alike_are_different_persons() -> None:
 
 
 @pytest.mark.parametrize(
-    "ids", [[1.5], torch.rand(3), [True, False], [1, "1"], ["a", None], [2**64], torch.ones(2, dtype=torch.bool), [b"a"]]
+    "ids",
+    [[1.5], torch.rand(3), [True, False], [1, "1"], ["a", None], [2**64], torch.ones(2, dtype=torch.bool), [b"a"]],
 )
 def test_what_is_no_id_is_refused(ids: Any) -> None:
     table = Persons(1)

@@ -208,10 +208,10 @@ def test_what_is_counted_is_what_the_admitted_examples_count(task: Any, validate
 
 def test_each_simulated_client_bounds_its_own_persons() -> None:
     privacy = DistributedDP(20.0, min_clients=2, examples_per_person=MOST, enforced=True)
-    one = {"preds": torch.rand(5), "target": torch.tensor([0, 1, 0, 1, 1]), "persons": ["x"] * 5}
+    one = {"preds": torch.rand(5_000), "target": torch.arange(5_000) % 2, "persons": ["x"] * 5_000}
     metric = FederatedROC(privacy=privacy, quantiles=4, plan="paper", grid="even")
     release = simulate([one, [one, one], iter([one] * 3)], metric).release
-    assert int(release.leaf.sum()) == 3 * MOST
+    assert abs(int(release.leaf.sum())) < 1_000  # of 30,000: 9, and noise
     for wrong in ((one["preds"], one["target"]), {"preds": one["preds"], "target": one["target"]}):
         with pytest.raises(InputError, match="Client 1.*with every batch"):
             simulate([one, wrong], metric)
