@@ -53,7 +53,7 @@ class Persons:
         self._key = key or secrets.token_bytes(BLOCK)
         self._aes = Cipher(algorithms.AES(self._key), modes.ECB())
         self._encryptor = self._aes.encryptor()
-        # persons have numbers from 1 on; by number their hashes and examples, and by hash their numbers, 0 where none is
+        # persons have numbers from 1 on; by number their hashes and examples, by hash their numbers, or 0
         self._size, self._index = 0, np.zeros(1 << 10, np.int32)
         self._hashes, self._counted = np.zeros(1, np.complex128), np.zeros(1, np.min_scalar_type(most))
 
