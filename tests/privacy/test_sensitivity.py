@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchmetrics_fed import FederatedModelComparison, Query, ScoreGrid
-from torchmetrics_fed.counting import ScoreGrid, Tree
+from torchmetrics_fed import FederatedModelComparison
+from torchmetrics_fed.counting import ScoreGrid, Table, Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 from torchmetrics_fed.release import Query, Spec
