@@ -16,15 +16,21 @@ test: $(VENV)/check
 audit: $(VENV)/check
 	$(PYTEST) -m audit tests
 
+# The report's page in a browser, which root installs where there is apt-get; without one its tests are skipped and say so.
 # Flower's simulation and deployment, NVFlare's simulator and POC mode, declearn's server and clients, all on the loopback
-# interface, loggers' clients offline, and pfl's simulation. Declearn and pfl have an environment of their own: pfl needs another dp-accounting than
+# interface, loggers' clients offline, Ray Data, pandas, Polars and DuckDB, and pfl's simulation. Declearn and pfl have an
+# environment of their own: pfl needs another dp-accounting than
 # `privacy`.
 TRAINERS := .venv-trainers
 
 integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
 	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py tests/integrations/test_loggers.py \
-		torchmetrics_fed/integrations tests/test_documents.py
+		tests/integrations/test_engines.py torchmetrics_fed/integrations tests/test_documents.py
 	$(PYTEST) tests/transports -k "nvflare or killed"
+	{ command -v chromium && command -v chromedriver; } > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
+		apt-get update -qq && apt-get install -y -qq chromium chromium-driver > /dev/null; } || \
+		echo "no Chromium: ask root for chromium and chromium-driver"
+	$(PYTEST) -m integration tests/report
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \
 		torchmetrics_fed/integrations/declearn.py torchmetrics_fed/integrations/pfl.py
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/transports/test_law.py tests/test_documents.py \

@@ -9,6 +9,7 @@ from torchmetrics_fed import (
     FederatedROC,
     PrivacyLedger,
     Release,
+    evaluation_report,
     federated_collection,
 )
 from torchmetrics_fed.functional import ROCCurve, auroc_from_curve, youden
@@ -31,6 +32,7 @@ def federated() -> ROCCurve:
             coordinator.receive(f"client {number}", payload)
         coordinator.advance()
     total: Release = coordinator.release
+    evaluation_report(total).save("report.html")  # its files are part of the wheel
     point = youden(total)
     assert 0 < float(point.threshold) < 1
     return FederatedROC.from_release(total).compute()

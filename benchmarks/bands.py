@@ -29,8 +29,8 @@ from benchmarks.hard_scores import HARD, Scores
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, Release
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
-from torchmetrics_fed.functional.auroc import auroc_from_counts
-from torchmetrics_fed.functional.average_precision import average_precision_from_counts
+from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
+from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.simulate import simulate
 
 EPSILONS = (0.1, 0.3, 1.0)

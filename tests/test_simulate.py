@@ -175,7 +175,7 @@ def test_a_client_that_fails_is_named_and_costs_nothing() -> None:
 
 @pytest.mark.parametrize("client", [3, torch.rand(4), [torch.rand(4)], (torch.rand(4), [0, 1]), ["ab"]])
 def test_what_is_no_client_is_refused(client: Any) -> None:
-    with pytest.raises(InputError, match=r"Client 0.*two tensors each"):
+    with pytest.raises(InputError, match=r"Client 0.*tensors or a mapping each"):
         simulate([client], FederatedROC())
 
 

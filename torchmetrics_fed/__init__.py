@@ -1,32 +1,38 @@
 """Global ROC and precision-recall curves for federated learning, with optional differential privacy."""
 
-from torchmetrics_fed import functional
-from torchmetrics_fed.aggregation.secure import (
-    SecureAggregationClient,
-    SecureAggregationConfig,
-    SecureAggregationServer,
-)
-from torchmetrics_fed.counting import ScoreGrid
-from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
-from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.metrics import (
-    FederatedAUROC,
-    FederatedAveragePrecision,
-    FederatedCalibration,
-    FederatedDET,
-    FederatedMetric,
-    FederatedModelComparison,
-    FederatedPrecisionRecallCurve,
-    FederatedPrecisionRecallGain,
-    FederatedROC,
-    federated_collection,
-)
-from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy, PrivacyLedger
-from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.release import Query, Release, Share, Spec
-from torchmetrics_fed.report import EvaluationReport, evaluation_report
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from torchmetrics_fed.version import VERSION
+
+if TYPE_CHECKING:
+    from torchmetrics_fed import functional
+    from torchmetrics_fed.aggregation.secure import (
+        SecureAggregationClient,
+        SecureAggregationConfig,
+        SecureAggregationServer,
+    )
+    from torchmetrics_fed.counting import ScoreGrid
+    from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
+    from torchmetrics_fed.exchange import Coordinator
+    from torchmetrics_fed.metrics import (
+        FederatedAUROC,
+        FederatedAveragePrecision,
+        FederatedCalibration,
+        FederatedDET,
+        FederatedMetric,
+        FederatedModelComparison,
+        FederatedPrecisionRecallCurve,
+        FederatedPrecisionRecallGain,
+        FederatedROC,
+        federated_collection,
+    )
+    from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy, PrivacyLedger
+    from torchmetrics_fed.reconstruct import Reconstruction
+    from torchmetrics_fed.release import Query, Release, Share, Spec
+    from torchmetrics_fed.report import EvaluationReport, evaluation_report
+
+__version__ = VERSION
 
 __all__ = [
     "BudgetExceededError",
@@ -62,3 +68,34 @@ __all__ = [
     "federated_collection",
     "functional",
 ]
+
+# Where the public names are. They are imported when the first of them is asked for: `torchmetrics-fed --help` asks for
+# none, and torch with torchmetrics takes seconds.
+_HOMES = (
+    "errors",
+    "counting",
+    "privacy",
+    "aggregation.secure",
+    "release",
+    "reconstruct",
+    "exchange",
+    "metrics",
+    "report",
+)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        names = {"functional": import_module(f"{__name__}.functional")}
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            names |= {public: getattr(module, public) for public in module.__all__ if public in __all__}
+        globals().update(names)
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

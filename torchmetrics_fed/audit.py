@@ -11,14 +11,14 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.privacy.accounting import cell_epsilon, discrete_gaussian_sigma2, skellam_mean
+from torchmetrics_fed.privacy.noise import calibrated_noise
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 
 __all__ = ["AuditResult", "Mechanism", "audit", "main"]
@@ -172,10 +172,8 @@ def _epsilon(often: Integers, seldom: Integers, trials: int, delta: float, level
     return bound
 
 
-def main(argv: Sequence[str] | None = None, samplers: Any = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Audit one mechanism of the package from the command line; the exit status is 1 where the claim is refuted.
-
-    ``samplers`` has one share of noise of each law, under the names of :mod:`torchmetrics_fed.privacy.samplers`.
 
     Example:
         >>> main(["--epsilon", "1", "--trials", "2000"])
@@ -194,41 +192,19 @@ def main(argv: Sequence[str] | None = None, samplers: Any = None) -> int:
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--confidence", type=float, default=0.99)
     options = parser.parse_args(argv)
-    if samplers is None:
-        from torchmetrics_fed.privacy import samplers as operating_system
-
-        samplers = operating_system
-    delta = 0.0 if options.mechanism == "polya" else options.delta
-    share = _share(samplers, options, delta)
+    delta, weights = 0.0 if options.mechanism == "polya" else options.delta, tuple(options.weights)
+    sensitivity, epsilon = Sensitivity.of("binary", 1, weights), Fraction(options.epsilon)
+    noise = calibrated_noise(options.mechanism, epsilon, delta, sensitivity, options.clients, len(weights))
     arriving = options.clients if options.survivors is None else options.survivors
 
     def outputs(count: int) -> Mechanism:
-        cells = count * np.array(options.weights)
-        return lambda trials: cells + sum((share((trials, len(cells))) for _ in range(arriving)), np.int64(0))
+        cells = count * np.array(weights)
+        return lambda trials: sum((noise.draw((trials, len(cells))).astype(np.int64) for _ in range(arriving)), cells)
 
-    found = audit(
-        outputs(0),
-        outputs(1),
-        claimed=options.epsilon,
-        delta=delta,
-        trials=options.trials,
-        confidence=options.confidence,
-    )
+    rules = {"trials": options.trials, "confidence": options.confidence}
+    found = audit(outputs(0), outputs(1), claimed=options.epsilon, delta=delta, **rules)
     sys.stdout.write(f"{found}\n")
     return int(found.refuted)
-
-
-def _share(samplers: Any, options: argparse.Namespace, delta: float) -> Callable[[tuple[int, ...]], Integers]:
-    sensitivity = Sensitivity.of("binary", 1, tuple(options.weights))
-    clients: int = options.clients
-    if options.mechanism == "polya":
-        epsilon = cell_epsilon(options.epsilon, sensitivity)
-        return lambda shape: samplers.polya(shape, epsilon, clients)
-    if options.mechanism == "skellam":
-        mean = skellam_mean(options.epsilon, delta, sensitivity) / clients
-        return lambda shape: samplers.skellam(shape, mean)
-    sigma2 = discrete_gaussian_sigma2(options.epsilon, delta, sensitivity, clients) / clients
-    return lambda shape: samplers.discrete_gaussian(shape, sigma2)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,13 +23,12 @@ from torchmetrics_fed.metrics.guards import check_groups
 from torchmetrics_fed.privacy import CentralDP, LedgerEntry
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
+from torchmetrics_fed.report.progress import Progress
 
 __all__ = ["simulate"]
 
-Batch = Sequence[Tensor]
-Item = TypeVar("Item")
+Batch = Sequence[Tensor] | Mapping[str, Any]
 
-_EVERY = 0.2  # seconds
 _BLOCK = 1 << 18  # cells that are drawn at a time: two megabytes
 
 
@@ -87,8 +85,10 @@ def simulate(
     fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
 
     Args:
-        clients: each ``(preds, target)``, or ``(preds, target, groups)`` for a metric with groups, or an iterable of
-            such batches, for instance a DataLoader. Their tensors may be on any device.
+        clients: each ``(preds, target)``, with groups ``(preds, target, groups)``, or an iterable of such batches, for
+            instance a DataLoader. Their tensors may be on any device. A batch can be a mapping of what ``update``
+            takes, as ``{"preds": ..., "target": ..., "persons": ...}``: each client then bounds its own persons'
+            examples.
         metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing. What
             the clients agree on is taken from it; it is not changed except for its ledger.
         compare: whether to give the averaged local and the pooled AUROC, too. They are exact whatever the privacy: for
@@ -118,9 +118,9 @@ def simulate(
     pack_text(round)  # raises for a name that no message can hold, before anything is charged
     spec = template.spec
     areas = _Areas(spec) if compare else None
-    counter = _Counter(sys.stderr.isatty() if progress is None else progress)
+    counter = Progress(progress)
     total, own, count = spec.empty_counts(), spec.empty_counts(), 0
-    for client in counter(clients, "counted"):
+    for client in counter(clients, "counted {} clients"):
         if areas is None:  # counts of one client by itself are nobody's business
             total = _added(template, total, client, count)
         else:
@@ -143,7 +143,7 @@ def simulate(
             price = spec.epsilon, spec.delta, spec.privacy.mechanism
             entry = LedgerEntry(template.data, name, *price, spec=spec.digest.hex(), session=name)
             template.ledger.charge(entry, query.digest, query.fraction)
-            cells += _noise(spec, query, counter(range(draws), "drew noise for"))
+            cells += _noise(spec, query, counter(range(draws), "drew noise for {} clients"))
         return Sum(spec, query, cells, count)
 
     release = make_release(template.plan, spec, answer, previous=previous, round=round)
@@ -153,27 +153,43 @@ def simulate(
 def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
     """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
     rules = template.normalization, template.ignore_index, bool(template.validate_args), template.spec.task
+    privacy, own, plain = template.spec.privacy, None, False
     try:
         for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
             if not _is_batch(batch):
                 raise InputError(
                     "Expected (preds, target), with groups (preds, target, groups), or an iterable of such batches, "
-                    f"all of them tensors, but got {type(batch).__name__}."
+                    f"tensors or a mapping each, but got {type(batch).__name__}."
                 )
-            preds, target, *groups = (side.cpu() for side in batch)
-            check_groups(bool(groups), template.spec.groups)
-            told_apart = False, None, None, *(groups or [None]), len(template.spec.groups)
-            counts = template.spec.grid.add(counts, preds, target, *rules, *told_apart)
+            named = (
+                batch if isinstance(batch, Mapping) else dict(zip(("preds", "target", "groups"), batch, strict=False))
+            )
+            parts = {name: part.cpu() if isinstance(part, Tensor) else part for name, part in named.items()}
+            if named is batch or (privacy is not None and privacy.enforced):
+                own = own or deepcopy(template)  # for this client's table of persons
+                own.validate_args = bool(template.validate_args)
+                own.update(**parts)
+            else:
+                check_groups("groups" in parts, template.spec.groups)
+                counts = template.spec.grid.add(
+                    *(counts, parts["preds"], parts["target"], *rules),
+                    group=parts.get("groups"),
+                    groups=len(template.spec.groups),
+                )
+                plain = True
+            if own is not None and plain:
+                raise InputError("Expected batches of one kind but got tuples and mappings. Name the parts of all.")
     except InputError as error:
         raise InputError(f"Client {number}, counted from 0: {error}") from error
-    return counts
+    return counts if own is None else counts.add_(own.counts)
 
 
 def _is_batch(client: Any) -> bool:
     """Whether this is one batch rather than an iterable of some."""
-    return (
-        isinstance(client, tuple | list) and len(client) in (2, 3) and all(isinstance(side, Tensor) for side in client)
-    )
+    several = isinstance(client, tuple | list) and len(client) in (2, 3)
+    if several and all(isinstance(side, Tensor) for side in client):
+        return True
+    return isinstance(client, Mapping) and {"preds", "target"} <= set(client)
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
@@ -228,28 +244,3 @@ class _Areas:
         by_class = source.leaf.reshape(-1, *source.leaf.shape[-2:])  # binary tasks have no class axis
         defined = by_class[(by_class.sum(-1) > 0).all(-1)]
         return auroc_from_counts(defined, source.edges).mean().item() if len(defined) else None
-
-
-class _Counter:
-    """Counts what is taken from an iterable, on one line of stderr that is written over a few times a second."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
-
-    def __call__(self, items: Iterable[Item], done: str) -> Iterator[Item]:
-        """Give the items one by one."""
-        if not self._shown:
-            yield from items
-            return
-        start = last = time.monotonic()
-        number = 0
-        for number, item in enumerate(items, 1):
-            yield item
-            if (now := time.monotonic()) - last > _EVERY:
-                last = now
-                self._write(done, number, now - start, "")
-        self._write(done, number, time.monotonic() - start, "\n")
-
-    def _write(self, done: str, number: int, seconds: float, end: str) -> None:
-        sys.stderr.write(f"\r{done} {number:,} clients in {seconds:.1f} s{end}")
-        sys.stderr.flush()

@@ -26,10 +26,10 @@ pytest.importorskip("flwr")
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from tests.aggregation.secure.federation import request_of
 from tests.integrations.flower_grid import RUN_ID, Client, Draws, LocalGrid, ask
 from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC, PrivacyLedger, Query, SecureAggregationServer
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
-from torchmetrics_fed.aggregation.secure.messages import Request
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.stages import Asked
@@ -140,7 +140,7 @@ class Federation:
         roster = self.server._roster
         assert roster is not None
         indices = tuple(sorted(roster.indices[str(node)] for node in survivors))
-        return Request(indices, {}).to_bytes(roster, roster.cohort_hash(self.server._cohort))
+        return request_of(roster, roster.cohort_hash(self.server._cohort), indices)
 
     @property
     def home(self) -> Path:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.aggregation.secure.federation import Federation
+from tests.aggregation.secure.federation import Federation, request_of, survivors_of
 from torchmetrics_fed import (
     BudgetExceededError,
     DistributedDP,
@@ -27,7 +27,7 @@ from torchmetrics_fed import (
     Spec,
 )
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
-from torchmetrics_fed.aggregation.secure.messages import Answer, Ciphertexts, KeyShares, Request, Survivors
+from torchmetrics_fed.aggregation.secure.messages import pack_rows, pack_tables, read_rows, read_tables
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
@@ -60,11 +60,11 @@ def test_two_lists_are_never_both_answered() -> None:
     federation = masked()
     roster, cohort = known(federation)
     client = federation.clients["a"]
-    first = Request((0, 1, 2, 3), {}).to_bytes(roster, cohort)
+    first = request_of(roster, cohort, (0, 1, 2, 3))
     answer = client.unmask(first)
     assert client.unmask(first) == answer
     with pytest.raises(SecureAggregationError, match="Expected the survivors that this client signed or answered for"):
-        client.unmask(Request((0, 1, 2), {}).to_bytes(roster, cohort))
+        client.unmask(request_of(roster, cohort, (0, 1, 2)))
     assert client.unmask(first) == answer
 
 
@@ -73,19 +73,19 @@ def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
     federation = masked()  # the power: without signatures every client believes the server
     roster, cohort = known(federation)
     for name, survivors in lists.items():
-        assert federation.clients[name].unmask(Request(survivors, {}).to_bytes(roster, cohort))
+        assert federation.clients[name].unmask(request_of(roster, cohort, survivors))
 
     federation = masked(signed=True)
     roster, cohort = known(federation)
     signatures = {
-        index: federation.clients[name].sign_survivors(Survivors(lists[name]).to_bytes(roster, cohort))[-64:]
+        index: federation.clients[name].sign_survivors(survivors_of(roster, cohort, lists[name]))[-64:]
         for index, name in enumerate("abcd")
     }
     for survivors in set(lists.values()):
         among = {index: signatures[index] for index in survivors}
         for name in "abcd":
             with pytest.raises(SecureAggregationError, match=r"did not: the server may have|signed or answered for"):
-                federation.clients[name].unmask(Request(survivors, among).to_bytes(roster, cohort))
+                federation.clients[name].unmask(request_of(roster, cohort, survivors, among))
             assert federation.clients[name].stage is Stage.SIGNED
 
 
@@ -94,12 +94,12 @@ def test_who_signed_one_list_does_not_answer_another_that_others_signed() -> Non
     roster, cohort = known(federation)
     named = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2), "d": (0, 1, 2, 3)}
     signatures = {
-        index: federation.clients[name].sign_survivors(Survivors(named[name]).to_bytes(roster, cohort))[-64:]
+        index: federation.clients[name].sign_survivors(survivors_of(roster, cohort, named[name]))[-64:]
         for index, name in enumerate("abcd")
         if name != "c"
     }
-    federation.clients["c"].sign_survivors(Survivors(named["c"]).to_bytes(roster, cohort))
-    request = Request((0, 1, 2, 3), signatures).to_bytes(roster, cohort)
+    federation.clients["c"].sign_survivors(survivors_of(roster, cohort, named["c"]))
+    request = request_of(roster, cohort, (0, 1, 2, 3), signatures)
     with pytest.raises(SecureAggregationError, match="signed or answered for"):
         federation.clients["c"].unmask(request)
     assert federation.clients["a"].unmask(request)
@@ -111,14 +111,14 @@ def test_unsigned_requests_do_not_open_a_signed_aggregation() -> None:
     everyone = (0, 1, 2, 3)
     for client in federation.clients.values():
         with pytest.raises(SecureAggregationError, match=r"SIGNED for `unmask` but this one is MASKED"):
-            client.unmask(Request(everyone, {}).to_bytes(roster, cohort))
+            client.unmask(request_of(roster, cohort, everyone))
     request = federation.request()
-    signatures = Request.from_bytes(request, roster, cohort).signatures
+    signatures = read_tables(request, Kind.REQUEST, roster, cohort)[1]
     shuffled = dict(zip(signatures, [*list(signatures.values())[1:], signatures[0]], strict=True))
     few = dict(list(signatures.items())[:2])
     for wrong, said in (({}, "but got 0"), (few, "but got 2"), (shuffled, "to have signed these survivors")):
         with pytest.raises(SecureAggregationError, match=said):
-            federation.clients["a"].unmask(Request(everyone, wrong).to_bytes(roster, cohort))
+            federation.clients["a"].unmask(request_of(roster, cohort, everyone, wrong))
     assert federation.clients["a"].unmask(request)
 
 
@@ -128,9 +128,9 @@ def test_lists_too_short_or_without_the_client_are_refused(survivors: tuple[int,
     federation = masked(signed)
     roster, cohort = known(federation)
     client = federation.clients["a"]
-    message: Survivors | Request = Survivors(survivors) if signed else Request(survivors, {})
+    message = (survivors_of if signed else request_of)(roster, cohort, survivors)
     with pytest.raises(SecureAggregationError, match=r"at least 3 of 4 clients to survive|this client included"):
-        (client.sign_survivors if signed else client.unmask)(message.to_bytes(roster, cohort))
+        (client.sign_survivors if signed else client.unmask)(message)
     assert client.stage is Stage.MASKED
 
 
@@ -138,7 +138,7 @@ def test_who_shared_nothing_cannot_survive() -> None:
     federation = masked(drops={"d": "share"})
     roster, cohort = known(federation)
     with pytest.raises(SecureAggregationError, match="Expected survivors among those who exchanged shares"):
-        federation.clients["a"].unmask(Request((0, 1, 2, 3), {}).to_bytes(roster, cohort))
+        federation.clients["a"].unmask(request_of(roster, cohort, (0, 1, 2, 3)))
 
 
 # --- keys
@@ -232,11 +232,10 @@ def test_the_client_counts_for_itself() -> None:
     with pytest.raises(SecureAggregationError, match="Wait for more clients"):
         federation.clients["a"].share_keys(short.to_bytes())
     boxes = federation.share(keys)
-    message = Ciphertexts.from_bytes(boxes["a"], roster)
+    (message,) = read_tables(boxes["a"], Kind.CIPHERTEXTS, roster, roster.hash)
+    del message[min(message)]
     with pytest.raises(SecureAggregationError, match="at least 4 of 4 clients to exchange shares but got 3"):
-        federation.clients["a"].mask(
-            Ciphertexts(message.senders[1:], message.boxes[1:]).to_bytes(roster), lambda: ZEROS
-        )
+        federation.clients["a"].mask(pack_tables(Kind.CIPHERTEXTS, roster, roster.hash, message), lambda: ZEROS)
 
 
 # --- key shares
@@ -246,15 +245,16 @@ def test_boxes_open_only_for_whom_and_from_whom_they_are() -> None:
     federation = Federation("abcd")
     boxes = federation.share(federation.advertise())
     roster, _ = known(federation)
-    message = Ciphertexts.from_bytes(boxes["a"], roster)
-    swapped = Ciphertexts(message.senders, message.boxes[::-1])
-    reflected = Ciphertexts(message.senders, [federation.server._shares[0].box_for(index) for index in message.senders])
-    others = Ciphertexts.from_bytes(boxes["b"], roster)
-    for wrong in (swapped, reflected, Ciphertexts(message.senders, others.boxes)):
+    (mine,), (others,) = (read_tables(boxes[name], Kind.CIPHERTEXTS, roster, roster.hash) for name in "ab")
+    swapped = dict(zip(mine, [*mine.values()][::-1], strict=True))
+    reflected = dict(zip(mine, federation.server._shares[0][1:], strict=True))
+    for wrong in (swapped, reflected, dict(zip(mine, others.values(), strict=True))):
         with pytest.raises(SecureAggregationError, match="does not open"):
-            federation.clients["a"].mask(wrong.to_bytes(roster), lambda: federation.factory("a"))
+            federation.clients["a"].mask(
+                pack_tables(Kind.CIPHERTEXTS, roster, roster.hash, wrong), lambda: federation.factory("a")
+            )
     with pytest.raises(SecureAggregationError, match="got one's own"):
-        federation.clients["a"].mask(others.to_bytes(roster), lambda: federation.factory("a"))
+        federation.clients["a"].mask(boxes["b"], lambda: federation.factory("a"))
     assert federation.calls["a"] == 0
     federation.mask(boxes)
     assert federation.calls["a"] == 1
@@ -269,11 +269,11 @@ def test_a_wrong_share_is_seen_and_nothing_is_opened(drops: dict[str, str]) -> N
     for name in federation.there("answer"):
         message = federation.clients[name].unmask(request)
         if name == "b":
-            answer = Answer.from_bytes(message, roster, survivors, 4)
+            sender, shares = read_rows(message, Kind.ANSWER, roster, survivors, 4)
             place = 3 if drops else 0
-            share = answer.shares[place]  # a middle byte: X25519 ignores the lowest bits of a key
-            answer.shares[place] = share[:16] + bytes([share[16] ^ 1]) + share[17:]
-            message = answer.to_bytes(roster, survivors)
+            share = shares[place]  # a middle byte: X25519 ignores the lowest bits of a key
+            shares[place] = share[:16] + bytes([share[16] ^ 1]) + share[17:]
+            message = pack_rows(Kind.ANSWER, roster, survivors, sender, *shares)
         federation.send(name, message)
     with pytest.raises(
         SecureAggregationError, match=r"it dealt wrong shares, or an answer holds one|a share is corrupt"
@@ -286,9 +286,10 @@ def test_a_wrong_commitment_is_seen() -> None:
     keys = federation.advertise()
     roster, _ = known(federation)
     for name in "abcd":
-        shares = KeyShares.from_bytes(federation.clients[name].share_keys(keys), roster)
-        wrong = KeyShares(shares.sender, bytes(32) if name == "c" else shares.commitment, shares.boxes)
-        federation.send(name, wrong.to_bytes(roster))
+        message = federation.clients[name].share_keys(keys)
+        sender, (commitment, *boxes) = read_rows(message, Kind.KEY_SHARES, roster, roster.hash)
+        wrong = bytes(32) if name == "c" else commitment
+        federation.send(name, pack_rows(Kind.KEY_SHARES, roster, roster.hash, sender, wrong, *boxes))
     federation.mask(federation.server.ciphertexts())
     federation.answer(federation.request())
     with pytest.raises(SecureAggregationError, match="shares of client 'c' to give the seed it committed to"):

@@ -11,12 +11,12 @@ from torch import Tensor
 from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import kolmogorov_smirnov, operating
-from torchmetrics_fed.functional.auroc import auroc_from_counts, mann_whitney_u
-from torchmetrics_fed.functional.average_precision import average_precision_from_counts
 from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.confusion import confusion_at
 from torchmetrics_fed.functional.det import det_from_counts
 from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
+from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Sum

@@ -331,7 +331,14 @@ def test_the_summary_figure_has_bands_and_a_caption(scored: tuple[Tensor, Tensor
     assert third is not None
     bands = roc_band(release), precision_recall_band(release)
     fig, axes = summary_figure(
-        report.roc, report.precision_recall, third, report.leaf, report.edges, None, bands, "epsilon = 1, 95% bands"
+        report.roc,
+        report.precision_recall,
+        third,
+        report.source.leaf,
+        report.source.edges,
+        None,
+        bands,
+        "epsilon = 1, 95% bands",
     )
     _check_whole(fig, *axes.flat)
     assert [[patch.get_gid() for patch in ax.collections].count("band") for ax in axes.flat] == [1, 1, 0, 0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 from uuid import uuid4
@@ -22,6 +21,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
+from tests.transports.endpoints import MEMORY
 from torchmetrics_fed import FederatedMetric, Query, Spec
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
@@ -29,8 +29,6 @@ from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_r
 __all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask"]
 
 RUN_ID, SERVER = 2**63 + 11, 1
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""A folder in memory where there is one: every note is synced to disk, which would take half of the time of tests."""
 
 
 class Cut(NamedTuple):
@@ -152,6 +150,7 @@ class Client:
     preds: Tensor
     target: Tensor
     groups: Tensor | None = None
+    _: KW_ONLY
     folder: Path | None = None
     """Where notes are kept. The app has the mod if there is one."""
     publish: tuple[str, ...] = ()

@@ -55,6 +55,7 @@ class Site:
         preds: Tensor,
         target: Tensor,
         groups: Tensor | None = None,
+        *,
         times: int = 1,
         publish: tuple[str, ...] = (),
     ) -> None:

@@ -249,7 +249,9 @@ def test_a_server_cannot_ask_about_another_round_or_begin_in_the_middle(tmp_path
     config = SecureAggregationConfig.from_bytes(begun.start)
     weak = replace(begun, start=replace(config, min_clients=3, round_id="elsewhere/1").to_bytes())
     assert "Expected an aggregation of" in replies(made, "site-1", weak)
-    assert "has begun" in replies(made, "site-1", replace(weak, stage="mask"))
+    assert "Expected an aggregation of" in replies(made, "site-1", replace(weak, stage="mask"))
+    other = replace(begun, start=replace(config, round_id=f"{begun.round}/7").to_bytes(), stage="mask")
+    assert "made for another" in replies(made, "site-1", other)
     assert "secure aggregation" in replies(made, "site-1", replace(begun, stage="share", start=b""))
     assert spent(tmp_path) == [0, 0, 0, 0]
 

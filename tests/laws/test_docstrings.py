@@ -21,6 +21,7 @@ TRAINERS = {
     "lightning": "lightning",
     "declearn": "declearn",
     "pfl": "pfl",
+    "tables": "pyarrow",
 }
 PUBLIC = [
     "torchmetrics_fed",
@@ -36,6 +37,7 @@ PUBLIC = [
     "torchmetrics_fed.planning.bounds",
     "torchmetrics_fed.audit",
     "torchmetrics_fed.simulate",
+    "torchmetrics_fed.folder",
     *(f"torchmetrics_fed.integrations.{name}" for name in TRAINERS),
 ]
 

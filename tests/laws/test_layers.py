@@ -15,7 +15,8 @@ PACKAGE = Path(torchmetrics_fed.__file__).parent
 # from the top down; a module may import its own layer's package and everything below
 LAYERS = [
     {"__init__", "__main__"},
-    {"integrations", "simulate", "audit"},
+    {"cli"},
+    {"integrations", "simulate", "audit", "folder"},
     {"report", "planning"},
     {"metrics"},
     {"exchange"},
@@ -24,7 +25,7 @@ LAYERS = [
     {"release"},
     {"privacy"},
     {"counting"},
-    {"errors", "typing"},
+    {"errors", "typing", "version"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -265,8 +265,8 @@ def test_what_was_spent_survives_a_resume(tmp_path: Path) -> None:
     assert list(second) == entries
     with pytest.raises(BudgetExceededError, match=r"needs epsilon 0\.5, 0\.25 of 1\.0 is left"):
         second.spend("val", 3, 0.5)
-    assert PrivacyLedger(0.5, tmp_path / "ledger").remaining == 0.0  # the budget is the object's, not the file's
-    assert PrivacyLedger(2.0, tmp_path / "ledger").spend("val", 3, 0.5).epsilon == 0.5
+    assert PrivacyLedger(0.5, tmp_path / "ledger", change_budget=True).remaining == 0.0
+    assert PrivacyLedger(2.0, tmp_path / "ledger", change_budget=True).spend("val", 3, 0.5).epsilon == 0.5
     assert len(first) == 4
 
 
@@ -838,3 +838,106 @@ def test_without_the_library_pld_says_what_to_install(monkeypatch: pytest.Monkey
     for ask in (lambda: ledger.spent(method="pld"), lambda: PrivacyLedger(composition="pld")):
         with pytest.raises(ModuleNotFoundError, match="pip install dp-accounting"):
             ask()
+
+
+# The budget of a file
+
+
+def test_a_file_keeps_its_budget(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    PrivacyLedger(3.0, path, 1e-5)
+    for ledger in (PrivacyLedger(path=path), PrivacyLedger(3.0, path), PrivacyLedger(path=path, delta=1e-5)):
+        assert (ledger.budget, ledger.delta, ledger.composition) == (3.0, 1e-5, "addition")
+    with pytest.raises(BudgetExceededError):
+        PrivacyLedger(path=path).spend("val", 1, 3.5)
+
+
+@pytest.mark.parametrize("other", [{"budget": 2.0}, {"budget": 4.0}, {"delta": 1e-5}, {"composition": "pld"}])
+def test_another_budget_than_the_files_is_refused_unless_asked_for(tmp_path: Path, other: dict[str, Any]) -> None:
+    path = tmp_path / "ledger"
+    before = PrivacyLedger(3.0, path)
+    content = path.read_bytes()
+    with pytest.raises(LedgerConflictError, match=r"recorded, epsilon 3 .*but got .*`change_budget=True`"):
+        PrivacyLedger(path=path, **other)
+    assert path.read_bytes() == content
+    after = PrivacyLedger(path=path, **other, change_budget=True)
+    expected = {"budget": 3.0, "delta": 1e-6, "composition": "addition", **other}
+    for ledger in (after, PrivacyLedger(path=path)):
+        assert {name: getattr(ledger, name) for name in expected} == expected
+    before.spend("val", 1, 0.5)  # an object that was open is bound by it, too
+    assert {name: getattr(before, name) for name in expected} == expected
+
+
+def test_a_lower_budget_binds_those_who_had_the_file_open(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(3.0, tmp_path / "ledger")
+    PrivacyLedger(1.0, tmp_path / "ledger", change_budget=True)
+    with pytest.raises(BudgetExceededError, match=r"1\.0 of 1\.0 is left"):
+        ledger.spend("val", 1, 2.0)
+    assert len(ledger) == 0
+
+
+def test_a_file_without_a_budget_takes_the_first_one(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    free = PrivacyLedger(path=path)
+    free.spend("val", 1, 0.75)
+    content = path.read_bytes()
+    assert PrivacyLedger(path=path).budget is None
+    assert path.read_bytes() == content  # to look at it writes nothing
+    PrivacyLedger(1.0, path)
+    with pytest.raises(BudgetExceededError, match=r"0\.25 of 1\.0 is left"):
+        free.spend("val", 2, 0.5)
+
+
+def test_a_pickle_takes_the_budget_that_the_file_has_now(tmp_path: Path) -> None:
+    data = pickle.dumps(PrivacyLedger(1.0, tmp_path / "ledger"))
+    PrivacyLedger(2.0, tmp_path / "ledger", change_budget=True)
+    assert pickle.loads(data).budget == 2.0
+
+
+def test_processes_that_open_one_file_at_once_record_one_budget(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with ThreadPoolExecutor(8) as pool:
+        ledgers = list(pool.map(lambda _: PrivacyLedger(1.0, path), range(32)))
+    assert {ledger.budget for ledger in ledgers} == {1.0}
+    assert ledgers[0].report().count("Budget:") == 1
+    assert "Changed" not in ledgers[0].report()
+
+
+# The table
+
+
+def test_the_table_has_every_release_and_what_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = PrivacyLedger(1.0, path)
+    ledger.spend("validation", 1, 0.5, 1e-9, "polya")
+    ledger = PrivacyLedger(2.0, path, change_budget=True)
+    ledger.spend("a\n2  forged", "x" * 100, 0.7)
+    lines = ledger.report().splitlines()
+    assert lines[0] == f"Privacy ledger {path}"[:215]
+    assert lines[1].startswith("Budget: epsilon 1 at delta 1e-06, composed by addition, recorded 20")
+    assert lines[2].startswith("Changed to: epsilon 2 at delta 1e-06")
+    assert lines[3] == "Spent: epsilon 1.2, delta 1e-09, by 2 releases. Left: epsilon 0.8."
+    head, first, second = lines[5:8]
+    assert first.split()[3:] == ["validation", "1", "0.5", "1e-09", "polya", "0.5"]
+    assert r"a\n2  forged" in second
+    assert "x" * 37 + "..." in second
+    assert second.split()[-3:] == ["0.7", "0", "1.2"]
+    assert lines[8] == ""
+    assert lines[-1] == f"SHA-256 of all records: {ledger.digest()}"
+    assert len({line.index(cell) for line, cell in ((head, "epsilon"), (first, "0.5"), (second, "0.7"))}) == 1
+
+
+def test_the_digest_of_an_entry_stays_and_that_of_the_ledger_goes_on(open_ledger: Open) -> None:
+    ledger = open_ledger(budget=1.0)
+    one = ledger.spend("val", 1, 0.1)
+    first = ledger.digest(one)
+    assert first == ledger.digest()
+    ledger.spend("val", 2, 0.1)
+    assert ledger.digest(one) == first != ledger.digest()
+    assert len(first) == 64
+
+
+def test_the_table_of_an_empty_ledger_says_so() -> None:
+    text = PrivacyLedger().report()
+    assert "Budget: none" in text
+    assert text.endswith("SHA-256 of all records: there are none")

@@ -7,8 +7,10 @@ is an :class:`~tests.transports.endpoints.Endpoint` instead: six functions of by
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -16,8 +18,20 @@ import numpy as np
 import torch
 
 from tests.ranks import Collectives, RankPool
-from tests.transports.endpoints import MARK, Client, Endpoint, Part, ProcessClient, built, carry_query, counted, leaking
+from tests.transports.endpoints import (
+    MARK,
+    MEMORY,
+    Client,
+    Endpoint,
+    Part,
+    ProcessClient,
+    built,
+    carry_query,
+    counted,
+    leaking,
+)
 from torchmetrics_fed import CentralDP, Coordinator, DistributedDP, FederatedROC, LocalDP, PrivacyLedger, Release
+from torchmetrics_fed.folder import run_coordinator, run_site
 from torchmetrics_fed.privacy import LedgerEntry
 from torchmetrics_fed.simulate import simulate
 
@@ -32,6 +46,7 @@ __all__ = [
     "Carrier",
     "Declearn",
     "Flower",
+    "Folder",
     "OverRanks",
     "Part",
     "Pfl",
@@ -235,6 +250,43 @@ class Flower:
         each = [[mine[number : number + 1] for mine in entries] for number in range(rounds)]
         assert all(len(mine) <= rounds for mine in entries)
         return [Carried(strategy.releases[number + 1], each[number], sent) for number in range(rounds)]
+
+
+class Folder:
+    """Files in a shared folder, with each site in a thread of its own."""
+
+    settings = VISIBLE
+
+    def carry(
+        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+    ) -> list[Carried]:
+        carried, previous = [], None
+        with leaking(leak), ThreadPoolExecutor(CLIENTS) as pool, TemporaryDirectory(dir=MEMORY) as home:
+            shared, paths = Path(home, "shared"), [Path(home, f"ledger {number}") for number in range(CLIENTS)]
+            shared.mkdir()
+            for number in range(rounds):
+                before = [len(PrivacyLedger(path=path)) for path in paths]
+                sites = [
+                    pool.submit(
+                        run_site,
+                        shared,
+                        path.name,
+                        counted(built(options, path), part, mark),
+                        round=str(number),
+                        poll=0.01,
+                    )
+                    for path, part in zip(paths, parts, strict=True)
+                ]
+                names = [path.name for path in paths]
+                previous = run_coordinator(
+                    shared, built(options), round=str(number), clients=names, timeout=60.0, poll=0.01, previous=previous
+                )
+                for site in sites:
+                    site.result()
+                entries = [list(PrivacyLedger(path=path))[old:] for path, old in zip(paths, before, strict=True)]
+                sent = b"".join(path.read_bytes() for path in sorted(shared.glob("site-*/*/*")))
+                carried.append(Carried(previous, entries, sent))
+        return carried
 
 
 class Declearn:

@@ -36,6 +36,7 @@ from torchmetrics_fed.errors import FederatedMetricError
 
 __all__ = [
     "MARK",
+    "MEMORY",
     "SECURE_STAGES",
     "VISIBLE_STAGES",
     "Client",
@@ -51,6 +52,8 @@ __all__ = [
 
 MARK = 7_230_171
 """A number to recognise raw counts by, wherever they turn up."""
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""A folder in memory where there is one: what is synced to disk takes most of the time of a test."""
 
 Part = tuple[Tensor, ...]
 """A client's scores, targets and, if it has them, groups."""

@@ -22,7 +22,9 @@ from tests.transports.carriers import (
     Carrier,
     Declearn,
     Flower,
+    Folder,
     OverRanks,
+    Part,
     Pfl,
     Processes,
     Simulated,
@@ -38,6 +40,7 @@ CARRIERS: dict[str, Any] = {
     "simulate": Simulated,
     "by hand": ByHand,
     "processes": Processes,
+    "folder": Folder,
     "flower": Flower,
     "nvflare": NVFlare,
     "declearn": Declearn,
@@ -64,7 +67,7 @@ def carrier(request: pytest.FixtureRequest, ranks: RankPool) -> Carrier:
     return made
 
 
-def data(examples: int = 400) -> list[tuple[Tensor, Tensor]]:
+def data(examples: int = 400) -> list[Part]:
     """The clients' parts; the last client has no data."""
     generator = torch.Generator().manual_seed(3)
     target = torch.randint(0, 2, (CLIENTS, examples), generator=generator)
@@ -116,7 +119,7 @@ GROUPED = [
 @pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
 def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"quantiles": 64, "groups": ("a", "b"), **SETTINGS[setting]}
-    parts = [(scores, target, torch.arange(len(target)) % 2) for scores, target in data()]
+    parts: list[Part] = [(scores, target, torch.arange(len(target)) % 2) for scores, target in data()]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
     private, spec = "privacy" in options, FederatedROC(**options).spec
     assert [query.pooled for query in release.queries] == ([True, False] if private else [False])
@@ -157,7 +160,7 @@ SCANNED = [(name, setting) for name in CARRIERS if name not in ("simulate", "pfl
 
 
 @pytest.fixture
-def marked() -> tuple[list[tuple[Tensor, Tensor]], bytes]:
+def marked() -> tuple[list[Part], bytes]:
     """Data of two examples a client, each counted as many times as a number that can be recognised."""
     two = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
     return [two] * CLIENTS, MARK.to_bytes(8, "little")
@@ -166,7 +169,7 @@ def marked() -> tuple[list[tuple[Tensor, Tensor]], bytes]:
 @pytest.mark.parametrize("leak", [False, True], ids=["as it is", "leaking"])
 @pytest.mark.parametrize(("carrier", "setting"), SCANNED, indirect=["carrier"])
 def test_nothing_raw_is_sent(
-    carrier: Carrier, setting: str, leak: bool, marked: tuple[list[tuple[Tensor, Tensor]], bytes], tmp_path: Path
+    carrier: Carrier, setting: str, leak: bool, marked: tuple[list[Part], bytes], tmp_path: Path
 ) -> None:
     parts, pattern = marked
     options = dict(SETTINGS[setting])

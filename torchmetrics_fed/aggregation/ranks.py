@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from torchmetrics_fed.aggregation.secure.collective import masked_sum
-from torchmetrics_fed.errors import InputError, SpecMismatchError, SyncError
+from torchmetrics_fed.aggregation.secure.mask import masked_sum
+from torchmetrics_fed.counting.persons import BLOCK, Persons
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, SyncError
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import pack_block
@@ -48,21 +50,20 @@ class Ranks:
         gather: torchmetrics' ``dist_sync_fn``: ``gather(tensor, group=group)`` returns every rank's tensor. Where one
             is given everything goes through it, else through ``all_reduce``, which shows no rank another one's counts.
         refused: how many of this rank's examples could not be counted. Ranks agree on nothing while one has any.
+        persons: this rank's table, or None if it has counted without ids.
     """
 
     device: torch.device
     group: Any = None
     gather: Gather | None = None
     refused: int = 0
+    persons: Persons | None = None
 
     def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
-        """Compare specs, settings and statuses; raise on every rank alike, naming what differs.
+        """Compare specs and settings; raise on every rank alike, naming what differs.
 
-        Args:
-            spec: this rank's spec.
-            settings: what else must be the same, by name: the plan of a release, the query that is answered.
-            status: a small number in which the ranks may differ.
-            any_data: whether this rank has counted something.
+        Settings are what else must be the same, by name: the plan of a release, the query that is answered. The status
+        is a small number in which the ranks may differ.
         """
         marks = spec.digests | {name: hashlib.sha256(value).digest() for name, value in settings.items()}
         whole = hashlib.sha256(b"".join(marks.values())).digest()
@@ -96,6 +97,27 @@ class Ranks:
                 "was released. Find the batch with `validate_args=True`, then `reset` and count the data again."
             )
 
+    def check_persons(self, most: int) -> None:
+        """Raise on all ranks, which are one client, if somebody has more than ``most`` examples on them together."""
+        if self.size == 1:
+            return
+        with_ids = [bool(flag[0]) for flag in self.exchange(bytes([self.persons is not None]))]
+        if True not in with_ids:
+            return
+        if self.persons is None or False in with_ids:
+            raise ReleaseError(
+                "Expected `persons` on every rank or on none but only some have given them; nothing was charged. Pass "
+                "ids to every `update`, then `reset` and count the data again."
+            )
+        # one key for all, so that one person has one hash; it is made for this and forgotten
+        key = self.from_first(torch.tensor(list(secrets.token_bytes(BLOCK)), dtype=torch.uint8))
+        hashes, examples = self.persons.rehashed(bytes(key.tolist()))
+        own = hashes.tobytes() + examples.astype(np.int64).tobytes()
+        sizes = [int.from_bytes(size, "little") for size in self.exchange(len(hashes).to_bytes(8, "little"))]
+        everybody = Persons(most)
+        for size, part in zip(sizes, self.exchange(own.ljust(1 + max(sizes) * (BLOCK + 8))), strict=True):
+            everybody.add(np.frombuffer(part, np.complex128, size), np.frombuffer(part, np.int64, size, size * BLOCK))
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on any rank; the same answer on all."""
         return bool(self._reduce(torch.tensor([int(flag)], device=self.device), dist.ReduceOp.MAX))
@@ -124,7 +146,7 @@ class Ranks:
 
     def exchange(self, payload: bytes) -> list[bytes]:
         """Return every rank's payload, all of one length, in the order of the ranks."""
-        own = torch.tensor(list(payload), dtype=torch.uint8)
+        own = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
         if self.gather is not None:
             parts = list(self.gather(own, group=self.group))
         else:
@@ -132,7 +154,7 @@ class Ranks:
             parts = [torch.empty_like(own) for _ in range(self.size)]
             with _explained():
                 dist.all_gather(parts, own, group=self.group)
-        return [bytes(part.cpu().tolist()) for part in parts]
+        return [part.cpu().numpy().tobytes() for part in parts]
 
     def sum(self, counts: Tensor) -> Tensor:
         """Return the sum of all ranks' ``counts``, the same on every rank. ``counts`` is left alone."""
@@ -170,9 +192,7 @@ class Ranks:
     def hidden_sum(self, cells: Tensor, view: bytes) -> Tensor:
         """Return the sum of all ranks' ``cells``; each rank's part travels under masks, with keys for this sum alone.
 
-        Args:
-            cells: this rank's part, int64.
-            view: what this rank believes the sum is of; never used before, the same on every rank.
+        ``view`` is what this rank believes the sum is of; never used before, the same on every rank.
         """
         return masked_sum(cells, self.rank, view, self.exchange, self.sum)
 
@@ -210,19 +230,15 @@ class Alone(Ranks):
     rank = 0
 
     def exchange(self, payload: bytes) -> list[bytes]:
-        """Return the payload."""
         return [payload]
 
     def sum_to_first(self, counts: Tensor) -> Tensor:
-        """Return the counts."""
         return counts
 
     def from_first(self, tensor: Tensor) -> Tensor:
-        """Return the tensor."""
         return tensor
 
     def query_from_first(self, query: Query, bins: int) -> Query:
-        """Return the query."""
         return query
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:

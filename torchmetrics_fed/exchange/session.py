@@ -19,6 +19,7 @@ from torch import Tensor
 from torchmetrics_fed.aggregation import Alone, Ranks
 from torchmetrics_fed.aggregation.ranks import Agreement
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
+from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.errors import LedgerError, ReleaseError
 from torchmetrics_fed.exchange.queries import Plan, make_release, plan_label
 from torchmetrics_fed.exchange.states import State, session_move
@@ -53,6 +54,8 @@ class Session:
         """A random name, which ranks agree on before the first charge; only this session may continue its round."""
         self.round = ""
         self.release: Release | None = None
+        self.persons: Persons | None = None
+        """The table of the metric that was updated last."""
         self.charged = True
         """Whether its release is of data that was counted here, rather than given."""
         self._answered: dict[bytes, Share | None] = {}
@@ -94,6 +97,8 @@ class Session:
                 raise ReleaseError("Expected a query that was not answered yet. Use the share that was sent.")
             return known
         name = self.name or f"{heard.proposal:016x}"
+        if self.state is State.COUNTING:
+            ranks.check_persons(self.spec.privacy.examples_per_person)
         self._charge(query, round, name, ranks)
         cells = self._drawn_once(query, counts, ranks)
         share = Share(self.spec, query, cells, round, self._agreed_id(secrets.token_bytes(16), ranks))
@@ -150,6 +155,8 @@ class Session:
                 f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
                 f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
             )
+        if isinstance(self.spec.privacy, CentralDP):  # other ranks are clients, each with persons of its own
+            ranks.check_persons(self.spec.privacy.examples_per_person)
         name = f"{heard.proposal:016x}"
 
         def answer(query: Query) -> Sum:
@@ -198,6 +205,7 @@ class Session:
     def without_counts(self, empty: Tensor) -> Session:
         """Return this session for a metric that has left its counts behind."""
         twin = copy(self)
+        twin.persons = None
         twin._keep(self.state, empty)
         return twin
 

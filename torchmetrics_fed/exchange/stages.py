@@ -14,9 +14,13 @@ from torchmetrics_fed.aggregation.secure import (
     SecureAggregationConfig,
     SecureAggregationServer,
 )
-from torchmetrics_fed.errors import FederatedMetricError, InputError, SecureAggregationError
+from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, SecureAggregationError
 from torchmetrics_fed.exchange.coordinator import Coordinator
 from torchmetrics_fed.release import Query, Release, Spec
+from torchmetrics_fed.release.wire import Kind, Reader, frame, pack_block, pack_text
+
+STAGES = "share", "advertise", "share_keys", "mask", "sign", "unmask"
+"""In their order. Of one query, the first alone where shares may be seen, and the others where they are hidden."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Asked:
     """What a client is asked in one stage of a release."""
 
     stage: str
-    """``share``; or ``advertise``, ``share_keys``, ``mask``, ``sign`` if signed, and ``unmask``."""
+    """One of STAGES."""
     round: str
     query: bytes
     message: bytes = b""
@@ -61,14 +65,39 @@ class Asked:
             )
         return config
 
-    def answered_by(self, client: SecureAggregationClient) -> bytes:
-        """Return a client's answer in a stage of secure aggregation that is not about its data."""
-        take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
-        if self.stage in take:
-            return take[self.stage](self.message)
-        if self.stage != "advertise":
+    def answered_by(self, client: SecureAggregationClient | None, metric: Any = None) -> bytes:
+        """Return a client's answer. Its metric draws and charges in ``share`` and ``mask``, nowhere else."""
+        if self.asks_data:
+            if metric is None:
+                raise ReleaseError("Expected a question about data that is held here but there is none any more.")
+            query = Query.from_bytes(self.query)
+            if client is None or self.stage == "share":
+                return bytes(metric.share(round=self.round, query=query))
+            return bytes(metric.mask(client, self.message, round=self.round, query=query))
+        if client is None or self.stage not in STAGES:
             raise InputError(f"Expected a stage of secure aggregation but got {self.stage!r}. Update both sides.")
-        return client.advertise()
+        if self.stage == "advertise":
+            return client.advertise()
+        take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
+        return take[self.stage](self.message)
+
+    @property
+    def asks_data(self) -> bool:
+        """Whether the answer is made from the client's counts."""
+        return self.stage in ("share", "mask")
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes, for a transport without fields."""
+        blocks = map(pack_block, (self.query, self.message, self.start, self.spec))
+        return frame(Kind.ASKED, pack_text(self.stage), pack_text(self.round), *blocks)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Asked:
+        """Return what :meth:`to_bytes` was called on."""
+        reader = Reader(data, Kind.ASKED)
+        asked = cls(reader.text(), reader.text(empty=True), *(reader.block() for _ in range(4)))
+        reader.end()
+        return asked
 
 
 Answers: TypeAlias = Mapping[str, bytes | FederatedMetricError]

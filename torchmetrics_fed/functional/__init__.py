@@ -1,8 +1,6 @@
 """Functions of scores, of releases and leaf counts, and of curves; every result has ``.scalars`` and ``.plot()``."""
 
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
-from torchmetrics_fed.functional.auroc import auroc, auroc_from_counts, mann_whitney_u
-from torchmetrics_fed.functional.average_precision import average_precision, average_precision_from_counts
 from torchmetrics_fed.functional.band import (
     Band,
     Interval,
@@ -14,8 +12,10 @@ from torchmetrics_fed.functional.band import (
 from torchmetrics_fed.functional.calibration import Calibration, calibration, calibration_from_counts
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.confusion import Confusion, confusion_at
+from torchmetrics_fed.functional.cumulative_gains import CumulativeGains, cumulative_gains
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
+from torchmetrics_fed.functional.drift import Drift, population_stability_index
 from torchmetrics_fed.functional.figures.multiples import small_multiples
 from torchmetrics_fed.functional.figures.page import figure_size
 from torchmetrics_fed.functional.gain import (
@@ -24,12 +24,14 @@ from torchmetrics_fed.functional.gain import (
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
-from torchmetrics_fed.functional.groups import Gap, GroupGaps, group_gaps
+from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
 from torchmetrics_fed.functional.histogram import plot_histograms
+from torchmetrics_fed.functional.net_benefit import NetBenefit, net_benefit
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
     kolmogorov_smirnov,
+    least_cost,
     precision_at_recall,
     recall_at_precision,
     sensitivity_at_specificity,
@@ -39,28 +41,46 @@ from torchmetrics_fed.functional.operating import (
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
     Strategy,
+    average_precision,
+    average_precision_from_counts,
     average_precision_from_curve,
     precision_recall_curve,
     precision_recall_from_counts,
     precision_recall_from_quantiles,
 )
-from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc, roc_from_counts, roc_from_quantiles
+from torchmetrics_fed.functional.predictive_values import PredictiveValues, predictive_values
+from torchmetrics_fed.functional.recalibration import CalibrationLine, Recalibration, calibration_line, recalibrate
+from torchmetrics_fed.functional.roc import (
+    ROCCurve,
+    auroc,
+    auroc_from_counts,
+    auroc_from_curve,
+    mann_whitney_u,
+    roc,
+    roc_from_counts,
+    roc_from_quantiles,
+)
 from torchmetrics_fed.functional.source import Source, read
 
 __all__ = [
     "Band",
     "Calibration",
+    "CalibrationLine",
     "Confusion",
+    "CumulativeGains",
     "DETCurve",
-    "Gap",
+    "Drift",
     "GroupGaps",
     "Interval",
     "ModelComparison",
+    "NetBenefit",
     "OperatingPoint",
     "PrecisionRecallCurve",
     "PrecisionRecallGainCurve",
+    "PredictiveValues",
     "Quantiles",
     "ROCCurve",
+    "Recalibration",
     "Source",
     "Strategy",
     "area_error_pr",
@@ -77,16 +97,21 @@ __all__ = [
     "best_f1",
     "calibration",
     "calibration_from_counts",
+    "calibration_line",
     "compare_models",
     "confusion_at",
+    "cumulative_gains",
     "det_curve",
     "det_from_counts",
     "exact_quantiles",
     "figure_size",
     "group_gaps",
     "kolmogorov_smirnov",
+    "least_cost",
     "mann_whitney_u",
+    "net_benefit",
     "plot_histograms",
+    "population_stability_index",
     "precision_at_recall",
     "precision_recall_band",
     "precision_recall_curve",
@@ -94,7 +119,9 @@ __all__ = [
     "precision_recall_from_quantiles",
     "precision_recall_gain_curve",
     "precision_recall_gain_from_counts",
+    "predictive_values",
     "read",
+    "recalibrate",
     "recall_at_precision",
     "roc",
     "roc_band",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
-from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach, uncertain_counts
+from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.typing import Floats
 
 # Recalls at which the lower bound of precision, a hyperbola between steps, is evaluated; lines between lie below it.
@@ -202,7 +204,7 @@ def check_confidence(confidence: float) -> None:
 def _interval(
     release: Release, confidence: float, population: bool, binning: float | None, area: Area, usual: float
 ) -> Interval:
-    release = _checked(release, confidence)
+    release = check_uncertain(release, confidence)
     if binning is None:
         binning = 1.0 if release.spec.privacy is None else usual
     if not 0 <= binning <= 1:
@@ -215,18 +217,49 @@ def _each(
     release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], list[Floats]]
 ) -> list[Tensor]:
     """The arrays of each class, stacked; without class axis for binary tasks."""
-    release = _checked(release, confidence)
+    release = check_uncertain(release, confidence)
     arrays = [one(tails) for tails in UncertainTails.of(release, population)]
     stacked = [torch.from_numpy(np.stack(array)) for array in zip(*arrays, strict=True)]
     return [array[0] for array in stacked] if release.spec.task == "binary" else stacked
 
 
-def _checked(release: Release, confidence: float) -> Release:
-    """Return the release of everybody if it can have bands."""
+def check_uncertain(release: object, confidence: float) -> Release:
+    """Return the release of everybody; raise unless what may be off in it is known with this confidence."""
     check_confidence(confidence)
+    if not isinstance(release, Release):
+        raise no_release(release)
     if release.spec.multi_class == "ovo":
         raise InputError(
             'Expected a release with negatives and positives of each class but this one has multi_class="ovo". Bands '
             'are made for multi_class="ovr".'
         )
     return release.overall
+
+
+Estimate: TypeAlias = tuple[Floats, Floats, Floats]
+"""Values without bias, what draws do to them, ``(vectors, values)``, and how far the order within leaves does."""
+
+
+def bounds_at(
+    source: Readable,
+    thresholds: Floats,
+    values: Floats,
+    estimate: Callable[[UncertainCounts, int], Estimate],
+    confidence: float | None,
+    population: bool,
+) -> tuple[Floats, Floats] | tuple[None, None]:
+    """Return bounds of values, ``(classes, values)``, that hold at once; None if there is no ``confidence``.
+
+    ``estimate`` is given the counts of a class at the thresholds, and its number. Values as they were read are within.
+    """
+    if confidence is None:
+        return None, None
+    release, histograms = check_uncertain(source, confidence), read(source)
+    counts = uncertain_counts(release, population, histograms.flat, histograms.edges.numpy(), thresholds)
+    ends = []
+    for number, known in enumerate(counts):
+        centre, deviations, slack = estimate(known, number)
+        half = np.inf if known.empty else reach(deviations, confidence) + slack
+        ends.append([np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])])
+    low, high = np.stack(ends, 1)
+    return low, high

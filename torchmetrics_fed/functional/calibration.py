@@ -117,12 +117,7 @@ def calibration_from_counts(
     histograms = read(source, edges, reconstruction)
     histograms = histograms.pooled() if average == "micro" else histograms
     edges = histograms.edges
-    low, high = edges[0].item(), edges[-1].item()
-    if not 0 <= low < high <= 1:
-        raise InputError(
-            f"Expected edges within [0, 1], for only probabilities can be calibrated, but they span [{low}, {high}]. "
-            'Count probabilities: `normalization="sigmoid"` makes them of logits.'
-        )
+    check_probabilities(edges)
     leaf = histograms.leaf.double().clamp(min=0.0)
     centre = (edges[:-1] + edges[1:]) / 2
     boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
@@ -140,6 +135,16 @@ def calibration_from_counts(
     squares = (leaf[..., 1, :] * (1 - centre) ** 2 + leaf[..., 0, :] * centre**2).sum(-1)
     ece, brier = (torch.where(total > 0, value / total, 0.0).clamp(0.0, 1.0) for value in (error, squares))
     return Calibration(ece, brier, predicted, observed, examples)
+
+
+def check_probabilities(edges: Tensor) -> None:
+    """Raise unless these edges are those of probabilities."""
+    low, high = edges[0].item(), edges[-1].item()
+    if not 0 <= low < high <= 1:
+        raise InputError(
+            f"Expected edges within [0, 1], for only probabilities can be calibrated, but they span [{low}, {high}]. "
+            'Count probabilities: `normalization="sigmoid"` makes them of logits.'
+        )
 
 
 def calibration(

@@ -13,7 +13,7 @@ from torchmetrics_fed.functional.average import checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
 from torchmetrics_fed.functional.source import Readable, read
-from torchmetrics_fed.reconstruct import Reconstruction, Tails
+from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Average, Task
 
 _PERCENT = (0.001, 0.01, 0.1, 1, 5, 20, 50, 80, 95, 99)
@@ -78,23 +78,16 @@ class DETCurve(NamedTuple):
         return fig, ax
 
 
-def det_from_tails(tails: Tails) -> DETCurve:
-    r"""Return DET curves of the tails of both classes: :math:`F` and :math:`1 - T`.
-
-    All edges are points; scikit-learn leaves out those that repeat fnr = 0 or fpr = 0 at the ends. Without positives
-    the true positive rate is set to 0, so fnr is 1 throughout; without negatives fpr is 0.
-    """
-    warn_if_empty(tails.total)
-    return DETCurve(tails.tail[..., 0, :].flip(-1), 1 - tails.tail[..., 1, :].flip(-1), tails.thresholds.flip(0))
-
-
 def det_from_counts(
     source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     average: Average | None = None,
 ) -> DETCurve:
-    """Return the DET curve of a release or of leaf counts.
+    r"""Return the DET curve of a release or of leaf counts: :math:`1 - T` against F.
+
+    All edges are points; scikit-learn leaves out those that repeat fnr = 0 or fpr = 0 at the ends. Without positives
+    the true positive rate is set to 0, so fnr is 1 throughout; without negatives fpr is 0.
 
     Args:
         source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
@@ -108,7 +101,9 @@ def det_from_counts(
         (tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64), tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64))
     """
     histograms = read(source, edges, reconstruction)
-    return det_from_tails((histograms.pooled() if average == "micro" else histograms).tails)
+    tails = (histograms.pooled() if average == "micro" else histograms).tails
+    warn_if_empty(tails.total)
+    return DETCurve(tails.tail[..., 0, :].flip(-1), 1 - tails.tail[..., 1, :].flip(-1), tails.thresholds.flip(0))
 
 
 def det_curve(

@@ -70,26 +70,13 @@ class PrecisionRecallGainCurve(NamedTuple):
         return plot_areas(curves, area, chance, axes, ax, ("PR gain", label, labels))
 
 
-def precision_recall_gain_from_tails(tails: Tails) -> PrecisionRecallGainCurve:
-    """Return PR-gain curves of the tails of both classes; both gains are 0 throughout where a class is empty."""
-    warn_if_empty(tails.total)
-    precision, recall = _gains(tails)
-    # the first threshold selects nothing, as in the PR curve
-    return PrecisionRecallGainCurve(
-        precision.clamp(0.0, 1.0)[..., 1:].flip(-1),
-        recall[..., 1:].flip(-1),
-        tails.thresholds[1:].flip(0),
-        _area(tails, precision, recall),
-    )
-
-
 def precision_recall_gain_from_counts(
     source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     average: Average | None = None,
 ) -> PrecisionRecallGainCurve:
-    """Return the PR-gain curve of a release or of leaf counts.
+    """Return the PR-gain curve of a release or of leaf counts; both gains are 0 throughout where a class is empty.
 
     Args:
         source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
@@ -102,7 +89,12 @@ def precision_recall_gain_from_counts(
         (tensor([0.0000, 0.6667], dtype=torch.float64), tensor([1.0000, 0.6667], dtype=torch.float64))
     """
     histograms = read(source, edges, reconstruction)
-    return precision_recall_gain_from_tails((histograms.pooled() if average == "micro" else histograms).tails)
+    tails = (histograms.pooled() if average == "micro" else histograms).tails
+    warn_if_empty(tails.total)
+    precision, recall = _gains(tails)
+    # the first threshold selects nothing, as in the PR curve
+    shown = precision.clamp(0.0, 1.0)[..., 1:].flip(-1), recall[..., 1:].flip(-1), tails.thresholds[1:].flip(0)
+    return PrecisionRecallGainCurve(*shown, _area(tails, precision, recall))
 
 
 def area_under_gain(

@@ -14,9 +14,9 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import auroc_from_counts
 from torchmetrics_fed.functional.band import auroc_interval, check_confidence
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
+from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.reconstruct.placement import whole_epsilon
 from torchmetrics_fed.reconstruct.uncertainty.rates import Counted, Rates
 from torchmetrics_fed.release.release import Release, no_release
@@ -25,6 +25,8 @@ from torchmetrics_fed.typing import Floats
 
 # A group's smaller class times epsilon. Below the first noise outweighs sampling, below the second a gap is noise.
 _FEW, _TOO_FEW = 60.0, 30.0
+# A difference that noise alone shows, and that is worth a word.
+_WORTH = 0.02
 _RATES = {
     "tpr": "True positive rate",
     "fpr": "False positive rate",
@@ -52,8 +54,7 @@ class GroupGaps(NamedTuple):
         >>> metric = FederatedAUROC(groups=("female", "male"))
         >>> preds, target = torch.tensor([0.2, 0.9, 0.8, 0.1, 0.3, 0.7]), torch.tensor([0, 1, 1, 0, 1, 1])
         >>> metric.update(preds, target, torch.tensor([0, 0, 0, 1, 1, 1]))
-        >>> gaps = group_gaps(metric.release(), threshold=0.5)
-        >>> gaps.between("female", "male")["tpr"].value
+        >>> group_gaps(metric.release()).between("female", "male")["tpr"].value
         tensor(0.5000, dtype=torch.float64)
     """
 
@@ -132,6 +133,15 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
         release: one of a metric with ``groups``.
         threshold: which scores count as positive.
         confidence: of the intervals.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import CentralDP, FederatedROC
+        >>> from torchmetrics_fed.functional import group_gaps
+        >>> metric = FederatedROC(groups=2, privacy=CentralDP(epsilon=3.0))
+        >>> metric.update(torch.rand(20_000), torch.randint(0, 2, (20_000,)), torch.arange(20_000) % 2)
+        >>> bool(group_gaps(metric.release(), threshold=0.3).equalized_odds.high < 0.1)
+        True
     """
     if not isinstance(release, Release):
         raise no_release(release)
@@ -203,7 +213,7 @@ def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
         squares, (value, low, high) = noise[..., row] ** 2, largest[name]
         alone = reach * np.sqrt(np.nansum(squares, 0) / np.maximum((~np.isnan(squares)).sum(0), 1))
         for found, least, most, inflated in zip(value, low, high, alone, strict=True):
-            if inflated > found / 2:
+            if inflated > max(found / 2, _WORTH):
                 warnings.warn(
                     f"The largest difference of the {_RATES[name].lower()}, {found:.3f}, is inflated: noise alone "
                     f"would show about {inflated:.3f}. Report its interval, {least:.3f} to {most:.3f}.",

@@ -2,11 +2,12 @@
 
 Thresholds are those of the tails: for ``"aligned"`` the edges of the leaves. "Score >= threshold" selects. Where
 several thresholds attain the best value the highest is given, and where none qualifies the value is 0 at the highest
-edge, which selects nothing. All values are in [0, 1].
+edge, which selects nothing. All values but costs are in [0, 1].
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -139,6 +140,35 @@ def youden(
     """
     rates = _rates(source, edges, reconstruction)
     return _best(rates.tpr - rates.fpr, rates.both, rates.thresholds)
+
+
+def least_cost(
+    source: Readable, false_positive: float = 1.0, false_negative: float = 1.0, prevalence: float | None = None
+) -> OperatingPoint:
+    r"""Return the least expected cost of an example, :math:`c_{fp} (1 - \pi) F(s) + c_{fn} \pi (1 - T(s))`.
+
+    Args:
+        source: a release, or leaf counts ``(..., 2, leaves)``.
+        false_positive: what a false positive costs, in the unit of ``false_negative``.
+        prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import least_cost
+        >>> least_cost(torch.tensor([[3, 1], [1, 3]]), false_negative=5.0, prevalence=0.1)
+        OperatingPoint(value=tensor(0.3500, dtype=torch.float64), threshold=tensor(0.5000, dtype=torch.float64))
+    """
+    for name, given in (("false_positive", false_positive), ("false_negative", false_negative)):
+        if not 0 <= given < math.inf:
+            raise InputError(f"Expected argument `{name}` to be a cost of 0 or more but got {given!r}. Give a number.")
+    rates = _rates(source, None, None)
+    share = rates.positives / rates.selected[..., -1:].clamp(min=1e-300)
+    if prevalence is not None:
+        _check("prevalence", prevalence)
+        share = torch.as_tensor(prevalence, dtype=torch.float64)
+    cost = false_positive * (1 - share) * rates.fpr + false_negative * share * (1 - rates.tpr)
+    gain, threshold = _best(-cost, torch.ones_like(cost, dtype=torch.bool), rates.thresholds)
+    return OperatingPoint(-gain, threshold)
 
 
 def kolmogorov_smirnov(

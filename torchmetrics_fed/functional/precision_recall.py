@@ -1,4 +1,4 @@
-"""Precision-recall curve: from scores, from leaf counts, from quantiles; its area and its figure."""
+"""Precision-recall curve and average precision: from scores, from leaf counts, from quantiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import checked_average, defined, macro_curve
+from torchmetrics_fed.functional.average import averaged, checked_average, defined, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
 from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
@@ -78,16 +78,10 @@ def precision_recall_curve(
     average: Average | None = None,
     **options: Unpack[CurveOptions],
 ) -> PrecisionRecallCurve:
-    """Return the PR curve of binned scores, the functional twin of
-    :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
+    """Return the PR curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
 
-    Args:
-        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
-        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
-        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        strategy: as in :func:`precision_recall_from_counts`.
-        average: as in :func:`precision_recall_from_counts`.
-        options: as in :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
+    ``strategy`` and ``average`` are those of :func:`precision_recall_from_counts`, other arguments those of
+    :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
         >>> import torch
@@ -115,9 +109,7 @@ def precision_recall_from_counts(
     has it.
 
     Args:
-        source: a release, or counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
-        edges: ascending edges of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
         strategy: ``"separate"`` takes the denominator from both classes' tails, ``"combine"`` from the tail of all
             examples together, clipped at 1 (the paper compares them; they differ only for ``method="quantile"``).
         average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together, ``"macro"``
@@ -205,3 +197,51 @@ def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
         tensor(0.6875, dtype=torch.float64)
     """
     return ((curve.recall[..., :-1] - curve.recall[..., 1:]) * curve.precision[..., :-1]).sum(-1).clamp(0.0, 1.0)
+
+
+def average_precision_from_counts(
+    source: Readable,
+    edges: Tensor | None = None,
+    reconstruction: Reconstruction | None = None,
+    average: Average | None = None,
+) -> Tensor:
+    """Return the average precision of a release or of leaf counts, in [0, 1]; 1 without negatives.
+
+    Without positives it is 0, with a warning. A class that no example of a multi-class release has is NaN, and macro
+    and weighted averages leave it out, as in torchmetrics.
+
+    Args:
+        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
+        average: over classes, as in :func:`average_precision`; each class by itself if not given.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import average_precision_from_counts
+        >>> average_precision_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        tensor(0.6875, dtype=torch.float64)
+    """
+    histograms = read(source, edges, reconstruction)
+    return averaged(lambda each: average_precision_from_curve(precision_recall_from_counts(each)), histograms, average)
+
+
+def average_precision(
+    preds: Tensor,
+    target: Tensor,
+    task: Task = "binary",
+    *,
+    average: Average | None = "macro",
+    **options: Unpack[CurveOptions],
+) -> Tensor:
+    """Return the average precision of binned scores; twin of :class:`~torchmetrics_fed.FederatedAveragePrecision`.
+
+    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed.functional import average_precision
+        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
+        >>> average_precision(preds, target)
+        tensor(0.8333, dtype=torch.float64)
+    """
+    average = None if task == "binary" else average
+    return average_precision_from_counts(count(preds, target, task, **options), average=average)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release.release import Release, no_release
+from torchmetrics_fed.typing import Floats
 
 
 def _against_the_rest(level: Tensor) -> Tensor:
@@ -41,6 +42,16 @@ class Source(NamedTuple):
     def leaf(self) -> Tensor:
         """Counts on the leaves, ``(..., 2, leaves)``, row 0 negatives, row 1 positives."""
         return self.levels[-1]
+
+    @property
+    def flat(self) -> Floats:
+        """Counts on the leaves, ``(classes, 2, leaves)``, none of them negative."""
+        counts: Floats = self.leaf.cpu().double().clamp(min=0.0).reshape(-1, 2, self.leaf.shape[-1]).numpy()
+        return counts
+
+    def shaped(self, values: Floats) -> Tensor:
+        """Return values of each class, ``(classes, ...)``, with the leading axes of the counts."""
+        return torch.from_numpy(values).reshape((*self.leaf.shape[:-2], *values.shape[1:]))
 
     def pooled(self) -> Source:
         """Return the histograms of all classes together, for micro-averages."""

@@ -53,6 +53,10 @@ class UserShares:
         """The one that the open release was placed by, and carries as data."""
         if isinstance(self.one.spec.privacy, CentralDP):
             raise InputError("Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP.")
+        if self.one.spec.privacy is not None and self.one.spec.privacy.enforced:
+            raise InputError(
+                "Expected `enforced=False` because pfl counts batches without their persons. Leave it out."
+            )
         if self.one.plan != "carry_over":
             check_one_query(self.one.plan)
 

@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.counting.persons import Ids
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan
@@ -19,14 +20,8 @@ from torchmetrics_fed.functional.band import Band, check_confidence
 from torchmetrics_fed.functional.curve import GridName, Groups, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.functional.source import Source, read
-from torchmetrics_fed.metrics.answers import AnsweringMetric
-from torchmetrics_fed.metrics.guards import (
-    check_groups,
-    checked_ledger,
-    refuse_others,
-    refuse_weights,
-    warn_before_update,
-)
+from torchmetrics_fed.metrics import guards
+from torchmetrics_fed.metrics.persons import PersonsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Release, Spec
@@ -36,7 +31,7 @@ from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Va
 _Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
 
 
-class FederatedMetric(AnsweringMetric):
+class FederatedMetric(PersonsMetric):
     """Base of every metric here: ``update`` adds counts, one release moves them, ``compute`` reads the release.
 
     Args:
@@ -115,7 +110,7 @@ class FederatedMetric(AnsweringMetric):
         validate_args: Validation = True,
         **kwargs: Any,
     ) -> None:
-        refuse_others(kwargs)
+        guards.refuse_others(kwargs)
         counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
         spec = self._extended(agreed_spec(*counted, privacy, secure, groups))
         if plan is not None or privacy is not None:
@@ -126,7 +121,7 @@ class FederatedMetric(AnsweringMetric):
             raise InputError(
                 f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
             )
-        ledger = checked_ledger(ledger)
+        ledger = guards.checked_ledger(ledger)
         meaning = ignore_index, normalization, validate_args == "deferred"
         super().__init__(spec, plan, ledger, data, meaning, **kwargs)
         if average == "default":
@@ -168,7 +163,13 @@ class FederatedMetric(AnsweringMetric):
 
     @uncompiled
     def update(
-        self, preds: Tensor, target: Tensor, groups: Tensor | None = None, *, sample_weight: Tensor | None = None
+        self,
+        preds: Tensor,
+        target: Tensor,
+        groups: Tensor | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        persons: Ids | None = None,
     ) -> None:
         """Count a batch. One that is refused changes nothing.
 
@@ -178,18 +179,21 @@ class FederatedMetric(AnsweringMetric):
                 that are whole numbers), or ``ignore_index``. No one-hot target.
             groups: integers, the group of each example, for metrics that have groups.
             sample_weight: integers, how often each example counts, for exact metrics without ``confidence``.
+            persons: under privacy the person of each of N, or of each position, integers or strings, read on the
+                host: the first ``examples_per_person`` of each are counted, and the rest is :attr:`left_out`.
         """
         try:
-            check_groups(groups is not None, self.spec.groups)
+            guards.check_groups(groups is not None, self.spec.groups)
             if sample_weight is not None:
-                refuse_weights(self.spec.privacy is not None, self.confidence)
+                guards.refuse_weights(self.spec.privacy is not None, self.confidence)
             self._check_local()
             self._join_session()
             before, spec = self.counts, self.spec
             rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
             refused = self._refusing() if self.validate_args == "deferred" else None
-            told_apart = refused, sample_weight, groups, len(spec.groups)
-            after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, *told_apart)
+            with self._admitted(persons, preds, target, groups) as (preds, target, groups):
+                told_apart = refused, sample_weight, groups, len(spec.groups)
+                after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, *told_apart)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:
@@ -282,18 +286,10 @@ class FederatedMetric(AnsweringMetric):
         if self.spec.privacy is not None:
             warn_if_drowned(release, self.average)
         elif not self.update_called:  # a private release without data is refused
-            warn_before_update(type(self).__name__)
+            guards.warn_before_update(type(self).__name__)
         elif not self._warned:
             self._warned = warn_if_tied(source, self.spec.grid)
         return source
-
-    def _of_part(self, part: Release) -> Any:
-        """What ``compute`` returns for one group."""
-        self._part = part
-        try:
-            return type(self).compute(self)  # without summing over ranks again
-        finally:
-            self._part = None
 
     def _out(self, values: Tensor) -> Tensor:
         """The values on the metric's device and in its dtype."""

@@ -9,9 +9,8 @@ from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.sessions import Sessions
-from torchmetrics_fed.metrics.auroc import FederatedAUROC
-from torchmetrics_fed.metrics.average_precision import FederatedAveragePrecision
 from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedAveragePrecision
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release

@@ -226,6 +226,14 @@ class CountsMetric(StateMetric):
             return Release.exact(self.spec, self.counts, self._parties if self._is_synced else 1)
         raise ReleaseError("Expected a release to compute from but the sum over ranks is switched off here.")
 
+    def _of_part(self, part: Release) -> Any:
+        """What ``compute`` returns for one group."""
+        self._part = part
+        try:
+            return type(self).compute(self)  # without summing over ranks again
+        finally:
+            self._part = None
+
     @property
     def _given(self) -> Release | None:
         """The release that this metric was made from, if it was."""

@@ -3,11 +3,13 @@
 from torchmetrics_fed.planning.advice import advise
 from torchmetrics_fed.planning.expected import ExpectedError, expected_area_error, expected_sampling_error
 from torchmetrics_fed.planning.reference import ReferenceScores
+from torchmetrics_fed.planning.study import Study
 from torchmetrics_fed.planning.traffic import bytes_per_client
 
 __all__ = [
     "ExpectedError",
     "ReferenceScores",
+    "Study",
     "advise",
     "bytes_per_client",
     "expected_area_error",

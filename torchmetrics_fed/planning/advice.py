@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ from torchmetrics_fed.planning.expected import (
 from torchmetrics_fed.planning.traffic import bytes_per_client
 from torchmetrics_fed.privacy import DistributedDP, LocalDP, Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
-from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 
-_WIDTH = 98
+_WIDTH = 78
+_HOPELESS = 0.05  # a ROC Area Error above which a curve says little, as in the warning of noise
 # From the least to the most that it asks of a federation. A plan this much above the best is as good, if it asks less.
 _SIMPLEST: tuple[PlanName, ...] = ("single", "adaptive", "carry_over", "paper")
 _AS_GOOD = 1.15
@@ -65,11 +65,16 @@ class Advice:
     """The error of a test set of this size against the distribution that it is drawn from."""
 
     @property
-    def recommended(self) -> PlanAdvice:
-        """The plan with the smallest error, or one that asks less of the federation and is nearly as good."""
-        best = min(plan.score for plan in self.plans)
-        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * best]
+    def recommended(self) -> PlanAdvice | None:
+        """The best plan, or one that asks less and is nearly as good; None where noise leaves little of the curve."""
+        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * self._best.score]
+        if self._best.error.roc > _HOPELESS:
+            return None
         return min(good, key=lambda plan: _SIMPLEST.index(plan.name))
+
+    @property
+    def _best(self) -> PlanAdvice:
+        return min(self.plans, key=lambda plan: plan.score)
 
     def __str__(self) -> str:
         parts = [self._head(), self._table(), self._recommendation(), self._privacy()]
@@ -88,15 +93,14 @@ class Advice:
         errors = [*(plan.error for plan in self.plans), self.sampling]
         roc = _column([(error.roc, error.roc_standard_error) for error in errors])
         pr = _column([(error.precision_recall, error.precision_recall_standard_error) for error in errors])
-        rows = [["plan", "ROC Area Error", "PR Area Error", "levels", "cells", "bytes up"]]
+        rows = [["plan", "ROC Area Error", "PR Area Error", "cells", "bytes up"]]
         for plan, *shown in zip(self.plans, roc, pr, strict=False):
-            levels = ", then ".join(_levels(query) for query in plan.error.queries)
-            rows.append([plan.name, *shown, levels, f"{plan.cells:,}", f"{plan.bytes:,}"])
-        rows.append(["(the test set)", roc[-1], pr[-1], "", "", ""])
+            rows.append([plan.name, *shown, f"{plan.cells:,}", f"{plan.bytes:,}"])
+        rows.append(["(the test set)", roc[-1], pr[-1], "", ""])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
-            left = [f"{cell:<{width}}" for cell, width in zip(row[:4], widths, strict=False)]
-            right = [f"{cell:>{width}}" for cell, width in zip(row[4:], widths[4:], strict=True)]
+            left = [f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=False)]
+            right = [f"{cell:>{width}}" for cell, width in zip(row[3:], widths[3:], strict=True)]
             yield "  ".join([*left, *right]).rstrip()
         if len(self.plans) < len(_SIMPLEST):
             yield from _wrapped(
@@ -110,15 +114,20 @@ class Advice:
 
     def _recommendation(self) -> Iterator[str]:
         plan = self.recommended
-        best = plan.score == min(other.score for other in self.plans)
-        why = (
-            "the smallest error"
-            if best
-            else f"an error within {_AS_GOOD - 1:.0%} of the smallest and takes less for granted"
-        )
+        if plan is None:
+            least, auroc = self._best.error.roc, self.auroc
+            yield from _wrapped(
+                f"No plan is recommended: at this size and epsilon noise moves the ROC curve by {least:.2g} at the "
+                f"least, and a model that knows nothing is {auroc - 0.5:.2g} from the expected one. Such a curve says "
+                "little. Count more examples or allow a larger epsilon; with LocalDP fewer clients help, too."
+            )
+            return
+        why = "the smallest error"
+        if plan is not self._best:
+            why = f"an error within {_AS_GOOD - 1:.0%} of the smallest and takes less for granted"
         yield from _wrapped(f"Recommended: {plan.name}, because it has {why}. It takes {_ASKS[plan.name]}.")
-        yield f"  FederatedROC(quantiles={self.quantiles}, plan={plan.name!r},"
-        yield f"               privacy={_written(self.privacy)})"
+        call = f"FederatedROC(quantiles={self.quantiles}, plan={plan.name!r}, privacy={_written(self.privacy)})"
+        yield from textwrap.wrap(call, _WIDTH, initial_indent="  ", subsequent_indent=" " * 15)
         carried = next((other for other in self.plans if other.name == "carry_over"), None)
         if plan.name == "adaptive" and carried is not None:
             ratio = carried.score / plan.score
@@ -138,9 +147,10 @@ class Advice:
         yield from _wrapped("Scores with ties, or in a corner of the range, can have ten times these errors.")
 
     def _privacy(self) -> Iterator[str]:
-        privacy, (*_, query) = self.privacy, self.recommended.error.queries
+        plan = self.recommended or self._best
+        privacy, (*_, query) = self.privacy, plan.error.queries
         yield from _wrapped(f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}.")
-        spec = Spec("binary", 1, reference_grid(self.recommended.name, self.quantiles), privacy)
+        spec = Spec("binary", 1, reference_grid(plan.name, self.quantiles), privacy)
         noise = spec.noise(query)
         assert noise is not None
         asked = math.sqrt(noise.variance)
@@ -178,6 +188,7 @@ def advise(
     auroc: float = 0.85,
     quantiles: int = 1024,
     runs: int = 20,
+    progress: Callable[[Iterable[PlanName]], Iterable[PlanName]] = iter,
 ) -> Advice:
     """Return the error to expect of every plan, by simulation, and what each client has to send.
 
@@ -189,17 +200,18 @@ def advise(
         auroc: the area under the ROC curve that the model is expected to have.
         quantiles: the resolution.
         runs: simulated releases of each plan.
+        progress: what the plans are taken through, one by one.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
         >>> from torchmetrics_fed.planning.advice import advise
         >>> advice = advise(DistributedDP(epsilon=1.0, min_clients=16), 6_000, 24_000, clients=20, runs=5)
-        >>> advice.plans[-1].name, advice.plans[-1].score > 1.5 * advice.recommended.score
+        >>> advice.plans[-1].name, advice.plans[-1].score > 1.5 * advice.plans[0].score
         ('paper', True)
     """
     bins = reference_grid("single", quantiles).bins
     plans = []
-    for name in _SIMPLEST:
+    for name in progress(_SIMPLEST):
         if bins >= LEAST_BINS or name in ("single", "paper"):
             error = expected_area_error(
                 name, privacy, n_pos, n_neg, clients=clients, auroc=auroc, quantiles=quantiles, runs=runs
@@ -212,23 +224,22 @@ def advise(
     return Advice(privacy, n_pos, n_neg, clients, auroc, quantiles, runs, tuple(plans), sampling)
 
 
-def _levels(query: Query) -> str:
-    branching = query.tree.branching
-    if len(branching) > 1 and len(set(branching)) == 1:
-        return f"{branching[0]}^{len(branching)}"
-    return " x ".join(map(str, branching))
-
-
 def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:
     """Return means and standard errors, with as many digits as the best known one deserves, and no exponents."""
     least = max(min(spread for _, spread in pairs), 1e-8)
-    digits = max(-math.floor(math.log10(least)), 2)
+    digits = min(max(-math.floor(math.log10(least)), 2), 6)
     return [f"{mean:.{digits}f} ± {spread:.{digits}f}" for mean, spread in pairs]
 
 
 def _written(privacy: Privacy) -> str:
     named: dict[str, object] = {"min_clients": None, "max_colluding": 1, "trusted_aggregator": False}
-    named |= {"mechanism": "polya", "delta": 0.0, "neighbours": "add_remove", "examples_per_person": 1}
+    named |= {
+        "mechanism": "polya",
+        "delta": 0.0,
+        "neighbours": "add_remove",
+        "examples_per_person": 1,
+        "enforced": False,
+    }
     given = {name: getattr(privacy, name) for name in named if hasattr(privacy, name)}
     shown = [
         f"epsilon={privacy.epsilon:g}",

@@ -85,9 +85,8 @@ def area_error_bound_pr(quantiles: int, ratio: float, *, alpha: float | None = N
         0.0011
     """
     intervals = _intervals(quantiles)
-    _check_positive(ratio=ratio)
     alpha = 1 / intervals if alpha is None else alpha
-    _check_positive(alpha=alpha)
+    _check_positive(ratio=ratio, alpha=alpha)
     return _precision_recall(alpha, ratio)
 
 
@@ -116,8 +115,9 @@ def area_error_bound_summed(
         >>> round(area_error_bound_summed(1024, ratio=0.3, lipschitz=3.0).roc, 5)
         0.00244
     """
-    _check_positive(ratio=ratio)
-    alpha = _summed_alpha(quantiles, lipschitz, branching, _height(quantiles, branching, height))
+    _check_positive(ratio=ratio, lipschitz=lipschitz)
+    levels = _height(quantiles, branching, height)
+    alpha = 1 / _intervals(quantiles) + 2 * lipschitz * float(branching) ** -levels
     return AreaErrorBound(min(alpha, 1.0), _precision_recall(alpha, ratio))
 
 
@@ -143,36 +143,24 @@ def area_error_bound_private(
     :math:`\tilde O`; the sizes of both classes are taken here, for each has its own noise. It is no bound of a single
     release but of the scale of its error, and the paper assumes :math:`n \gg \sqrt b h^{3/2}`.
 
-    Args:
-        quantiles: Q.
-        epsilon: of the whole release, with just the noise that it asks for.
-        n_pos: number of positives.
-        n_neg: number of negatives.
-        lipschitz: as in :func:`area_error_bound_summed`.
-        branching: b.
-        height: h.
+    Arguments are those of :func:`area_error_bound_summed`, the two class sizes, and ``epsilon``: that of the whole
+    release, with just the noise that it asks for.
 
     Example:
         >>> from torchmetrics_fed.planning.bounds import area_error_bound_private
         >>> round(area_error_bound_private(1024, epsilon=1.0, n_pos=6_000, n_neg=24_000).roc, 4)
         0.0188
     """
-    _check_positive(epsilon=epsilon, n_pos=n_pos, n_neg=n_neg)
-    height = _height(quantiles, branching, height)
-    noise = math.sqrt(2 * branching * height**3) / epsilon
-    alpha = _summed_alpha(quantiles, lipschitz, branching, height) + noise * (1 / n_pos + 1 / n_neg)
+    _check_positive(epsilon=epsilon, n_pos=n_pos, n_neg=n_neg, lipschitz=lipschitz)
+    levels = _height(quantiles, branching, height)
+    noise = math.sqrt(2 * branching * levels**3) / epsilon * (1 / n_pos + 1 / n_neg)
+    alpha = 1 / _intervals(quantiles) + 2 * lipschitz * float(branching) ** -levels + noise
     return AreaErrorBound(min(alpha, 1.0), _precision_recall(alpha, n_pos / n_neg))
 
 
 def _precision_recall(alpha: float, ratio: float) -> float:
     scaled = alpha / min(ratio, 1.0)
     return 1.0 if scaled >= 0.5 else min(2 * scaled - scaled * math.log(scaled), 1.0)
-
-
-def _summed_alpha(quantiles: int, lipschitz: float, branching: int, height: int) -> float:
-    intervals = _intervals(quantiles)
-    _check_positive(lipschitz=lipschitz)
-    return 1 / intervals + 2 * lipschitz * float(branching) ** -height
 
 
 def _height(quantiles: int, branching: int, height: int | None) -> int:

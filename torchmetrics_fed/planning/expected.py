@@ -18,7 +18,7 @@ from torchmetrics_fed.exchange.queries import check_plan, make_release
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
 from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve, precision_recall_from_counts
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
-from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.planning.reference import ReferenceScores
 from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -28,6 +28,7 @@ from torchmetrics_fed.typing import Floats
 
 # Exact curves are read on about this many bins, in parts of those of the grid: next to no two scores share one.
 _EXACT_BINS = 1 << 16
+_Curves = tuple[ROCCurve, PrecisionRecallCurve]
 
 
 class ExpectedError(NamedTuple):
@@ -115,7 +116,7 @@ def expected_area_error(
         counts = reference.counts(edges, generator)
         release = _released(plan, spec, counts, clients, generator, release)
         if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
-            errors.append(_errors(release, reading, _exact(counts)))
+            errors.append(_errors(_curves(read(release, reconstruction=reading)), _exact(counts)))
     assert release is not None
     return ExpectedError.of(errors, release.queries)
 
@@ -127,12 +128,7 @@ def expected_sampling_error(
 
     What a test set of this size cannot tell in any case: noise well below it is not worth another unit of epsilon.
 
-    Args:
-        n_pos: number of positives.
-        n_neg: number of negatives.
-        auroc: as in :func:`expected_area_error`.
-        runs: number of test sets, at least 2.
-        seed: of the examples.
+    Arguments are those of :func:`expected_area_error`; ``runs`` is the number of test sets.
 
     Example:
         >>> from torchmetrics_fed.planning import expected_sampling_error
@@ -144,8 +140,7 @@ def expected_sampling_error(
     reference, generator = ReferenceScores(n_pos, n_neg, auroc), np.random.default_rng(seed)
     edges = _parts(ScoreGrid.two_sided())
     truth = _exact(reference.masses(edges) * [[n_neg], [n_pos]])
-    samples = (_exact(reference.counts(edges, generator)) for _ in range(runs))
-    return ExpectedError.of([truth.distance(sample.roc, sample.precision_recall) for sample in samples])
+    return ExpectedError.of([_errors(_exact(reference.counts(edges, generator)), truth) for _ in range(runs)])
 
 
 def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = None) -> ScoreGrid:
@@ -161,28 +156,19 @@ def _parts(grid: ScoreGrid) -> Floats:
     return within
 
 
-class _Exact(NamedTuple):
-    """The exact curves."""
-
-    roc: ROCCurve
-    precision_recall: PrecisionRecallCurve
-
-    def distance(self, roc: ROCCurve, precision_recall: PrecisionRecallCurve) -> tuple[float, float]:
-        """Return the Area Errors of both curves."""
-        return area_error_roc(roc, self.roc), area_error_pr(precision_recall, self.precision_recall)
-
-
-def _exact(counts: NDArray[np.int64] | NDArray[np.float64]) -> _Exact:
-    """Return the curves of counts on bins so fine that scores in one are as good as equal."""
-    leaf = torch.from_numpy(counts[:, counts.any(0)])
-    return _Exact(roc_from_counts(leaf), precision_recall_from_counts(leaf))
-
-
-def _errors(release: Release, reading: Reconstruction, exact: _Exact) -> tuple[float, float]:
-    source = read(release, reconstruction=reading)
+def _curves(source: Readable) -> _Curves:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # noise can leave nothing of a small class: the error tells
-        return exact.distance(roc_from_counts(source), precision_recall_from_counts(source))
+        return roc_from_counts(source), precision_recall_from_counts(source)
+
+
+def _exact(counts: NDArray[np.int64] | NDArray[np.float64]) -> _Curves:
+    """Return the curves of counts on bins so fine that scores in one are as good as equal."""
+    return _curves(torch.from_numpy(counts[:, counts.any(0)]))
+
+
+def _errors(curves: _Curves, exact: _Curves) -> tuple[float, float]:
+    return area_error_roc(curves[0], exact[0]), area_error_pr(curves[1], exact[1])
 
 
 def _released(

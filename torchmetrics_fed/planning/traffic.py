@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
-import numpy as np
 import torch
 
-from torchmetrics_fed.aggregation.secure import (
-    SecureAggregationClient,
-    SecureAggregationConfig,
-    SecureAggregationServer,
-)
+from torchmetrics_fed.aggregation.secure import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS
+from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES
+from torchmetrics_fed.aggregation.secure.messages import row_sizes
+from torchmetrics_fed.aggregation.secure.roster import Advertisement
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Share, Spec
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_u16
 
-_ROUND, _NAME = "round-1", "{:020d}"
+_ROUND = "round-1"
 
 
 def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
@@ -44,31 +42,9 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
             f"Expected 3 to {MOST_CLIENTS} clients of one secure aggregation but got {clients}. Use LocalDP, or "
             "`trusted_aggregator=True` where the aggregator may see single shares."
         )
-    few, more = _protocol_bytes(3), _protocol_bytes(4)  # keys and boxes for every other client: each adds the same
-    return few + (clients - 3) * (more - few) + 8 * math.prod(spec.shape(query))
-
-
-@lru_cache(maxsize=2)
-def _protocol_bytes(clients: int) -> int:
-    """Return what a client sends in a secure aggregation, except for its cells: a real one is run."""
-    config = SecureAggregationConfig(_ROUND, b"spec", 1, 3)
-    server = SecureAggregationServer(config)
-    members = {_NAME.format(number): SecureAggregationClient(_NAME.format(number), config) for number in range(clients)}
-    sent = dict.fromkeys(members, -8)  # the only cell
-
-    def send(name: str, message: bytes) -> None:
-        sent[name] += len(message)
-        server.receive(name, message)
-
-    for name, client in members.items():
-        send(name, client.advertise())
-    keys = server.keys()
-    for name, client in members.items():
-        send(name, client.share_keys(keys))
-    boxes = server.ciphertexts()
-    for name, client in members.items():
-        send(name, client.mask(boxes[name], lambda: np.zeros(1, dtype=np.int64)))
-    request = server.request()
-    for name, client in members.items():
-        send(name, client.unmask(request))
-    return max(sent.values())
+    config = SecureAggregationConfig(_ROUND, b"spec", math.prod(spec.shape(query)), min_clients=3)
+    sent = len(Advertisement(20 * "x", bytes(KEY_BYTES), bytes(KEY_BYTES)).to_bytes(config))
+    for kind in (Kind.KEY_SHARES, Kind.MASKED, Kind.ANSWER):
+        head = config.frame(kind, bytes(DIGEST_BYTES), pack_u16(0))
+        sent += len(head) + sum(row_sizes(kind, config, clients, clients))
+    return sent

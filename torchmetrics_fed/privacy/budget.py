@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, get_args
 
-from torchmetrics_fed.errors import BudgetExceededError, InputError
+from torchmetrics_fed.errors import BudgetExceededError, InputError, LedgerConflictError
 from torchmetrics_fed.privacy.composition import add_up, compose_pld, exact
+from torchmetrics_fed.privacy.entry import checked_delta, checked_epsilon
 
 Amounts = tuple[float, float]
 Composition = Literal["addition", "pld"]
@@ -25,9 +26,25 @@ class Spent(NamedTuple):
 class Budget:
     """All releases together are (``epsilon``, ``delta``)-differentially private; None is no limit."""
 
-    epsilon: float | None
-    delta: float
-    composition: Composition
+    epsilon: float | None = None
+    delta: float = 1e-6
+    composition: Composition = "addition"
+    time: str = field(default="", compare=False)
+    """When it was recorded in a file (UTC)."""
+
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:.12g} at delta {self.delta:g}, composed by {self.composition}"
+
+    def agreed(self, given: dict[str, Any], change: bool) -> Budget:
+        """Return what is recorded, or with ``change`` what is given; raise where the two differ without it."""
+        wanted = replace(self, **given)
+        if wanted != self and not change:
+            raise LedgerConflictError(
+                f"Expected the budget that this ledger's file has recorded, {self}, but got {wanted}. Leave out "
+                "`budget`, `delta` and `composition`, or pass `change_budget=True` if whoever answers for the data "
+                "wants another budget."
+            )
+        return wanted
 
     def spent(self, amounts: Sequence[Amounts]) -> Spent:
         """The cost of releases with these (epsilon, delta)."""
@@ -65,8 +82,18 @@ class Budget:
         if excess:
             raise BudgetExceededError(
                 f"Expected a release within the budget but {excess}. Release no more of this data, or build the ledger "
-                "with a larger `budget` or `delta`."
+                "with a larger `budget` or `delta`, and `change_budget=True` if it is a file."
             )
+
+
+def checked_budget(budget: float | None, delta: float | None, composition: str | None) -> dict[str, Any]:
+    """The fields of a :class:`Budget` that are given."""
+    given = {
+        "epsilon": None if budget is None else checked_epsilon("budget", budget),
+        "delta": None if delta is None else checked_delta(delta),
+        "composition": None if composition is None else checked_composition("composition", composition),
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def checked_composition(name: str, value: str) -> Composition:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from fractions import Fraction
 from typing import Any
 
 from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError
-from torchmetrics_fed.privacy.budget import Budget, Composition, Spent, checked_composition
+from torchmetrics_fed.privacy.budget import Budget, Composition, Spent, checked_budget, checked_composition
 from torchmetrics_fed.privacy.composition import pld_library
-from torchmetrics_fed.privacy.entry import LedgerEntry, checked_delta, checked_epsilon
+from torchmetrics_fed.privacy.entry import LedgerEntry, checked_delta
+from torchmetrics_fed.privacy.overview import overview
 from torchmetrics_fed.privacy.records import Records
 from torchmetrics_fed.privacy.store import Store
 
@@ -28,11 +29,13 @@ class PrivacyLedger:
 
     Args:
         budget: all entries together must be (``budget``, ``delta``)-differentially private, or `spend` raises; None
-            only keeps the record. It belongs to this object: the same file may be opened with another budget.
+            only keeps the record. A file records its budget, with delta and composition, and what is not given is as
+            recorded; another budget than the recorded one is refused.
         path: the file; `torchmetrics_fed.privacy.store` says what it holds and why no crash makes it forget.
-        delta: the delta of the budget.
-        composition: "addition", exact and always valid, or "pld", which needs ``dp-accounting`` and
+        delta: the delta of the budget; 1e-6 if neither given nor recorded.
+        composition: "addition" (the default), exact and always valid, or "pld", which needs ``dp-accounting`` and
             amounts that were not chosen after seeing earlier results.
+        change_budget: whether to record what is given in place of another budget; it binds all who have the file open.
 
     Example:
         >>> ledger = PrivacyLedger(budget=1.0)
@@ -50,20 +53,20 @@ class PrivacyLedger:
         self,
         budget: float | None = None,
         path: str | os.PathLike[str] | None = None,
-        delta: float = 1e-6,
+        delta: float | None = None,
         *,
-        composition: Composition = "addition",
+        composition: Composition | None = None,
+        change_budget: bool = False,
     ) -> None:
-        self.budget = None if budget is None else checked_epsilon("budget", budget)
+        given = checked_budget(budget, delta, composition)
         self.path = None if path is None else os.path.abspath(os.fsdecode(path))
-        self.delta = checked_delta(delta)
-        self.composition = checked_composition("composition", composition)
+        self._limit = Budget(**given)
         if composition == "pld":
             pld_library()
         self._store = Store(self.path)
         self._known = Records()
         if self.path is not None:  # a damaged file is refused here; one in memory is made when it is first used
-            self._read()
+            self._agree(given, change_budget)
 
     def spend(
         self,
@@ -91,7 +94,7 @@ class PrivacyLedger:
         entry = LedgerEntry(data, round, epsilon, delta, mechanism, _now())  # type: ignore[arg-type]
         with self._store.transaction() as tables:
             books = self._entered(tables, entry)
-        self._known = books
+        self._keep(books)
         known = books.entries[entry.key]
         if known is not entry and (known.amounts != entry.amounts or not exist_ok):
             raise LedgerConflictError(
@@ -144,7 +147,7 @@ class PrivacyLedger:
             if query.hex() not in answered:
                 record = {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)}
                 books.append(tables, record)
-        self._known = books
+        self._keep(books)
 
     def check_lasting(self) -> None:
         """Raise unless this ledger has a limit that lasts: a budget and a path."""
@@ -167,9 +170,50 @@ class PrivacyLedger:
         return Budget(None, delta, method).spent([entry.amounts for entry in self])
 
     @property
+    def budget(self) -> float | None:
+        """The epsilon that all entries together may cost; None is no limit."""
+        return self._limit.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The delta of the budget."""
+        return self._limit.delta
+
+    @property
+    def composition(self) -> Composition:
+        """How the costs of releases are put together."""
+        return self._limit.composition
+
+    @property
     def remaining(self) -> float:
         """Epsilon left of the budget, infinite without one. By PLD a release may take less of it than its epsilon."""
         return self._limit.left([entry.amounts for entry in self])
+
+    def entries_of(self, spec: bytes, queries: Iterable[bytes]) -> list[LedgerEntry]:
+        """Return the releases with this digest of their spec that answered all of these digests of queries."""
+        asked = {query.hex() for query in queries}
+        found = [entry for entry in self if entry.spec == spec.hex()]
+        return [entry for entry in found if asked <= self._known.answers.get(entry.key, {}).keys()]
+
+    def digest(self, entry: LedgerEntry | None = None) -> str:
+        """Return the SHA-256, in hexadecimal, of all records up to this entry, or of all: what a document may name."""
+        self._read()
+        return self._known.chain if entry is None else self._known.chains[entry.key]
+
+    def report(self) -> str:
+        """Return the budget, what was spent of it and every release as a table, for whoever answers for the data.
+
+        Example:
+            >>> ledger = PrivacyLedger(budget=1.0)
+            >>> entry = ledger.spend("validation", round=1, epsilon=0.8)
+            >>> print(ledger.report())  # doctest: +ELLIPSIS
+            Privacy ledger, in memory of one process
+            Budget: epsilon 1 at delta 1e-06, composed by addition
+            Spent: epsilon 0.8, delta 0, by 1 release. Left: epsilon 0.2.
+            ...
+        """
+        entries = self._read()
+        return overview(self.path, self._known.budgets or (self._limit,), entries, self.digest())
 
     def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(self._read())
@@ -205,24 +249,36 @@ class PrivacyLedger:
                 "Expected a ledger with `path` to pickle but got one in memory: its copy would not know what is spent "
                 "here. Build it with PrivacyLedger(path=...)."
             )
-        return _reopen, (type(self), self.budget, self.path, self.delta, self.composition)
-
-    @property
-    def _limit(self) -> Budget:
-        return Budget(self.budget, self.delta, self.composition)
+        return _reopen, (type(self), self.path, self._limit)
 
     def _read(self) -> tuple[LedgerEntry, ...]:
         with self._store.transaction(write=False) as tables:
             books = self._known.read_on(tables, self._store)
-        self._known = books
+        self._keep(books)
         return tuple(books.entries.values())
+
+    def _keep(self, books: Records) -> None:
+        self._known, self._limit = books, books.limit(self._limit)
+
+    def _agree(self, given: dict[str, Any], change: bool) -> None:
+        """Take over the file's budget, or record one. Writes only where there is something to record."""
+        for write in (False, True):
+            with self._store.transaction(write) as tables:
+                books = self._known.read_on(tables, self._store)
+                wanted = books.limit(self._limit).agreed(given, change or not books.budgets)
+                settled = wanted in books.budgets[-1:] or wanted.epsilon is None
+                if write and not settled:
+                    books.append(tables, {"budget": asdict(replace(wanted, time=_now()))})
+            self._keep(books)
+            if settled:
+                return
 
     def _entered(self, tables: sqlite3.Connection, entry: LedgerEntry) -> Records:
         """Return the records, with this entry unless there is one of the same data, round and spec already."""
         known = self._known.read_on(tables, self._store)
         if entry.key in known.entries:
             return known
-        self._limit.check([one.amounts for one in known.entries.values()], entry.amounts)
+        known.limit(self._limit).check([one.amounts for one in known.entries.values()], entry.amounts)
         entry = entry if entry.time else replace(entry, time=_now())
         known.append(tables, {"entry": asdict(entry)}, entry)
         return known
@@ -232,12 +288,13 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _reopen(
-    kind: type[PrivacyLedger], budget: float | None, path: str, delta: float, composition: Composition
-) -> PrivacyLedger:
+def _reopen(kind: type[PrivacyLedger], path: str, limit: Budget) -> PrivacyLedger:
     if not os.path.exists(path):
         raise LedgerFileError(
             f"Expected the ledger file {path!r} to exist but it does not: what was spent would be forgotten. "
             "Copy it here, or put it back."
         )
-    return kind(budget, path, delta, composition=composition)
+    ledger = kind(path=path)
+    if ledger.budget is not None:  # which may have been changed since
+        return ledger
+    return kind(limit.epsilon, path, limit.delta, composition=limit.composition)

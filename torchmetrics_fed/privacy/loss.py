@@ -51,12 +51,7 @@ def delta_bound(epsilon: float, log_mass: LogMass, deviation: float, sensitivity
     """Return a delta for which this noise on every cell is (epsilon, delta)-private.
 
     It is the least one, or a percent more (for epsilon far above 1 a few): what some 0.1% less noise would cost.
-
-    Args:
-        epsilon: the epsilon at which delta is asked for.
-        log_mass: law of the noise of one cell.
-        deviation: its standard deviation, roughly; it sets the grid and not the result.
-        sensitivity: the worst change of the release.
+    ``deviation`` is roughly the standard deviation of the noise; it sets the grid and not the result.
     """
     width = WIDTH * (sensitivity.l2_squared / sensitivity.cells) ** 0.5 / deviation
     steps = max(1, round(epsilon / width))

@@ -8,6 +8,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from torchmetrics_fed.privacy.budget import Budget
 from torchmetrics_fed.privacy.entry import LedgerEntry
 from torchmetrics_fed.privacy.store import Store
 
@@ -26,10 +27,19 @@ class Records:
     chain: str = ""
     entries: dict[_Key, LedgerEntry] = field(default_factory=dict)
     answers: dict[_Key, dict[str, float]] = field(default_factory=dict)
+    chains: dict[_Key, str] = field(default_factory=dict)
+    """The chain up to each entry."""
+    budgets: tuple[Budget, ...] = ()
+    """Every budget that was recorded; the last one is in force."""
+
+    def limit(self, otherwise: Budget) -> Budget:
+        """Return the budget in force, or another where none is recorded."""
+        return self.budgets[-1] if self.budgets else otherwise
 
     def copy(self) -> Records:
         """Return another one that can go on by itself."""
-        return Records(self.size, self.chain, dict(self.entries), dict(self.answers))
+        known = dict(self.entries), dict(self.answers), dict(self.chains)
+        return Records(self.size, self.chain, *known, self.budgets)
 
     def read_on(self, tables: sqlite3.Connection, store: Store) -> Records:
         """Return what the records say now, once they are known to be what was written and to hold all that was seen."""
@@ -56,7 +66,10 @@ class Records:
         self.size, self.chain = self.size + 1, hashlib.sha256((self.chain + body).encode()).hexdigest()
         if "entry" in record:
             entry = entry or LedgerEntry(**record["entry"])
-            self.entries[entry.key] = entry
+            self.entries[entry.key], self.chains[entry.key] = entry, self.chain
+            return
+        if "budget" in record:
+            self.budgets += (Budget(**record["budget"]),)
             return
         data, round_, spec = record["answer"]
         before = self.answers.get((data, round_, spec), {})

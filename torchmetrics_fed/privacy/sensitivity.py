@@ -50,15 +50,8 @@ class Sensitivity:
     ) -> Sensitivity:
         r"""Return the sensitivity of ``levels`` levels of the counts of ``classes`` histograms.
 
-        On one level an example moves, by 1 each:
-
-        ========== ================ ===============================================================================
-        task       histograms       cells
-        ========== ================ ===============================================================================
-        binary     its only one     1
-        multiclass one per class    1 in each of K (positives of its own class, negatives of the others)
-        multilabel one per label    1 in each of K
-        ========== ================ ===============================================================================
+        On one level an example moves one cell of each histogram by 1: of the only one of a binary task, of the K of a
+        multi-class task (positives of its own class, negatives of the others), of the K of a multi-label task.
 
         A person with m examples moves most where all m fall into the same cells: every shift times m. Replacing a
         person takes the old shifts away and puts the new ones in; where the cells differ on all levels nothing

@@ -33,7 +33,10 @@ class Privacy(ABC):
             ``"gamma"``: Laplace in sum, in floats, for comparison with the paper only.
         neighbours: ``"add_remove"`` protects whether a person is in the data, ``"replace_one"`` also against someone
             who knows how many there are; it costs twice the noise.
-        examples_per_person: how many examples one person can have at most.
+        examples_per_person: how many examples one person can have at most. It is your word, unless ``update`` is given
+            ``persons``.
+        enforced: whether every client's ``update`` must be given ``persons``, so that no more examples of one are
+            counted. All parties agree on it, and whoever reads a release can rely on it.
 
     Example:
         >>> from torchmetrics_fed import LocalDP, Privacy
@@ -47,6 +50,7 @@ class Privacy(ABC):
     delta: float = field(default=0.0, kw_only=True)
     neighbours: Neighbours = field(default="add_remove", kw_only=True)
     examples_per_person: int = field(default=1, kw_only=True)
+    enforced: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
@@ -56,6 +60,8 @@ class Privacy(ABC):
         if self.neighbours not in get_args(Neighbours):
             raise InputError(f"Expected `neighbours` to be one of {get_args(Neighbours)} but got {self.neighbours!r}.")
         _check_int("examples_per_person", self.examples_per_person, 1)
+        if not isinstance(self.enforced, bool):
+            raise InputError(f"Expected argument `enforced` to be a bool but got {self.enforced!r}.")
         needs_delta = self.mechanism in ("skellam", "discrete_gaussian")
         if needs_delta != (self.delta > 0) or not 0 <= self.delta < 1:
             raise InputError(
@@ -136,9 +142,16 @@ class Privacy(ABC):
         epsilon = Fraction(self.epsilon) * Fraction(fraction)
         return calibrated_noise(self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells)
 
+    @property
+    def unit(self) -> str:
+        """What is hidden: the two data sets that nobody can tell apart differ in so much."""
+        many = self.examples_per_person
+        whose = "one example" if many == 1 else f"one person's examples, {many} at most"
+        return f"{whose}, {'replaced' if self.neighbours == 'replace_one' else 'added or removed'}"
+
     def __str__(self) -> str:
         loss = f"epsilon={self.epsilon:g}" + (f", delta={self.delta:g}" if self.delta else "")
-        return f"{type(self).__name__}({loss}, holds against {self.holds_against})"
+        return f"{type(self).__name__}({loss} for {self.unit}; holds against {self.holds_against})"
 
 
 @dataclass(frozen=True)
@@ -212,7 +225,7 @@ class LocalDP(Privacy):
     Example:
         >>> from torchmetrics_fed import LocalDP
         >>> print(LocalDP(epsilon=1.0))
-        LocalDP(epsilon=1, holds against everyone)
+        LocalDP(epsilon=1 for one example, added or removed; holds against everyone)
     """
 
     @property
@@ -227,8 +240,10 @@ class CentralDP(Privacy):
 
     Example:
         >>> from torchmetrics_fed import CentralDP
-        >>> print(CentralDP(epsilon=0.5))
-        CentralDP(epsilon=0.5, holds against everyone who sees the result, but not this job's processes)
+        >>> CentralDP(epsilon=0.5, examples_per_person=4).unit
+        "one person's examples, 4 at most, added or removed"
+        >>> CentralDP(epsilon=0.5).holds_against
+        "everyone who sees the result, but not this job's processes"
     """
 
     @property

@@ -154,7 +154,7 @@ class Store:
             raise self.error(f"to be made but got: {error}", "Put the ledger on a local disk.") from error
         finally:
             os.unlink(fresh)
-        _sync_directory(os.path.dirname(path) or os.curdir)
+        sync_directory(os.path.dirname(path) or os.curdir)
 
     def _check(self, tables: sqlite3.Connection) -> None:
         damage = tables.execute("PRAGMA quick_check").fetchone()
@@ -176,7 +176,8 @@ class Store:
         return self.damage(f"it is damaged or another ({error})")
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Return once the names in a directory are on disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -17,6 +17,8 @@ from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
 
 ID_BYTES = 16
+SKIPS_BAD = 0x80
+"""Added to the byte of the encoding."""
 _MARK_BYTES = 8  # of a field's digest, only to name what differs
 
 
@@ -27,6 +29,8 @@ class Answer:
     spec: Spec
     query: Query
     cells: Tensor
+    skips_bad: bool = field(default=False, kw_only=True)
+    """Whether a sender leaves out rows that cannot be counted: its policy, which does not say if there were any."""
 
     def __post_init__(self) -> None:
         shape, dtype = self.spec.shape(self.query), self.spec.dtype
@@ -110,8 +114,9 @@ class Share(Answer):
         if binding != spec.binding(query):
             raise WireError("Expected the answer to this query but the share answers another. Ask that client again.")
         name, round_ = reader.take(ID_BYTES), reader.text(empty=True)
-        cells = read_cells(reader.number(1), reader.rest, spec, query)
-        return cls(spec, query, cells, round_, name)
+        how = reader.number(1)
+        cells = read_cells(how, reader.rest, spec, query)
+        return cls(spec, query, cells, round_, name, skips_bad=how >= SKIPS_BAD)
 
 
 def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
@@ -123,7 +128,7 @@ def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
             "law in integers."
         )
     how, packed = rice.pack(answer.cells.cpu().contiguous().numpy().reshape(-1), spec.privacy is not None)
-    return bytes([how]), packed
+    return bytes([how + SKIPS_BAD * answer.skips_bad]), packed
 
 
 def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -> Tensor:
@@ -131,7 +136,9 @@ def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -
     if spec.dtype != torch.int64:
         raise WireError('Expected integer cells but mechanism="gamma" draws floats, which have no wire form.')
     shape = spec.shape(query)
-    return torch.from_numpy(rice.unpack(how, packed, math.prod(shape), spec.privacy is not None)).reshape(shape)
+    return torch.from_numpy(rice.unpack(how % SKIPS_BAD, packed, math.prod(shape), spec.privacy is not None)).reshape(
+        shape
+    )
 
 
 def _check_marks(theirs: list[bytes], spec: Spec) -> None:

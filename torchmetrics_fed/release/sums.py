@@ -20,7 +20,7 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.release.checks import MAX_TOTAL, check_counts
 from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.share import ID_BYTES, Answer, Share, pack_cells, read_cells
+from torchmetrics_fed.release.share import ID_BYTES, SKIPS_BAD, Answer, Share, pack_cells, read_cells
 from torchmetrics_fed.release.spec import MOST_GROUPS, Spec
 from torchmetrics_fed.release.wire import Reader, pack_block, pack_u16
 
@@ -148,7 +148,8 @@ class Sum(Answer):
         query = Query.from_bytes(reader.block())
         spec.check_query(query)
         shares, times, ids, how = reader.number(8), reader.u16(), reader.block(), reader.number(1)
-        return cls(spec, query, read_cells(how, reader.view(reader.number(8)), spec, query), shares, ids, times)
+        cells = read_cells(how, reader.view(reader.number(8)), spec, query)
+        return cls(spec, query, cells, shares, ids, times, skips_bad=how >= SKIPS_BAD)
 
 
 class Adder:
@@ -166,7 +167,7 @@ class Adder:
         self.spec, self.query, self.shares = spec, query, 0
         self._max_examples, self._cells = max_examples, torch.zeros(0)
         self._ids: set[bytes] = set()
-        self._reach, self._times = 0, 1
+        self._reach, self._times, self._skips_bad = 0, 1, False
 
     def add(self, part: Share | Sum, sender: str = "a share") -> None:
         """Check and add a share, or a sum of some."""
@@ -196,7 +197,7 @@ class Adder:
             self._cells = part.cells.cpu().clone()
         self._ids.update(ids)
         self._times = times
-        self._reach += reach
+        self._reach, self._skips_bad = self._reach + reach, self._skips_bad or part.skips_bad
         self.shares += shares
 
     @property
@@ -204,7 +205,8 @@ class Adder:
         """The sum so far."""
         if not self.shares:
             raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
-        return Sum(self.spec, self.query, self._cells.clone(), self.shares, b"".join(sorted(self._ids)), self._times)
+        ids, more = b"".join(sorted(self._ids)), {"skips_bad": self._skips_bad}
+        return Sum(self.spec, self.query, self._cells.clone(), self.shares, ids, self._times, **more)
 
 
 def _are_sorted(ids: bytes) -> bool:

@@ -6,6 +6,7 @@ A frame is magic, version, kind and a body. Integers are little-endian; a text i
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
 from itertools import pairwise
 
@@ -23,6 +24,9 @@ class Kind(IntEnum):
     QUERY = 1
     SHARE = 2
     RELEASE = 3
+    # a stage's request, and any file of the folder that carries one
+    ASKED = 4
+    FILE = 5
     # secure aggregation, in the order of its stages
     START = 10
     ADVERTISE = 11
@@ -34,15 +38,23 @@ class Kind(IntEnum):
     SIGNATURE = 17
     REQUEST = 18
     ANSWER = 19
-    # never sent: what a node, a session or a coordinator keeps for its next process
+    # never sent: what a session, a coordinator or a node keeps for its next process
     PROGRESS = 30
     SESSION = 31
     COORDINATOR = 32
+    NOTES = 33
 
 
 def frame(kind: Kind, *parts: bytes) -> bytes:
     """Return the message whose body is the parts."""
     return _HEADER.pack(_MAGIC, _VERSION, kind) + b"".join(parts)
+
+
+def kind_of(data: bytes) -> Kind:
+    """Return what a message is, or raise if it is none of this package."""
+    if len(data) < _HEADER.size or data[:4] != _MAGIC or data[5] not in set(Kind):
+        raise WireError("Expected bytes that this package wrote but got others, or of another version.")
+    return Kind(data[5])
 
 
 def pack_u16(number: int) -> bytes:
@@ -79,14 +91,13 @@ def pack_indices(indices: tuple[int, ...]) -> bytes:
     return struct.pack(f"<{1 + len(indices)}H", len(indices), *indices)
 
 
-class Reader:
-    """Reads the body of a message of one kind. It never takes more bytes than there are.
+def pack_table(rows: Mapping[int, bytes]) -> bytes:
+    """Return the sorted indices of the rows, and the rows in their order."""
+    return pack_indices(tuple(sorted(rows))) + b"".join(rows[index] for index in sorted(rows))
 
-    Args:
-        data: the message.
-        kind: the kind that it must be.
-        error: the type of what is raised.
-    """
+
+class Reader:
+    """Reads the body of a message of one kind, or raises. It never takes more bytes than there are."""
 
     def __init__(self, data: bytes | bytearray, kind: Kind, error: type[FederatedMetricError] = WireError) -> None:
         self._kind, self._error = kind, error
@@ -163,7 +174,12 @@ class Reader:
     def rows(self, count: int, size: int) -> list[bytes]:
         """Return ``count`` pieces of ``size`` bytes, once all are known to be there."""
         table = self.take(count * size)
-        return [table[start : start + size] for start in range(0, count * size, size)]
+        return [table[size * place : size * (place + 1)] for place in range(count)]
+
+    def table(self, below: int, size: int) -> dict[int, bytes]:
+        """Return rows of ``size`` bytes by index."""
+        indices = self.indices(below)
+        return dict(zip(indices, self.rows(len(indices), size), strict=True))
 
     def end(self) -> None:
         """Raise unless everything was read."""

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.auroc import mann_whitney_u
-from torchmetrics_fed.functional.band import Interval, auroc_interval, average_precision_interval
-from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
+from torchmetrics_fed.functional.band import check_confidence
 from torchmetrics_fed.functional.curve import warn_if_tied
-from torchmetrics_fed.functional.det import DETCurve, det_from_counts
-from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.noise import warn_if_drowned
-from torchmetrics_fed.functional.operating import OperatingPoint, best_f1, kolmogorov_smirnov, youden
-from torchmetrics_fed.functional.precision_recall import (
-    PrecisionRecallCurve,
-    average_precision_from_curve,
-    precision_recall_from_counts,
-)
-from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_curve, roc_from_counts
-from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release
+from torchmetrics_fed.report.document import arguments, document
+from torchmetrics_fed.report.page import page
+from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.summary import summary_figure
+from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
+
+_RESULTS: dict[str, Callable[[F.Source], Any]] = {
+    "precision_recall": F.precision_recall_from_counts,
+    "det": F.det_from_counts,
+    "gain": F.precision_recall_gain_from_counts,
+    "cumulative_gains": F.cumulative_gains,
+    "mann_whitney_u": F.mann_whitney_u,
+    "kolmogorov_smirnov": F.kolmogorov_smirnov,
+    "best_f1": F.best_f1,
+    "youden": F.youden,
+    "calibration": F.calibration_from_counts,
+    "net_benefit": F.net_benefit,
+}
+_OF_PROBABILITIES = ("calibration", "net_benefit")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,30 +54,57 @@ class EvaluationReport:
         (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
     """
 
+    source: F.Source
+    """Counts that all of this was read from."""
     task: str
     """The task of the release; of leaf counts ``"binary"``, or ``"classes"`` where there is a class axis."""
     labels: tuple[str, ...] | None
     privacy: str
     shares: int | None
     """How many shares were summed; None for leaf counts."""
-    negatives: Tensor
+    confidence: float
+    population: bool
+    """Whether intervals and bands hold what the examples were drawn from, or what all clients have."""
+    intervals: dict[str, F.Interval]
+    """By the name of the number, where noise or sampling leaves it uncertain; of curves the bounds at their points."""
+    bands: dict[str, F.Band]
+    """Of ``"roc"`` and ``"precision_recall"``, likewise."""
+    calibration_line: F.CalibrationLine | None
+    """None for leaf counts."""
+    statement: PrivacyStatement | None
+    """What is protected; None for leaf counts."""
+    roc: F.ROCCurve = field(init=False)
+    precision_recall: F.PrecisionRecallCurve = field(init=False)
+    det: F.DETCurve = field(init=False)
+    gain: F.PrecisionRecallGainCurve = field(init=False)
+    cumulative_gains: F.CumulativeGains = field(init=False)
+    calibration: F.Calibration | None = field(init=False)
+    """None where scores are not probabilities, as are the line and ``net_benefit``."""
+    net_benefit: F.NetBenefit | None = field(init=False)
+    mann_whitney_u: Tensor = field(init=False)
+    kolmogorov_smirnov: Tensor = field(init=False)
+    best_f1: F.OperatingPoint = field(init=False)
+    youden: F.OperatingPoint = field(init=False)
+    negatives: Tensor = field(init=False)
     """Number of negatives as the release shows it: not a whole number if it is noisy."""
-    positives: Tensor
-    roc: ROCCurve
-    precision_recall: PrecisionRecallCurve
-    det: DETCurve
-    gain: PrecisionRecallGainCurve
-    calibration: Calibration | None
-    """None where scores are not probabilities."""
-    mann_whitney_u: Tensor
-    kolmogorov_smirnov: Tensor
-    best_f1: OperatingPoint
-    youden: OperatingPoint
-    leaf: Tensor
-    """Counts that all of this was read from, ``(..., 2, leaves)``."""
-    edges: Tensor
-    intervals: tuple[Interval, Interval] | None = None
-    """Of a private release, 95% intervals of the AUROC and of the average precision of all clients' own scores."""
+    positives: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        negatives, positives = self.source.tails.total.unbind(-1)
+        results: dict[str, Any] = {
+            "roc": F.roc_from_counts(self.source),
+            "negatives": negatives,
+            "positives": positives,
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
+            for name, function in _RESULTS.items():
+                known = name not in _OF_PROBABILITIES or _are_probabilities(self.source)
+                results[name] = function(self.source) if known else None
+        for name, result in results.items():
+            bounds = self.intervals.get(name)
+            value = result if bounds is None else result._replace(**bounds._asdict())
+            object.__setattr__(self, name, value)
 
     @property
     def prevalence(self) -> Tensor:
@@ -75,57 +114,94 @@ class EvaluationReport:
     @property
     def auroc(self) -> Tensor:
         """The area under the ROC curve."""
-        return auroc_from_curve(self.roc)
+        return self.roc.scalars["auroc"]
 
     @property
     def average_precision(self) -> Tensor:
         """The area under the PR curve, read as a step."""
-        return average_precision_from_curve(self.precision_recall)
+        return self.precision_recall.scalars["average_precision"]
 
     @property
     def area_under_gain(self) -> Tensor:
         """The area under the PR-gain curve."""
         return self.gain.area
 
+    @property
+    def numbers(self) -> dict[str, Number]:
+        """Every number by its name, with its title in tables and its interval, if it has one."""
+        plain = ("negatives", "positives", "prevalence", "kolmogorov_smirnov", "mann_whitney_u")
+        values: dict[str, Tensor] = {name: getattr(self, name) for name in plain}
+        for name, point in (("best_f1", self.best_f1), ("youden", self.youden)):
+            values |= {name: point.value, f"{name}_threshold": point.threshold}
+        curves = self.roc, self.precision_recall, self.gain, self.cumulative_gains
+        for result in (*curves, self.calibration, self.calibration_line, self.net_benefit):
+            values |= result.scalars if result is not None else {}
+        ends, known = self.intervals, [name for name in NUMBERS if name in values]
+        return {name: Number(**NUMBERS[name], value=values[name], interval=ends.get(name)) for name in known}
+
+    @property
+    def names(self) -> list[str]:
+        """The classes' names, or their numbers."""
+        return list(self.labels or map(str, range(self.auroc.numel())))
+
+    @property
+    def head(self) -> str:
+        """What was evaluated, in one line."""
+        counted = "leaf counts" if self.shares is None else f"{self.shares} share{'s' * (self.shares != 1)}"
+        return f"Evaluation ({self.task}) of {counted}, {self.privacy}"
+
     def plot(self) -> Any:
         """Draw ROC, PR, calibration (or PR gain) and score histograms on one page, and return ``(fig, axes)``."""
         third = self.gain if self.calibration is None else self.calibration
-        return summary_figure(self.roc, self.precision_recall, third, self.leaf, self.edges, self.labels)
+        curves, counts = (self.roc, self.precision_recall, third), (self.source.leaf, self.source.edges)
+        bands = self.bands.get("roc"), self.bands.get("precision_recall")
+        return summary_figure(*curves, *counts, self.labels, bands, self.privacy)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report, whole or not at all, as the suffix says.
+
+        Args:
+            path: ``.html`` is one page that needs no network, with a threshold to move; ``.json`` can be read back;
+                ``.md`` has the numbers and the statement; ``.png`` and ``.pdf`` are the summary figure.
+
+        Example:
+            >>> import tempfile
+            >>> import torch
+            >>> from torchmetrics_fed import EvaluationReport, evaluation_report
+            >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     report.save(f"{folder}/report.json")
+            ...     EvaluationReport.from_json(Path(f"{folder}/report.json").read_text()).auroc
+            tensor(0.7500, dtype=torch.float64)
+        """
+        suffix = Path(path).suffix.lower()
+        if suffix in (".png", ".pdf"):
+            buffer = io.BytesIO()
+            self.plot()[0].savefig(buffer, format=suffix[1:], bbox_inches="tight", dpi=200)
+            data = buffer.getvalue()
+        elif suffix == ".json":
+            data = json.dumps(document(self), allow_nan=False).encode()
+        elif suffix in (".html", ".md"):
+            data = (page if suffix == ".html" else markdown)(self).encode()
+        else:
+            raise InputError(
+                f"Expected argument `path` to end in .html, .json, .md, .png or .pdf but got {os.fspath(path)!r}."
+            )
+        part = Path(f"{os.fspath(path)}.part")
+        part.write_bytes(data)
+        os.replace(part, path)
+
+    @classmethod
+    def from_json(cls, data: str | bytes) -> EvaluationReport:
+        """Return the report whose JSON this is: equal in every number; bands may be wider by a little."""
+        return cls(**arguments(json.loads(data)))
 
     def __str__(self) -> str:
-        counted = "leaf counts" if self.shares is None else f"{self.shares} share{'s' * (self.shares != 1)}"
-        head = f"Evaluation ({self.task}) of {counted}, {self.privacy}"
-        columns = list(self._columns())
-        if not self.auroc.dim():
-            width = max(len(column.name) for column in columns)
-            return "\n".join([head, *(f"  {column.name:<{width}}  {column.texts[0]}" for column in columns)])
-        names = self.labels or [str(index) for index in range(self.auroc.numel())]
-        table = [["class", *names, "mean"], *([column.name, *column.texts, column.mean] for column in columns)]
-        widths = [max(map(len, column)) for column in table]
-        rows = list(zip(*table, strict=True))
-        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([head, *(f"  {line}".rstrip() for line in lines)])
+        return text(self)
 
     def __repr__(self) -> str:
         auroc, precision = float(self.auroc.mean()), float(self.average_precision.nanmean())
         return f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {precision:.4f}, {self.privacy})"
-
-    def _columns(self) -> Iterator[_Column]:
-        for name, count in (("negatives", self.negatives), ("positives", self.positives)):
-            yield _Column(name, [f"{n:,.0f}" if n == round(n) else f"{n:,.1f}" for n in count.flatten().tolist()], "")
-        yield _rates("prevalence", self.prevalence)
-        auroc, precision = self.intervals or (None, None)
-        yield _rates("AUROC", self.auroc, auroc)
-        yield _rates("AP", self.average_precision, precision)
-        yield _rates("AUPRG", self.area_under_gain)
-        yield _rates("KS", self.kolmogorov_smirnov)
-        yield _Column("U", [f"{value:,.0f}" for value in self.mann_whitney_u.flatten().tolist()], "")
-        for name, at, point in (("best F1", "F1 at", self.best_f1), ("Youden J", "J at", self.youden)):
-            yield _rates(name, point.value)
-            yield _rates(at, point.threshold)._replace(mean="")  # a mean of thresholds is no threshold
-        if self.calibration is not None:
-            yield _rates("ECE", self.calibration.expected_calibration_error)
-            yield _rates("Brier", self.calibration.brier_score)
 
 
 def evaluation_report(
@@ -133,8 +209,12 @@ def evaluation_report(
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     labels: Sequence[str] | None = None,
+    *,
+    confidence: float = 0.95,
+    population: bool = False,
+    ledger: PrivacyLedger | None = None,
 ) -> EvaluationReport:
-    """Return curves, areas, operating points and calibration of one release, to print, plot or pick from.
+    """Return curves, areas, operating points, calibration, net benefit and the privacy statement of one release.
 
     A private release costs nothing more, however much is read from it: all of this is post-processing.
 
@@ -143,82 +223,75 @@ def evaluation_report(
         edges: of leaf counts; even over [0, 1] if not given.
         reconstruction: how to read between the edges; ``"aligned"`` if not given.
         labels: names of the classes.
+        confidence: probability of every interval and band.
+        population: whether they allow for sampling, too, and hold what the examples were drawn from. Exact counts have
+            intervals only then; of 4,096 bins they take seconds for each class.
+        ledger: the one that the release was charged to, for the statement.
 
     Example:
         >>> import torch
         >>> from torchmetrics_fed.report.evaluation import evaluation_report
-        >>> print(evaluation_report(torch.tensor([[3, 1], [1, 3]])))
+        >>> print(evaluation_report(torch.tensor([[3, 1], [1, 3]])))  # doctest: +ELLIPSIS
         Evaluation (binary) of leaf counts, exact counts
-          negatives   4
-          positives   4
-          prevalence  0.5000
-          AUROC       0.7500
-          AP          0.6875
-          AUPRG       0.5556
-          KS          0.5000
-          U           12
-          best F1     0.7500
-          F1 at       0.5000
-          Youden J    0.5000
-          J at        0.5000
-          ECE         0.0000
-          Brier       0.1875
+          negatives                4
+          positives                4
+          prevalence               0.5000
+          AUROC                    0.7500
+          AP                       0.6875
+          ...
     """
+    check_confidence(confidence)
+    task, privacy, shares = "binary", "exact counts", None
     if isinstance(source, Release):
-        task: str = source.spec.task
-        privacy, shares = str(source.spec.privacy or "exact counts"), int(source.shares)
+        task, privacy, shares = source.spec.task, str(source.spec.privacy or privacy), int(source.shares)
     elif not isinstance(source, Tensor):
         raise no_release(source)
     else:
-        task, privacy, shares = "binary" if source.dim() == 2 else "classes", "exact counts", None
+        task = task if source.dim() == 2 else "classes"
         source = source.clone()  # counts may go on; the report stays
-    histograms = read(source, edges, reconstruction)
-    intervals = None
-    if isinstance(source, Release) and source.spec.privacy is None:
-        warn_if_tied(histograms, source.spec.grid)
-    elif isinstance(source, Release) and source.spec.multi_class != "ovo":
-        warn_if_drowned(source, None)
-        intervals = auroc_interval(source), average_precision_interval(source)
-    total = histograms.tails.total
-    probabilities = bool(histograms.edges[0] >= 0 and histograms.edges[-1] <= 1)
-    classes = total[..., 0].numel()
+    histograms = F.read(source, edges, reconstruction)
+    classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
         raise InputError(f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once.")
-    roc = roc_from_counts(histograms)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
-        curve, gain = precision_recall_from_counts(histograms), precision_recall_gain_from_counts(histograms)
-        return EvaluationReport(
-            task=task,
-            labels=None if labels is None else tuple(labels),
-            privacy=privacy,
-            shares=shares,
-            negatives=total[..., 0],
-            positives=total[..., 1],
-            roc=roc,
-            precision_recall=curve,
-            det=det_from_counts(histograms),
-            gain=gain,
-            calibration=calibration_from_counts(histograms) if probabilities else None,
-            mann_whitney_u=mann_whitney_u(histograms),
-            kolmogorov_smirnov=kolmogorov_smirnov(histograms),
-            best_f1=best_f1(histograms),
-            youden=youden(histograms),
-            leaf=histograms.leaf,
-            edges=histograms.edges,
-            intervals=intervals,
-        )
+    intervals: dict[str, F.Interval] = {}
+    bands: dict[str, F.Band] = {}
+    line, statement = None, None
+    if isinstance(source, Release):
+        statement = privacy_statement(source, ledger)
+        if source.spec.privacy is None:
+            warn_if_tied(histograms, source.spec.grid)
+        else:
+            warn_if_drowned(source, None)
+        if source.spec.multi_class != "ovo":
+            uncertain = population or source.spec.privacy is not None
+            if _are_probabilities(histograms):
+                line = F.calibration_line(source, confidence if uncertain else None, population)
+            if uncertain:
+                intervals, bands = _uncertainty(source, line, confidence, population)
+    about = task, None if labels is None else tuple(labels), privacy, shares, confidence, population
+    return EvaluationReport(histograms, *about, intervals, bands, line, statement)
 
 
-class _Column(NamedTuple):
-    name: str
-    texts: list[str]
-    mean: str
+def _are_probabilities(source: F.Source) -> bool:
+    return bool(source.edges[0] >= 0 and source.edges[-1] <= 1)
 
 
-def _rates(name: str, values: Tensor, interval: Interval | None = None) -> _Column:
-    texts = [f"{value:.4f}" for value in values.flatten().tolist()]
-    if interval is not None:
-        ends = zip(interval.low.flatten().tolist(), interval.high.flatten().tolist(), strict=True)
-        texts = [f"{text} ({low:.4f} to {high:.4f})" for text, (low, high) in zip(texts, ends, strict=True)]
-    return _Column(name, texts, f"{values.nanmean().item():.4f}")
+def _uncertainty(
+    release: Release, line: F.CalibrationLine | None, confidence: float, population: bool
+) -> tuple[dict[str, F.Interval], dict[str, F.Band]]:
+    """Intervals and bands, by name."""
+    how = {"confidence": confidence, "population": population}
+    intervals = {
+        "auroc": F.auroc_interval(release, confidence, population),
+        "average_precision": F.average_precision_interval(release, confidence, population),
+    }
+    curves: dict[str, Any] = {"cumulative_gains": F.cumulative_gains(release, **how)}  # type: ignore[arg-type]
+    if line is not None and line.intervals is not None:
+        intervals |= dict(zip(line.scalars, line.intervals, strict=True))
+        curves["net_benefit"] = F.net_benefit(release, **how)  # type: ignore[arg-type]
+    intervals |= {name: F.Interval(curve.low, curve.high) for name, curve in curves.items()}
+    bands = {
+        "roc": F.roc_band(release, confidence, population),
+        "precision_recall": F.precision_recall_band(release, confidence, population),
+    }
+    return intervals, bands

@@ -14,11 +14,27 @@ from torchmetrics_fed.aggregation.secure import (
     SecureAggregationServer,
     new_signing_keys,
 )
+from torchmetrics_fed.aggregation.secure.messages import pack_tables
+from torchmetrics_fed.aggregation.secure.roster import Roster
+from torchmetrics_fed.release.wire import Kind
 
-__all__ = ["STAGES", "Federation"]
+__all__ = ["STAGES", "Federation", "request_of", "survivors_of"]
 
 # A client drops out before one of these, or never.
 STAGES = ("advertise", "share", "mask", "sign", "answer", "never")
+
+
+def survivors_of(roster: Roster, cohort: bytes, survivors: Sequence[int]) -> bytes:
+    """Return the message of a server that asks clients to sign these survivors."""
+    return pack_tables(Kind.SURVIVORS, roster, cohort, dict.fromkeys(survivors, b""))
+
+
+def request_of(
+    roster: Roster, cohort: bytes, survivors: Sequence[int], signatures: Mapping[int, bytes] | None = None
+) -> bytes:
+    """Return the message of a server that asks clients to open the sum of these survivors."""
+    signed = [signatures or {}] if roster.config.signed else []
+    return pack_tables(Kind.REQUEST, roster, cohort, dict.fromkeys(survivors, b""), *signed)
 
 
 class Federation:

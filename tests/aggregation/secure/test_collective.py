@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.ranks import RankPool
 from torchmetrics_fed import InputError
-from torchmetrics_fed.aggregation.secure.collective import PAYLOAD_BYTES, masked_sum
+from torchmetrics_fed.aggregation.secure.mask import PAYLOAD_BYTES, masked_sum
 from torchmetrics_fed.errors import SyncError
 
 

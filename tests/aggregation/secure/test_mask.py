@@ -35,7 +35,7 @@ def test_the_masks_of_a_pair_cancel() -> None:
     total.mask_pair(first, 5, 3)
     assert not total.values.any()
     total.mask_pair(first, 5, 3)
-    total.unmask_pair(first, 5, 3)
+    total.mask_pair(first, 3, 5)
     assert not total.values.any()
 
 

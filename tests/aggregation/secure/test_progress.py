@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.aggregation.secure.federation import Federation
+from tests.aggregation.secure.federation import Federation, request_of
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
-from torchmetrics_fed.aggregation.secure.messages import Request
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.errors import SecureAggregationError
 
@@ -44,7 +43,7 @@ def test_a_restarted_client_gives_the_same_answer_and_no_other() -> None:
     assert again.unmask(request) == client.unmask(request)
     roster = federation.server._roster
     assert roster is not None
-    fewer = Request((0, 1, 2), {}).to_bytes(roster, roster.cohort_hash((0, 1, 2, 3)))
+    fewer = request_of(roster, roster.cohort_hash((0, 1, 2, 3)), (0, 1, 2))
     with pytest.raises(SecureAggregationError, match="signed or answered for"):
         again.unmask(fewer)
 

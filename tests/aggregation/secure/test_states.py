@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.aggregation.secure.federation import Federation
+from tests.aggregation.secure.federation import Federation, survivors_of
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationServer
-from torchmetrics_fed.aggregation.secure.messages import Survivors
 from torchmetrics_fed.aggregation.secure.states import Stage, client_moves, server_moves
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
@@ -34,7 +33,7 @@ class Recorded(Federation):
         self.mask(boxes)
         roster = self.server._roster
         assert roster is not None
-        self.got["sign_survivors"] = Survivors((0, 1, 2, 3)).to_bytes(roster, roster.cohort_hash((0, 1, 2, 3)))
+        self.got["sign_survivors"] = survivors_of(roster, roster.cohort_hash((0, 1, 2, 3)), (0, 1, 2, 3))
         self.got["unmask"] = self.request()
         self.answer(self.got["unmask"])
         self.clients["a"].purge()

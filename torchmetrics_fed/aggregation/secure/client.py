@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from threading import RLock
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torchmetrics_fed.aggregation.secure import keys
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
-from torchmetrics_fed.aggregation.secure.keys import (
-    KEY_BYTES,
-    KeyPair,
-    SigningKey,
-    box_key,
-    commitment,
-    is_signed,
-    pair_key,
-    seal,
-    seed_key,
-    unseal,
-)
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.messages import (
-    Answer,
-    Ciphertexts,
-    KeyShares,
-    Masked,
-    Request,
-    Signature,
-    Survivors,
-)
+from torchmetrics_fed.aggregation.secure.messages import pack_rows, read_tables
 from torchmetrics_fed.aggregation.secure.progress import Progress
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
 from torchmetrics_fed.aggregation.secure.states import Stage, client_moves
 from torchmetrics_fed.errors import InputError, SecureAggregationError
-from torchmetrics_fed.release.wire import text_size
+from torchmetrics_fed.release.wire import Kind, text_size
 
 
 class SecureAggregationClient:
@@ -89,9 +71,10 @@ class SecureAggregationClient:
             )
         self.client_id, self.config = client_id, config
         self._lock = RLock()
-        self._signing = SigningKey(signing_key) if signing_key is not None else None
+        self._signing = keys.signing_key_of(signing_key) if signing_key is not None else None
         self._verification_keys = dict(verification_keys or {})
-        if self._signing and self._verification_keys.get(client_id) != self._signing.verification:
+        own = self._signing.public_key().public_bytes_raw() if self._signing else None
+        if self._verification_keys.get(client_id) != own:
             raise InputError(
                 f"Expected `verification_keys` to hold the key of {client_id!r} that belongs to `signing_key` but it "
                 "is another or missing. Give every client the same keys, its own included."
@@ -136,12 +119,10 @@ class SecureAggregationClient:
         """Return fresh public keys for everyone."""
         with self._lock:
             after = self._after("advertise")
-            self._progress.sealing, self._progress.masking = KeyPair(), KeyPair()
+            self._progress.sealing, self._progress.masking = keys.KeyPair(), keys.KeyPair()
             own = Advertisement(self.client_id, self._progress.sealing.public, self._progress.masking.public)
             if self._signing:
-                own = Advertisement(
-                    own.client_id, own.sealing, own.masking, self._signing.sign(own.statement(self.config))
-                )
+                own = replace(own, signature=self._signing.sign(own.statement(self.config)))
             self._progress.stage = after
             return own.to_bytes(self.config)
 
@@ -162,20 +143,20 @@ class SecureAggregationClient:
             if self.config.signed:
                 for client in roster.clients:
                     client.check_signature(self.config, self._verification_keys)
-            seed = secrets.token_bytes(KEY_BYTES)
+            seed = secrets.token_bytes(keys.KEY_BYTES)
             key_shares = split(self._progress.masking.private, roster.threshold, len(roster))
             seed_shares = split(seed, roster.threshold, len(roster))
             agreed, boxes = {}, []
             for index, client in enumerate(roster.clients):
                 if index != own:
                     agreed[index] = self._progress.sealing.agree(client.sealing)
-                    key = box_key(agreed[index], roster.hash, own, index)
-                    boxes.append(seal(key, key_shares[index] + seed_shares[index]))
+                    key = keys.box_key(agreed[index], roster.hash, own, index)
+                    boxes.append(keys.seal(key, key_shares[index] + seed_shares[index]))
             self._progress.roster, self._progress.seed, self._progress.agreed = roster, seed, agreed
             self._progress.held = {own: key_shares[own] + seed_shares[own]}
             self._progress.sealing = None
             self._progress.stage = after
-            return KeyShares(own, commitment(seed, roster.hash, own), boxes).to_bytes(roster)
+            return pack_rows(Kind.KEY_SHARES, roster, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
 
     def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
         """Return the masked vector, once.
@@ -189,20 +170,20 @@ class SecureAggregationClient:
             after = self._after("mask")
             assert self._progress.masking is not None
             roster, own = self._known
-            message = Ciphertexts.from_bytes(ciphertexts_message, roster)
-            if own in message.senders:
+            (boxes,) = read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster, roster.hash)
+            if own in boxes:
                 raise SecureAggregationError(
                     "Expected the boxes of other clients but got one's own. Send what they sealed."
                 )
-            cohort = tuple(sorted((own, *message.senders)))
+            cohort = tuple(sorted((own, *boxes)))
             roster.check_quorum(cohort, "to exchange shares")
             held, vector = {}, MaskedVector(self.config.cells)
             context = roster.cohort_hash(cohort)
-            for index, box in zip(message.senders, message.boxes, strict=True):
-                held[index] = unseal(box_key(self._progress.agreed[index], roster.hash, index, own), box)
+            for index, box in boxes.items():
+                held[index] = keys.unseal(keys.box_key(self._progress.agreed[index], roster.hash, index, own), box)
                 secret = self._progress.masking.agree(roster.clients[index].masking)
-                vector.mask_pair(pair_key(secret, context, own, index), own, index)
-            vector.mask(seed_key(self._progress.seed, context, own))
+                vector.mask_pair(keys.pair_key(secret, context, own, index), own, index)
+            vector.mask(keys.seed_key(self._progress.seed, context, own))
             self._progress.stage = after
             try:
                 vector.add(vector_factory())
@@ -214,7 +195,7 @@ class SecureAggregationClient:
             self._progress.held |= held
             self._progress.cohort = cohort
             self._progress.masking, self._progress.seed, self._progress.agreed = None, b"", {}
-            return Masked(own, vector.to_bytes()).to_bytes(roster, context)
+            return pack_rows(Kind.MASKED, roster, context, own, vector.to_bytes())
 
     def sign_survivors(self, survivors_message: bytes) -> bytes:
         """Return a signature of the survivors, which binds this client to them."""
@@ -223,20 +204,21 @@ class SecureAggregationClient:
             assert self._signing is not None
             roster, own = self._known
             cohort = self._progress.cohort
-            survivors = Survivors.from_bytes(survivors_message, roster, roster.cohort_hash(cohort)).survivors
+            (listed,) = read_tables(survivors_message, Kind.SURVIVORS, roster, roster.cohort_hash(cohort))
+            survivors = tuple(listed)
             self._check_survivors(survivors)
             self._progress.survivors = survivors
             self._progress.stage = after
             statement = roster.survivors_hash(cohort, survivors)
-            return Signature(own, self._signing.sign(statement)).to_bytes(roster, statement)
+            return pack_rows(Kind.SIGNATURE, roster, statement, own, self._signing.sign(statement))
 
     def unmask(self, request: bytes) -> bytes:
         """Return shares of the survivors' seeds and of the dropped clients' keys; for the same survivors, the same."""
         with self._lock:
             after = self._after("unmask")
             roster, own = self._known
-            message = Request.from_bytes(request, roster, roster.cohort_hash(self._progress.cohort))
-            survivors = message.survivors
+            listed, *signatures = read_tables(request, Kind.REQUEST, roster, roster.cohort_hash(self._progress.cohort))
+            survivors = tuple(listed)
             if self._progress.survivors and survivors != self._progress.survivors:
                 raise SecureAggregationError(
                     "Expected the survivors that this client signed or answered for but got others: two lists together "
@@ -247,12 +229,12 @@ class SecureAggregationClient:
             self._check_survivors(survivors)
             statement = roster.survivors_hash(self._progress.cohort, survivors)
             if self.config.signed:
-                self._check_signatures(statement, message)
+                self._check_signatures(statement, survivors, *signatures)
             self._progress.survivors = survivors
             self._progress.stage = after
             among, held, self._progress.held = set(survivors), self._progress.held, {}
             halves = [held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES] for index in self._progress.cohort]
-            self._progress.answer = Answer(own, halves).to_bytes(roster, statement)
+            self._progress.answer = pack_rows(Kind.ANSWER, roster, statement, own, *halves)
             return self._progress.answer
 
     def purge(self) -> None:
@@ -285,12 +267,12 @@ class SecureAggregationClient:
                 "survivors are asked."
             )
 
-    def _check_signatures(self, statement: bytes, request: Request) -> None:
+    def _check_signatures(self, statement: bytes, survivors: tuple[int, ...], signatures: dict[int, bytes]) -> None:
         roster, _ = self._known
-        roster.check_quorum(tuple(request.signatures), "to sign the survivors")
-        for index, signature in request.signatures.items():
+        roster.check_quorum(tuple(signatures), "to sign the survivors")
+        for index, signature in signatures.items():
             name = roster.clients[index].client_id
-            known = index in request.survivors and is_signed(statement, signature, self._verification_keys[name])
+            known = index in survivors and keys.is_signed(statement, signature, self._verification_keys[name])
             if not known:
                 raise SecureAggregationError(
                     f"Expected client {name!r} to have signed these survivors but it did not: the server may have "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,11 +11,12 @@ from torchmetrics_fed.aggregation.secure.keys import digest
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text, pack_u16, text_size
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text, text_size
 
 # Everyone agrees on a key with everyone: beyond this the cost is no longer reasonable.
 MOST_CLIENTS = 1024
 MOST_CELLS = 1 << 27
+_NUMBERS = struct.Struct("<IHHHB")  # cells, min_clients, max_colluding, threshold or 0, signed
 
 
 @dataclass(frozen=True)
@@ -72,19 +74,7 @@ class SecureAggregationConfig:
     ) -> SecureAggregationConfig:
         """Return the aggregation of the answers to a query; it is bound to spec and query by their whole digest.
 
-        Args:
-            spec: what all parties agree on.
-            query: what is asked.
-            round_id: the name of the aggregation, which is never used again.
-            min_clients: a sum of fewer is not opened; that of the spec's privacy if not given.
-            signed: whether keys and survivors are signed, which protects from a server that lies.
-            threshold: how many clients must answer to open the sum; more than two thirds if not given.
-
-        Example:
-            >>> from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC
-            >>> metric = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=8))
-            >>> Coordinator(metric, round="1").config.min_clients
-            8
+        ``min_clients`` is that of the spec's privacy if not given. The other arguments are those of the class.
         """
         needed = spec.privacy.clients_needed if spec.privacy else 3
         colluding = getattr(spec.privacy, "max_colluding", 1)
@@ -92,13 +82,7 @@ class SecureAggregationConfig:
         return cls(round_id, spec.binding(query), cells, min_clients or needed, colluding, threshold, signed)
 
     def check_agreed(self, spec: Spec, query: Query, signed: bool) -> None:
-        """Raise unless this sums answers to a query, with enough clients: what a client has agreed to.
-
-        Args:
-            spec: the client's own.
-            query: what it was asked.
-            signed: whether it takes part in signed aggregations only.
-        """
+        """Raise unless this sums answers to a query, with enough clients, and signed if so: what a client agreed to."""
         needed = spec.clients_needed if spec.privacy else 3
         expected = self.for_query(
             spec, query, self.round_id, min_clients=self.min_clients, signed=signed, threshold=self.threshold
@@ -166,9 +150,7 @@ class SecureAggregationConfig:
         """Return the configuration in a message. Whether to take part in such a sum is the client's to decide."""
         reader = Reader(data, Kind.START, SecureAggregationError)
         claimed, round_id, binding = reader.take(DIGEST_BYTES), reader.text(), reader.take(reader.number(1))
-        cells = reader.number(4)
-        min_clients, max_colluding, threshold = reader.u16(), reader.u16(), reader.u16()
-        signed = reader.number(1)
+        cells, min_clients, max_colluding, threshold, signed = _NUMBERS.unpack(reader.take(_NUMBERS.size))
         reader.end()
         try:
             config = cls(round_id, binding, cells, min_clients, max_colluding, threshold or None, bool(signed))
@@ -180,14 +162,5 @@ class SecureAggregationConfig:
 
     @property
     def _body(self) -> bytes:
-        return b"".join(
-            (
-                pack_text(self.round_id),
-                bytes([len(self.binding)]) + self.binding,
-                self.cells.to_bytes(4, "little"),
-                pack_u16(self.min_clients),
-                pack_u16(self.max_colluding),
-                pack_u16(self.threshold or 0),
-                bytes([self.signed]),
-            )
-        )
+        numbers = self.cells, self.min_clients, self.max_colluding, self.threshold or 0, self.signed
+        return pack_text(self.round_id) + bytes([len(self.binding)]) + self.binding + _NUMBERS.pack(*numbers)

@@ -124,26 +124,15 @@ def new_signing_keys() -> SigningKeys:
     return SigningKeys(key.private_bytes_raw(), key.public_key().public_bytes_raw())
 
 
-class SigningKey:
-    """Signs what a client says."""
-
-    def __init__(self, private: bytes) -> None:
-        try:
-            self._key = Ed25519PrivateKey.from_private_bytes(private)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"Expected argument `signing_key` to be the {KEY_BYTES} bytes of an Ed25519 private key but got "
-                f"another {type(private).__name__}. Make one with new_signing_keys()."
-            ) from None
-
-    @property
-    def verification(self) -> bytes:
-        """The key that others verify with."""
-        return self._key.public_key().public_bytes_raw()
-
-    def sign(self, statement: bytes) -> bytes:
-        """Return the signature of a statement, which is always a digest under its own label."""
-        return self._key.sign(statement)
+def signing_key_of(private: bytes) -> Ed25519PrivateKey:
+    """Return the key that signs what a client says, which is always a digest under its own label."""
+    try:
+        return Ed25519PrivateKey.from_private_bytes(private)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"Expected argument `signing_key` to be the {KEY_BYTES} bytes of an Ed25519 private key but got another "
+            f"{type(private).__name__}. Make one with new_signing_keys()."
+        ) from None
 
 
 def is_signed(statement: bytes, signature: bytes, verification: bytes) -> bool:

@@ -1,17 +1,73 @@
-"""Messages after the keys are known. Clients are named by their index in the roster."""
+"""Messages after the keys are known. Clients are named by their index in the roster.
+
+A client sends its index and rows of bytes, the server sends tables of bytes by client; each is about a hash:
+
+=========== ========= ============================================================================================
+kind        about     content
+=========== ========= ============================================================================================
+KEY_SHARES  roster    rows: a commitment to the seed, then a sealed box for every other client, in their order
+CIPHERTEXTS roster    table: the boxes that others sealed for this client
+MASKED      cohort    row: the masked vector
+SURVIVORS   cohort    table without content, where signatures are asked for: whose vectors the server has
+SIGNATURE   survivors row: the client's signature of the survivors
+REQUEST     cohort    table without content: whose sum to open; where asked for, table: who signed that it is them
+ANSWER      survivors rows: for everyone in the cohort a share, of a survivor's seed or of a dropped one's key
+=========== ========= ============================================================================================
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
+from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.keys import SIGNATURE_BYTES, TAG_BYTES
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
 from torchmetrics_fed.errors import SecureAggregationError
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, pack_indices, pack_u16
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, pack_table, pack_u16
 
 # A share of the masking key and one of the seed.
 BOX_BYTES = 2 * SHARE_BYTES + TAG_BYTES
+
+
+def pack_rows(kind: Kind, roster: Roster, about: bytes, sender: int, *rows: bytes) -> bytes:
+    """Return a client's message."""
+    return roster.config.frame(kind, about, pack_u16(sender), *rows)
+
+
+def row_sizes(kind: Kind, config: SecureAggregationConfig, clients: int, cohort: int) -> list[int]:
+    """Return the bytes of each row of a client's message."""
+    return {
+        Kind.KEY_SHARES: [DIGEST_BYTES] + [BOX_BYTES] * (clients - 1),
+        Kind.MASKED: [8 * config.cells],
+        Kind.SIGNATURE: [SIGNATURE_BYTES],
+        Kind.ANSWER: [SHARE_BYTES] * cohort,
+    }[kind]
+
+
+def read_rows(data: bytes, kind: Kind, roster: Roster, about: bytes, cohort: int = 0) -> tuple[int, list[bytes]]:
+    """Return who sent a client's message, and its rows; of an answer, as many as the cohort has clients."""
+    reader = _reader(data, kind, roster, about)
+    (sender,) = reader.increasing((reader.u16(),), len(roster))
+    rows = [reader.take(size) for size in row_sizes(kind, roster.config, len(roster), cohort)]
+    reader.end()
+    return sender, rows
+
+
+def pack_tables(kind: Kind, roster: Roster, about: bytes, *tables: Mapping[int, bytes]) -> bytes:
+    """Return a message of the server."""
+    return roster.config.frame(kind, about, *map(pack_table, tables))
+
+
+def read_tables(data: bytes, kind: Kind, roster: Roster, about: bytes) -> list[dict[int, bytes]]:
+    """Return the tables in a message of the server."""
+    sizes = {Kind.CIPHERTEXTS: [BOX_BYTES], Kind.SURVIVORS: [0], Kind.REQUEST: [0]}[kind]
+    if kind is Kind.REQUEST and roster.config.signed:
+        sizes = [0, SIGNATURE_BYTES]
+    reader = _reader(data, kind, roster, about)
+    tables = [reader.table(len(roster), size) for size in sizes]
+    reader.end()
+    return tables
 
 
 def _reader(data: bytes, kind: Kind, roster: Roster, about: bytes) -> Reader:
@@ -23,158 +79,3 @@ def _reader(data: bytes, kind: Kind, roster: Roster, about: bytes) -> Reader:
             "server must send everyone the same: leave this round, and start another only if the server is trusted."
         )
     return reader
-
-
-def _sender(reader: Reader, roster: Roster) -> int:
-    (sender,) = reader.increasing((reader.u16(),), len(roster))
-    return sender
-
-
-@dataclass(frozen=True)
-class KeyShares:
-    """Client to server: a commitment to the seed, and a sealed box for every other client, in their order."""
-
-    sender: int
-    commitment: bytes
-    boxes: list[bytes]
-
-    def to_bytes(self, roster: Roster) -> bytes:
-        """Return the message."""
-        return roster.config.frame(Kind.KEY_SHARES, roster.hash, pack_u16(self.sender), self.commitment, *self.boxes)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, roster: Roster) -> KeyShares:
-        """Return the content of a message."""
-        reader = _reader(data, Kind.KEY_SHARES, roster, roster.hash)
-        shares = cls(_sender(reader, roster), reader.take(DIGEST_BYTES), reader.rows(len(roster) - 1, BOX_BYTES))
-        reader.end()
-        return shares
-
-    def box_for(self, recipient: int) -> bytes:
-        """Return the box that another client can open."""
-        return self.boxes[recipient - (recipient > self.sender)]
-
-
-@dataclass(frozen=True)
-class Ciphertexts:
-    """Server to one client: the boxes that others sealed for it."""
-
-    senders: tuple[int, ...]
-    boxes: list[bytes]
-
-    def to_bytes(self, roster: Roster) -> bytes:
-        """Return the message."""
-        return roster.config.frame(Kind.CIPHERTEXTS, roster.hash, pack_indices(self.senders), *self.boxes)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, roster: Roster) -> Ciphertexts:
-        """Return the content of a message."""
-        reader = _reader(data, Kind.CIPHERTEXTS, roster, roster.hash)
-        senders = reader.indices(len(roster))
-        boxes = reader.rows(len(senders), BOX_BYTES)
-        reader.end()
-        return cls(senders, boxes)
-
-
-@dataclass(frozen=True)
-class Masked:
-    """Client to server: its masked vector."""
-
-    sender: int
-    vector: bytes
-
-    def to_bytes(self, roster: Roster, cohort: bytes) -> bytes:
-        """Return the message."""
-        return roster.config.frame(Kind.MASKED, cohort, pack_u16(self.sender), self.vector)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, roster: Roster, cohort: bytes) -> Masked:
-        """Return the content of a message."""
-        reader = _reader(data, Kind.MASKED, roster, cohort)
-        masked = cls(_sender(reader, roster), reader.take(8 * roster.config.cells))
-        reader.end()
-        return masked
-
-
-@dataclass(frozen=True)
-class Survivors:
-    """Server to clients, where signatures are asked for: whose vectors it has."""
-
-    survivors: tuple[int, ...]
-
-    def to_bytes(self, roster: Roster, cohort: bytes) -> bytes:
-        """Return the message."""
-        return roster.config.frame(Kind.SURVIVORS, cohort, pack_indices(self.survivors))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, roster: Roster, cohort: bytes) -> Survivors:
-        """Return the content of a message."""
-        reader = _reader(data, Kind.SURVIVORS, roster, cohort)
-        survivors = cls(reader.indices(len(roster)))
-        reader.end()
-        return survivors
-
-
-@dataclass(frozen=True)
-class Signature:
-    """Client to server: its signature of the survivors."""
-
-    sender: int
-    signature: bytes
-
-    def to_bytes(self, roster: Roster, survivors: bytes) -> bytes:
-        """Return the message."""
-        return roster.config.frame(Kind.SIGNATURE, survivors, pack_u16(self.sender), self.signature)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, roster: Roster, survivors: bytes) -> Signature:
-        """Return the content of a message."""
-        reader = _reader(data, Kind.SIGNATURE, roster, survivors)
-        signature = cls(_sender(reader, roster), reader.take(SIGNATURE_BYTES))
-        reader.end()
-        return signature
-
-
-@dataclass(frozen=True)
-class Request:
-    """Server to clients: open the sum of these survivors, who signed that it is them."""
-
-    survivors: tuple[int, ...]
-    signatures: dict[int, bytes]
-
-    def to_bytes(self, roster: Roster, cohort: bytes) -> bytes:
-        """Return the message."""
-        signers = pack_indices(tuple(self.signatures)) if roster.config.signed else b""
-        return roster.config.frame(
-            Kind.REQUEST, cohort, pack_indices(self.survivors), signers, *self.signatures.values()
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, roster: Roster, cohort: bytes) -> Request:
-        """Return the content of a message."""
-        reader = _reader(data, Kind.REQUEST, roster, cohort)
-        survivors = reader.indices(len(roster))
-        signers = reader.indices(len(roster)) if roster.config.signed else ()
-        signatures = dict(zip(signers, reader.rows(len(signers), SIGNATURE_BYTES), strict=True))
-        reader.end()
-        return cls(survivors, signatures)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Client to server: for everyone in the cohort one share, of a survivor's seed or of a dropped one's key."""
-
-    sender: int
-    shares: list[bytes]
-
-    def to_bytes(self, roster: Roster, survivors: bytes) -> bytes:
-        """Return the message."""
-        return roster.config.frame(Kind.ANSWER, survivors, pack_u16(self.sender), *self.shares)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, roster: Roster, survivors: bytes, count: int) -> Answer:
-        """Return the content of a message."""
-        reader = _reader(data, Kind.ANSWER, roster, survivors)
-        answer = cls(_sender(reader, roster), reader.rows(count, SHARE_BYTES))
-        reader.end()
-        return answer

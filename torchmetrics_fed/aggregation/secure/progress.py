@@ -9,7 +9,7 @@ from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, KeyPair, digest
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
 from torchmetrics_fed.aggregation.secure.states import Stage
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, pack_block, pack_indices, pack_text
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_block, pack_indices, pack_table, pack_text
 
 
 @dataclass(repr=False)
@@ -38,8 +38,8 @@ class Progress:
                 *(pack_block(pair.private if pair else b"") for pair in (self.sealing, self.masking)),
                 pack_block(self.seed),
                 pack_block(self.roster.to_bytes() if self.roster else b""),
-                _pack_rows(self.agreed),
-                _pack_rows(self.held),
+                pack_table(self.agreed),
+                pack_table(self.held),
                 pack_indices(self.cohort),
                 pack_indices(self.survivors),
                 pack_block(self.answer),
@@ -62,20 +62,11 @@ class Progress:
             KeyPair(masking) if masking else None,
             seed,
             Roster.from_bytes(roster, config) if roster else None,
-            _unpack_rows(reader, KEY_BYTES),
-            _unpack_rows(reader, 2 * SHARE_BYTES),
+            reader.table(MOST_CLIENTS, KEY_BYTES),
+            reader.table(MOST_CLIENTS, 2 * SHARE_BYTES),
             reader.indices(MOST_CLIENTS),
             reader.indices(MOST_CLIENTS),
             reader.block(),
         )
         reader.end()
         return client_id, progress
-
-
-def _pack_rows(rows: dict[int, bytes]) -> bytes:
-    return pack_indices(tuple(sorted(rows))) + b"".join(rows[index] for index in sorted(rows))
-
-
-def _unpack_rows(reader: Reader, size: int) -> dict[int, bytes]:
-    indices = reader.indices(MOST_CLIENTS)
-    return dict(zip(indices, reader.rows(len(indices), size), strict=True))

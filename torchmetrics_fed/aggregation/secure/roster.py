@@ -15,19 +15,13 @@ from torchmetrics_fed.release.wire import Kind, Reader, pack_indices, pack_text,
 
 @dataclass(frozen=True)
 class Advertisement:
-    """The public keys of one client.
-
-    Args:
-        client_id: its name, 1 to 255 bytes.
-        sealing: the key that shares for it are sealed with.
-        masking: the key that masks are agreed with.
-        signature: of all this, empty unless the configuration asks for signatures.
-    """
+    """The public keys of one client: shares for it are sealed with one, masks are agreed with the other."""
 
     client_id: str
     sealing: bytes
     masking: bytes
     signature: bytes = b""
+    """Of all this; empty unless the configuration asks for signatures."""
 
     @property
     def body(self) -> bytes:

@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.keys import KeyPair, commitment, is_signed, pair_key, seed_key
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.messages import (
-    Answer,
-    Ciphertexts,
-    KeyShares,
-    Masked,
-    Request,
-    Signature,
-    Survivors,
-)
+from torchmetrics_fed.aggregation.secure.messages import pack_tables, read_rows
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
 from torchmetrics_fed.aggregation.secure.states import server_moves
@@ -54,11 +46,11 @@ class SecureAggregationServer:
         self._stage = Kind.ADVERTISE
         self._received: dict[tuple[Kind, str], bytes] = {}
         self._advertised: dict[str, Advertisement] = {}
-        self._shares: dict[int, KeyShares] = {}
+        self._shares: dict[int, list[bytes]] = {}
         self._total = MaskedVector(config.cells)
         self._survivors: tuple[int, ...] = ()
         self._signatures: dict[int, bytes] = {}
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, list[bytes]] = {}
         self._roster: Roster | None = None
         self._cohort: tuple[int, ...] = ()
         self._sent: dict[str, bytes] = {}
@@ -75,24 +67,18 @@ class SecureAggregationServer:
         return self._stage
 
     def receive(self, sender: str, message: bytes) -> None:
-        """Take a message; one that raises changes nothing, and the same one again is ignored.
+        """Take a message of the present stage; one that raises changes nothing, and the same one again is ignored.
 
-        Args:
-            sender: the client as the transport knows it. What it says of itself must agree.
-            message: its message for the present stage.
+        The sender is the client as the transport knows it. What it says of itself must agree.
         """
         mark = hashlib.sha256(message).digest() if isinstance(message, bytes | bytearray) else b""
         known = self._received.get((self._stage, sender))
         if known == mark:
             return
-        take = {
-            Kind.ADVERTISE: self._take_keys,
-            Kind.KEY_SHARES: self._take_shares,
-            Kind.MASKED: self._take_masked,
-            Kind.SIGNATURE: self._take_signature,
-            Kind.ANSWER: self._take_answer,
-        }[self._stage]
-        take(sender, message, known is not None)
+        if self._stage is Kind.ADVERTISE:
+            self._take_keys(sender, message, known is not None)
+        else:
+            self._take_rows(sender, message, known is not None)
         self._received[self._stage, sender] = mark
 
     def keys(self) -> bytes:
@@ -108,9 +94,9 @@ class SecureAggregationServer:
             roster, cohort = self._known, tuple(sorted(self._shares))
             roster.check_quorum(cohort, "to exchange shares")
             for index in cohort:
-                senders = tuple(other for other in cohort if other != index)
-                boxes = [self._shares[other].box_for(index) for other in senders]
-                self._boxes[self._name(index)] = Ciphertexts(senders, boxes).to_bytes(roster)
+                # the first row is the commitment, and nobody seals a box for itself
+                boxes = {other: self._shares[other][1 + index - (index > other)] for other in cohort if other != index}
+                self._boxes[self._name(index)] = pack_tables(Kind.CIPHERTEXTS, roster, roster.hash, boxes)
             self._cohort = cohort
             self._close("ciphertexts", b"")
         self._closed("ciphertexts")
@@ -122,19 +108,19 @@ class SecureAggregationServer:
             raise SecureAggregationError("Expected a signed aggregation but this one is not. Call `request`.")
         if self._closes("survivors"):
             self._known.check_quorum(self._survivors, "to send masked vectors")
-            message = Survivors(self._survivors).to_bytes(self._known, self._cohort_hash)
-            self._close("survivors", message)
+            listed = dict.fromkeys(self._survivors, b"")
+            self._close("survivors", pack_tables(Kind.SURVIVORS, self._known, self._cohort_hash, listed))
         return self._closed("survivors")
 
     def request(self) -> bytes:
         """Close the masking, or the signing, and return the request to unmask, for the survivors."""
         if self._closes("request"):
-            roster = self._known
+            tables = [dict.fromkeys(self._survivors, b"")]
             if self.config.signed:
-                roster.check_quorum(tuple(self._signatures), "to sign the survivors")
-            roster.check_quorum(self._survivors, "to send masked vectors")
-            request = Request(self._survivors, dict(sorted(self._signatures.items())))
-            self._close("request", request.to_bytes(roster, self._cohort_hash))
+                self._known.check_quorum(tuple(self._signatures), "to sign the survivors")
+                tables.append(self._signatures)
+            self._known.check_quorum(self._survivors, "to send masked vectors")
+            self._close("request", pack_tables(Kind.REQUEST, self._known, self._cohort_hash, *tables))
         return self._closed("request")
 
     def sum(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -142,7 +128,7 @@ class SecureAggregationServer:
         if self._result is None:
             self._closed("request")
             self._known.check_quorum(tuple(self._answers), "to answer")
-            self._result = self._unmasked().values, self._names(self._survivors)
+            self._result = self._unmasked().values, tuple(map(self._name, self._survivors))
             self._answers, self._shares = {}, {}
         values, names = self._result
         return values.copy(), names
@@ -154,35 +140,34 @@ class SecureAggregationServer:
             client.check_signature(self.config, self._verification_keys)
         self._advertised[sender] = client
 
-    def _take_shares(self, sender: str, message: bytes, again: bool) -> None:
-        shares = KeyShares.from_bytes(message, self._known)
-        self._check_sender(self._name(shares.sender), sender, again)
-        self._shares[shares.sender] = shares
-
-    def _take_masked(self, sender: str, message: bytes, again: bool) -> None:
-        masked = Masked.from_bytes(message, self._known, self._cohort_hash)
-        self._check_sender(self._name(masked.sender), sender, again)
-        self._check_among(masked.sender, self._cohort)
-        self._total.add_bytes(masked.vector)
-        self._survivors = tuple(sorted((*self._survivors, masked.sender)))
-
-    def _take_signature(self, sender: str, message: bytes, again: bool) -> None:
-        signature = Signature.from_bytes(message, self._known, self._survivors_hash)
-        self._check_sender(self._name(signature.sender), sender, again)
-        self._check_among(signature.sender, self._survivors)
-        if self._verification_keys is not None:
-            key = self._verification_keys[sender]
-            if not is_signed(self._survivors_hash, signature.signature, key):
+    def _take_rows(self, sender: str, message: bytes, again: bool) -> None:
+        if self._stage is Kind.KEY_SHARES:
+            about, among = self._known.hash, tuple(range(len(self._known)))
+        elif self._stage is Kind.MASKED:
+            about, among = self._cohort_hash, self._cohort
+        else:
+            about, among = self._survivors_hash, self._survivors
+        index, rows = read_rows(message, self._stage, self._known, about, len(self._cohort))
+        self._check_sender(self._name(index), sender, again)
+        if index not in among:
+            raise SecureAggregationError(
+                f"Expected a message {self._stage.name} of those who took part in the stage before but client "
+                f"{sender!r} did not. It has dropped out of this round."
+            )
+        if self._stage is Kind.KEY_SHARES:
+            self._shares[index] = rows
+        elif self._stage is Kind.MASKED:
+            self._total.add_bytes(rows[0])
+            self._survivors = tuple(sorted((*self._survivors, index)))
+        elif self._stage is Kind.SIGNATURE:
+            keys = self._verification_keys
+            if keys is not None and not is_signed(about, rows[0], keys[sender]):
                 raise SecureAggregationError(
                     f"Expected the signature of client {sender!r} but it is wrong. Leave it out."
                 )
-        self._signatures[signature.sender] = signature.signature
-
-    def _take_answer(self, sender: str, message: bytes, again: bool) -> None:
-        answer = Answer.from_bytes(message, self._known, self._survivors_hash, len(self._cohort))
-        self._check_sender(self._name(answer.sender), sender, again)
-        self._check_among(answer.sender, self._survivors)
-        self._answers[answer.sender] = answer
+            self._signatures[index] = rows[0]
+        else:
+            self._answers[index] = rows
 
     def _check_sender(self, claimed: str, sender: str, again: bool) -> None:
         if claimed != sender:
@@ -194,13 +179,6 @@ class SecureAggregationServer:
                 f"Expected one message {self._stage.name} of client {sender!r} but got another one. The first stands."
             )
 
-    def _check_among(self, index: int, expected: tuple[int, ...]) -> None:
-        if index not in expected:
-            raise SecureAggregationError(
-                f"Expected a message {self._stage.name} of those who took part in the stage before but client "
-                f"{self._name(index)!r} did not. It has dropped out of this round."
-            )
-
     def _unmasked(self) -> MaskedVector:
         """Return the sum without its masks: for each client the seed of a survivor, or the key of a dropped one."""
         roster, context, among = self._known, self._cohort_hash, set(self._survivors)
@@ -208,7 +186,7 @@ class SecureAggregationServer:
         combiner = Combiner([index + 1 for index in responders])
         opened = {}
         for place, index in enumerate(self._cohort):
-            secret = combiner.combine([self._answers[responder].shares[place] for responder in responders])
+            secret = combiner.combine([self._answers[responder][place] for responder in responders])
             self._verify(index, secret, index in among)
             opened[index] = secret
         total = self._total.copy()
@@ -219,13 +197,13 @@ class SecureAggregationServer:
             pair = KeyPair(secret)
             for survivor in self._survivors:
                 key = pair_key(pair.agree(roster.clients[survivor].masking), context, index, survivor)
-                total.unmask_pair(key, survivor, index)
+                total.mask_pair(key, index, survivor)  # what it would have sent cancels the survivor's
         return total
 
     def _verify(self, index: int, secret: bytes, survived: bool) -> None:
         roster = self._known
         if survived:
-            right = commitment(secret, roster.hash, index) == self._shares[index].commitment
+            right = commitment(secret, roster.hash, index) == self._shares[index][0]
         else:
             right = KeyPair(secret).public == roster.clients[index].masking
         if not right:
@@ -251,9 +229,6 @@ class SecureAggregationServer:
 
     def _name(self, index: int) -> str:
         return self._known.clients[index].client_id
-
-    def _names(self, indices: tuple[int, ...]) -> tuple[str, ...]:
-        return tuple(self._name(index) for index in indices)
 
     def _closes(self, call: str) -> bool:
         """Whether the call closes the stage that is open, by the table of states."""

@@ -20,14 +20,7 @@ _LAZY_STEPS = 8
 
 
 def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
-    """Return the shares at points 1 to ``count``, of which any ``threshold`` give ``secret``.
-
-    Example:
-        >>> from torchmetrics_fed.aggregation.secure.shamir import Combiner, split
-        >>> shares = split(bytes(31) + b"x", threshold=2, count=3)
-        >>> Combiner([1, 3]).combine([shares[0], shares[2]])[-1:]
-        b'x'
-    """
+    """Return the shares at points 1 to ``count``, of which any ``threshold`` give ``secret``."""
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= count < 1 << 16:
         raise InputError(
             f"Expected a secret of {SECRET_BYTES} bytes and 1 <= threshold <= count < 65536 but got {len(secret)} "

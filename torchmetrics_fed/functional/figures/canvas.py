@@ -228,7 +228,10 @@ def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     for side in ("left", "bottom"):  # matplotlib 3.7 cannot set both at once
         ax.spines[side].set(linewidth=0.6 * points, color=ink(ax, 0.6))
+    caption(ax)
     handles, names = ax.get_legend_handles_labels()
+    if not names:
+        return
     look = {"fontsize": 7.5 * points, "labelcolor": ink(ax, 1.0), "labelspacing": 0.35}
     # beside the axes, but not where the page makes no room for it and would cut it off
     if room(names) and (len(names) > 2 * _INSIDE or ax.figure.get_layout_engine() is not None):
@@ -237,4 +240,3 @@ def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
         back = ax.get_facecolor()
         look |= {"loc": "best", "frameon": back[3] > 0, "facecolor": back, "framealpha": 0.8, "edgecolor": "none"}
     ax.legend(handles, [fitted(name) for name in names], **look)
-    caption(ax)

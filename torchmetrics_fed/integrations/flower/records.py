@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -66,10 +66,8 @@ current: ContextVar[Evaluation | None] = ContextVar("current", default=None)
 
 def answer_record(metric: FederatedMetric, asked: Asked, client: SecureAggregationClient | None) -> ConfigRecord:
     """Return a metric's answer to what was asked: its share, or masked for secure aggregation."""
-    query = Query.from_bytes(asked.query)
-    if client is None:
-        return ConfigRecord({"answer": bytes(metric.share(round=asked.round, query=query))})
-    return ConfigRecord({"answer": metric.mask(client, asked.message, round=asked.round, query=query)})
+    stage = "share" if client is None else "mask"  # Flower's own stages say whether it takes an evaluation
+    return ConfigRecord({"answer": replace(asked, stage=stage).answered_by(client, metric)})
 
 
 def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:

@@ -56,13 +56,6 @@ class FederatedMetricAggregator(ModelAggregator):
 
     Args:
         task: as in the clients' metrics, and likewise all up to ``secure``.
-        num_classes: for multi-class tasks.
-        num_labels: for multi-label tasks.
-        multi_class: ``"ovr"`` or ``"ovo"``.
-        quantiles: the resolution.
-        grid: the bins.
-        privacy: who adds noise.
-        secure: whether each client's counts are hidden in the sum.
         plan: which queries a release takes; one where sites have no filter, because then nobody can ask again.
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.
@@ -227,8 +220,8 @@ class FederatedMetricAggregator(ModelAggregator):
 
             figure = Figure(figsize=(9, 4.2), layout="constrained")
             left, right = figure.subplots(1, 2)
-            FederatedROC.from_release(release).compute().plot(ax=left)
-            FederatedPrecisionRecallCurve.from_release(release).compute().plot(ax=right)
+            FederatedROC.from_release(release).plot(ax=left)
+            FederatedPrecisionRecallCurve.from_release(release).plot(ax=right)
             figure.savefig(path.with_suffix(".png"), dpi=150)
 
     def _tell_best(self, scalars: Mapping[str, float]) -> None:

@@ -13,11 +13,11 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient
-from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureAggregationError
+from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
+from torchmetrics_fed.exchange.node import Node
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.metrics import FederatedMetric
-from torchmetrics_fed.release import Query
+from torchmetrics_fed.privacy.store import Store
 
 TOPIC = "torchmetrics_fed"
 """Of the auxiliary requests, in which the server asks the sites."""
@@ -40,8 +40,8 @@ class Responder:
         """Erase data and secrets."""
         with self._lock:
             self._metric: FederatedMetric | None = None
-            self._client: SecureAggregationClient | None = None
-            self._round, self._left = "", 1.0
+            self._node: Node | None = None
+            self._round = ""
 
     def hold(self, metric: FederatedMetric, round: str) -> None:
         """Take the data of a round, for the queries to come. What an earlier round has left is erased."""
@@ -49,33 +49,20 @@ class Responder:
             self.forget()
             # a session from here on, which the copy shares: exact counts, too, enter one sum
             metric.sessions.join(metric.spec, metric.ledger, metric.data)
+            self._node = Node(self.site, metric.spec, Store(None))
             self._metric, self._round, self.guards = deepcopy(metric), round, True
 
     def answer(self, asked: Asked) -> bytes:
         """Return the answer to one stage. Noise is drawn and charged in ``share`` and ``mask``, nowhere else."""
         with self._lock:
-            query, metric, client = Query.from_bytes(asked.query), self._metric, self._client
-            if asked.stage in ("share_keys", "mask", "unmask"):
-                if client is None or client.config.to_bytes() != asked.start:
-                    raise SecureAggregationError("Expected an aggregation that this site has begun but got another.")
-                if asked.stage != "mask":
-                    return asked.answered_by(client)
-            if metric is None or not f"{asked.round}/".startswith(f"{self._round}/"):
+            if self._node is None or not f"{asked.round}/".startswith(f"{self._round}/"):
                 raise ReleaseError(
                     f"Expected a question about data that this site holds, of {self._round or 'no round'}, but got one "
                     f"about {asked.round!r}. Every query is answered once; the site takes part in the next round."
                 )
-            asked.agreed_query(metric.spec)
+            answer = self._node.answer(asked, self._metric)
             self._round = asked.round  # this data is for one release
-            if asked.stage == "advertise":
-                self._client = SecureAggregationClient(self.site, asked.agreed_config(metric.spec))
-                return self._client.advertise()
-            if asked.stage == "mask" and client is not None:
-                answer = metric.mask(client, asked.message, round=asked.round, query=query)
-            else:
-                answer = bytes(metric.share(round=asked.round, query=query))
-            self._left -= query.fraction
-            if self._left <= 0:  # nothing can be asked of the data any more
+            if self._node.left <= 0:  # nothing can be asked of the data any more
                 self._metric = None
             return answer
 

@@ -11,11 +11,10 @@
 
 from __future__ import annotations
 
-from torchmetrics_fed.privacy.samplers.gamma import gamma_difference
 from torchmetrics_fed.privacy.samplers.gaussian import discrete_gaussian
 from torchmetrics_fed.privacy.samplers.geometric import two_sided_geometric
-from torchmetrics_fed.privacy.samplers.polya import polya
-from torchmetrics_fed.privacy.samplers.skellam import skellam
+from torchmetrics_fed.privacy.samplers.poisson import skellam
+from torchmetrics_fed.privacy.samplers.polya import gamma_difference, polya
 
 __all__ = ["CELL_TOTAL_VARIATION", "discrete_gaussian", "gamma_difference", "polya", "skellam", "two_sided_geometric"]
 

@@ -9,12 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmetrics_fed.privacy.entropy import bernoulli, uniform_below
-from torchmetrics_fed.privacy.samplers.fixed_point import NEGLIGIBLE, UNIT, decay
+from torchmetrics_fed.privacy.entropy import accepted, coins, uniform_below
 from torchmetrics_fed.privacy.samplers.geometric import geometric
 from torchmetrics_fed.privacy.samplers.parameters import Number, Shape, checked_number, checked_shape
-from torchmetrics_fed.privacy.samplers.rejection import accepted
-from torchmetrics_fed.privacy.samplers.table import Table
+from torchmetrics_fed.privacy.samplers.table import Table, decay
 
 SIGMA2_LEAST, SIGMA2_MOST = 2.0**-20, 2.0**50
 
@@ -23,11 +21,7 @@ SIGMA2_LEAST, SIGMA2_MOST = 2.0**-20, 2.0**50
 def stride_table(sigma2: Fraction) -> tuple[int, Table]:
     """A stride s of about sigma / 8, and i = 0, 1, ... with weight exp(-(s i)^2 / (2 sigma2))."""
     stride = math.isqrt(math.floor(sigma2)) // 8 + 1
-    weight, weights = UNIT, []
-    while weight >= NEGLIGIBLE:
-        weights.append(weight)
-        weight = decay((stride * len(weights)) ** 2 / (2 * sigma2))
-    return stride, Table(weights)
+    return stride, Table.falling(lambda step: decay((stride * step) ** 2 / (2 * sigma2)))
 
 
 def discrete_gaussian(shape: Shape, sigma2: Number) -> NDArray[np.int64]:
@@ -38,9 +32,6 @@ def discrete_gaussian(shape: Shape, sigma2: Number) -> NDArray[np.int64]:
     so the coin is [G >= n] for a geometric G of rate 1 / (2 sigma2). Then comes a random sign, and
     -0 is refused, or zero would come up twice as often. Over 90% of the proposals pass from
     sigma2 = 17 on, and half of them at worst, near 0.
-
-    >>> discrete_gaussian((2, 4096), sigma2=17.8).shape
-    (2, 4096)
     """
     exact = checked_number("sigma2", sigma2, SIGMA2_LEAST, SIGMA2_MOST)
     sides = checked_shape(shape)
@@ -49,7 +40,7 @@ def discrete_gaussian(shape: Shape, sigma2: Number) -> NDArray[np.int64]:
     def trial(proposals: int) -> NDArray[np.int64]:
         base = stride * table.draw(proposals)
         size = base + uniform_below(stride, proposals)
-        negative = bernoulli(Fraction(1, 2), proposals)
+        negative = coins(proposals)
         excess = (size - base) * (size + base)
         kept = (geometric(proposals, 1 / (2 * exact)) >= excess) & ~(negative & (size == 0))
         noise: NDArray[np.int64] = np.where(negative, -size, size)[kept]

@@ -9,9 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmetrics_fed.privacy.samplers.fixed_point import NEGLIGIBLE, UNIT, decay, product
 from torchmetrics_fed.privacy.samplers.parameters import Number, Shape, checked_number, checked_shape
-from torchmetrics_fed.privacy.samplers.table import Table
+from torchmetrics_fed.privacy.samplers.table import NEGLIGIBLE, UNIT, Table, decay, product
 
 EPSILON_LEAST, EPSILON_MOST = 2.0**-40, 2.0**10
 """Below, a sum of shares could leave int64; above, there is no noise to speak of."""
@@ -39,9 +38,8 @@ def digit_tables(rate: Fraction) -> tuple[Table, ...]:
 def geometric(count: int, rate: Fraction) -> NDArray[np.int64]:
     """`count` draws of G with P(G >= n) = exp(-rate n), n = 0, 1, 2, ..., for rate >= 2^-51.
 
-    Write n = sum of d_i 256^i. Then exp(-rate n) is the product of exp(-rate 256^i d_i), so the
-    digits are independent: each is a geometric of rate 256^i rate, cut to 0 .. 255. A few small
-    tables serve any rate.
+    Write n = sum of d_i 256^i. Then exp(-rate n) is the product of exp(-rate 256^i d_i), so the digits are independent:
+    each is a geometric of rate 256^i rate, cut to 0 .. 255. A few small tables serve any rate.
 
     Compared with an integer n it is an exact coin: [G >= n] is Bernoulli(exp(-rate n)).
     """
@@ -55,9 +53,6 @@ def two_sided_geometric(shape: Shape, epsilon: Number) -> NDArray[np.int64]:
     """Noise X with P(X = k) proportional to exp(-epsilon |k|): a difference of two geometrics.
 
     With q = exp(-epsilon), the sum over g of q^g q^(g + |k|) is q^|k| / (1 - q^2).
-
-    >>> two_sided_geometric((2, 4096), epsilon=1).shape
-    (2, 4096)
     """
     rate = checked_number("epsilon", epsilon, EPSILON_LEAST, EPSILON_MOST)
     sides = checked_shape(shape)

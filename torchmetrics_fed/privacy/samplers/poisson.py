@@ -1,4 +1,4 @@
-"""Poisson counts."""
+"""Poisson counts, and Skellam noise, which is the difference of two."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmetrics_fed.privacy.samplers.fixed_point import NEGLIGIBLE, UNIT
-from torchmetrics_fed.privacy.samplers.table import Table
+from torchmetrics_fed.privacy.samplers.parameters import Number, Shape, checked_number, checked_shape
+from torchmetrics_fed.privacy.samplers.table import NEGLIGIBLE, UNIT, Table
 
+MEAN_LEAST, MEAN_MOST = 2.0**-40, 2.0**30
 WIDEST = 1 << 22
 """The largest mean with a table of its own, of about 55,000 weights."""
 
@@ -48,3 +49,14 @@ def poisson(count: int, mean: Fraction) -> NDArray[np.int64]:
     for _ in range(parts):
         total += table.draw(count)
     return total
+
+
+def skellam(shape: Shape, mean: Number) -> NDArray[np.int64]:
+    """Noise Poisson(mean) - Poisson(mean), of variance 2 mean.
+
+    Poissons add up, so n shares of mean / n (a `Fraction`: no rounding) sum to exactly this law.
+    """
+    exact = checked_number("mean", mean, MEAN_LEAST, MEAN_MOST)
+    sides = checked_shape(shape)
+    count = math.prod(sides)
+    return (poisson(count, exact) - poisson(count, exact)).reshape(sides)

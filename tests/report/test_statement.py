@@ -1,0 +1,149 @@
+"""The privacy statement: what it says is what the release, its setting and the ledger say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchmetrics_fed
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    Privacy,
+    PrivacyLedger,
+    Release,
+    ReleaseError,
+)
+from torchmetrics_fed.report import privacy_statement
+from torchmetrics_fed.simulate import simulate
+
+Data = tuple[Tensor, Tensor]
+DISTRIBUTED = DistributedDP(0.5, min_clients=3)
+
+
+def _release(data: Data, privacy: Privacy | None, ledger: PrivacyLedger | None = None, **options: Any) -> Release:
+    halves = list(zip(*(part.chunk(5) for part in data), strict=True))
+    metric = FederatedROC(quantiles=64, privacy=privacy, ledger=ledger, data="validation", **options)
+    return simulate(halves, metric, round="7").release
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        LocalDP(0.5, examples_per_person=3),
+        CentralDP(0.5, delta=1e-6, mechanism="skellam", neighbours="replace_one"),
+        DISTRIBUTED,
+        DistributedDP(0.5, min_clients=3, trusted_aggregator=True),
+    ],
+    ids=lambda privacy: type(privacy).__name__,
+)
+def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_path: Path) -> None:
+    ledger = PrivacyLedger(3.0, tmp_path / "ledger")
+    release = _release(scored, privacy, ledger)
+    statement = privacy_statement(release, ledger)
+    fields, text = statement.fields, str(statement)
+    assert json.loads(json.dumps(fields)) == fields
+    for name in ("epsilon", "neighbours", "examples_per_person", "mechanism", "holds_against", "unit"):
+        assert fields[name] == getattr(privacy, name)
+    assert fields["delta"] == release.spec.delta
+    assert (fields["shares"], fields["clients_needed"]) == (5, privacy.clients_needed)
+    assert fields["package"] == f"torchmetrics-fed {torchmetrics_fed.__version__}"
+    (entry,) = ledger
+    charged = fields["ledger"]
+    assert charged["entry"]["time"] == entry.time
+    assert charged["digest"] == ledger.digest(entry)
+    for said in (
+        f"epsilon {privacy.epsilon:g}, delta {release.spec.delta:.3g}",
+        privacy.unit,
+        privacy.holds_against,
+        privacy.neighbours,
+        f"at most {privacy.examples_per_person}, by the word of",
+        "shares in the sum: 5",
+        f"Needed at least: {privacy.clients_needed}",
+        f"When: {entry.time}",
+        "data 'validation'",
+        ledger.digest(entry),
+        fields["package"],
+        "Not protected: ",
+    ):
+        assert said in text
+    assert text.count("Trust model: ") == text.count("Mechanism: ") == text.count("Privacy loss: ") == 1
+    assert ("from the aggregator" in text) == (isinstance(privacy, DistributedDP) and privacy.trusted_aggregator)
+
+
+def test_a_bound_that_was_enforced_is_said_to_be(scored: Data) -> None:
+    text = str(privacy_statement(_release(scored, LocalDP(1.0, examples_per_person=2)), bound_enforced=True))
+    assert "at most 2, enforced where they were counted" in text
+    assert "by the word of whoever chose" not in text
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_exact_counts_protect_nothing(scored: Data, secure: bool) -> None:
+    statement = privacy_statement(_release(scored, None, secure=secure), PrivacyLedger())
+    assert statement.fields["epsilon"] is None
+    assert "Privacy loss: not limited" in str(statement)
+    assert ("shows nobody a single client's counts" in str(statement)) == secure
+
+
+def test_the_digest_is_that_of_the_saved_file(scored: Data, tmp_path: Path) -> None:
+    release = _release(scored, DISTRIBUTED)
+    release.save(tmp_path / "7.release")
+    expected = hashlib.sha256((tmp_path / "7.release").read_bytes()).hexdigest()
+    assert privacy_statement(release).fields["sha256"] == expected
+
+
+def test_a_release_that_may_not_leave_has_no_digest(scored: Data) -> None:
+    metric = FederatedROC(secure=True)
+    metric.update(*scored)
+    assert privacy_statement(metric.release()).fields["sha256"] is None
+
+
+def test_the_entry_is_found_by_what_was_asked(scored: Data) -> None:
+    ledger = PrivacyLedger()
+    releases = [_release(scored, DISTRIBUTED, ledger) for _ in range(3)]  # all of one round, placed by their noise
+    entries = [privacy_statement(release, ledger).fields["ledger"]["entry"] for release in releases]
+    assert [entry["session"] for entry in entries] == [entry.session for entry in ledger]
+
+
+def test_an_entry_that_could_be_another_is_not_named(scored: Data) -> None:
+    ledger = PrivacyLedger()
+    release = [_release(scored, DISTRIBUTED, ledger, plan="single") for _ in range(2)][-1]
+    statement = privacy_statement(release, ledger)
+    assert statement.fields["ledger"]["entry"] is None
+    assert statement.fields["ledger"]["digest"] == ledger.digest()
+    assert "several releases look like this one" in str(statement)
+
+
+def test_rounds_that_are_named_tell_releases_apart(scored: Data) -> None:
+    metric = FederatedROC(privacy=LocalDP(0.5), plan="single")
+    for round in ("1", "2"):
+        metric.update(*scored)
+        release = Release.sum([metric.share(round=round)])
+        metric.reset()
+    assert privacy_statement(release, metric.ledger).fields["ledger"]["entry"]["round"] == "2"
+
+
+def test_another_ledger_is_refused(scored: Data) -> None:
+    with pytest.raises(ReleaseError, match="ledger with the entry of this release"):
+        privacy_statement(_release(scored, DISTRIBUTED), PrivacyLedger())
+    with pytest.raises(InputError, match="Expected a Release but got Tensor"):
+        privacy_statement(torch.zeros(2, 4))  # type: ignore[arg-type]
+
+
+def test_names_cannot_forge_lines(scored: Data) -> None:
+    metric = FederatedROC(privacy=LocalDP(0.5), data="x\nPrivacy loss: none", plan="single")
+    metric.update(*scored)
+    release = Release.sum([metric.share(round="{epsilon}\nHolds against: everyone")])
+    text = str(privacy_statement(release, metric.ledger))
+    assert sum(line.startswith("Privacy loss:") for line in text.splitlines()) == 1
+    assert sum(line.startswith("Holds against:") for line in text.splitlines()) == 1
+    assert "{epsilon}" in text

@@ -1,0 +1,300 @@
+"""The command line, ``torchmetrics-fed COMMAND``. A command imports what it needs: help and version need no torch."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchmetrics_fed import __version__
+from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConflictError, ReleaseError
+
+if TYPE_CHECKING:
+    from torchmetrics_fed.exchange import PlanName
+    from torchmetrics_fed.metrics import FederatedMetric
+    from torchmetrics_fed.planning import Study
+
+_NAME = "torchmetrics-fed"
+_SURVIVING = 0.8  # of all clients, the part that takes part at least, unless --min-clients says how many
+_TEMPLATE = Path(__file__).parent / "planning" / "study.toml"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 done, 1 refused or failed; what is no command exits with 2.
+
+    Example:
+        >>> from torchmetrics_fed.cli import main
+        >>> main(["inspect", "no.release"])  # on stderr: torchmetrics-fed: no.release: No such file or directory
+        1
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    audits = arguments[:1] == ["audit"]  # which has options of its own
+    given = argparse.Namespace(run=_audit, options=arguments[1:]) if audits else _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # who answered, who is waited for
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
+        try:
+            return given.run(given) or 0
+        except (FederatedMetricError, ModuleNotFoundError) as error:
+            _complain(str(error))
+        except OSError as error:
+            _complain(f"{error.filename}: {error.strerror}")
+        except KeyboardInterrupt:
+            _complain("interrupted")
+    return 1
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{_NAME}: {' '.join(text.split())}\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(_NAME, description="Global ROC and precision-recall curves of tables at sites.")
+    parser.add_argument("--version", action="version", version=f"{_NAME} {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(run: Any, help: str, **places: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(run.__name__.strip("_"), help=help, description=help)
+        added.set_defaults(run=run)
+        for place, meaning in places.items():
+            added.add_argument(place, type=Path, help=meaning, nargs="+" if place in ("table", "share") else None)
+        return added
+
+    study = "the study file"
+    init = command(_init, "write a study file, with comments")
+    init.add_argument("path", type=Path, nargs="?", default=Path("study.toml"), help="(default: %(default)s)")
+    count = command(_count, "count tables at a site, and write its share", study=study, table="CSV, Parquet or Arrow")
+    count.add_argument("--skip-bad", action="store_true", help="leave out rows that cannot be counted")
+    total = command(_sum, "sum the sites' shares, and write the release", study=study, share="what `count` wrote")
+    site = command(_site, "answer for a site's tables, through a folder", study=study, table="CSV, Parquet or Arrow")
+    site.set_defaults(skip_bad=False)  # where answers are hidden nobody could see that rows were left out
+    head = command(_coordinator, "ask all sites through a folder, and write the release", study=study)
+    seen = command(_status, "say how far the rounds in a folder have come")
+    for each in (count, site):
+        each.add_argument("--name", required=True, help="the site's name")
+    for each in (site, head, seen):
+        each.add_argument("--folder", type=Path, required=True, help="the folder that all can reach")
+    for each in (site, head):
+        each.add_argument("--timeout", type=float, default=3600.0, help="seconds to wait for others (%(default)s)")
+    for each in (count, total, head):
+        each.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    report = command(_report, "read curves, areas and more from a release", release="what `sum` wrote")
+    report.add_argument("-o", "--output", type=Path, help=".html, .json, .md, .png or .pdf (default: print text)")
+    inspect = command(_inspect, "say what a file is, never the counts in it", file="a share, release, ledger or query")
+    inspect.add_argument("--study", type=Path, help="check that a share is one of this study")
+    command(_ledger, "list what a site has spent", path="the ledger's file")
+    _add_plan(command(_plan, "say what error to expect of every plan, before anything is spent"))
+    commands.add_parser("audit", help="try to refute the epsilon of a mechanism", add_help=False)
+    return parser
+
+
+def _init(given: argparse.Namespace) -> None:
+    with open(given.path, "x", encoding="utf-8") as file:  # one that is there may be agreed on already
+        file.write(_TEMPLATE.read_text(encoding="utf-8"))
+    _say(f"Wrote {given.path}. Edit it, and give every site a copy.")
+
+
+def _count(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.exchange.queries import check_one_query
+    from torchmetrics_fed.planning import Study
+
+    study = Study.load(given.study)
+    metric = study.metric(given.name)
+    spec, data = metric.spec, given.name
+    if spec.hides_shares or type(spec.privacy).__name__ == "CentralDP":
+        raise ReleaseError(
+            f"Expected a study whose shares may be seen but got {spec.privacy or 'secure = true'}. A file with one "
+            f"site's share would hide next to nothing: use `{_NAME} site` and `{_NAME} coordinator`, which sum through "
+            "secure aggregation in a folder, or LocalDP (for a site alone the noise of CentralDP)."
+        )
+    check_one_query(metric.plan)
+    if spec.privacy and any(entry.key == (data, study.round, spec.digest.hex()) for entry in metric.ledger):
+        raise LedgerConflictError(
+            f"Expected a new round but the share of round {study.round!r} was drawn before: send the file that was "
+            "written then. A second draw takes a new `round` in the study, and is charged again."
+        )
+    part = given.output.with_name(f"{given.output.name}.part")
+    part.touch()  # where nothing can be written, nothing is charged
+    try:
+        counted = _counted(metric, study, given)
+        part.write_bytes(bytes(replace(metric.share(round=study.round), skips_bad=given.skip_bad)))
+        part.replace(given.output)
+    finally:
+        part.unlink(missing_ok=True)
+    cost = f" {spec.privacy}, {metric.ledger}" if spec.privacy else " Exact counts: whoever sums can see them."
+    _say(f"Counted {counted} and wrote {given.output} for round {study.round!r}.{cost}")
+
+
+def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -> str:
+    """Count all tables and return how many rows that were."""
+    from torchmetrics_fed.integrations.files import rows_of
+    from torchmetrics_fed.integrations.tables import PartialCounts, merge_counts
+    from torchmetrics_fed.report.progress import Progress
+
+    counts, progress = PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad), Progress()
+    rows = skipped = 0
+    for table in given.table:
+        batches = progress(counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table))
+        try:
+            found = merge_counts(metric, counts(batches))
+        except InputError as error:
+            raise InputError(f"{table}: {error}") from None
+        rows, skipped = rows + found.rows, skipped + found.skipped
+    return f"{rows:,} rows" + (f", left out {skipped:,} bad ones," if given.skip_bad else "")
+
+
+def _sum(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.exchange import Coordinator
+    from torchmetrics_fed.exchange.queries import check_one_query
+    from torchmetrics_fed.planning import Study
+
+    study = Study.load(given.study)
+    metric = study.metric()
+    check_one_query(metric.plan)
+    sites = len(study.clients) if isinstance(study.clients, list) else study.clients
+    if sites not in (None, len(given.share)):
+        raise ReleaseError(
+            f"Expected the shares of all {sites} `clients` but got {len(given.share)}; nothing was summed. "
+            "To go on without a site, change `clients` in this copy of the study: shares do not depend on it."
+        )
+    coordinator = Coordinator(metric, round=study.round, can_ask_again=False)
+    path = Path()
+    try:
+        for path in given.share:
+            coordinator.receive(path.name, path.read_bytes())
+    except FederatedMetricError as error:
+        raise type(error)(f"{path}: {error}") from error
+    coordinator.advance()
+    coordinator.release.save(given.output)
+    _say(f"Summed {len(given.share)} shares of round {study.round!r} and wrote {given.output}.")
+
+
+def _site(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.folder import run_site
+    from torchmetrics_fed.planning import Study
+
+    study = Study.load(given.study)
+    metric = study.metric(given.name)
+    _say(f"Counted {_counted(metric, study, given)}. Waiting for the coordinator of round {study.round!r}.")
+    notes = None if metric.spec.privacy else study.folder / f"{given.name}.notes"  # else beside the ledger
+    run_site(given.folder, given.name, metric, round=study.round, timeout=given.timeout, notes=notes)
+    _say(f"Round {study.round!r} is over.")
+
+
+def _coordinator(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.folder import run_coordinator
+    from torchmetrics_fed.planning import Study
+
+    study = Study.load(given.study)
+    terms: dict[str, Any] = {"round": study.round, "clients": study.clients, "timeout": given.timeout}
+    release = run_coordinator(given.folder, study.metric(), **terms)
+    release.save(given.output)
+    _say(f"Summed {release.shares} sites' answers of round {study.round!r} and wrote {given.output}.")
+
+
+def _status(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.folder import status
+
+    _say(status(given.folder))
+
+
+def _report(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.release import Release
+    from torchmetrics_fed.report import evaluation_report
+
+    report = evaluation_report(Release.load(given.release))
+    if given.output is None:
+        _say(str(report))
+    else:
+        report.save(given.output)
+        _say(f"Wrote {given.output}.")
+
+
+def _inspect(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.exchange.queries import first_query
+    from torchmetrics_fed.planning import Study
+    from torchmetrics_fed.release.contents import contents
+
+    data, given.path = given.file.read_bytes(), given.file
+    if data.startswith(b"SQLite format 3"):
+        return _ledger(given)
+    metric = given.study and Study.load(given.study).metric()
+    agreed = metric and (metric.spec, first_query(metric.plan, metric.spec))
+    return _say(f"{given.file}: {contents(data, agreed)}")
+
+
+def _ledger(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.privacy import PrivacyLedger
+
+    given.path.stat()  # a ledger that is not there would be made
+    ledger = PrivacyLedger(path=given.path)
+    for entry in ledger:
+        _say(f"{entry.time}  {entry.data}  round {entry.round}  epsilon {entry.epsilon:g}  delta {entry.delta:.2g}")
+    _say(str(ledger))
+
+
+def _add_plan(plan: argparse.ArgumentParser) -> None:
+    shown = " (default: %(default)s)"
+    plan.add_argument("--epsilon", type=float, default=1.0, help=f"privacy loss of one evaluation{shown}")
+    plan.add_argument("--examples", type=int, default=10_000, help=f"of all clients together{shown}")
+    plan.add_argument("--clients", type=int, help="how many take part (default: 10; with --central 1)")
+    plan.add_argument("--positives", type=float, default=0.2, help=f"their part of the examples{shown}")
+    who = plan.add_mutually_exclusive_group()
+    who.add_argument("--local", action="store_true", help="LocalDP: every client adds all of the noise")
+    who.add_argument("--central", action="store_true", help="CentralDP: one trusted party adds it once")
+    who.add_argument("--trusted-aggregator", action="store_true", help="DistributedDP without secure aggregation")
+    plan.add_argument("--min-clients", type=int, help="fewer are not summed (default: four fifths of the clients)")
+    plan.add_argument("--max-colluding", type=int, default=1, help=f"clients who may collude{shown}")
+    plan.add_argument("--auroc", type=float, default=0.85, help=f"expected of the model{shown}")
+    plan.add_argument("--quantiles", type=int, default=1024, help=f"the resolution, Q{shown}")
+    plan.add_argument("--runs", type=int, default=20, help=f"simulated releases of each plan{shown}")
+
+
+def _plan(given: argparse.Namespace) -> None:
+    from torchmetrics_fed.planning import advise
+    from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
+    from torchmetrics_fed.report.progress import Progress
+
+    if given.examples < 2 or not 0 < given.positives < 1:
+        raise InputError(
+            f"Expected --examples of at least 2 and --positives between 0 and 1 but got {given.examples} and "
+            f"{given.positives}."
+        )
+    clients = given.clients or (1 if given.central else 10)
+    least = 2 if given.trusted_aggregator else 3
+    if given.local or given.central:
+        if given.min_clients is not None:
+            raise InputError("Expected no --min-clients with --local or --central: no noise is divided. Leave it out.")
+        privacy: Privacy = LocalDP(given.epsilon) if given.local else CentralDP(given.epsilon)
+    elif clients < least:
+        raise InputError(
+            f"Expected --clients of at least {least} because fewer cannot hide each other's counts, but got {clients}. "
+            "Say how many there are, or who else adds noise: --local or --central."
+        )
+    else:
+        several = given.min_clients or max(math.ceil(_SURVIVING * clients), least)
+        trusted = given.trusted_aggregator
+        privacy = DistributedDP(given.epsilon, several, given.max_colluding, trusted_aggregator=trusted)
+    n_pos = min(max(round(given.examples * given.positives), 1), given.examples - 1)
+    options = {"clients": clients, "auroc": given.auroc, "quantiles": given.quantiles, "runs": given.runs}
+
+    def progress(plans: Iterable[PlanName]) -> Iterator[PlanName]:
+        return Progress()(plans, "tried {} plans", total=len(tuple(plans)))
+
+    _say(str(advise(privacy, n_pos, given.examples - n_pos, progress=progress, **options)))
+
+
+def _audit(given: argparse.Namespace) -> int:
+    from torchmetrics_fed.audit import main as audit
+
+    return audit(given.options)

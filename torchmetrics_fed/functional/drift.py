@@ -1,0 +1,132 @@
+"""Drift: whether the scores of two releases come from the same population."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.band import check_uncertain
+from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
+from torchmetrics_fed.reconstruct.uncertainty.thresholds import uncertain_counts
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Floats
+
+# A part with less than this fraction of the scores is taken to hold it: logarithms need it.
+_LEAST = 1e-4
+
+
+class Drift(NamedTuple):
+    """The population stability index (PSI) of the scores, ``(...)``, and whether it is more than chance.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.functional import population_stability_index
+        >>> metric = FederatedROC()
+        >>> metric.update(torch.linspace(0, 1, 1000), torch.arange(1000) % 2)
+        >>> population_stability_index(metric.release(), metric.release()).drifted
+        tensor(False)
+    """
+
+    value: Tensor
+    """PSI, less what noise adds to it on average. Below 0.1 is usually called stable, above 0.25 a shift."""
+    p_value: Tensor
+    """Probability of so much or more if nothing has changed but noise and sampling."""
+    drifted: Tensor
+    """Whether the p-value is at or below the level."""
+    before: Tensor
+    """Fraction of the scores in each part, ``(..., parts)``."""
+    after: Tensor
+    edges: Tensor
+    """Of the parts, ``(..., parts + 1)``."""
+
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """PSI and p-value."""
+        return {"population_stability_index": self.value, "p_value": self.p_value}
+
+    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+        """Draw how many times as many scores are in each part; arguments are those of :meth:`ROCCurve.plot`."""
+        y = canvas.rows(torch.where(self.before > 0, self.after / self.before, torch.nan))
+        scores = torch.stack([self.value, self.p_value])
+        names = canvas.entries(len(y), ("scores", label, labels), scores, "PSI {:.4f}, p {:.3f}")
+        fig, ax = canvas.open_axes(ax, names)
+        x = torch.arange(1, y.shape[-1] + 1).expand_as(y)
+        canvas.draw_chance(ax, [1, y.shape[-1]], [1, 1], "before")
+        canvas.draw_curves(ax, x, y, names, marker="o", markersize=4)
+        ax.set(xticks=x[0], ylim=(0, 1.25 * max(y.nan_to_num().max().item(), 1.0)))
+        canvas.dress(ax, "Part of the scores, from the lowest", "After / before", rates=False)
+        return fig, ax
+
+
+def population_stability_index(before: Release, after: Release, level: float = 0.05, parts: int = 10) -> Drift:
+    r"""Return how far the scores have drifted between two releases: :math:`\sum_k (q_k - p_k) \ln(q_k / p_k)`.
+
+    p and q are the fractions of all examples before and after, negatives and positives together. The test compares
+    :math:`\sum_k (q_k - p_k)^2 / \bar p_k` with what noise and sampling do to it where nothing has changed.
+
+    Args:
+        before: a release, whose quantiles part the scores.
+        after: one of other examples on the same grid; privacy and plan may differ.
+        level: probability that the test finds a drift where there is none.
+        parts: how many parts of the scores; where many are tied, some are empty.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.functional import population_stability_index
+        >>> metrics = FederatedROC(), FederatedROC()
+        >>> for power, metric in enumerate(metrics, 1):
+        ...     metric.update(torch.linspace(0, 1, 1000) ** power, torch.arange(1000) % 2)
+        >>> population_stability_index(*(metric.release() for metric in metrics)).drifted
+        tensor(True)
+    """
+    if not 0 < level < 1 or not isinstance(parts, int) or parts < 2:
+        raise InputError(
+            f"Expected `level` above 0 and below 1, and 2 or more `parts`, but got {level!r} and {parts!r}. The usual "
+            "are 0.05 and 10."
+        )
+    specs = [check_uncertain(release, 0.95).spec for release in (before, after)]
+    if len({(spec.task, spec.classes, spec.grid) for spec in specs}) > 1:
+        raise InputError("Expected releases of the same task, classes and grid but these differ. Build metrics alike.")
+    histograms, own = read(before), before.last.edges.numpy()
+    tails = [np.interp(own, histograms.edges.numpy(), tail) for tail in above(histograms.flat.sum(1))]
+    # at its own edges, nothing but noise is in the release before
+    wanted = np.linspace(1, 0, parts + 1)[1:-1, None]
+    inner = [own[np.abs(tail - wanted * tail[0]).argmin(1)] for tail in tails]
+    edges = np.stack([np.r_[own[0], cuts, own[-1]] for cuts in inner])
+    first, second = ([*_fractions(release, edges)] for release in (before, after))
+    value, p_value = np.array([_compared(*each) for each in zip(first, second, strict=True)]).T
+    fractions = (np.stack([each[0] for each in which]) for which in (first, second))
+    return Drift(*map(histograms.shaped, (value, p_value, p_value <= level, *fractions, edges)))
+
+
+def _fractions(release: Release, edges: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+    """Yield of each class the fraction in each part, its variance by noise, and draws of noise and sampling."""
+    histograms = read(release)
+    counts = histograms.flat, histograms.edges.numpy(), edges[:, 1:-1]
+    both = (uncertain_counts(release, population, *counts) for population in (False, True))
+    for noisy, sampled, wide in zip(*both, np.diff(edges) > 0, strict=True):
+        every = (noisy.seen, noisy.draws, sampled.draws)
+        size = max(noisy.seen[:, 0].sum(), 1.0)
+        held, *moved = (-np.diff(each.sum(0), append=0) / size for each in every)
+        noise, draws = (wide * (each - held * each.sum(-1, keepdims=True)) for each in moved)
+        yield held, noise.var(0), draws
+
+
+def _compared(before: tuple[Floats, ...], after: tuple[Floats, ...]) -> tuple[float, float]:
+    """Return PSI and p-value of one class."""
+    p, q = (np.maximum(each[0], _LEAST) for each in (before, after))
+    middle, vectors = (p + q) / 2, min(len(before[2]), len(after[2]))
+    bias = ((before[1] + after[1]) / middle).sum()
+    # both are drawn from one seed: each against the next is as good as two seeds
+    chance = before[2][:vectors] - np.roll(after[2][:vectors], 1, 0)
+    more = (chance**2 / middle).sum(-1) >= ((before[0] - after[0]) ** 2 / middle).sum()
+    return max(float(((q - p) * np.log(q / p)).sum() - bias), 0.0), float((1 + more.sum()) / (1 + vectors))

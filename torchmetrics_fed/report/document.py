@@ -1,0 +1,160 @@
+"""The report as plain JSON values: what the HTML page shows, and the counts that give the whole report back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.band import Band, Interval
+from torchmetrics_fed.functional.recalibration import CalibrationLine
+from torchmetrics_fed.functional.source import Source
+from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.report.statement import PrivacyStatement
+from torchmetrics_fed.typing import Floats
+from torchmetrics_fed.version import VERSION
+
+if TYPE_CHECKING:
+    from torchmetrics_fed.report.evaluation import EvaluationReport
+
+_FORMAT, _VERSION = "torchmetrics-fed evaluation report", 1
+# Thresholds of all classes together, of one at least and at most; bars of a histogram.
+_THRESHOLDS, _FEWEST, _MOST, _BARS = 3072, 24, 256, 32
+
+
+def document(report: EvaluationReport) -> dict[str, Any]:
+    """Return the report as it is written to JSON; docs/report.md describes every field."""
+    source = report.source
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "package": f"torchmetrics-fed {VERSION}",
+        **{name: getattr(report, name) for name in ("task", "privacy", "shares", "confidence", "population")},
+        "labels": report.labels and list(report.labels),
+        "statement": report.statement and report.statement.fields,
+        "classes": [_of_class(report, index) for index in range(len(report.names))],
+        "counts": {
+            "edges": source.edges.tolist(),
+            "levels": [level.tolist() for level in source.levels],
+            "exclusive": source.exclusive,
+            "reconstruction": asdict(source.reconstruction),
+        },
+    }
+
+
+def arguments(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return what a report is made of, from :func:`document`."""
+    if not isinstance(fields, dict) or (fields.get("format"), fields.get("version")) != (_FORMAT, _VERSION):
+        raise InputError(f"Expected the JSON of a {_FORMAT}, version {_VERSION}, but got another. Save it again.")
+    counts, classes, statement = fields["counts"], fields["classes"], fields["statement"]
+    levels, how = [_tensor(level) for level in counts["levels"]], Reconstruction(**counts["reconstruction"])
+    leading = levels[-1].shape[:-2]
+
+    def joined(parts: list[dict[str, Any]], *names: str) -> list[Tensor]:
+        values = (_tensor([part[name] for part in parts]).double() for name in names)
+        return [value.reshape((*leading, *value.shape[1:])) for value in values]
+
+    bounded = [name for name, number in classes[0]["numbers"].items() if "low" in number]
+    intervals = {name: Interval(*joined([one["numbers"][name] for one in classes], "low", "high")) for name in bounded}
+    for name in ("cumulative_gains", "net_benefit"):
+        if classes[0][name] is not None and classes[0][name]["low"] is not None:
+            intervals[name] = Interval(*joined([one[name] for one in classes], "low", "high"))
+    bands = {
+        name: Band(*joined([one["bands"][name] for one in classes], "x", "low", "high")) for name in classes[0]["bands"]
+    }
+    line = None
+    if "calibration_slope" in classes[0]["numbers"]:
+        names = ("calibration_intercept", "calibration_slope")
+        intercept, slope = (joined([one["numbers"][name] for one in classes], "value")[0] for name in names)
+        bounds = (intervals[names[0]], intervals[names[1]]) if names[0] in intervals else None
+        line = CalibrationLine(intercept, slope, bounds)
+    return {
+        **{name: fields[name] for name in ("task", "privacy", "shares", "confidence", "population")},
+        "calibration_line": line,
+        "source": Source(levels, _tensor(counts["edges"]).double(), how, None, counts["exclusive"]),
+        "labels": fields["labels"] and tuple(fields["labels"]),
+        "intervals": intervals,
+        "bands": bands,
+        "statement": statement and PrivacyStatement(statement),
+    }
+
+
+def _of_class(report: EvaluationReport, index: int) -> dict[str, Any]:
+    """One class: its numbers, and its curves at as many points as a page can hold."""
+    classes = len(report.names)
+    most = min(max(_THRESHOLDS // classes, _FEWEST), _MOST)
+    numbers: dict[str, dict[str, Any]] = {}
+    for name, number in report.numbers.items():
+        numbers[name] = {"title": number.title, "digits": number.digits, "value": _one(number.value, 0, index)}
+        for end in ("low", "high") if number.interval else ():
+            numbers[name][end] = _one(getattr(number.interval, end), 0, index)
+    calibration, benefit = report.calibration, report.net_benefit
+    reliability = ("predicted", "observed", "examples")
+    return {
+        "name": report.names[index],
+        "numbers": numbers,
+        "points": _points(report, index, most),
+        "histogram": _histogram(report.source, index),
+        "calibration": calibration and {name: _one(getattr(calibration, name), 1, index) for name in reliability},
+        "net_benefit": benefit and {name: _one(value, 1, index) for name, value in benefit._asdict().items()},
+        "cumulative_gains": {n: _one(value, 1, index) for n, value in report.cumulative_gains._asdict().items()},
+        "bands": {name: _thinned(band, index, most) for name, band in report.bands.items()},
+    }
+
+
+def _points(report: EvaluationReport, index: int, most: int) -> dict[str, Any]:
+    """True and false positives at thresholds, lowest first: even in score, even along the ROC curve, and the best."""
+    fpr, tpr = (rate.reshape(-1, rate.shape[-1])[index].numpy() for rate in report.roc[:2])
+    thresholds = report.roc.thresholds.numpy()
+    way = np.r_[0, np.abs(np.diff(fpr)) + np.abs(np.diff(tpr))].cumsum()
+    along = np.searchsorted(way, np.linspace(0, way[-1], most // 2))
+    even = np.linspace(thresholds[-1], thresholds[0], most // 2)
+    best = [_one(point.threshold, 0, index) for point in (report.best_f1, report.youden)]
+    near = [int(np.abs(thresholds - value).argmin()) for value in (*even, *best)]
+    at = np.unique(np.r_[0, along, near, len(thresholds) - 1])[::-1]
+    sizes = (report.positives, tpr), (report.negatives, fpr)
+    true, false = (max(_one(size, 0, index), 0.0) * rate[at] for size, rate in sizes)
+    return {"threshold": thresholds[at].tolist(), "true_positives": true.tolist(), "false_positives": false.tolist()}
+
+
+def _histogram(source: Source, index: int) -> dict[str, Any]:
+    edges, leaf = source.edges.numpy(), source.flat[index]
+    cuts = np.unique([np.abs(edges - edge).argmin() for edge in np.linspace(edges[0], edges[-1], _BARS + 1)])
+    negatives, positives = np.add.reduceat(leaf, cuts[:-1], axis=1).tolist()
+    return {"edges": edges[cuts].tolist(), "negatives": negatives, "positives": positives}
+
+
+def _thinned(band: Band, index: int, most: int) -> dict[str, Any]:
+    """The band, or one of fewer points around it."""
+    x, low, high = (values.reshape(-1, values.shape[-1])[index].numpy() for values in band)
+    if len(x) > most:
+        ends = np.linspace(0, len(x) - 1, most // 2 + 1).round().astype(int)
+        runs = [slice(start, end + 1) for start, end in pairwise(ends)]
+        low, high = (np.repeat([f(values[run]) for run in runs], 2) for f, values in ((np.min, low), (np.max, high)))
+        x = np.repeat(x[ends], 2)[1:-1]
+    return {"x": x.tolist(), "low": low.tolist(), "high": high.tolist()}
+
+
+def _one(value: Tensor | None, axes: int, index: int) -> Any:
+    """The value of one class, in lists; one that all classes share is that of each."""
+    if value is None:
+        return None
+    own = value.double().reshape(-1, *value.shape[value.dim() - axes :])
+    values: Floats = own[index if len(own) > 1 else 0].cpu().numpy()
+    return [_known(v) for v in values.tolist()] if axes else _known(values.item())
+
+
+def _known(value: float) -> float | str | None:
+    """What JSON has in place of a number that it does not have; JavaScript and Python read it as one."""
+    return None if math.isnan(value) else value if math.isfinite(value) else "-Infinity" if value < 0 else "Infinity"
+
+
+def _tensor(values: Any) -> Tensor:
+    array = np.array(values)
+    return torch.from_numpy(array if array.dtype.kind == "i" else np.array(values, dtype=np.float64))
