@@ -11,8 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchmetrics_fed import CentralDP, FederatedROC, ScoreGrid
-from torchmetrics_fed.counting import Tree
+from torchmetrics_fed import CentralDP, FederatedModelComparison, FederatedROC, ScoreGrid
+from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 from torchmetrics_fed.release import Query, Spec
@@ -190,3 +190,26 @@ def test_with_ids_no_person_moves_the_counts_further_than_declared(task: Task, m
                 split_alike = counts(rows)
                 reached = max(reached, int((split_alike - without).abs().sum()))
     assert reached == declared.l1
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("people", [1, 2])
+def test_two_models_are_one_cell_of_a_table_and_two_leaves_of_its_sides(
+    people: int, neighbours: Neighbours, joint: bool
+) -> None:
+    """Every pair of scores and every target, counted by the metric itself, through the query that it is asked."""
+    metric = FederatedModelComparison(grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1]))
+    table = Table((3, 2), (0, 1, 2, 4, 0, 2, 4), joint=joint)
+    query, single = Query(table, 1.0 if joint else 5 / 64), []
+    for first, second, target in product((0.1, 0.3, 0.6, 0.9), (0.1, 0.3, 0.6, 0.9), (0, 1)):
+        metric.reset()
+        metric.update(torch.tensor([first]), torch.tensor([second]), torch.tensor([target]))
+        single.append(metric.spec.cells(query, metric.counts).flatten())
+    found = np.zeros(3, dtype=np.int64)
+    for change in changes(np.unique(torch.stack(single).numpy(), axis=0), neighbours, people):
+        size = np.abs(change)
+        found = np.maximum(found, [size.sum(1).max(), (size**2).sum(1).max(), size.max()])
+    declared = Sensitivity.of("binary", 1, table.weights, neighbours=neighbours, examples_per_person=people)
+    assert found.tolist() == [declared.l1, declared.l2_squared, max(shift for shift, _ in declared.shifts)]
+    assert declared.l1 == (1 if joint else 2) * people * (2 if neighbours == "replace_one" else 1)

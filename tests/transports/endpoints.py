@@ -21,6 +21,7 @@ from torch import Tensor
 
 from torchmetrics_fed import (
     Coordinator,
+    FederatedModelComparison,
     FederatedROC,
     PrivacyLedger,
     Query,
@@ -70,7 +71,9 @@ class GoneError(Exception):
 
 def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
     ledger = None if path is None else PrivacyLedger(budget=1e6, path=path)
-    return FederatedROC(ledger=ledger, **options)
+    kind: Any = FederatedModelComparison if "models" in options else FederatedROC
+    metric: FederatedROC = kind(ledger=ledger, **options)
+    return metric
 
 
 def counted(metric: FederatedROC, part: Part, mark: bool) -> FederatedROC:

@@ -30,7 +30,7 @@ from tests.transports.carriers import (
     Simulated,
 )
 from tests.transports.nvflare_carrier import NVFlare
-from torchmetrics_fed import FederatedROC
+from torchmetrics_fed import FederatedModelComparison, FederatedROC
 from torchmetrics_fed.exchange import next_query
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
@@ -133,6 +133,25 @@ def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: 
             for scores, target, group in parts:
                 alone.update(scores[group == number], target[group == number])
             assert torch.equal(release.by_group[name].leaf, alone.counts)
+
+
+@pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
+@pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
+def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"models": ("old", "new"), "thresholds": (0.5, 0.25), **SETTINGS[setting]}
+    parts = [(scores, scores.flip(0), target) for scores, target in data()]
+    ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
+    private, spec = "privacy" in options, FederatedModelComparison(**options).spec
+    assert len(release.queries) == 1 + private
+    for number, query in enumerate(release.queries):
+        assert query == next_query(None, release.sums[:number], spec=spec)
+    assert release.spec == spec
+    assert all([entry.epsilon for entry in charged] == [EPSILON] * private for charged in entries)
+    if not private:
+        alone = FederatedModelComparison(**options)
+        for part in parts:
+            alone.update(*part)
+        assert torch.equal(release.leaf, alone.counts)
 
 
 # Exact counts are for the aggregator to see, and central noise trusts this job's processes; a simulation sends nothing.

@@ -36,7 +36,7 @@ class Table(Tree):
     def __post_init__(self) -> None:
         rows, columns = self.axes
         ascending = all(left < right for axis in (rows, columns) for left, right in pairwise(axis))
-        ends = ascending and rows[0] == columns[0] == 0 and rows[-1] == columns[-1]
+        ends = ascending and rows[:1] == columns[:1] == (0,) and rows[-1] == columns[-1]
         sized = len(self.branching) == 2 and (len(rows) - 1, len(columns) - 1) == self.branching
         if not sized or min(self.branching) < 2 or not ends or any(weight != 1 for weight in self.weights):
             raise InputError(

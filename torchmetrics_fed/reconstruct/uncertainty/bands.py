@@ -51,6 +51,7 @@ class UncertainTails(NamedTuple):
     @classmethod
     def of(cls, release: Release, population: bool) -> list[UncertainTails]:
         """Return those of each class."""
+        release.last.query.tree.places(release.spec.grid.bins)  # raises for two models
         levels, (noise, spread) = (
             least_squares(release.levels, release.last.query.tree.weights),
             noise_tails(release.last),

@@ -1,0 +1,201 @@
+"""FederatedModelComparison as a metric: what it counts, refuses, sums and keeps."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.grids import bin_of
+from torchmetrics_fed import (
+    CentralDP,
+    Coordinator,
+    FederatedModelComparison,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    PrivacyLedger,
+    Release,
+    ReleaseError,
+    ScoreGrid,
+)
+from torchmetrics_fed.errors import SpecMismatchError
+
+pytestmark = pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
+
+
+def batch(size: int = 200, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(2, size, generator=generator)
+    return scores[0], scores[1], torch.randint(0, 2, (size,), generator=generator)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float16, torch.bfloat16)])
+@pytest.mark.parametrize("grid", ["two_sided", "even", ScoreGrid.from_edges([0, 0.2, 0.5, 1])])
+def test_each_example_is_in_the_cell_of_its_two_bins(grid: Any, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    metric = FederatedModelComparison(grid=grid, ignore_index=-1)
+    first, second, target = batch()
+    target[::7] = -1
+    first, second = first.to(dtypes[0]), second.to(dtypes[1])
+    metric.update(first.reshape(20, 10), second.reshape(20, 10), target.reshape(20, 10))
+    expected = torch.zeros_like(metric.counts)
+    used, bins = metric.spec.grid, metric.spec.grid.bins
+    for one, two, label in zip(bin_of(first, used), bin_of(second, used), target, strict=True):
+        if label >= 0:
+            expected[0, label, one * bins + two] += 1
+    assert torch.equal(metric.counts, expected)
+
+
+def test_logits() -> None:
+    first, second, target = batch()
+    metric, other = FederatedModelComparison(normalization="sigmoid"), FederatedModelComparison()
+    metric.update(first.double().logit(), second.double().logit(), target.bool())
+    other.update(first.double().logit().sigmoid(), second.double().logit().sigmoid(), target.float())
+    assert torch.equal(metric.counts, other.counts)
+
+
+BAD: list[tuple[Any, Any, Any, str]] = [
+    (torch.tensor([0.1, 1.5]), torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), "preds"),
+    (torch.tensor([0.1, 0.5]), torch.tensor([0.1, torch.nan]), torch.tensor([0, 1]), "NaN"),
+    (torch.tensor([0.1, 0.5]), torch.tensor([0.1, 0.5]), torch.tensor([0, 2]), "target"),
+    (torch.tensor([0.1, 0.5]), torch.tensor([0.1, 0.5]), torch.tensor([0, 0.5]), "no whole"),
+    (torch.tensor([0.1, 0.5]), torch.tensor([0.1]), torch.tensor([0, 1]), "each model"),
+    (torch.tensor([0, 1]), torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), "floating"),
+    ([0.1, 0.5], torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), "torch.Tensor"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "target", "word"), BAD)
+@pytest.mark.parametrize("privacy", [None, CentralDP(epsilon=1.0)])
+def test_a_batch_that_is_refused_changes_nothing(first: Any, second: Any, target: Any, word: str, privacy: Any) -> None:
+    metric = FederatedModelComparison(privacy=privacy)
+    metric.update(*batch())
+    before = metric.counts.clone()
+    with pytest.raises(InputError, match=word) as error:
+        metric.update(first, second, target)
+    assert torch.equal(metric.counts, before)
+    assert metric.update_count == 1
+    if privacy is not None:
+        assert "1.5" not in str(error.value)
+
+
+def test_deferred_checks_raise_before_anything_leaves() -> None:
+    metric = FederatedModelComparison(validate_args="deferred", privacy=CentralDP(epsilon=1.0))
+    metric.update(torch.tensor([0.1, 1.5]), torch.tensor([0.2, 0.3]), torch.tensor([0, 1]))
+    assert metric.counts.sum() == 1
+    with pytest.raises(InputError):
+        metric.compute()
+    assert not list(metric.ledger)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"models": "ab"},
+        {"models": ("a", "a")},
+        {"thresholds": (0.5, 1.5)},
+        {"thresholds": (0.5, torch.nan)},
+        {"thresholds": ("0.5", 0.5)},
+        {"confidence": 1.5},
+        {"task": "multilabel"},
+        {"groups": 2},
+        {"quantiles": 1024},
+        {"grid": ScoreGrid.even(1024)},
+        {"privacy": CentralDP(epsilon=1.0), "plan": "paper"},
+    ],
+)
+def test_bad_arguments(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="Expected"):
+        FederatedModelComparison(**options)
+
+
+def test_clients_that_agree_add_up_and_others_are_named() -> None:
+    parts = [batch(seed=seed) for seed in range(3)]
+    clients = [FederatedModelComparison() for _ in parts]
+    for client, part in zip(clients, parts, strict=True):
+        client.update(*part)
+    pooled = FederatedModelComparison()
+    pooled.update(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    total = FederatedModelComparison.from_release(Release.sum(client.share() for client in clients))
+    assert total.compute().difference == pooled.compute().difference
+    other = FederatedModelComparison(thresholds=(0.5, 0.25))
+    other.update(*parts[0])
+    with pytest.raises(SpecMismatchError, match="models"):
+        Release.sum([clients[0].share(), other.share()])
+    with pytest.raises(SpecMismatchError, match="models"):
+        FederatedROC.from_release(Release.sum([clients[0].share()]))
+
+
+def test_two_queries_through_bytes_and_one_charge() -> None:
+    options: dict[str, Any] = {"privacy": LocalDP(epsilon=2.0), "thresholds": (0.5, 0.3)}
+    clients = [FederatedModelComparison(**options) for _ in range(3)]
+    for seed, client in enumerate(clients):
+        client.update(*batch(2000, seed))
+    coordinator, fractions = Coordinator(FederatedModelComparison(**options), round="1"), []
+    while (query := coordinator.query) is not None:
+        fractions.append(query.fraction)
+        for number, client in enumerate(clients):
+            coordinator.receive(str(number), bytes(client.share(round="1", query=query)))
+        coordinator.advance()
+    assert fractions == [5 / 64, 59 / 64]
+    assert [entry.epsilon for entry in clients[0].ledger] == [2.0]
+    found = FederatedModelComparison.from_release(Release.from_bytes(bytes(coordinator.release))).compute()
+    assert -1 < float(found.interval.low) <= float(found.difference) <= float(found.interval.high) < 1
+
+
+def test_carry_over_places_by_the_table_before() -> None:
+    metric = FederatedModelComparison(privacy=CentralDP(epsilon=1.0), plan="carry_over")
+    numbers = []
+    for _ in range(2):
+        metric.update(*batch(3000))
+        numbers.append(len(metric.release().queries))
+        assert bool(metric.compute().interval.low > -1)
+        metric.reset()
+    assert numbers == [2, 1]
+
+
+def test_few_bins_are_all_asked_for() -> None:
+    grid = ScoreGrid.from_edges([-0.1, 0.1, 0.5, 0.9, 1.1])  # of a model with four values
+    metric = FederatedModelComparison(grid=grid, privacy=CentralDP(epsilon=1.0))
+    metric.update(*((each * 3).round() / 3 if each.is_floating_point() else each for each in batch(3000)))
+    (query,) = metric.release().queries
+    assert query.tree.branching == (4, 4)
+    assert abs(float(metric.compute().difference)) < 0.2
+
+
+def test_pickles_and_copies_hold_no_raw_counts(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(path=tmp_path / "ledger")
+    metric = FederatedModelComparison(privacy=CentralDP(epsilon=1.0), ledger=ledger)
+    metric.update(*batch())
+    with pytest.raises(ReleaseError):
+        pickle.dumps(metric)
+    found = metric.compute()
+    again = pickle.loads(pickle.dumps(metric))
+    assert not again.counts.any()
+    assert again.compute().difference.item() == pytest.approx(found.difference.item(), nan_ok=True)
+    assert copy.deepcopy(metric).compute().interval == found.interval
+
+
+def test_results_follow_device_and_dtype() -> None:
+    metric = FederatedModelComparison().set_dtype(torch.float32)
+    metric.update(*batch())
+    found = metric.compute()
+    assert {found.difference.dtype, found.curves[1].tpr.dtype, found.interval.low.dtype} == {torch.float32}
+    assert metric(*batch()).difference.dtype == torch.float32  # torchmetrics' forward: the batch's own
+
+
+def test_a_session_can_be_suspended_between_two_queries() -> None:
+    options: dict[str, Any] = {"privacy": LocalDP(epsilon=1.0)}
+    metric, other = FederatedModelComparison(**options), FederatedModelComparison(**options)
+    metric.update(*batch())
+    coordinator = Coordinator(metric, round="1")
+    assert coordinator.query is not None
+    metric.share(round="1", query=coordinator.query)
+    other.ledger = metric.ledger
+    other.resume(metric.suspend())
+    assert torch.equal(other.counts, metric.counts)
