@@ -100,25 +100,24 @@ def population_stability_index(before: Release, after: Release, level: float = 0
     tails = [np.interp(own, histograms.edges.numpy(), tail) for tail in above(histograms.flat.sum(1))]
     # at its own edges, nothing but noise is in the release before
     wanted = np.linspace(1, 0, parts + 1)[1:-1, None]
-    cuts = np.stack([own[np.abs(tail - wanted * tail[0]).argmin(1)] for tail in tails])
-    first, second = ([*_fractions(release, cuts)] for release in (before, after))
+    inner = [own[np.abs(tail - wanted * tail[0]).argmin(1)] for tail in tails]
+    edges = np.stack([np.r_[own[0], cuts, own[-1]] for cuts in inner])
+    first, second = ([*_fractions(release, edges)] for release in (before, after))
     value, p_value = np.array([_compared(*each) for each in zip(first, second, strict=True)]).T
     fractions = (np.stack([each[0] for each in which]) for which in (first, second))
-    ends = np.broadcast_to(own[[0, -1]], (len(cuts), 2))
-    edges = np.c_[ends[:, :1], cuts, ends[:, 1:]]
     return Drift(*map(histograms.shaped, (value, p_value, p_value <= level, *fractions, edges)))
 
 
-def _fractions(release: Release, cuts: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+def _fractions(release: Release, edges: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
     """Yield of each class the fraction in each part, its variance by noise, and draws of noise and sampling."""
     histograms = read(release)
-    counts = histograms.flat, histograms.edges.numpy(), cuts
+    counts = histograms.flat, histograms.edges.numpy(), edges[:, 1:-1]
     both = (uncertain_counts(release, population, *counts) for population in (False, True))
-    for noisy, sampled in zip(*both, strict=True):
+    for noisy, sampled, wide in zip(*both, np.diff(edges) > 0, strict=True):
         every = (noisy.seen, noisy.draws, sampled.draws)
         size = max(noisy.seen[:, 0].sum(), 1.0)
         held, *moved = (-np.diff(each.sum(0), append=0) / size for each in every)
-        noise, draws = (each - held * each.sum(-1, keepdims=True) for each in moved)
+        noise, draws = (wide * (each - held * each.sum(-1, keepdims=True)) for each in moved)
         yield held, noise.var(0), draws
 
 
