@@ -228,7 +228,7 @@ def _inspect(given: argparse.Namespace) -> None:
     if data.startswith(b"SQLite format 3"):
         return _ledger(given)
     metric = given.study and Study.load(given.study).metric()
-    agreed = metric and (metric.spec, first_query(metric.plan, metric.spec))
+    agreed = (metric.spec, first_query(metric.plan, metric.spec)) if metric else None
     return _say(f"{given.file}: {contents(data, agreed)}")
 
 

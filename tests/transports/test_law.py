@@ -139,7 +139,7 @@ def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: 
 @pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
 def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"models": ("old", "new"), "thresholds": (0.5, 0.25), **SETTINGS[setting]}
-    parts = [(scores, scores.flip(0), target) for scores, target in data()]
+    parts: list[Part] = [(scores, scores.flip(0), target) for scores, target in data()]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
     private, spec = "privacy" in options, FederatedModelComparison(**options).spec
     assert len(release.queries) == 1 + private
