@@ -113,8 +113,7 @@ def test_much_data_and_little_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--examples 100", "the following arguments are required: --epsilon"),
-        ("--epsilon 1 --examples 100", "Expected --clients of at least 3"),
+        ("--examples 100 --clients 2", "Expected --clients of at least 3"),
         ("--epsilon 1 --examples 100 --clients 1 --trusted-aggregator", "Expected --clients of at least 2"),
         ("--epsilon 0 --examples 100 --central", "`epsilon` to be a positive finite number but got 0.0"),
         ("--epsilon x --examples 100 --central", "argument --epsilon: invalid float value: 'x'"),
@@ -132,7 +131,10 @@ def test_much_data_and_little_are_told_apart() -> None:
 )
 @pytest.mark.filterwarnings("ignore:epsilon=99")
 def test_bad_options_are_refused_and_named(options: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", *options.split()])
-    assert ended.value.code == 2
-    assert expected in capsys.readouterr().err
+    try:
+        code: object = main(["plan", *options.split()])
+    except SystemExit as ended:  # what argparse refuses by itself
+        code = ended.code
+    error = capsys.readouterr().err
+    assert code == (2 if error.startswith("usage: ") else 1)
+    assert expected in error
