@@ -214,7 +214,7 @@ def names_somebody(channel: bytes | str, metric: FederatedROC) -> bool:
     return any(secret in data or secret.hex().encode() in data for secret in secrets)
 
 
-CHANNELS_OF_PERSONS = CHANNELS | {
+OF_PERSONS: dict[str, Callable[[FederatedROC], bytes | str]] = {
     "refused ids": lambda metric: said(
         lambda: metric.update(torch.tensor([0.5]), torch.tensor([1]), persons=[PERSONS[0], 7])
     ),
@@ -227,6 +227,9 @@ CHANNELS_OF_PERSONS = CHANNELS | {
     "refused copy": lambda metric: said(lambda: metric.merge_state(copy.deepcopy(metric))),
     "release": lambda metric: bytes(metric.release()),
 }
+
+
+CHANNELS_OF_PERSONS = CHANNELS | OF_PERSONS
 
 
 @pytest.mark.parametrize("channel", CHANNELS_OF_PERSONS)
