@@ -96,8 +96,8 @@ def test_a_report_shows_the_intervals_of_private_areas() -> None:
     metric = FederatedROC(privacy=CentralDP(1.0))
     metric.update(scores, target)
     report = evaluation_report(metric.release())
-    assert report.intervals is not None
-    for interval, area in zip(report.intervals, (report.auroc, report.average_precision), strict=True):
+    for name, area in (("auroc", report.auroc), ("average_precision", report.average_precision)):
+        interval = report.intervals[name]
         assert f"{area:.4f} ({interval})" in str(report)
         assert interval.low < area < interval.high
     exact = FederatedROC()
