@@ -14,7 +14,10 @@ FOLDER = Path(__file__).parent
 
 def main() -> None:
     generator = torch.Generator().manual_seed(0)
-    groups, target = torch.randint(0, 3, (30_000,), generator=generator), torch.randint(0, 2, (30_000,), generator=generator)
+    groups, target = (
+        torch.randint(0, 3, (30_000,), generator=generator),
+        torch.randint(0, 2, (30_000,), generator=generator),
+    )
     better = torch.tensor([1.6, 1.2, 0.7])[groups]
     scores = (torch.randn(30_000, generator=generator) + better * target - 0.5).sigmoid()
     metric = FederatedROC(groups=("female", "male", "unknown"), privacy=CentralDP(epsilon=1.0))
