@@ -161,11 +161,10 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                     "Expected (preds, target), with groups (preds, target, groups), or an iterable of such batches, "
                     f"tensors or a mapping each, but got {type(batch).__name__}."
                 )
-            named = (
-                batch if isinstance(batch, Mapping) else dict(zip(("preds", "target", "groups"), batch, strict=False))
-            )
+            names = ("preds_old", "preds_new", "target") if template.spec.models else ("preds", "target", "groups")
+            named = batch if isinstance(batch, Mapping) else dict(zip(names, batch, strict=False))
             parts = {name: part.cpu() if isinstance(part, Tensor) else part for name, part in named.items()}
-            if named is batch or (privacy is not None and privacy.enforced):
+            if named is batch or template.spec.models or (privacy is not None and privacy.enforced):
                 own = own or deepcopy(template)  # for this client's table of persons
                 own.validate_args = bool(template.validate_args)
                 own.update(**parts)
@@ -189,7 +188,7 @@ def _is_batch(client: Any) -> bool:
     several = isinstance(client, tuple | list) and len(client) in (2, 3)
     if several and all(isinstance(side, Tensor) for side in client):
         return True
-    return isinstance(client, Mapping) and {"preds", "target"} <= set(client)
+    return isinstance(client, Mapping) and "target" in client
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:

@@ -25,6 +25,7 @@ from torchmetrics_fed import (
     ScoreGrid,
 )
 from torchmetrics_fed.errors import SpecMismatchError
+from torchmetrics_fed.simulate import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
 
@@ -199,3 +200,27 @@ def test_a_session_can_be_suspended_between_two_queries() -> None:
     other.ledger = metric.ledger
     other.resume(metric.suspend())
     assert torch.equal(other.counts, metric.counts)
+
+
+def test_no_person_is_counted_more_often_than_the_bound() -> None:
+    privacy = CentralDP(epsilon=1.0, examples_per_person=2, enforced=True)
+    metric, (first, second, target) = FederatedModelComparison(privacy=privacy), batch(30)
+    with pytest.raises(InputError, match="persons"):
+        metric.update(first, second, target)
+    metric.update(first, second, target, persons=torch.arange(30) % 10)
+    assert metric.counts.sum() == 20
+    expected = FederatedModelComparison()
+    expected.update(first[:20], second[:20], target[:20])
+    assert torch.equal(metric.counts, expected.counts)
+    with pytest.raises(InputError, match="each model"):  # whoever they are
+        metric.update(first[:5], second, target[:5], persons=torch.arange(5))
+    assert metric.counts.sum() == 20
+
+
+def test_a_simulation_counts_pairs() -> None:
+    metric = FederatedModelComparison()
+    clients = [batch(seed=seed) for seed in range(3)]
+    found = simulate(clients, FederatedModelComparison()).release
+    for client in clients:
+        metric.update(*client)
+    assert torch.equal(found.leaf, metric.counts)

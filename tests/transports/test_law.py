@@ -135,8 +135,11 @@ def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: 
             assert torch.equal(release.by_group[name].leaf, alone.counts)
 
 
+PAIRED = [case for case in GROUPED if case[0] != "nvflare"]  # whose aggregator is built for one model's curves
+
+
 @pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
-@pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
+@pytest.mark.parametrize(("carrier", "setting"), PAIRED, indirect=["carrier"])
 def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"models": ("old", "new"), "thresholds": (0.5, 0.25), **SETTINGS[setting]}
     parts: list[Part] = [(scores, scores.flip(0), target) for scores, target in data()]

@@ -28,13 +28,7 @@ def add_pairs(
         rules: how to read them.
         refused: as in :meth:`Kernel.add`.
     """
-    for scores in models:
-        check_kind(scores, target)
-        if scores.shape != target.shape:
-            raise InputError(
-                f"Expected one score of each model for each of target's {tuple(target.shape)} but got "
-                f"{tuple(scores.shape)}. Both models score the same examples, in the same order."
-            )
+    check_pairs(models, target)
     if target.numel() == 0:
         return counts
     labels = rules.whole(target) if target.is_floating_point() else target
@@ -56,3 +50,14 @@ def add_pairs(
         counts = counts.clone()
     counts.view(-1).scatter_add_(0, index, kept.long())
     return counts
+
+
+def check_pairs(models: tuple[Tensor, Tensor], target: Tensor) -> None:
+    """Raise unless both models have floating scores of the same examples."""
+    for scores in models:
+        check_kind(scores, target)
+        if scores.shape != target.shape:
+            raise InputError(
+                f"Expected one score of each model for each of target's {tuple(target.shape)} but got "
+                f"{tuple(scores.shape)}. Both models score the same examples, in the same order."
+            )

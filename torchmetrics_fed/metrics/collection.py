@@ -10,6 +10,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.sessions import Sessions
 from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.comparison import FederatedModelComparison
 from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedAveragePrecision
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.privacy import PrivacyLedger
@@ -93,7 +94,13 @@ def representative(metric: FederatedMetric | MetricCollection) -> FederatedMetri
 
 
 def areas(release: Release, form: str = "{}") -> dict[str, float]:
-    """Return AUROC and average precision by name, means over classes if there are several; "ovo" has the first."""
+    """Return AUROC and average precision by name, means over classes if there are several; "ovo" has the first.
+
+    Of two models, what their comparison has for numbers.
+    """
+    if release.spec.models:
+        found = FederatedModelComparison.from_release(release).compute().scalars
+        return {form.format(name): float(value) for name, value in found.items()}
     pairs = release.spec.multi_class == "ovo"
     kinds: list[type[AreaMetric]] = [FederatedAUROC, *([] if pairs else [FederatedAveragePrecision])]
     return {form.format(kind.short_name): float(kind.from_release(release).compute()) for kind in kinds}

@@ -10,6 +10,8 @@ from typing_extensions import Self
 
 from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.counting.pairs import check_pairs
+from torchmetrics_fed.counting.persons import Ids
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, roc_band
@@ -96,21 +98,26 @@ class FederatedModelComparison(FederatedMetric):
         return cls(spec.models, spec.thresholds, **(options | known))
 
     @uncompiled
-    def update(self, preds_old: Tensor, preds_new: Tensor, target: Tensor) -> None:  # type: ignore[override]
+    def update(  # type: ignore[override]
+        self, preds_old: Tensor, preds_new: Tensor, target: Tensor, *, persons: Ids | None = None
+    ) -> None:
         """Count a batch of examples that both models have scored. One that is refused changes nothing.
 
         Args:
             preds_old: the first model's scores, of any floating dtype and shape.
             preds_new: the second model's scores of the same examples.
             target: 0, 1 or ``ignore_index`` for each.
+            persons: as in :meth:`FederatedMetric.update`.
         """
         try:
+            check_pairs((preds_old, preds_new), target)
             self._check_local()
             self._join_session()
-            private, before, models = self.spec.privacy is not None, self.counts, (preds_old, preds_new)
+            private, before = self.spec.privacy is not None, self.counts
             rules = Rules("binary", self.normalization, self.ignore_index, bool(self.validate_args), private)
             refused = self._refusing() if self.validate_args == "deferred" else None
-            after = self.spec.grid.add_pairs(before, models, target, rules, refused)
+            with self._admitted(persons, preds_old, target, preds_new) as (first, labels, second):
+                after = self.spec.grid.add_pairs(before, (first, second), labels, rules, refused)
             if after is not before:
                 self.counts = after
         except Exception:
