@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConflictError, ReleaseError
+from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
     from torchmetrics_fed.exchange import PlanName
@@ -59,7 +60,7 @@ def _say(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(_NAME, description="Global ROC and precision-recall curves of tables at sites.")
-    parser.add_argument("--version", action="version", version=f"{_NAME} {sys.modules[__package__].__version__}")
+    parser.add_argument("--version", action="version", version=f"{_NAME} {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Any, help: str, **places: str) -> argparse.ArgumentParser:

@@ -81,7 +81,9 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
 
 
 def test_a_bound_that_was_enforced_is_said_to_be(scored: Data) -> None:
-    text = str(privacy_statement(_release(scored, LocalDP(1.0, examples_per_person=2)), bound_enforced=True))
+    metric = FederatedROC(privacy=LocalDP(1.0, examples_per_person=2, enforced=True))
+    metric.update(*scored, persons=torch.arange(len(scored[0])))
+    text = str(privacy_statement(metric.release()))
     assert "at most 2, enforced where they were counted" in text
     assert "by the word of whoever chose" not in text
 

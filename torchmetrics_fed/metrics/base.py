@@ -220,17 +220,7 @@ class FederatedMetric(PersonsMetric):
             return self._source()
 
     def by_group(self) -> dict[str, Any]:
-        """Return what :meth:`compute` would for each group alone, by name, from the same release.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed import FederatedAUROC
-            >>> metric = FederatedAUROC(groups=("female", "male"))
-            >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 1, 0])
-            >>> metric.update(preds, target, torch.tensor([0, 0, 1, 1]))
-            >>> {name: area.item() for name, area in metric.by_group().items()}
-            {'female': 1.0, 'male': 0.0}
-        """
+        """Return what :meth:`compute` would for each group alone, by name, from the same release."""
         if not self.spec.groups:
             raise InputError(f"Expected a metric with `groups`, as in {type(self).__name__}(groups=3), but got none.")
         with self._summed():

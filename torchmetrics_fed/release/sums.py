@@ -70,7 +70,7 @@ class Sum(Answer):
 
     def _part(self, cells: Tensor, times: int) -> Sum:
         query = replace(self.query, pooled=False)
-        return Sum(self.spec.everybody, query, cells, self.shares, self.ids, self.times * times)
+        return replace(self, spec=self.spec.everybody, query=query, cells=cells, times=self.times * times)
 
     @classmethod
     def of_vector(cls, spec: Spec, query: Query, vector: NDArray[np.int64], shares: int) -> Sum:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Interval
+from torchmetrics_fed.functional.groups import Gap, GroupGaps
 from torchmetrics_fed.functional.recalibration import CalibrationLine
 from torchmetrics_fed.functional.source import Source
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -39,6 +40,8 @@ def document(report: EvaluationReport) -> dict[str, Any]:
         "labels": report.labels and list(report.labels),
         "statement": report.statement and report.statement.fields,
         "classes": [_of_class(report, index) for index in range(len(report.names))],
+        "groups": {name: document(part) for name, part in report.groups.items()},
+        "gaps": report.gaps and _gaps(report.gaps),
         "counts": {
             "edges": source.edges.tolist(),
             "levels": [level.tolist() for level in source.levels],
@@ -82,7 +85,30 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
         "intervals": intervals,
         "bands": bands,
         "statement": statement and PrivacyStatement(statement),
+        "gaps": fields["gaps"] and _gaps_of(fields["gaps"]),
     }
+
+
+def _gaps(gaps: GroupGaps) -> dict[str, Any]:
+    """Groups, threshold, and each rate and largest difference with its interval."""
+    tables = {"rates": gaps.rates, "largest": gaps.largest}
+    values = {
+        kind: {name: {part: _nested(value) for part, value in gap._asdict().items()} for name, gap in table.items()}
+        for kind, table in tables.items()
+    }
+    return {"groups": list(gaps.groups), "threshold": gaps.threshold, **values}
+
+
+def _gaps_of(fields: dict[str, Any]) -> GroupGaps:
+    tables = (
+        {name: Gap(*(_tensor(gap[part]) for part in Gap._fields)) for name, gap in fields[kind].items()}
+        for kind in ("rates", "largest")
+    )
+    return GroupGaps(tuple(fields["groups"]), fields["threshold"], *tables)
+
+
+def _nested(value: Tensor) -> Any:
+    return [_nested(part) for part in value] if value.dim() else _known(value.item())
 
 
 def _of_class(report: EvaluationReport, index: int) -> dict[str, Any]:

@@ -73,6 +73,10 @@ class EvaluationReport:
     """None for leaf counts."""
     statement: PrivacyStatement | None
     """What is protected; None for leaf counts."""
+    groups: dict[str, EvaluationReport] = field(default_factory=dict)
+    """The report of each group, by name."""
+    gaps: F.GroupGaps | None = None
+    """How far the groups are apart at a threshold of 1/2, or None where there are none."""
     roc: F.ROCCurve = field(init=False)
     precision_recall: F.PrecisionRecallCurve = field(init=False)
     det: F.DETCurve = field(init=False)
@@ -194,7 +198,12 @@ class EvaluationReport:
     @classmethod
     def from_json(cls, data: str | bytes) -> EvaluationReport:
         """Return the report whose JSON this is: equal in every number; bands may be wider by a little."""
-        return cls(**arguments(json.loads(data)))
+        return cls._of(json.loads(data))
+
+    @classmethod
+    def _of(cls, fields: dict[str, Any]) -> EvaluationReport:
+        known = arguments(fields)
+        return cls(**known, groups={name: cls._of(part) for name, part in fields["groups"].items()})
 
     def __str__(self) -> str:
         return text(self)
@@ -269,7 +278,16 @@ def evaluation_report(
             if uncertain:
                 intervals, bands = _uncertainty(source, line, confidence, population)
     about = task, None if labels is None else tuple(labels), privacy, shares, confidence, population
-    return EvaluationReport(histograms, *about, intervals, bands, line, statement)
+    groups, gaps = {}, None
+    if isinstance(source, Release) and source.spec.groups:
+        gaps = F.group_gaps(source, confidence=confidence) if source.spec.multi_class != "ovo" else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
+            how: dict[str, Any] = {"confidence": confidence, "population": population}
+            groups = {
+                n: evaluation_report(part, None, reconstruction, labels, **how) for n, part in source.by_group.items()
+            }
+    return EvaluationReport(histograms, *about, intervals, bands, line, statement, groups, gaps)
 
 
 def _are_probabilities(source: F.Source) -> bool:

@@ -22,6 +22,10 @@ def page(report: EvaluationReport) -> str:
     frame, style, script = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     shown = {name: value for name, value in document(report).items() if name != "counts"}
     shown["meanings"] = {name: number.meaning for name, number in report.numbers.items()}
+    for name, part in shown.pop("groups").items():
+        shown["classes"] += [one | {"name": _named(name, one["name"], report)} for one in part["classes"]]
+    if report.groups and not report.auroc.dim():
+        shown["classes"][0]["name"] = "everybody"
     for one in shown["classes"]:
         one |= {name: _drawn(one[name]) for name in one.keys() - {"name", "numbers", "points"}}
     parts = {
@@ -34,6 +38,10 @@ def page(report: EvaluationReport) -> str:
         "data": json.dumps(shown, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+
+
+def _named(group: str, name: str, report: EvaluationReport) -> str:
+    return f"{group}, {name}" if report.auroc.dim() else group
 
 
 def _digest(content: str) -> str:

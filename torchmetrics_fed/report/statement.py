@@ -34,15 +34,12 @@ class PrivacyStatement:
         return "\n".join(f"{heading}: {words}" for heading, words in self.fields["words"])
 
 
-def privacy_statement(
-    release: Release, ledger: PrivacyLedger | None = None, *, bound_enforced: bool = False
-) -> PrivacyStatement:
+def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> PrivacyStatement:
     """Return what this release protects, for whom, against whom and at what price, and what it does not protect.
 
     Args:
         release: any; of exact counts it says that nothing is protected.
         ledger: the one that the release was charged to. Its entry says when, and its digest binds the statement to it.
-        bound_enforced: whether ``examples_per_person`` was enforced while counting, and is not only the user's word.
 
     Example:
         >>> import torch
@@ -74,7 +71,9 @@ def privacy_statement(
         "epsilon": None if privacy is None else privacy.epsilon,
         "delta": None if privacy is None else spec.delta,
         **{name: getattr(privacy, name, None) for name in (*names, "max_colluding")},
-        "bound_enforced": None if privacy is None else bound_enforced,
+        "bound_enforced": None if privacy is None else privacy.enforced,
+        "groups": list(spec.groups),
+        "skips_bad": release.last.skips_bad,
         "ledger": None if ledger is None or privacy is None else _charged(release, ledger),
     }
     charged = fields["ledger"]
@@ -85,7 +84,8 @@ def privacy_statement(
         {None: "", True: "enforced", False: "word"}[fields["bound_enforced"]],
         str(fields["privacy"]),
         str(fields["mechanism"]),
-        *(name for name, there in (("ledger", charged), ("round", release.round), ("file", fields["sha256"])) if there),
+        *(name for name in ("round", "groups", "skips_bad") if fields[name]),
+        *(name for name, there in (("ledger", charged), ("file", fields["sha256"])) if there),
     }
     lines = (files(__package__) / "assets" / "statement.txt").read_text(encoding="utf-8").splitlines()
     parts = [[part.strip() for part in line.split("|", 2)] for line in lines]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from torchmetrics_fed.functional.band import Interval
+from torchmetrics_fed.functional.groups import GroupGaps
 
 if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
@@ -56,21 +57,53 @@ def rows(report: EvaluationReport) -> list[list[str]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
+def group_rows(report: EvaluationReport) -> list[list[str]]:
+    """Return a row for each group, means over classes if there are several, and one for each largest difference."""
+    shown = ("negatives", "positives", "auroc", "average_precision")
+    table = [["group", *(NUMBERS[name]["title"] for name in shown)]]
+    for name, part in report.groups.items():
+        numbers = [part.numbers[number] for number in shown]
+        table.append([name, *(each.mean or each.texts[0] if part.auroc.dim() else each.texts[0] for each in numbers)])
+    return table
+
+
+def gap_rows(gaps: GroupGaps) -> list[list[str]]:
+    """Return a row for each summary: the largest difference of groups, of several classes that of the worst."""
+    table = [[f"largest difference of groups, at {gaps.threshold:g}", "value"]]
+    for name, value in gaps.scalars.items():
+        gap = getattr(gaps, name, None) or gaps.largest[name.removesuffix("_gap")]
+        worst = int(value.nan_to_num(-1.0).argmax())
+        low, high = (end.flatten()[worst].item() for end in (gap.low, gap.high))
+        table.append([name.replace("_", " "), f"{value.flatten()[worst].item():.4f} ({low:.4f} to {high:.4f})"])
+    return table
+
+
 def text(report: EvaluationReport) -> str:
-    """Return the table with aligned columns."""
-    table, left = rows(report), not report.auroc.dim()
+    """Return the tables with aligned columns."""
+    parts = [report.head, _aligned(rows(report), left=not report.auroc.dim())]
+    parts += [_aligned(group_rows(report), left=True)] if report.groups else []
+    parts += [_aligned(gap_rows(report.gaps), left=True)] if report.gaps else []
+    return "\n".join(parts)
+
+
+def _aligned(table: list[list[str]], left: bool) -> str:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     cells = [
         [f"{cell:{'<' if left else '>'}{width}}" for cell, width in zip(row, widths, strict=True)] for row in table
     ]
-    return "\n".join([report.head, *(f"  {'  '.join(row)}".rstrip() for row in cells)])
+    return "\n".join(f"  {'  '.join(row)}".rstrip() for row in cells)
 
 
 def markdown(report: EvaluationReport) -> str:
     """Return the numbers and the privacy statement."""
-    table = rows(report) if report.auroc.dim() else [["number", "value"], *rows(report)]
-    table.insert(1, ["---"] * len(table[0]))
-    lines = ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in table]
+    tables = [rows(report) if report.auroc.dim() else [["number", "value"], *rows(report)]]
+    tables += [group_rows(report)] if report.groups else []
+    tables += [gap_rows(report.gaps)] if report.gaps else []
+    lines: list[str] = []
+    for table in tables:
+        table.insert(1, ["---"] * len(table[0]))
+        cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in table]
+        lines += ["", *(f"| {' | '.join(row)} |" for row in cells)][not lines :]
     whose = "the population that the examples were drawn from" if report.population else "all clients' own examples"
     note = f"Intervals: {report.confidence:.0%}, of {whose}." if report.intervals else "No intervals: counts are exact."
     said = [] if report.statement is None else report.statement.fields["words"]

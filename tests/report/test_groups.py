@@ -1,0 +1,63 @@
+"""A report of a release with groups: each group's numbers are those of its own release, in every form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchmetrics_fed import CentralDP, EvaluationReport, FederatedROC, Privacy, Release, evaluation_report
+from torchmetrics_fed.functional import auroc_from_counts, group_gaps
+
+
+def released(privacy: Privacy | None) -> Release:
+    generator = torch.Generator().manual_seed(0)
+    groups, target = (torch.randint(0, 2, (6_000,), generator=generator) for _ in range(2))
+    metric = FederatedROC(groups=("north", "south"), privacy=privacy, quantiles=64)
+    metric.update((torch.randn(6_000, generator=generator) + target * (1 + groups)).sigmoid(), target, groups)
+    return metric.release()
+
+
+@pytest.mark.parametrize("privacy", [None, CentralDP(3.0)], ids=str)
+def test_groups_are_in_text_json_and_page(privacy: Privacy | None, tmp_path: Path) -> None:
+    release = released(privacy)
+    report = evaluation_report(release)
+    gaps = group_gaps(release)
+    assert report.gaps is not None
+    for name, value in gaps.scalars.items():
+        assert torch.equal(report.gaps.scalars[name], value)
+    for name, part in release.by_group.items():
+        assert torch.equal(report.groups[name].auroc, auroc_from_counts(part))
+        assert f"{float(auroc_from_counts(part)):.4f}" in str(report)
+    assert torch.equal(report.auroc, auroc_from_counts(release))
+    for suffix in ("json", "md", "html"):
+        report.save(tmp_path / f"report.{suffix}")
+    read = EvaluationReport.from_json((tmp_path / "report.json").read_text())
+    assert str(read) == str(report)
+    assert read.gaps is not None
+    assert float(read.gaps.equalized_odds.high) == float(report.gaps.equalized_odds.high)
+    page = (tmp_path / "report.html").read_text()
+    shown = json.loads(page.split('type="application/json">')[1].split("</script>")[0])
+    assert [one["name"] for one in shown["classes"]] == ["everybody", "north", "south"]
+    values = [one["numbers"]["auroc"]["value"] for one in shown["classes"]]
+    assert values == [float(each.auroc) for each in (report, *report.groups.values())]
+    assert "equalized odds" in (tmp_path / "report.md").read_text()
+    assert report.statement is not None
+    assert "each with histograms of its own" in str(report.statement)
+
+
+def test_classes_of_groups_have_both_names(tmp_path: Path) -> None:
+    metric = FederatedROC("multiclass", num_classes=3, groups=2, quantiles=64)
+    target, groups = torch.arange(600) % 3, torch.arange(600) % 2
+    metric.update((torch.randn(600, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1), target, groups)
+    report = evaluation_report(metric.release(), labels=["a", "b", "c"])
+    report.save(tmp_path / "report.html")
+    assert '"name":"1, c"' in (tmp_path / "report.html").read_text()
+    assert str(EvaluationReport.from_json(json.dumps(json.loads(_json(report, tmp_path))))) == str(report)
+
+
+def _json(report: EvaluationReport, folder: Path) -> str:
+    report.save(folder / "report.json")
+    return (folder / "report.json").read_text()
