@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,14 +19,12 @@ from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError
 from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.privacy.settings import Privacy
+from torchmetrics_fed.release.arguments import check_groups, check_models, check_task
 from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.wire import text_size
 from torchmetrics_fed.typing import MultiClass, Task
 
 SPEC_VERSION = 2
 
-MOST_GROUPS = 256
-MOST_PAIRED_BINS = 512
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 
@@ -74,7 +72,7 @@ class Spec:
     """The dtype of cells: integers, except for the paper's continuous noise."""
 
     def __post_init__(self) -> None:
-        _check_task(self.task, self.classes, self.multi_class)
+        check_task(self.task, self.classes, self.multi_class)
         if self.privacy is not None and not isinstance(self.privacy, Privacy):
             number = isinstance(self.privacy, int | float) and not isinstance(self.privacy, bool)
             epsilon = self.privacy if number else 1.0
@@ -85,9 +83,9 @@ class Spec:
             )
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
-        _check_groups(self.groups)
+        check_groups(self.groups)
         if self.models or self.thresholds:
-            self._check_models()
+            check_models(self.models, self.thresholds, self.task, self.groups, self.grid)
         privacy = self.privacy
         derived = {
             "rows": self.classes if self.multi_class == "ovo" else 2,
@@ -191,19 +189,6 @@ class Spec:
         if query.fraction < 1 and self.privacy is None:
             raise InputError("Expected a query for all of it, because exact counts have no epsilon to divide.")
 
-    def _check_models(self) -> None:
-        names, at = self.models, self.thresholds
-        if self.task != "binary" or self.groups or self.grid.bins > MOST_PAIRED_BINS:
-            raise InputError(
-                f"Expected a binary task without groups on at most {MOST_PAIRED_BINS} bins to compare two models but "
-                f"got task={self.task!r}, {len(self.groups)} groups, {self.grid.bins} bins."
-            )
-        if not isinstance(names, tuple) or len(names) != 2 or len(set(names)) != 2 or not all(map(_is_name, names)):
-            raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
-        if not isinstance(at, tuple) or len(at) != 2 or not set(at) <= set(self.grid.edges[1:-1].tolist()):
-            low, high = self.grid.score_range
-            raise InputError(f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}.")
-
     def check_may_travel(self, shares: int = 1) -> None:
         """Raise for what only secure aggregation may carry: a single share, or a sum that its noise does not cover."""
         if self.hides_shares and shares < max(self.clients_needed, 2):
@@ -276,38 +261,6 @@ class Spec:
             raise SpecMismatchError(
                 f"Expected one spec for all but {'; '.join(named)}. Build every metric with the same arguments."
             )
-
-
-def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
-    if task not in get_args(Task):
-        raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
-    least = {"binary": 1, "multiclass": 2, "multilabel": 1}[task]
-    if (
-        isinstance(classes, bool)
-        or not isinstance(classes, int)
-        or classes < least
-        or (task == "binary" and classes != 1)
-    ):
-        name = {"binary": "classes", "multiclass": "num_classes", "multilabel": "num_labels"}[task]
-        expected = "1" if task == "binary" else f"an int of at least {least}"
-        raise InputError(f'Expected argument `{name}` to be {expected} for task="{task}" but got {classes!r}.')
-    if multi_class not in get_args(MultiClass) or (multi_class == "ovo" and (task != "multiclass" or classes < 3)):
-        raise InputError(
-            f"Expected argument `multi_class` to be one of {get_args(MultiClass)}, the latter for three classes or "
-            f"more, but got {multi_class!r} for {classes} of task {task!r}."
-        )
-
-
-def _check_groups(groups: tuple[str, ...]) -> None:
-    named = isinstance(groups, tuple) and all(map(_is_name, groups))
-    if not named or len(groups) == 1 or len(groups) > MOST_GROUPS or len(set(groups)) < len(groups):
-        raise InputError(
-            f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got {groups!r}."
-        )
-
-
-def _is_name(name: object) -> bool:
-    return 0 < text_size(name) <= 255
 
 
 def _canonical(value: Any) -> bytes:
