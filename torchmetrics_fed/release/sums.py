@@ -18,10 +18,10 @@ from torchmetrics_fed.errors import (
     ReleaseError,
     SpecMismatchError,
 )
+from torchmetrics_fed.release.arguments import MOST_GROUPS
 from torchmetrics_fed.release.checks import MAX_TOTAL, check_counts
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import ID_BYTES, SKIPS_BAD, Answer, Share, pack_cells, read_cells
-from torchmetrics_fed.release.arguments import MOST_GROUPS
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import Reader, pack_block, pack_u16
 
