@@ -40,8 +40,9 @@ def gaussian(
     target = (np.arange(size) < positives * size).astype(np.int64)
     noise = generator.normal(size=(2, size))
     noise[1] = correlation * noise[0] + np.sqrt(1 - correlation**2) * noise[1]
-    distance = np.array([[np.sqrt(2) * norm.ppf(area)] for area in areas])
-    logits = 1.5 * (noise + distance * (target - 0.5)) + np.log(positives / (1 - positives))
+    logits = 1.5 * (noise + np.sqrt(2) * np.asarray(norm.ppf(areas))[:, None] * (target - 0.5)) + np.log(
+        positives / (1 - positives)
+    )
     first, second = 1 / (1 + np.exp(-logits))
     return target, first, second
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmetrics_fed import __version__
 from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConflictError, ReleaseError
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def _say(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(_NAME, description="Global ROC and precision-recall curves of tables at sites.")
-    parser.add_argument("--version", action="version", version=f"{_NAME} {__version__}")
+    parser.add_argument("--version", action="version", version=f"{_NAME} {sys.modules[__package__].__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Any, help: str, **places: str) -> argparse.ArgumentParser:
@@ -229,7 +228,7 @@ def _inspect(given: argparse.Namespace) -> None:
     if data.startswith(b"SQLite format 3"):
         return _ledger(given)
     metric = given.study and Study.load(given.study).metric()
-    agreed = metric and (metric.spec, first_query(metric.plan, metric.spec))
+    agreed = (metric.spec, first_query(metric.plan, metric.spec)) if metric else None
     return _say(f"{given.file}: {contents(data, agreed)}")
 
 

@@ -234,3 +234,38 @@ def test_the_error_tells_nothing_of_the_data(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
         evaluated(tmp_path, DataLoader(Subset(NINE, [0] * 4_711)))
     assert "4711" not in str(refusal.value)
+
+
+class WithIds(Single):
+    """Gives the metric the person of each example: the score itself says who it is."""
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        if not isinstance(batch[0], Tensor):
+            for part in batch:
+                self.validation_step(part, batch_idx)
+            return
+        preds, target = (torch.atleast_1d(part) for part in batch)
+        self.metrics.update(preds, target, persons=preds.view(torch.int32))
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("name", [*SEEN, *UNSEEN])
+def test_with_ids_what_repeats_is_bounded_rather_than_refused(name: str, most: int, tmp_path: Path) -> None:
+    metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=most, enforced=True))
+    runner = trainer(tmp_path, FederatedEvaluation("metrics", federated=True))
+    runner.validate(WithIds(metric), {**SEEN, **UNSEEN}[name], verbose=False)
+    assert 0 < int(metric.counts.sum()) <= 9 * most
+    assert metric.counts.sum() > 9 or int(metric.counts.max()) <= most
+    assert metric.bound_enforced
+
+
+def test_one_person_in_several_loaders_is_counted_as_often_as_allowed(tmp_path: Path) -> None:
+    metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=3, enforced=True))
+    loaders = CombinedLoader([DataLoader(NINE) for _ in range(8)], "max_size_cycle")
+    trainer(tmp_path, FederatedEvaluation("metrics", federated=True)).validate(WithIds(metric), loaders, verbose=False)
+    assert (int(metric.counts.sum()), metric.left_out) == (9 * 3, 9 * 5)
+
+
+def test_an_enforced_bound_is_not_the_users_word(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="`persons` with every batch"):
+        evaluated(tmp_path, DataLoader(NINE), CentralDP(1.0, enforced=True))

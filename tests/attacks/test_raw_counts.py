@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import logging
 import pickle
@@ -192,3 +193,62 @@ def test_errors_show_no_score_of_a_private_batch(task: Any) -> None:
                 FederatedROC(task, privacy=privacy, **options).update(preds, target)
             shown.append("values from" in str(caught.value))
         assert shown == [True, False]  # the exact metric helps, the private one says nothing of the data
+
+
+PERSONS = ("Ulysses-51771", "a person whose id is longer than a block")
+
+
+def with_persons(**options: Any) -> FederatedROC:
+    metric = FederatedROC(quantiles=4, privacy=CENTRAL, **options)
+    metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]), persons=PERSONS)
+    return metric
+
+
+def names_somebody(channel: bytes | str, metric: FederatedROC) -> bool:
+    """Whether an id, a hash, the key or a digest of an id is in it."""
+    data = channel.encode() if isinstance(channel, str) else channel
+    secrets = [name.encode() for name in PERSONS]
+    secrets += [hashlib.blake2b(secret, digest_size=16).digest() for secret in secrets]
+    if metric._persons is not None:
+        secrets += [metric._persons._key, *(block.tobytes() for block in metric._persons._hashes[1:3])]
+    return any(secret in data or secret.hex().encode() in data for secret in secrets)
+
+
+OF_PERSONS: dict[str, Callable[[FederatedROC], bytes | str]] = {
+    "refused ids": lambda metric: said(
+        lambda: metric.update(torch.tensor([0.5]), torch.tensor([1]), persons=[PERSONS[0], 7])
+    ),
+    "refused shape": lambda metric: said(
+        lambda: metric.update(torch.tensor([0.5]), torch.tensor([1]), persons=PERSONS)
+    ),
+    "refused scores": lambda metric: said(
+        lambda: metric.update(torch.tensor([1.5, 0.1]), torch.tensor([1, 1]), persons=PERSONS)
+    ),
+    "refused copy": lambda metric: said(lambda: metric.merge_state(copy.deepcopy(metric))),
+    "release": lambda metric: bytes(metric.release()),
+}
+
+
+CHANNELS_OF_PERSONS = CHANNELS | OF_PERSONS
+
+
+@pytest.mark.parametrize("channel", CHANNELS_OF_PERSONS)
+def test_no_channel_names_a_person(channel: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        metric = with_persons()
+        assert not names_somebody(CHANNELS_OF_PERSONS[channel](metric), metric)
+        metric.compute()
+        assert not names_somebody(CHANNELS_OF_PERSONS[channel](metric), metric)
+    assert not names_somebody(caplog.text, metric)
+
+
+def test_a_pickle_names_no_person(tmp_path: Any) -> None:
+    metric = with_persons(ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    metric.compute()
+    data = pickle.dumps(metric)
+    assert not names_somebody(data, metric)
+    assert not names_somebody((tmp_path / "ledger").read_bytes(), metric)
+    assert metric._persons is not None
+    assert names_somebody(metric._persons._hashes.tobytes(), metric)  # the scan finds what is there
+    metric.reset()
+    assert metric._persons is None

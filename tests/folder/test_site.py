@@ -113,12 +113,13 @@ def test_a_round_is_of_one_spec(shared: Path, pool: ThreadPoolExecutor) -> None:
 
 
 def test_the_state_of_a_round_says_who_is_waited_for(shared: Path, pool: ThreadPoolExecutor) -> None:
-    site = pool.submit(run_site, shared, "ann", counted(), poll=0.01, timeout=60.0)
     made = pool.submit(
         run_coordinator, shared, FederatedROC(quantiles=64), clients=["ann", "ben"], poll=0.01, timeout=60.0
     )
-    expected = "round 1: query 1, share: 1 of 2 answered; waits for ben"
-    while status(shared) != expected:
+    while status(shared) != "round 1: query 1, share: 0 of 2 answered; waits for ann, ben":
+        assert not made.done()
+    site = pool.submit(run_site, shared, "ann", counted(), poll=0.01, timeout=60.0)
+    while status(shared) != "round 1: query 1, share: 1 of 2 answered; waits for ben":
         assert not made.done()
     run_site(shared, "ben", counted(), poll=0.01, timeout=60.0)
     site.result()

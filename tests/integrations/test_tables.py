@@ -156,7 +156,7 @@ def test_groups_are_a_column_of_names() -> None:
     assert count_table(metric, unknown, group="sex", skip_bad=True) == (2, 2)
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "missing score": ({"score": None}, "row 3, column 'score', is missing"),
     "NaN": ({"score": float("nan")}, "row 3, column 'score', holds something else"),
     "infinite": ({"score": float("inf")}, "row 3, column 'score'"),

@@ -68,7 +68,7 @@ def test_a_refused_batch_uses_up_nothing() -> None:
     for _ in range(2):
         metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=[1, 2])
         with pytest.raises(InputError, match="`persons`"):
-            metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=[1.5, 2.5])
+            metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=torch.tensor([1.5, 2.5]))
         with pytest.raises(InputError, match="`target`"):
             metric.update(torch.tensor([0.1, 0.5, 0.5, 0.5]), torch.tensor([0, 7, 1, 1]), persons=[1, 2, 2, 2])
     metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=[1, 1])
@@ -98,7 +98,7 @@ def test_an_enforced_bound_needs_ids() -> None:
     metric(torch.tensor([0.5] * 4), torch.tensor([0] * 4), persons=["a"] * 4)
     assert int(metric.counts.sum()) == MOST
     assert metric.release().spec.privacy == CentralDP(1.0, examples_per_person=MOST, enforced=True)
-    assert Release.from_bytes(bytes(metric.release())).spec.privacy.enforced
+    assert Release.from_bytes(bytes(metric.release())).spec == metric.spec
     with pytest.raises(InputError, match="`enforced`"):
         LocalDP(1.0, enforced=1)  # type: ignore[arg-type]
 
@@ -129,14 +129,15 @@ def test_a_metric_taken_out_of_its_collection_does_not_forget() -> None:
     collection: Any = federated_collection(privacy=CentralDP(1.0, examples_per_person=MOST))
     for preds, target, ids in batches(4):
         collection.update(preds, target, persons=ids)
-    one = torch.tensor([0.5] * 4), torch.tensor([0] * 4)
+    one, refusals = (torch.tensor([0.5] * 4), torch.tensor([0] * 4)), 0
     for name in ("roc", "precision_recall_curve"):
         metric, before = collection[name], int(collection[name].counts.sum())
-        try:
+        try:  # one of them has counted for both, and knows everybody
             metric.update(*one, persons=[7] * 4)
-        except InputError as error:
-            assert "Update a collection as a whole" in str(error)
+        except InputError:
+            refusals += 1
         assert int(metric.counts.sum()) == before
+    assert refusals == 1
 
 
 def test_a_copy_does_not_double_the_bound() -> None:
@@ -208,14 +209,15 @@ def test_what_is_counted_is_what_the_admitted_examples_count(task: Any, validate
 
 def test_each_simulated_client_bounds_its_own_persons() -> None:
     privacy = DistributedDP(20.0, min_clients=2, examples_per_person=MOST, enforced=True)
-    one = {"preds": torch.rand(5), "target": torch.tensor([0, 1, 0, 1, 1]), "persons": ["x"] * 5}
+    one: dict[str, Any] = {"preds": torch.rand(5_000), "target": torch.arange(5_000) % 2, "persons": ["x"] * 5_000}
     metric = FederatedROC(privacy=privacy, quantiles=4, plan="paper", grid="even")
     release = simulate([one, [one, one], iter([one] * 3)], metric).release
-    assert int(release.leaf.sum()) == 3 * MOST
+    assert abs(int(release.leaf.sum())) < 1_000  # of 30,000: 9, and noise
     for wrong in ((one["preds"], one["target"]), {"preds": one["preds"], "target": one["target"]}):
-        with pytest.raises(InputError, match="Client 1.*with every batch"):
+        with pytest.raises(InputError, match=r"Client 1.*with every batch"):
             simulate([one, wrong], metric)
     word = FederatedROC(privacy=LocalDP(1.0, examples_per_person=MOST))
+    mixed: list[Any] = [(one["preds"], one["target"]), one]
     with pytest.raises(InputError, match="one kind"):
-        simulate([[(one["preds"], one["target"]), one]], word)
+        simulate([mixed], word)
     assert not word.update_called

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchmetrics_fed import FederatedModelComparison
-from torchmetrics_fed.counting import ScoreGrid, Table, Tree
+from torchmetrics_fed import CentralDP, FederatedModelComparison, FederatedROC, ScoreGrid
+from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 from torchmetrics_fed.release import Query, Spec
@@ -157,6 +158,38 @@ def test_neighbours_and_people_are_checked() -> None:
         Sensitivity.of("binary", 1, 1, examples_per_person=0)
     with pytest.raises(InputError, match=r"Sensitivity\.of"):
         Sensitivity(())
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+@pytest.mark.parametrize("most", [1, 2])
+def test_with_ids_no_person_moves_the_counts_further_than_declared(task: Task, most: int) -> None:
+    """However many examples somebody has, wherever they come in: all orders of all their examples among others'."""
+    options: Any = {"num_classes": 3} if task == "multiclass" else {}
+    privacy = CentralDP(1.0, examples_per_person=most)
+    metric = FederatedROC(task, privacy=privacy, grid=ScoreGrid.even(2), **options)
+    declared = Sensitivity.of(task, metric.spec.classes, 1, examples_per_person=most)
+
+    def counts(rows: list[tuple[str, float, int]]) -> torch.Tensor:
+        metric.reset()
+        for split in (rows[:2], rows[2:]):  # two batches
+            if split:
+                names, scores, labels = zip(*split, strict=True)
+                preds = torch.tensor(scores)
+                preds = torch.stack([preds, 1 - preds, preds / 2], 1) if options else preds
+                metric.update(preds, torch.tensor(labels), persons=names)
+        return metric.counts.clone()
+
+    others = [("ann", 0.9, 1), ("bob", 0.9, 1), ("ann", 0.1, 0)]
+    without, reached = counts(others), 0
+    for number in range(1, 5):
+        for own in combinations_with_replacement([("eve", 0.9, 1), ("eve", 0.1, 0)], number):
+            for places in combinations(range(len(others) + number), number):
+                rows = list(others)
+                for place, row in zip(places, own, strict=True):
+                    rows.insert(place, row)
+                split_alike = counts(rows)
+                reached = max(reached, int((split_alike - without).abs().sum()))
+    assert reached == declared.l1
 
 
 @pytest.mark.parametrize("joint", [True, False])

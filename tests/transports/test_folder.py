@@ -63,7 +63,7 @@ class Federation:
         files, seen = Files(self.shared, "1"), set[str]()
 
         def clock() -> float:
-            (stage,) = sorted({stage for name in NAMES for stage in files.stages(name)})[-1:] or ("",)
+            (stage,) = files.stages()[-1:] or ("",)
             silent = {name for name in files.asked(stage) if not (files.of(name) / stage).exists()} if stage else set()
             up = stage in seen and stage[4:] in only and silent and silent <= set(names)
             seen.add(stage)  # the first look at a stage sets its deadline

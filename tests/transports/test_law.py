@@ -142,7 +142,7 @@ PAIRED = [case for case in GROUPED if case[0] != "nvflare"]  # whose aggregator 
 @pytest.mark.parametrize(("carrier", "setting"), PAIRED, indirect=["carrier"])
 def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"models": ("old", "new"), "thresholds": (0.5, 0.25), **SETTINGS[setting]}
-    parts: list[tuple[Tensor, ...]] = [(scores, scores.flip(0), target) for scores, target in data()]
+    parts: list[Part] = [(scores, scores.flip(0), target) for scores, target in data()]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
     private, spec = "privacy" in options, FederatedModelComparison(**options).spec
     assert len(release.queries) == 1 + private

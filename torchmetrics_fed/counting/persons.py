@@ -52,8 +52,10 @@ class Persons:
         self.most, self.batches, self.left_out = most, 0, 0
         self._key = key or secrets.token_bytes(BLOCK)
         self._aes = Cipher(algorithms.AES(self._key), modes.ECB())
-        self._encryptor, self._size = self._aes.encryptor(), 0
-        self._clear(0)
+        self._encryptor = self._aes.encryptor()
+        # persons have numbers from 1 on; by number their hashes and examples, by hash their numbers, or 0
+        self._size, self._index = 0, np.zeros(1 << 10, np.int32)
+        self._hashes, self._counted = np.zeros(1, np.complex128), np.zeros(1, np.min_scalar_type(most))
 
     def __reduce__(self) -> Any:
         raise ReleaseError("Expected no table of persons in a pickle: it stays on the client, until `reset`.")
@@ -166,10 +168,7 @@ class Persons:
 
     def _numbers(self, hashes: Hashes) -> NDArray[np.int32]:
         """Return the number of each person, from 1 on, a new one for a new person."""
-        if 4 * (self._size + len(hashes)) > len(self._index) or self._size + len(hashes) >= len(self._hashes):
-            known = self._hashes[1 : 1 + self._size].copy(), self._counted[1 : 1 + self._size].copy()
-            self._clear(self._size + len(hashes))
-            self.add(*known)
+        self._reserve(self._size + len(hashes))
         index, end = self._index, len(self._index) - 1
         slots = hashes.view(np.int64)[::2] & end
         numbers = index.take(slots)
@@ -190,11 +189,19 @@ class Persons:
             others, hashes, slots = others.take(rest), hashes.take(rest), slots.take(rest) + 1 & end
         return numbers
 
-    def _clear(self, size: int) -> None:
-        """Forget everybody and make room for so many: hashes and examples by number, and numbers by hash."""
-        self._size, room = 0, 1 + size + max(size // 4, 64)
-        self._hashes, self._counted = np.zeros(room, np.complex128), np.zeros(room, np.min_scalar_type(self.most))
-        self._index = np.zeros(1 << (4 * room).bit_length(), np.int32)  # no more than a quarter full
+    def _reserve(self, size: int) -> None:
+        """Make room for so many persons. The index is a quarter full at most."""
+        if size >= len(self._hashes):
+            for table in (self._hashes, self._counted):
+                table.resize(1 + size + size // 4, refcheck=False)  # where they are, if there is room
+        if 4 * size > len(self._index):
+            known, self._size = self._size, 0
+            self._index = np.zeros(1 << (4 * size).bit_length(), np.int32)
+            for start in range(1, known + 1, _CHUNK):  # the same persons have the same numbers, in another order
+                part = slice(start, min(start + _CHUNK, known + 1))
+                hashes, examples = self._hashes[part].copy(), self._counted[part].copy()
+                self._counted[part] = 0
+                self.add(hashes, examples)
 
 
 def _examples(values: Tensor, kept: Tensor, wide: bool = False) -> Tensor:

@@ -56,7 +56,7 @@ def run_coordinator(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run_coordinator(folder, FederatedROC(), timeout=0.0)
         Traceback (most recent call last):
-        torchmetrics_fed.errors.ReleaseError: Expected at least 1 sites in round '1' but got 0...
+        torchmetrics_fed.errors.ReleaseError: Expected 1 or more sites in round '1' but got 0...
     """
     common, files = representative(metric), Files(folder, round)
     given = None if clients is None or isinstance(clients, int) else sorted(set(clients))
@@ -64,11 +64,10 @@ def run_coordinator(
     if kept is None:
         coordinator = Coordinator(common, round=round, **options)
         names = _joined(files, clients if isinstance(clients, int) else None, timeout, poll) if given is None else given
-        hidden, needed = common.spec.hides_shares, common.spec.clients_needed
-        needed = coordinator.config_for(keys is not None).min_clients if hidden else needed
+        needed = max(common.spec.clients_needed, options.get("min_clients", 1), 3 if common.spec.hides_shares else 1)
         if len(names) < needed:
             raise ReleaseError(
-                f"Expected at least {needed} sites in round {round!r} but got {len(names)}. Nothing was asked: start "
+                f"Expected {needed} or more sites in round {round!r} but got {len(names)}. Nothing was asked: start "
                 "them, and call again."
             )
     else:
@@ -126,8 +125,7 @@ def status(folder: str | os.PathLike[str]) -> str:
     found, lines = Files(folder, "1").folder.glob("*/round-*"), []
     for round in decoded("round-", {path.name for path in found}):
         files = Files(folder, round)
-        here, end = files.joined(), files.end()
-        stages = sorted({stage for name in here for stage in files.stages(name)})
+        end, stages = files.end(), files.stages()
         if end is not None:
             said = f"over without a release. {end[0]}" if end[0] else f"released, with {', '.join(end[1])}"
         elif stages:
@@ -136,7 +134,7 @@ def status(folder: str | os.PathLike[str]) -> str:
             said = f"query {stages[-1][0]}, {stages[-1][4:]}: {len(asked) - len(missing)} of {len(asked)} answered"
             said += f"; waits for {', '.join(missing)}" * bool(missing)
         else:
-            said = f"not begun; here: {', '.join(here) or 'nobody'}"
+            said = f"not begun; here: {', '.join(files.joined()) or 'nobody'}"
         lines.append(f"round {round}: {said}")
     return "\n".join(lines) or "no rounds"
 

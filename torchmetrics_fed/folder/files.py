@@ -58,10 +58,10 @@ class Files:
         """Return the sites that are there."""
         return decoded("site-", (path.parent.name for path in self.folder.glob(f"site-*/{self._name}")))
 
-    def stages(self, site: str) -> list[str]:
-        """Return the stages that a site was asked, in their order."""
-        suffix = f".{encoded('site-', site)}"
-        return sorted(_LABELS.intersection(path.name.removesuffix(suffix) for path in self.own.glob(f"*{suffix}")))
+    def stages(self, site: str = "") -> list[str]:
+        """Return the stages that a site was asked, or anybody, in their order."""
+        asked = self.own.glob(f"*.{encoded('site-', site) if site else 'site-*'}")
+        return sorted(_LABELS.intersection(path.name.rpartition(".")[0] for path in asked))
 
     def asked(self, stage: str) -> list[str]:
         """Return the sites that were asked in a stage."""

@@ -1,4 +1,4 @@
-"""Arguments of a spec: which of them go together."""
+"""Arguments of a spec: what can be agreed on, and what is said of the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_PAIRED_BINS = 512
 
 
 def check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
-    """Raise unless there is such a task, with so many classes."""
+    """Raise unless there are tasks with so many classes."""
     if task not in get_args(Task):
         raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
     least = {"binary": 1, "multiclass": 2, "multilabel": 1}[task]
@@ -35,7 +35,7 @@ def check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
 
 
 def check_groups(groups: tuple[str, ...]) -> None:
-    """Raise unless these are names of several groups, or of none."""
+    """Raise unless these are several names, or none."""
     named = isinstance(groups, tuple) and all(map(_is_name, groups))
     if not named or len(groups) == 1 or len(groups) > MOST_GROUPS or len(set(groups)) < len(groups):
         raise InputError(
@@ -43,21 +43,19 @@ def check_groups(groups: tuple[str, ...]) -> None:
         )
 
 
-def _is_name(name: object) -> bool:
-    return 0 < text_size(name) <= 255
-
-
-def check_models(
-    names: tuple[str, ...], at: tuple[float, ...], task: Task, groups: tuple[str, ...], grid: ScoreGrid
-) -> None:
-    """Raise unless these two models, with a threshold each, can be compared on this grid."""
-    if task != "binary" or groups or grid.bins > MOST_PAIRED_BINS:
+def check_models(names: tuple[str, ...], at: tuple[float, ...], grid: ScoreGrid, plain: bool) -> None:
+    """Raise unless two models can be compared on this grid; ``plain`` is a binary task without groups."""
+    if not plain or grid.bins > MOST_PAIRED_BINS:
         raise InputError(
-            f"Expected a binary task without groups on at most {MOST_PAIRED_BINS} bins to compare two models but "
-            f"got task={task!r}, {len(groups)} groups, {grid.bins} bins."
+            f"Expected a binary task without groups on at most {MOST_PAIRED_BINS} bins to compare two models but got "
+            f"another, or {grid.bins} bins."
         )
     if not isinstance(names, tuple) or len(names) != 2 or len(set(names)) != 2 or not all(map(_is_name, names)):
         raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
     if not isinstance(at, tuple) or len(at) != 2 or not set(at) <= set(grid.edges[1:-1].tolist()):
         low, high = grid.score_range
         raise InputError(f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}.")
+
+
+def _is_name(name: object) -> bool:
+    return 0 < text_size(name) <= 255

@@ -85,7 +85,7 @@ class Spec:
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
         check_groups(self.groups)
         if self.models or self.thresholds:
-            check_models(self.models, self.thresholds, self.task, self.groups, self.grid)
+            check_models(self.models, self.thresholds, self.grid, self.task == "binary" and not self.groups)
         privacy = self.privacy
         derived = {
             "rows": self.classes if self.multi_class == "ovo" else 2,

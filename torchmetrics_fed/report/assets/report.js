@@ -256,9 +256,10 @@
       put(element, values[name], nobody ? "nobody is called so" : name === "benefit" ? fixed(values[name], 4) : percent(values[name]));
     }
     for (const name of ["tn", "fp", "fn", "tp"]) put($(name), values[name], count(values[name]));
-    const p = values.prevalence, sick = 1000 * p * values.sensitivity, well = 1000 * (1 - p) * (1 - values.specificity);
+    const p = values.prevalence, all = Math.round(1000 * p);  // whole people, so that the sentence adds up
+    const sick = Math.round(1000 * p * values.sensitivity), well = Math.round(1000 * (1 - p) * (1 - values.specificity));
     const text = `Of 1,000 like these, ${fixed(sick + well, 0)} are called positive: ${fixed(sick, 0)} rightly and ` +
-      `${fixed(well, 0)} wrongly. Of ${fixed(1000 * p, 0)} true positives ${fixed(1000 * p - sick, 0)} are missed.`;
+      `${fixed(well, 0)} wrongly. Of ${fixed(all, 0)} true positives ${fixed(all - sick, 0)} are missed.`;
     $("words").textContent = text;
     const brief = `Sensitivity ${percent(values.sensitivity)}, specificity ${percent(values.specificity)}`;
     slider.setAttribute("aria-valuetext", `${score(values.threshold)}. ${brief}`);
