@@ -153,7 +153,6 @@ class FederatedMetric(PersonsMetric):
 
     @classmethod
     def _like(cls, spec: Spec, options: dict[str, Any]) -> Self:
-        """A metric of this spec."""
         options.setdefault("quantiles", max(spec.grid.bins // 4, 2))
         options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy, "groups": spec.groups or None}
         if spec.task != "binary":
@@ -247,8 +246,7 @@ class FederatedMetric(PersonsMetric):
         return self._answer(band)
 
     def _extended(self, spec: Spec) -> Spec:
-        """The spec with what else a kind of metric agrees on. It is asked for before anything else is set."""
-        return spec
+        return spec  # with what else a kind of metric agrees on, before anything else is set
 
     def _check_bands(self, confidence: float) -> None:
         check_confidence(confidence)
