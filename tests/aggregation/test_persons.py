@@ -25,7 +25,9 @@ def counted(rank: int, kind: str, people: str, group: Any = None) -> tuple[str, 
     metric = FederatedROC(privacy=privacy, quantiles=4, process_group=group)
     for _ in range(rank):  # ranks need not update equally often
         ids: Any = [f"{rank}" if people == "apart" else "everywhere"] * 3
-        metric.update(torch.rand(3), torch.tensor([0, 1, 0]), persons=None if people == f"none at {rank}" else ids)
+        metric.update(
+            torch.rand(3), torch.tensor([0, 1, 0]), persons=None if people in ("nobody", f"none at {rank}") else ids
+        )
     try:
         metric.share() if kind == "local" else metric.release()
         return "released", len(metric.ledger), metric.bound_enforced
@@ -38,6 +40,7 @@ def counted(rank: int, kind: str, people: str, group: Any = None) -> tuple[str, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_person_beyond_the_bound_across_ranks_is_refused_on_all(ranks: RankPool, kind: str) -> None:
     assert ranks.run(counted, kind, "apart", timeout=300) == [("released", 1, rank > 0) for rank in range(3)]
+    assert ranks.run(counted, kind, "nobody") == [("released", 1, False)] * 3  # and one without any data
     for people, said in (("together", "Divide the data by person"), ("none at 2", "on every rank or on none")):
         for text, charged, _ in ranks.run(counted, kind, people):
             assert said in text

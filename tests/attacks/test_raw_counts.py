@@ -216,7 +216,7 @@ def names_somebody(channel: bytes | str, metric: FederatedROC) -> bool:
 
 OF_PERSONS: dict[str, Callable[[FederatedROC], bytes | str]] = {
     "refused ids": lambda metric: said(
-        lambda: metric.update(torch.tensor([0.5]), torch.tensor([1]), persons=[PERSONS[0], 7])
+        lambda: metric.update(torch.tensor([0.5]), torch.tensor([1]), persons=[PERSONS[0], None])  # type: ignore[arg-type]
     ),
     "refused shape": lambda metric: said(
         lambda: metric.update(torch.tensor([0.5]), torch.tensor([1]), persons=PERSONS)

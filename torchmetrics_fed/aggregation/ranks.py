@@ -101,10 +101,12 @@ class Ranks:
         """Raise on all ranks, which are one client, if somebody has more than ``most`` examples on them together."""
         if self.size == 1:
             return
-        with_ids = [bool(flag[0]) for flag in self.exchange(bytes([self.persons is not None]))]
-        if True not in with_ids:
+        # whether this rank has counted with ids, without, or nothing
+        own = b"without" if self.persons is None else b"with ids" if self.persons.batches else b"nothing"
+        everywhere = {kind.strip() for kind in self.exchange(own.ljust(8))}
+        if b"with ids" not in everywhere:
             return
-        if self.persons is None or False in with_ids:
+        if self.persons is None or b"without" in everywhere:
             raise ReleaseError(
                 "Expected `persons` on every rank or on none but only some have given them; nothing was charged. Pass "
                 "ids to every `update`, then `reset` and count the data again."
