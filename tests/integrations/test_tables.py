@@ -171,7 +171,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_row_is_named_and_nothing_counted_or_it_is_left_out(case: str, kind: str, tmp_path: Path) -> None:
     change, message = BAD[case]
-    good = {"score": [0.1, 0.2, 0.3, 0.4], "label": [0, 1, 0, 1]}
+    good: dict[str, list[Any]] = {"score": [0.1, 0.2, 0.3, 0.4], "label": [0, 1, 0, 1]}
     bad = {name: [*values[:2], change.get(name, values[2]), values[3]] for name, values in good.items()}
     source = pa.table(bad)
     if kind != "table":

@@ -39,7 +39,7 @@ def test_groups_are_in_text_json_and_page(privacy: Privacy | None, tmp_path: Pat
     assert read.gaps is not None
     assert float(read.gaps.equalized_odds.high) == float(report.gaps.equalized_odds.high)
     page = (tmp_path / "report.html").read_text()
-    shown = json.loads(page.split('type="application/json">')[1].split("</script>")[0])
+    shown = json.loads(page.split('id="data">')[1].split("</script>")[0])
     assert [one["name"] for one in shown["classes"]] == ["everybody", "north", "south"]
     values = [one["numbers"]["auroc"]["value"] for one in shown["classes"]]
     assert values == [float(each.auroc) for each in (report, *report.groups.values())]

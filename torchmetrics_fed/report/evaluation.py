@@ -26,6 +26,7 @@ from torchmetrics_fed.report.page import page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.summary import summary_figure
 from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
+from torchmetrics_fed.report.uncertainty import uncertainty
 
 _RESULTS: dict[str, Callable[[F.Source], Any]] = {
     "precision_recall": F.precision_recall_from_counts,
@@ -276,40 +277,19 @@ def evaluation_report(
             if _are_probabilities(histograms):
                 line = F.calibration_line(source, confidence if uncertain else None, population)
             if uncertain:
-                intervals, bands = _uncertainty(source, line, confidence, population)
+                intervals, bands = uncertainty(source, line, confidence, population)
     about = task, None if labels is None else tuple(labels), privacy, shares, confidence, population
-    groups, gaps = {}, None
+    groups: dict[str, EvaluationReport] = {}
+    gaps = None
     if isinstance(source, Release) and source.spec.groups:
         gaps = F.group_gaps(source, confidence=confidence) if source.spec.multi_class != "ovo" else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
-            how: dict[str, Any] = {"confidence": confidence, "population": population}
-            groups = {
-                n: evaluation_report(part, None, reconstruction, labels, **how) for n, part in source.by_group.items()
-            }
+            for name, part in source.by_group.items():
+                how: dict[str, Any] = {"confidence": confidence, "population": population}
+                groups[name] = evaluation_report(part, None, reconstruction, labels, **how)
     return EvaluationReport(histograms, *about, intervals, bands, line, statement, groups, gaps)
 
 
 def _are_probabilities(source: F.Source) -> bool:
     return bool(source.edges[0] >= 0 and source.edges[-1] <= 1)
-
-
-def _uncertainty(
-    release: Release, line: F.CalibrationLine | None, confidence: float, population: bool
-) -> tuple[dict[str, F.Interval], dict[str, F.Band]]:
-    """Intervals and bands, by name."""
-    how = {"confidence": confidence, "population": population}
-    intervals = {
-        "auroc": F.auroc_interval(release, confidence, population),
-        "average_precision": F.average_precision_interval(release, confidence, population),
-    }
-    curves: dict[str, Any] = {"cumulative_gains": F.cumulative_gains(release, **how)}  # type: ignore[arg-type]
-    if line is not None and line.intervals is not None:
-        intervals |= dict(zip(line.scalars, line.intervals, strict=True))
-        curves["net_benefit"] = F.net_benefit(release, **how)  # type: ignore[arg-type]
-    intervals |= {name: F.Interval(curve.low, curve.high) for name, curve in curves.items()}
-    bands = {
-        "roc": F.roc_band(release, confidence, population),
-        "precision_recall": F.precision_recall_band(release, confidence, population),
-    }
-    return intervals, bands

@@ -50,7 +50,8 @@ class UncertainTails(NamedTuple):
 
     @classmethod
     def of(cls, release: Release, population: bool) -> list[UncertainTails]:
-        """Return those of each class."""
+        """Return those of each class, of everybody."""
+        release = release.overall
         release.last.query.tree.places(release.spec.grid.bins)  # raises for two models
         levels, (noise, spread) = (
             least_squares(release.levels, release.last.query.tree.weights),
