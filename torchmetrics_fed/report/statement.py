@@ -89,7 +89,11 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     }
     lines = (files(__package__) / "assets" / "statement.txt").read_text(encoding="utf-8").splitlines()
     parts = [[part.strip() for part in line.split("|", 2)] for line in lines]
-    fields["words"] = [[name, text.format(**fields)] for tags, name, text in parts if holding.issuperset(tags.split())]
+    fields["words"] = [
+        [name, text.format(**fields, named=", ".join(spec.groups))]
+        for tags, name, text in parts
+        if holding.issuperset(tags.split())
+    ]
     return PrivacyStatement(fields)
 
 
