@@ -19,8 +19,8 @@ audit: $(VENV)/check
 # The report's page in a browser, which root installs where there is apt-get; without one its tests are skipped and say so.
 # Flower's simulation and deployment, NVFlare's simulator and POC mode, declearn's server and clients, all on the loopback
 # interface, loggers' clients offline, Ray Data, pandas, Polars and DuckDB, and pfl's simulation. Declearn and pfl have an
-# environment of their own: pfl needs another dp-accounting than
-# `privacy`.
+# environment of their own: pfl needs another dp-accounting than `privacy`. There, too: dcurves, an oracle for decision
+# curves, which needs pandas below 3.
 TRAINERS := .venv-trainers
 
 integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
@@ -33,6 +33,7 @@ integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
 	$(PYTEST) -m integration tests/report
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \
 		torchmetrics_fed/integrations/declearn.py torchmetrics_fed/integrations/pfl.py
+	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/functional/test_net_benefit.py -m integration
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/transports/test_law.py tests/test_documents.py \
 		tests/laws/test_docstrings.py -k "declearn or pfl"
 
@@ -40,7 +41,7 @@ $(TRAINERS)/integration: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TRAINERS)
 	grep -v '^dp-accounting' constraints.txt > $(TRAINERS)/constraints.txt
 	$(TRAINERS)/bin/python -m pip install --quiet --constraint $(TRAINERS)/constraints.txt --editable ".[declearn,pfl]" \
-		"declearn[grpc]" pytest
+		"declearn[grpc]" dcurves pytest scikit-learn
 	touch $@
 
 check: $(VENV)/check

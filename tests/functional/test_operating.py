@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import confusion_matrix
 from torch import Tensor
 from torchmetrics.functional.classification import (
     binary_precision_at_fixed_recall,
@@ -22,6 +23,7 @@ from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
+    least_cost,
     precision_at_recall,
     recall_at_precision,
     sensitivity_at_specificity,
@@ -143,3 +145,26 @@ def test_a_missing_class_is_warned_of() -> None:
 def test_minima_are_fractions(function: Any, minimum: float) -> None:
     with pytest.raises(InputError, match="min_"):
         function(torch.ones(2, 2), minimum)
+
+
+@pytest.mark.parametrize("prevalence", [None, 0.05])
+@pytest.mark.parametrize("costs", [(1.0, 1.0), (1.0, 20.0), (30.0, 1.0), (0.0, 1.0)])
+def test_least_cost_is_that_of_a_search(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor, costs: tuple[float, float], prevalence: float | None
+) -> None:
+    """Against scikit-learn's confusion matrix at every edge, tolerance 1e-12."""
+    target = scored[1]
+    share = target.double().mean().item() if prevalence is None else prevalence
+    every = {}
+    for edge in grid.edges.tolist():
+        (tn, fp), (fn, tp) = confusion_matrix(target, (binned >= edge).long() if edge < 1 else torch.zeros_like(target))
+        every[edge] = costs[0] * (1 - share) * fp / (tn + fp) + costs[1] * share * fn / (fn + tp)
+    found = least_cost(count(*scored, grid=grid), *costs, prevalence)
+    assert found.value.item() == pytest.approx(min(every.values()), abs=1e-12)
+    assert every[found.threshold.item()] == pytest.approx(min(every.values()), abs=1e-12)
+
+
+def test_costs_are_not_negative() -> None:
+    for wrong in ({"false_positive": -1.0}, {"false_negative": float("inf")}, {"prevalence": 2.0}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            least_cost(torch.ones(2, 2), **wrong)

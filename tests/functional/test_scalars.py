@@ -10,17 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import functional
+from torchmetrics_fed import Release, ScoreGrid, Spec, functional
 from torchmetrics_fed.functional import (
     DETCurve,
+    Drift,
     area_under_gain,
     auroc_from_counts,
     average_precision_from_counts,
     best_f1,
     calibration_from_counts,
+    calibration_line,
+    cumulative_gains,
     det_from_counts,
+    net_benefit,
+    population_stability_index,
     precision_recall_from_counts,
     precision_recall_gain_from_counts,
+    predictive_values,
     roc_from_counts,
 )
 
@@ -38,6 +44,24 @@ def equal_error_rate(leaf: Tensor) -> Tensor:
     return torch.tensor(rates).reshape(leaf.shape[:-2])
 
 
+def mean_advantage(leaf: Tensor) -> Tensor:
+    """At the default thresholds, one by one."""
+    each = [net_benefit(leaf, [t / 100]) for t in range(1, 100)]
+    return torch.stack([(one.model - one.treat_all.clamp(min=0))[..., 0] for one in each]).mean(0)
+
+
+def released(leaf: Tensor) -> Release:
+    """An exact release with these counts."""
+    binary = leaf.dim() == 2
+    spec = Spec("binary" if binary else "multilabel", 1 if binary else len(leaf), ScoreGrid.even(16))
+    return Release.exact(spec, leaf[None] if binary else leaf)
+
+
+def drift(leaf: Tensor) -> Drift:
+    """The other way round in both: the parts are those of the same release."""
+    return population_stability_index(released(leaf), released(leaf.flip(-1)))
+
+
 def field(make: Callable[[Tensor], Any], name: str) -> Twin:
     return lambda leaf: torch.as_tensor(getattr(make(leaf), name))
 
@@ -50,6 +74,32 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
     "Calibration": (
         calibration_from_counts,
         {name: field(calibration_from_counts, name) for name in ("expected_calibration_error", "brier_score")},
+    ),
+    "NetBenefit": (net_benefit, {"mean_advantage": mean_advantage}),
+    "CumulativeGains": (
+        cumulative_gains,
+        {
+            "recall_top_decile": lambda leaf: cumulative_gains(leaf, [0.1]).recall[..., 0],
+            "lift_top_decile": lambda leaf: cumulative_gains(leaf, [0.1]).lift[..., 0],
+        },
+    ),
+    "PredictiveValues": (
+        lambda leaf: predictive_values(leaf, 0.5),
+        {
+            "positive_predictive_value": lambda leaf: leaf[..., 1, 32:].sum(-1) / leaf[..., 32:].sum((-1, -2)),
+            "negative_predictive_value": lambda leaf: leaf[..., 0, :32].sum(-1) / leaf[..., :32].sum((-1, -2)),
+        },
+    ),
+    "CalibrationLine": (
+        lambda leaf: calibration_line(released(leaf)),
+        {
+            f"calibration_{name}": field(lambda leaf: calibration_line(released(leaf)), name)
+            for name in ("intercept", "slope")
+        },
+    ),
+    "Drift": (
+        lambda leaf: population_stability_index(released(leaf), released(leaf.flip(-1))),
+        {"population_stability_index": lambda leaf: drift(leaf).value, "p_value": lambda leaf: drift(leaf).p_value},
     ),
     "OperatingPoint": (best_f1, {name: field(best_f1, name) for name in ("value", "threshold")}),
 }

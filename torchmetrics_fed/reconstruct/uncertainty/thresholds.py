@@ -13,8 +13,10 @@ from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
-# Which part of its count a leaf of smooth scores may be off half-way through.
+# Which part of its count a leaf of smooth scores may be off half-way through; one where any order is possible: all.
 _OFF = 0.1
+# How many examples more the latter may hold than it seems to, in standard deviations of its noise.
+_NOISE = 2.0
 _SEED = 20_250_301
 
 
@@ -47,15 +49,15 @@ def uncertain_counts(
         line = np.clip((own[k + 1] - at) / (own[k + 1] - own[k]), 0, 1)
         # the part of the leaf's examples that is above the threshold
         part = np.where(low > high, np.clip((here - high) / np.maximum(low - high, 1e-300), 0, 1), line)
-        inside, held = part * (1 - part), -np.diff(tails.guess)
+        inside, held, step = part * (1 - part), -np.diff(tails.guess), tails.noise[..., k] - tails.noise[..., k + 1]
         # any order is possible among tied scores, and in the end leaves, where no leaf beyond tells how they go on
         free = are_tied(held) | (not tails.spread.any())
         free[[0, -1]] = True
         free, held = free[k], held[:, k]
-        slack = held * np.where(free, (inside > 0) * np.maximum(part, 1 - part), 4 * _OFF * inside)
+        most = (held + _NOISE * step.std(1)) * np.maximum(part, 1 - part)
+        slack = np.where(free, (line * (1 - line) > 0) * most, 4 * _OFF * inside * held)
         seen = tails.seen[:, k + 1] + part * (tails.seen[:, k] - tails.seen[:, k + 1])
-        noise = tails.noise
-        draws = noise[..., k + 1] + part[:, None] * (noise[..., k] - noise[..., k + 1])
+        draws = tails.noise[..., k + 1] + part[:, None] * step
         # smooth scores fall to either side of the threshold at random
         scatter = np.sqrt(np.where(free, 0.0, held * inside))[:, None]
         draws = draws + scatter * np.random.default_rng(_SEED).standard_normal(draws.shape)

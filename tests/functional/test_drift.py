@@ -1,0 +1,85 @@
+"""The population stability index against its formula on the scores themselves, and how often its test is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from benchmarks.decisions import exact_index
+from torchmetrics_fed import CentralDP, FederatedROC, InputError, Release, ScoreGrid
+from torchmetrics_fed.functional import population_stability_index
+
+
+def released(examples: int, shift: float = 0.0, epsilon: float | None = None) -> tuple[NDArray[np.float64], Release]:
+    """Scores, and a release of them on few bins, which is quick."""
+    target = (torch.rand(examples) < 0.3).long()
+    scores = (1.5 * torch.randn(examples, dtype=torch.float64) + 2 * target - 1 + shift).sigmoid()
+    metric = FederatedROC(quantiles=32, privacy=None if epsilon is None else CentralDP(epsilon))
+    metric.update(scores, target)
+    return scores.numpy(), metric.release()
+
+
+def drifted(shift: float, epsilon: float | None, runs: int) -> int:
+    """How many tests find a drift."""
+    pairs = ((released(2_000, 0.0, epsilon)[1], released(2_000, shift, epsilon)[1]) for _ in range(runs))
+    return sum(bool(population_stability_index(before, after).drifted) for before, after in pairs)
+
+
+def test_without_noise_it_is_the_formula() -> None:
+    """Tolerance 1e-12."""
+    (before, first), (after, second) = released(5_000), released(4_000, 0.5)
+    result = population_stability_index(first, second)
+    assert result.value.item() == pytest.approx(exact_index(before, after, result.edges.numpy()), abs=1e-12)
+    assert result.before.tolist() == pytest.approx([0.1] * 10, abs=0.03)
+    assert result.drifted
+    assert set(result.scalars) == {"population_stability_index", "p_value"}
+
+
+@pytest.mark.slow
+def test_noise_adds_nothing_on_average() -> None:
+    values, exact, raw = [], [], []
+    for _ in range(12):
+        (before, first), (after, second) = released(4_000, 0.0, 0.3), released(4_000, 0.3, 0.3)
+        result = population_stability_index(first, second)
+        values.append(result.value.item())
+        exact.append(exact_index(before, after, result.edges.numpy()))
+        p, q = (each.clamp(min=1e-4) for each in (result.before, result.after))
+        raw.append(((q - p) * (q / p).log()).sum().item())
+    error = np.std(np.subtract(values, exact)) / np.sqrt(12)
+    assert abs(np.mean(values) - np.mean(exact)) < 5 * error
+    assert np.mean(raw) > np.mean(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_it_errs_as_often_as_it_says(epsilon: float | None) -> None:
+    """Not more often than 5%, at alpha 1e-6; and more often where there is a drift."""
+    assert binom.sf(drifted(0.0, epsilon, 60) - 1, 60, 0.05) > 1e-6
+    assert binom.sf(drifted(0.8, epsilon, 8) - 1, 8, 0.05) < 1e-6
+
+
+def test_ties_and_classes() -> None:
+    metrics = [FederatedROC("multilabel", num_labels=2, quantiles=32) for _ in range(2)]
+    for number, metric in enumerate(metrics):
+        scores = torch.stack([torch.full((500,), 0.5), torch.linspace(0, 1, 500) ** (1 + number)], 1)
+        metric.update(scores, torch.randint(0, 2, (500, 2)))
+    result = population_stability_index(metrics[0].release(), metrics[1].release())
+    assert result.drifted.tolist() == [False, True]
+    assert result.before.shape == (2, 10)
+    assert result.edges.shape == (2, 11)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    _, release = released(100)
+    other = FederatedROC(grid=ScoreGrid.even(16))
+    other.update(torch.rand(9), torch.arange(9) % 2)
+    with pytest.raises(InputError, match="grid"):
+        population_stability_index(release, other.release())
+    for level, parts in ((0.0, 10), (1.0, 10), (0.05, 1)):
+        with pytest.raises(InputError, match="level"):
+            population_stability_index(release, release, level, parts)
+    with pytest.raises(InputError, match="Release"):
+        population_stability_index(torch.ones(2, 2), release)  # type: ignore[arg-type]
