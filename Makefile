@@ -39,7 +39,7 @@ integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
 
 $(TRAINERS)/integration: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TRAINERS)
-	grep -v '^dp-accounting' constraints.txt > $(TRAINERS)/constraints.txt
+	grep -v -e '^dp-accounting' -e '^pandas' constraints.txt > $(TRAINERS)/constraints.txt
 	$(TRAINERS)/bin/python -m pip install --quiet --constraint $(TRAINERS)/constraints.txt --editable ".[declearn,pfl]" \
 		"declearn[grpc]" dcurves pytest scikit-learn
 	touch $@
