@@ -62,6 +62,8 @@ def test_four_commands_give_the_counts_of_the_pooled_tables(site: Path, capsys: 
     assert [count(name) for name in "abc"] == [0, 0, 0]
     assert total() == 0
     assert main(["report", "all.release"]) == 0
+    assert main(["report", "all.release", "-o", "report.html"]) == 0
+    assert "<title>Evaluation (binary) of 3 shares, exact counts" in (site / "report.html").read_text()
     pooled = FederatedROC()
     scores, labels = zip(*(row for seed in range(3) for row in rows(seed)), strict=True)
     pooled.update(torch.tensor(scores, dtype=torch.float64), torch.tensor(labels))
