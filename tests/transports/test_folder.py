@@ -125,9 +125,9 @@ def test_too_few_are_there_or_left(setting: str, federation: Federation, monkeyp
     with pytest.raises(FederatedMetricError, match="Expected") as raised:
         federation.coordinator(options)
     for site in sites:
-        with pytest.raises(ReleaseError, match="A retry is a new round") as told:
+        with pytest.raises(ReleaseError, match="A retry is a new round") as raised_again:
             site.result()
-        assert str(raised.value) in str(told.value)
+        assert str(raised.value) in str(raised_again.value)
     with pytest.raises(ReleaseError, match="A retry is a new round"):
         federation.coordinator(options)
 
@@ -153,7 +153,7 @@ class KilledError(BaseException):
 def test_a_coordinator_is_killed_after_any_of_its_writes(
     setting: str, federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first life ends with its first write, its second with its second, and so on: none asks anything anew."""
+    """Its first life ends with its first write, its second with its second, and so on: none asks anything a second time."""
     options, write, lives = agreed(setting), Files.write, 0
     asks: dict[Path, bytes] = {}
     left = [0]

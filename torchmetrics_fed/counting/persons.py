@@ -133,7 +133,7 @@ class Persons:
         return _crypted(other, blocks), self._counted[1 : 1 + self._size]
 
     def add(self, hashes: Hashes, examples: NDArray[Any]) -> None:
-        """Add so many examples of different persons, or raise if somebody comes to have too many."""
+        """Add examples of different persons, a number for each, or raise if somebody comes to have too many."""
         parts = [self._numbers(hashes[start : start + _CHUNK]) for start in range(0, len(hashes), _CHUNK)]
         numbers = np.concatenate([np.empty(0, np.int32), *parts])
         total = self._counted.take(numbers) + examples.astype(np.int64)
@@ -190,7 +190,7 @@ class Persons:
         return numbers
 
     def _reserve(self, size: int) -> None:
-        """Make room for so many persons. The index is a quarter full at most."""
+        """Make room for ``size`` persons. The index is a quarter full at most."""
         if size >= len(self._hashes):
             for table in (self._hashes, self._counted):
                 table.resize(1 + size + size // 4, refcheck=False)  # where they are, if there is room

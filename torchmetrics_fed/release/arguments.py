@@ -14,7 +14,7 @@ MOST_PAIRED_BINS = 512
 
 
 def check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
-    """Raise unless there are tasks with so many classes."""
+    """Raise unless the task can have this number of classes."""
     if task not in get_args(Task):
         raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
     least = {"binary": 1, "multiclass": 2, "multilabel": 1}[task]

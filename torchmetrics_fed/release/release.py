@@ -149,7 +149,7 @@ class Release:
 
     @cached_property
     def by_group(self) -> dict[str, Release]:
-        """The release of each group, by its name; none where examples were not told apart.
+        """The release of each group, by its name; empty where there are no groups.
 
         Example:
             >>> import torch

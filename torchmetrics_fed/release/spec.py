@@ -41,7 +41,7 @@ class Spec:
         multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
             class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
         secure: whether exact counts, too, may only travel through secure aggregation (the paper's SA).
-        groups: names of the groups, each example in one of them; none if examples are not told apart.
+        groups: names of the groups, each example in one of them; none if there are no groups.
         models: names of two models that score the same examples, whose pairs of bins are counted; none for one model.
         thresholds: of each of them, the score from which on it calls an example positive: an edge of the grid.
 

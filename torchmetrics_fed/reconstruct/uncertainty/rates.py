@@ -30,7 +30,7 @@ class Rates(NamedTuple):
     high: Floats
 
     def stretched(self, times: float) -> Rates:
-        """Return intervals that reach so many times as far."""
+        """Return intervals that reach ``times`` as far."""
         return Rates(self.value, *(self.value + times * (end - self.value) for end in (self.low, self.high)))
 
     def withheld(self, which: NDArray[np.bool_]) -> Rates:
