@@ -7,8 +7,8 @@ Groups are made: each example is in one at random, in even parts or in parts tha
 shifted by up to a half. Everybody's error is divided by that of a release without groups in the same run, a group's by
 its own sampling error, of samples of its examples drawn again. Groups are sorted by the size of their smaller class.
 
-With --gaps, examples are drawn again in each run, the truth is that of all of them, and what is printed is how often the
-interval of each gap holds it, at 95%.
+With --gaps, examples are drawn again in each run, the truth is that of all of them, and what is printed is how often
+the interval of each gap holds it, at 95%.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class KilledError(BaseException):
 def test_a_coordinator_is_killed_after_any_of_its_writes(
     setting: str, federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first life ends with its first write, its second with its second, and so on: none asks anything a second time."""
+    """Its first life ends with its first write, its second with its second, and so on: none asks anything again."""
     options, write, lives = agreed(setting), Files.write, 0
     asks: dict[Path, bytes] = {}
     left = [0]
