@@ -10,7 +10,16 @@ from torch import Tensor
 
 from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.functional import kolmogorov_smirnov, operating
+from torchmetrics_fed.functional import (
+    calibration_line,
+    cumulative_gains,
+    kolmogorov_smirnov,
+    net_benefit,
+    operating,
+    population_stability_index,
+    predictive_values,
+    recalibrate,
+)
 from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.confusion import confusion_at
 from torchmetrics_fed.functional.det import det_from_counts
@@ -99,3 +108,27 @@ def test_classes_of_almost_nothing(small: float) -> None:
     leaf[0, 0], leaf[0, 1, 0] = 1e15, small
     leaf[1, 1], leaf[1, 0, 3] = 1e15, small
     check(leaf, Reconstruction())
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
+def test_decisions_have_finite_values_within_their_bounds(query: Query) -> None:
+    before: Release | None = None
+    for release in releases(query, 16):
+        benefit, gains = net_benefit(release, [0.1, 0.9], 0.95), cumulative_gains(release, [0.1, 1.0], 0.95)
+        for value, low, high in ((benefit.model, benefit.low, benefit.high), (gains.recall, gains.low, gains.high)):
+            assert low is not None
+            assert high is not None
+            assert bool((value.isfinite() & (low <= value) & (value <= high)).all())
+        for prevalence in (None, 0.1):
+            calls = predictive_values(release, 0.4, prevalence, 0.95)
+            for value, (low, high) in zip(calls[:2], calls.intervals or (), strict=True):
+                assert 0 <= low <= value <= high <= 1
+        assert bool(operating.least_cost(release, 1.0, 3.0).value.isfinite())
+        assert bool(calibration_line(release, 0.95).slope.isfinite())
+        for module in (recalibrate(release), recalibrate(release, "logistic")):
+            calibrated = module(torch.linspace(0, 1, 9))
+            assert bool(((calibrated >= 0) & (calibrated <= 1)).all())
+        drift = population_stability_index(before or release, release)
+        assert bool(drift.value.isfinite())
+        assert 0 < drift.p_value <= 1
+        before = release

@@ -230,11 +230,11 @@ def _worth(distance: float, freedom: int) -> float:
 
 def _isotonic(values: Floats, weights: Floats) -> Floats:
     """Return the nearest rising values: over all starts the largest, over all ends the smallest, weighted mean."""
+    weights = np.maximum(weights / weights.max(), 1e-9)  # less would be lost in the sums
     sums, sizes = (np.r_[0.0, each.cumsum()] for each in (values * weights, weights))
     start, end = np.ogrid[: len(values), 1 : len(values) + 1]
-    means = np.where(
-        start < end, (sums[end] - sums[start]) / np.where(start < end, sizes[end] - sizes[start], 1), np.inf
-    )
+    size = np.where(start < end, sizes[end] - sizes[start], 1.0)
+    means = np.where(start < end, (sums[end] - sums[start]) / size, np.inf)
     lowest = np.minimum.accumulate(means[:, ::-1], 1)[:, ::-1]
     return np.array([lowest[: k + 1, k].max() for k in range(len(values))])
 
