@@ -8,6 +8,7 @@ import io
 import logging
 import pickle
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
     FederatedAUROC,
+    FederatedMetric,
+    FederatedModelComparison,
     FederatedROC,
     InputError,
     LocalDP,
@@ -38,10 +41,21 @@ PATTERN = MARK.to_bytes(8, "little")
 CENTRAL = CentralDP(1e-4)  # so much noise that what is released does not hold it by chance
 
 
-def marked(privacy: Privacy | None = CENTRAL) -> FederatedROC:
+KINDS = ["curve", "groups", "comparison"]
+"""Metrics that count in other shapes: none of them may leak."""
+
+
+def marked(privacy: Privacy | None = CENTRAL, kind: str = "curve") -> FederatedMetric:
     """A metric whose counts can be recognised wherever they turn up."""
-    metric = FederatedROC(quantiles=4, privacy=privacy)
-    metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]))
+    scores, target = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
+    metric: FederatedMetric
+    if kind == "comparison":
+        compared = FederatedModelComparison(privacy=privacy)
+        compared.update(scores, scores.flip(0), target)
+        metric = compared
+    else:
+        metric = FederatedROC(quantiles=4, privacy=privacy, groups=2 if kind == "groups" else None)
+        metric.update(scores, target, *([target] if kind == "groups" else []))
     metric.counts *= MARK
     return metric
 
@@ -64,7 +78,7 @@ def said(call: Callable[[], Any]) -> str:
         return traceback.format_exc()
 
 
-CHANNELS: dict[str, Callable[[FederatedROC], bytes | str]] = {
+CHANNELS: dict[str, Callable[[Any], bytes | str]] = {
     "state_dict": lambda metric: saved(metric.state_dict()),
     "module checkpoint": lambda metric: saved(torch.nn.ModuleDict({"metric": metric}).state_dict()),
     "repr": repr,
@@ -78,29 +92,33 @@ CHANNELS: dict[str, Callable[[FederatedROC], bytes | str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_no_channel_holds_raw_counts(channel: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_channel_holds_raw_counts(channel: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        metric = marked()
+        metric = marked(kind=kind)
         assert not leaks(CHANNELS[channel](metric))
         metric.compute()
         assert not leaks(CHANNELS[channel](metric))
     assert not leaks(caplog.text)
 
 
-def test_the_scan_finds_exact_counts() -> None:
-    metric = marked(privacy=None)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_scan_finds_exact_counts(kind: str) -> None:
+    metric = marked(privacy=None, kind=kind)
     metric.persistent(True)
     assert leaks(CHANNELS["state_dict"](metric))
     assert leaks(pickle.dumps(metric))
 
 
-def test_counts_that_are_not_released_do_not_pickle() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_that_are_not_released_do_not_pickle(kind: str) -> None:
     for attempt in (pickle.dumps, saved, copy.copy):
         with pytest.raises(ReleaseError, match="raw counts"):
-            attempt(marked())
+            attempt(marked(kind=kind))
     with pytest.raises(ReleaseError, match="checkpoints"):
-        marked().persistent(True)
+        marked(kind=kind).persistent(True)
 
 
 def test_what_was_released_pickles_without_its_counts(tmp_path: Any) -> None:
@@ -146,17 +164,19 @@ def test_central_noise_has_no_share_to_send() -> None:
         marked().share()
 
 
-def sent_by(rank: int, privacy: Privacy | None) -> list[tuple[str, Tensor]]:
-    metric, wire = marked(privacy), Collectives()
-    with wire:
+def sent_by(rank: int, privacy: Privacy | None, kind: str = "curve") -> list[tuple[str, Tensor]]:
+    metric, wire = marked(privacy, kind), Collectives()
+    with wire, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of so much noise
         metric.compute()
     return wire.sent
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("privacy", [DistributedDP(1e-4, min_clients=3), LocalDP(1e-4)], ids=["distributed", "local"])
-def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy) -> None:
-    for sent in ranks.run(sent_by, privacy):
+def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy, kind: str) -> None:
+    for sent in ranks.run(sent_by, privacy, kind):
         assert sent
         # keys of secure aggregation are gathered, as bytes; cells, which are integers of 64 bits, never are
         assert {tensor.dtype for name, tensor in sent if "gather" in name} <= {torch.uint8}
