@@ -108,16 +108,15 @@ def test_sums_with_other_noise_do_not_add_up() -> None:
 def test_a_group_with_hardly_any_data_has_the_shape_of_everybody() -> None:
     scores, target, _ = examples(20_000)
     groups = (torch.arange(20_000) >= 60).long()
-    metric, off = FederatedAUROC(groups=NAMES, privacy=CentralDP(1.0)), {"around": 0.0, "alone": 0.0}
+    metric, off = FederatedAUROC(groups=NAMES, privacy=CentralDP(0.3)), 0.0
     for _ in range(12):
         metric.reset()
         metric.update(scores, target, groups)
         few = metric.release().by_group["a"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            for name, part in (("around", few), ("alone", Release(few.sums))):
-                off[name] += abs(float(auroc_from_counts(part) - metric.compute()))
-    assert off["around"] < off["alone"]
+            off += abs(float(auroc_from_counts(few) - metric.compute())) / 12
+    assert off < 0.25  # leaves of 4 examples with noise of standard deviation 5 would give any order
 
 
 def on_a_rank(rank: int, privacy: Any) -> tuple[bytes, dict[str, float]]:

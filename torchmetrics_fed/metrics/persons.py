@@ -24,7 +24,7 @@ class PersonsMetric(AnsweringMetric):
 
     __jit_unused_properties__: ClassVar[list[str]] = [
         *AnsweringMetric.__jit_unused_properties__,
-        *("bound_enforced", "left_out", "_table"),
+        *("bound_enforced", "left_out", "_table", "_enforced"),
     ]
     ignore_index: int | None
     validate_args: Validation

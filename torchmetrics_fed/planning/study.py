@@ -44,7 +44,7 @@ class Study:
         >>> from torchmetrics_fed.planning import Study
         >>> study = Study.of({"privacy": {"kind": "LocalDP", "epsilon": 1.0}})
         >>> print(study.metric().spec.privacy)
-        LocalDP(epsilon=1, holds against everyone)
+        LocalDP(epsilon=1 for one example, added or removed; holds against everyone)
         >>> Study.of({"privacy": {"kind": "LocalDP", "epsilom": 1.0}})
         Traceback (most recent call last):
         torchmetrics_fed.errors.InputError: Expected known keys in [privacy] but got 'epsilom'. Did you mean 'epsilon'?

@@ -31,7 +31,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
         >>> from torchmetrics_fed.planning import bytes_per_client
         >>> spec = FederatedROC(privacy=LocalDP(1.0)).spec
         >>> [bytes_per_client(spec, next_query(plan, (), spec=spec), clients=20) for plan in ("adaptive", "single")]
-        [528, 17808]
+        [544, 17824]
     """
     if isinstance(spec.privacy, CentralDP):
         return 8 * math.prod(spec.counts_shape)

@@ -28,7 +28,7 @@ from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, InputError, ReleaseError, WireError
 from torchmetrics_fed.exchange import Coordinator, PlanName
 from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
-from torchmetrics_fed.functional.curve import GridName
+from torchmetrics_fed.functional.curve import GridName, Groups
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, round_name
 from torchmetrics_fed.integrations.nvflare.filter import TOPIC
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedPrecisionRecallCurve, FederatedROC, areas
@@ -82,6 +82,7 @@ class FederatedMetricAggregator(ModelAggregator):
         multi_class: MultiClass = "ovr",
         quantiles: int = 1024,
         grid: GridName | ScoreGrid = "two_sided",
+        groups: Groups = None,
         privacy: Privacy | None = None,
         secure: bool = False,
         plan: PlanName | None = None,
@@ -98,12 +99,12 @@ class FederatedMetricAggregator(ModelAggregator):
         if key_metric is not None and key_metric not in _SCALARS:
             raise InputError(f"Expected `key_metric` to be None or one of {_SCALARS} but got {key_metric!r}.")
         self.task, self.num_classes, self.num_labels, self.multi_class = task, num_classes, num_labels, multi_class
-        self.quantiles, self.grid = quantiles, grid
+        self.quantiles, self.grid, self.groups = quantiles, grid, groups
         self.privacy, self.secure, self.plan = privacy, secure, plan
         self.min_clients, self.max_examples, self.stage_timeout = min_clients, max_examples, stage_timeout
         self.folder, self.figures, self.key_metric = folder, figures, key_metric
         self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
-        names = ("num_classes", "num_labels", "multi_class", "quantiles", "grid", "privacy", "secure", "plan")
+        names = "num_classes", "num_labels", "multi_class", "quantiles", "grid", "groups", "privacy", "secure", "plan"
         self.spec = FederatedAUROC(task, **{name: getattr(self, name) for name in names}).spec
         first = Coordinator(self, round="", min_clients=min_clients)  # raises now rather than after the first training
         if self.spec.hides_shares:
