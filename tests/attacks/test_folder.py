@@ -11,8 +11,10 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -262,14 +264,22 @@ def test_who_cannot_give_its_answer_again_has_dropped_out(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    write = Files.write
+    write, read, seen_damaged_only = Files.write, Files.read, Lock()
+
+    def is_hers(path: Path) -> bool:
+        return path.name == "1.0-share" and path.parent.parent.name == "site-dia"
 
     def writing(files: Files, path: Path, *parts: bytes) -> bytes:
-        mark = write(files, path, *parts)
-        if path.name == "1.0-share" and path.parent.parent.name == "site-dia":
+        if not is_hers(path):
+            return write(files, path, *parts)
+        with seen_damaged_only:
+            write(files, path, *parts)
             damage(path, federation)
-            raise KilledError
-        return mark
+        raise KilledError
+
+    def reading(files: Files, path: Path) -> Any:
+        with seen_damaged_only if is_hers(path) else nullcontext():
+            return read(files, path)
 
     files, looks = Files(federation.shared, "1"), [0]
 
@@ -280,6 +290,7 @@ def test_who_cannot_give_its_answer_again_has_dropped_out(
         return time.monotonic() + (1e6 if looks[0] > 1 and there else 0.0)
 
     monkeypatch.setattr(Files, "write", writing)
+    monkeypatch.setattr(Files, "read", reading)
     monkeypatch.setattr("torchmetrics_fed.folder.coordinator.monotonic", clock)
     sites = [federation.site(name, {}) for name in NAMES]
     with caplog.at_level(logging.WARNING):
