@@ -284,10 +284,9 @@ def test_who_cannot_give_its_answer_again_has_dropped_out(
     files, looks = Files(federation.shared, "1"), [0]
 
     def clock() -> float:
-        """Up as soon as all have answered; the first look sets the deadline."""
-        looks[0] += 1
-        there = all(os.path.lexists(files.of(name) / "1.0-share") for name in NAMES)
-        return time.monotonic() + (1e6 if looks[0] > 1 and there else 0.0)
+        """Up once all have answered and were looked at after that; the first look sets the deadline."""
+        looks[0] += all(os.path.lexists(files.of(name) / "1.0-share") for name in NAMES)
+        return time.monotonic() + (1e6 if looks[0] > 1 else 0.0)
 
     monkeypatch.setattr(Files, "write", writing)
     monkeypatch.setattr(Files, "read", reading)
