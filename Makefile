@@ -11,7 +11,7 @@ demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/check
-	$(PYTEST) -m "not audit and not integration"
+	$(PYTEST) -n 2 -m "not audit and not integration"
 
 audit: $(VENV)/check
 	$(PYTEST) -m audit tests
