@@ -217,6 +217,32 @@ def piped(path: Path, federation: Federation) -> None:
 DAMAGES = [truncated, swapped, replayed, foreign, linked, piped]
 
 
+def damage_unseen(
+    monkeypatch: pytest.MonkeyPatch, is_target: Callable[[Path], bool], damage: Callable[[Path], None], killed: bool
+) -> list[Path]:
+    """Damage the first of some files before anybody can read it, and kill whoever wrote it; return which it was."""
+    write, read, turn, done = Files.write, Files.read, Lock(), list[Path]()
+
+    def writing(files: Files, path: Path, *parts: bytes) -> bytes:
+        if done or not is_target(path):
+            return write(files, path, *parts)
+        with turn:
+            mark = write(files, path, *parts)
+            done.append(path)
+            damage(path)
+        if killed:
+            raise KilledError
+        return mark
+
+    def reading(files: Files, path: Path) -> Any:
+        with turn if is_target(path) else nullcontext():
+            return read(files, path)
+
+    monkeypatch.setattr(Files, "write", writing)
+    monkeypatch.setattr(Files, "read", reading)
+    return done
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("what", ["an answer", "a request"])
 def test_a_damaged_file_is_refused_and_loses_nothing(
@@ -228,19 +254,9 @@ def test_a_damaged_file_is_refused_and_loses_nothing(
 ) -> None:
     """A site gives its answer again; the coordinator, when it is started again, its request."""
     federation.release(HIDDEN, round="0")
-    write, done, own = Files.write, list[Path](), federation.shared / "coordinator" / "round-1"
-    target = own / "1.3-mask.site-dia" if what == "a request" else federation.shared / "site-dia/round-1/1.3-mask"
-
-    def writing(files: Files, path: Path, *parts: bytes) -> bytes:
-        mark = write(files, path, *parts)
-        if path == target and not done:
-            done.append(path)
-            damage(path, federation)
-            if what == "a request":
-                raise KilledError
-        return mark
-
-    monkeypatch.setattr(Files, "write", writing)
+    own, request = federation.shared / "coordinator" / "round-1", what == "a request"
+    target = own / "1.3-mask.site-dia" if request else federation.shared / "site-dia/round-1/1.3-mask"
+    done = damage_unseen(monkeypatch, target.__eq__, lambda path: damage(path, federation), request)
     sites = [federation.site(name, HIDDEN, round="1") for name in NAMES]
     if what == "a request":
         with pytest.raises(KilledError):
@@ -264,23 +280,8 @@ def test_who_cannot_give_its_answer_again_has_dropped_out(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    write, read, seen_damaged_only = Files.write, Files.read, Lock()
-
-    def is_hers(path: Path) -> bool:
-        return path.name == "1.0-share" and path.parent.parent.name == "site-dia"
-
-    def writing(files: Files, path: Path, *parts: bytes) -> bytes:
-        if not is_hers(path):
-            return write(files, path, *parts)
-        with seen_damaged_only:
-            write(files, path, *parts)
-            damage(path, federation)
-        raise KilledError
-
-    def reading(files: Files, path: Path) -> Any:
-        with seen_damaged_only if is_hers(path) else nullcontext():
-            return read(files, path)
-
+    hers = federation.shared / "site-dia/round-1/1.0-share"
+    damage_unseen(monkeypatch, hers.__eq__, lambda path: damage(path, federation), killed=True)
     files, looks = Files(federation.shared, "1"), [0]
 
     def clock() -> float:
@@ -288,8 +289,6 @@ def test_who_cannot_give_its_answer_again_has_dropped_out(
         looks[0] += all(os.path.lexists(files.of(name) / "1.0-share") for name in NAMES)
         return time.monotonic() + (1e6 if looks[0] > 1 else 0.0)
 
-    monkeypatch.setattr(Files, "write", writing)
-    monkeypatch.setattr(Files, "read", reading)
     monkeypatch.setattr("torchmetrics_fed.folder.coordinator.monotonic", clock)
     sites = [federation.site(name, {}) for name in NAMES]
     with caplog.at_level(logging.WARNING):
