@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Threads of a two-core machine; the suite starts processes of its own.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test audit integration check format docs wheel oldest bench bench-check reproduce clean
+.PHONY: demo test audit integration check format docs release-check wheel oldest bench bench-check reproduce clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -53,13 +53,18 @@ format: $(VENV)/check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The site, in build/docs/index.html. It runs the notebook; neither building nor reading it needs a network, and warnings
-# are errors.
+# The site, in build/docs/index.html. It runs the notebooks; neither building nor reading it needs a network, and warnings
+# are errors. Where there is Chromium, every page is then looked at, in build/screenshots.
 docs: $(VENV)/docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 	! grep -rE '<(script|link|img)[^>]* (src|href)="https?:' --include='*.html' build/docs
+	$(BIN)/python docs/screenshots.py build/docs build/screenshots
 
-# Wheel and sdist in dist/, and the wheel tried in fresh environments with the newest and the oldest versions (of torch one only).
+# Version, changelog, citation, tag, and what is in wheel and sdist: seconds, no network, and nothing is published.
+release-check: $(VENV)/wheel
+	$(BIN)/python .ci/release.py
+
+# The same with wheel and sdist in dist/, and the wheel tried in fresh environments with the newest and the oldest versions (of torch one only).
 wheel: $(VENV)/wheel
 	.ci/wheel $(BIN)/python
 
