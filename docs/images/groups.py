@@ -24,7 +24,9 @@ def main() -> None:
     metric.update(scores, target, groups)
     fig, _ = small_multiples(metric.by_group(), caption="epsilon 1, one release for all groups")
     fig.savefig(FOLDER / "groups.png", dpi=150)
-    fig, _ = group_gaps(metric.release(), threshold=0.5).plot()
+    fig, axes = group_gaps(metric.release(), threshold=0.5).plot()
+    for ax in axes:
+        ax.locator_params(axis="x", nbins=4)  # the labels of narrow panels would touch
     fig.savefig(FOLDER / "gaps.png", dpi=150)
 
 

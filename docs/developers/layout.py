@@ -1,16 +1,16 @@
-"""Write layout.md, a map of the repository made of every file's first docstring line: `python docs/layout.py`."""
+"""Write layout.md, every file with the first line of its docstring: `python docs/developers/layout.py`."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "torchmetrics_fed": "the package",
     "examples": "one idea per file; each runs offline in under a minute, and a test runs it",
     "benchmarks": "what prints the figures of the docs",
-    "docs": "this site",
+    "docs": "the site, the scripts that draw its figures, and this map",
 }
 OTHERS = """\
 | path | what it is |
@@ -18,12 +18,14 @@ OTHERS = """\
 | `tests/` | mirrors the package |
 | `tests/transports/` | one law for every transport: the same release, the same charge, whatever a client does |
 | `tests/attacks/` | one file per threat |
-| `tests/laws/` | what holds of the whole: any split gives the same counts, memory, layers, docstrings |
-| `tests/statistical/` | samplers against their laws, with the power of each test |
+| `tests/laws/` | what holds of the whole: any split gives the same counts, memory, layers, docstrings, project files |
+| `tests/statistical/` | samplers against their distributions, with the power of each test |
 | `Makefile` | every command, each with its own set-up |
 | `constraints.txt` | the versions that figures were measured with |
 | `constraints-oldest.txt` | the oldest versions that are supported, for `make oldest` |
-| `.ci/run`, `.ci/wheel` | what a change has to pass; the wheel in fresh environments |
+| `.ci/run` | what a change has to pass |
+| `.ci/release.py`, `.ci/wheel` | whether the tree is ready for a release; the wheel in fresh environments |
+| `.github/` | the same commands in CI; templates for issues and pull requests |
 """
 
 
@@ -38,7 +40,7 @@ def page() -> str:
     parts = [
         "# Layout",
         "",
-        "Find a file by what it does: the first line of every file's docstring. Made by `python docs/layout.py`.",
+        "Find a file by what it does: the first line of its docstring. Written by `python docs/developers/layout.py`.",
         "",
     ]
     for folder, meaning in FOLDERS.items():
@@ -54,4 +56,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "layout.md").write_text(page())
+    Path(__file__).with_suffix(".md").write_text(page())

@@ -1,4 +1,4 @@
-"""Draw the data's way for concepts.md: `python docs/images/data_way.py` writes data_way.svg beside itself."""
+"""Draw the data flow for concepts.md: `python docs/images/data_flow.py` writes data_flow.svg beside itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def client(y: float, name: str) -> list[str]:
-    """One client's row: what is raw stays inside its frame, what leaves is its share."""
+    """One client's row: raw data stays inside its frame, its share leaves."""
     step = BOX + GAP
     frame = f'x="{LEFT - 8}" y="{y - 30:g}" width="{3 * step + BOX + 16:g}" height="98" rx="10"'
     parts = [f'<rect {frame} fill="none" stroke="{RULE}" stroke-dasharray="5 4"/>']
@@ -48,7 +48,7 @@ def drawing() -> str:
     for y in rows:
         parts.append(arrow(share_end + 10, y + 26, release - 6, 186 + (y - 160) / 8))
     parts.append(text(share_end + 50, 178, "sum", 12))
-    parts.append(box(release, 160, "release", "one for all", SAFE))
+    parts.append(box(release, 160, "release", "sums of shares", SAFE))
     answer = release + BOX + 40
     for y, title, below in (
         (70, "curves", "ROC, PR, DET, gain"),
@@ -57,9 +57,15 @@ def drawing() -> str:
     ):
         parts += [box(answer, y, title, below or "tables, figures", SAFE, 128)]
         parts.append(arrow(release + BOX + 4, 186 + (y - 160) / 8, answer - 6, y + 26))
-    parts.append(text(answer + 52, 330, "read from the release alone:", 11))
-    parts.append(text(answer + 52, 346, "no more noise, no more cost", 11))
-    width, height = answer + 128 + 20, 362
+    parts.append(text(answer + 52, 330, "read from the release:", 11))
+    parts.append(text(answer + 52, 346, "no further privacy cost", 11))
+    for x, fill, words in (
+        (LEFT, RAW, "stays at the client under privacy"),
+        (LEFT + 240, SAFE, "may leave the client"),
+    ):
+        parts.append(f'<rect x="{x}" y="362" width="14" height="14" rx="3" fill="{fill}" stroke="{RULE}"/>')
+        parts.append(f'<text x="{x + 22}" y="373" font-size="11" fill="{INK}">{words}</text>')
+    width, height = answer + 128 + 20, 386
     head = '<marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">'
     head += f'<path d="M0,0 L9,4 L0,8 z" fill="{RULE}"/></marker>'
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'

@@ -1,0 +1,225 @@
+"""Test vectors of the wire format; `vectors.py` writes them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed.counting import Table, Tree
+from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.release import rice
+from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.wire import pack_block
+
+TRUSTED = DistributedDP(1.0, 3, trusted_aggregator=True)
+
+SPECS = {
+    "exact": Spec("binary", 1, ScoreGrid(bins=8)),
+    "distributed": Spec("binary", 1, ScoreGrid(bins=8), TRUSTED),
+    "local, one-vs-one, groups": Spec(
+        "multiclass",
+        3,
+        ScoreGrid.from_edges([-1.0, 0.1, 2.5]),
+        LocalDP(0.5, mechanism="skellam", delta=1e-6, examples_per_person=2, enforced=True),
+        "ovo",
+        groups=("Zürich", "Bern"),
+    ),
+    "hidden, two models": Spec(
+        "binary", 1, ScoreGrid(bins=4, kind="two_sided"), secure=True, models=("old", "new"), thresholds=(0.5, 0.25)
+    ),
+}
+QUERIES = {
+    "all bins": Query(Tree.flat(8)),
+    "pilot": Query(Tree((4,)), 3 / 64),
+    "placed leaves, weighted levels": Query(Tree((2, 2), (0, 1, 3, 4, 8), (4, 1)), 61 / 64),
+    "pooled": Query(Tree.flat(2), 1 / 1024, pooled=True),
+    "two models, each by itself": Query(Table((2, 3), (0, 2, 4, 0, 1, 3, 4), joint=False), 0.25),
+    "two models, table": Query(Table((2, 2), (0, 1, 4, 0, 3, 4))),
+}
+INTEGERS = {
+    "small counts": [0, 3, 1, 0, 12, 1, 0, 5],
+    "both signs": [0, -3, 1, 0, 12, -1, 0, 5],
+    "nothing": [0] * 8,
+    "two blocks, one of them empty": [0] * 64 + [1000, 999, 3],
+    "two widths": [1] * 64 + [300, 255],
+    "wide, so eight bytes each": [2**62, -(2**63), 2**63 - 1, -1],
+}
+
+
+def listed(*names: object) -> bytes:
+    """Return 32 bytes that stand for random ones."""
+    return hashlib.sha256(" ".join(map(str, ("vectors", *names))).encode()).digest()
+
+
+def cells(name: str, query: Query, integers: list[int]) -> torch.Tensor:
+    """Return integers as the cells of an answer."""
+    return torch.tensor(integers).reshape(SPECS[name].shape(query))
+
+
+def shares() -> dict[str, Share]:
+    """One share of each encoding."""
+    flat, tree = QUERIES["all bins"], Query(Tree((2, 2), (0, 1, 3, 4, 8), (4, 1)))
+    counts = [0, 3, 1, 0, 12, 1, 0, 5, 0, 0, 0, 2, 1, 9, 4, 0]
+    noisy = [9, 30, 3, -1, 5, 2, 0, 17, 1, -2, 8, 8]
+    return {
+        "exact": Share(SPECS["exact"], flat, cells("exact", flat, counts), "1", listed("share", 0)[:16]),
+        "exact, some rows left out": Share(
+            SPECS["exact"], flat, cells("exact", flat, counts[::-1]), "1", listed("share", 1)[:16], skips_bad=True
+        ),
+        "with noise": Share(
+            SPECS["distributed"], tree, cells("distributed", tree, noisy), "Runde zwölf", listed("share", 2)[:16]
+        ),
+    }
+
+
+def releases() -> dict[str, Release]:
+    """Releases of one query, of two, after secure aggregation, and with a prior."""
+    exact = [share for name, share in shares().items() if name.startswith("exact")]
+    pilot, placed = (QUERIES[name] for name in ("pilot", "placed leaves, weighted levels"))
+    ids = b"".join(sorted(listed("share", number)[:16] for number in range(3)))
+    spec = SPECS["distributed"]
+    first = Sum(spec, pilot, cells("distributed", pilot, [8, -1, 3, 40, 0, 2, 9, 7]), 3, ids)
+    second = Sum(spec, placed, cells("distributed", placed, [20, 61, 4, -3, 9, 7, 1, 30, 2, -5, 8, 11]), 3, ids)
+    alone = Query(placed.tree)
+    opened = Sum.of_vector(spec, alone, second.cells.reshape(-1).numpy(), 4)
+    return {
+        "two exact shares": Release.sum(exact),
+        "two queries": Release((first, second), "7"),
+        "after secure aggregation, with a prior": Release((opened,), "8", second),
+    }
+
+
+def requests() -> dict[str, Asked]:
+    """What a client is asked in a stage."""
+    query, spec = bytes(QUERIES["all bins"]), SPECS["exact"].canonical
+    return {"share": Asked("share", "1", query, spec=spec), "unmask": Asked("unmask", "1", query, b"\x01", b"\x02\x03")}
+
+
+def _spaced(release: bytes) -> bytes:
+    spec = SPECS["exact"].canonical
+    other = spec.replace(b",", b", ", 1)
+    return release[:6] + hashlib.sha256(other).digest() + pack_block(other) + release[46 + len(spec) :]
+
+
+def _widened(release: bytes) -> bytes:
+    total = releases()["two exact shares"].last
+    how, packed = rice.pack(total.cells.reshape(-1).numpy())
+    end = 9 + len(packed)  # encoding, length and cells
+    assert release[-end] == how + 128
+    return release[:-end] + b"\x80" + pack_block(total.cells.numpy().tobytes())
+
+
+def refused() -> list[dict[str, str]]:
+    """Bytes that no reader takes."""
+    query, release = bytes(QUERIES["all bins"]), bytes(releases()["two exact shares"])
+    placed = bytes(QUERIES["placed leaves, weighted levels"])
+    cases = [
+        ("another magic", b"TMFE" + query[4:]),
+        ("another version", query[:4] + b"\x01" + query[5:]),
+        ("an unknown kind", query[:5] + b"\x63" + query[6:]),
+        ("one byte short", query[:-1]),
+        ("one byte too many", query + b"\x00"),
+        ("a fraction that is no multiple of 1/1024", query[:6] + np.float64(0.3).tobytes() + query[14:]),
+        ("flags that do not go together", query[:15] + b"\x04" + query[16:]),
+        ("a branching of 1", query[:16] + b"\x01" + query[17:]),
+        ("a weight of 0", query[:-1] + b"\x00"),
+        ("edges that do not ascend", placed[:-4] + placed[-8:-4]),
+        ("a release with the digest of another spec", release[:6] + bytes(32) + release[38:]),
+        ("a release whose spec has a space", _spaced(release)),
+        ("a release whose cells could be shorter", _widened(release)),
+    ]
+    return [{"what": what, "hex": data.hex()} for what, data in cases]
+
+
+def vectors() -> dict[str, Any]:
+    """Return the vectors of the wire format."""
+    return {
+        "specs": [
+            {
+                "name": name,
+                "json": spec.canonical.decode(),
+                "digest": spec.digest.hex(),
+                "marks": {field: digest[:8].hex() for field, digest in spec.digests.items()},
+            }
+            for name, spec in SPECS.items()
+        ],
+        "queries": [
+            {"name": name, "hex": bytes(query).hex(), "digest": query.digest.hex(), "fields": asked(query)}
+            for name, query in QUERIES.items()
+        ],
+        "cells": [
+            {"name": name, "integers": integers, "encoding": how, "hex": packed.hex()}
+            for name, integers in INTEGERS.items()
+            for how, packed in [rice.pack(np.array(integers, dtype=np.int64))]
+        ],
+        "shares": [
+            {
+                "name": name,
+                "hex": bytes(share).hex(),
+                "fields": {
+                    "spec": share.spec.canonical.decode(),
+                    "query": bytes(share.query).hex(),
+                    "binding": share.spec.binding(share.query).hex(),
+                    "id": share.id.hex(),
+                    "round": share.round,
+                    "skips_bad": share.skips_bad,
+                    "cells": share.cells.reshape(-1).tolist(),
+                },
+            }
+            for name, share in shares().items()
+        ],
+        "releases": [
+            {
+                "name": name,
+                "hex": bytes(release).hex(),
+                "fields": {
+                    "spec": release.spec.canonical.decode(),
+                    "round": release.round,
+                    "sums": [summed(each) for each in release.sums],
+                    "prior": release.prior and summed(release.prior),
+                },
+            }
+            for name, release in releases().items()
+        ],
+        "requests": [
+            {
+                "name": name,
+                "hex": each.to_bytes().hex(),
+                "fields": {
+                    "stage": each.stage,
+                    "round": each.round,
+                    "query": each.query.hex(),
+                    "message": each.message.hex(),
+                    "start": each.start.hex(),
+                    "spec": each.spec.decode(),
+                },
+            }
+            for name, each in requests().items()
+        ],
+        "refused": refused(),
+    }
+
+
+def asked(query: Query) -> dict[str, Any]:
+    """Return a query's fields."""
+    tree = query.tree
+    return {
+        "fraction": query.fraction,
+        "branching": list(tree.branching),
+        "weights": list(tree.weights) if len(tree.weights) == len(tree.branching) else [1] * len(tree.branching),
+        "edges": None if tree.edges is None else list(tree.edges),
+        "pooled": query.pooled,
+        "table": isinstance(tree, Table),
+        "joint": isinstance(tree, Table) and tree.joint,
+    }
+
+
+def summed(each: Sum) -> dict[str, Any]:
+    """Return a sum's fields."""
+    names = {"query": bytes(each.query).hex(), "shares": each.shares, "times": each.times}
+    ids = [name.hex() for name in each.names]
+    return {**names, "ids": ids, "skips_bad": each.skips_bad, "cells": each.cells.reshape(-1).tolist()}
