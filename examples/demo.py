@@ -1,9 +1,10 @@
-"""Six hospitals, one classifier, one ROC curve that nobody could draw alone.
+"""Six hospitals, one classifier, one ROC curve that no hospital can draw alone.
 
     python examples/demo.py [--out demo.png]
 
-Each client sees patients of its own kind, so each local AUROC answers another question and their mean answers none.
-Histograms of scores add up to the pooled curve instead.
+The hospitals are simulated. Each has patients of its own kind: the first screens healthy people, the last treats severe
+cases. Patients of one hospital are alike, so each local AUROC is low, and so is their mean. Over all patients the
+classifier is good. Histograms of scores add up to the pooled curve.
 """
 
 # %%
@@ -15,64 +16,90 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import torch
-from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import precision_recall_curve, roc_auc_score, roc_curve
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
-from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, Release
-from torchmetrics_fed.functional import area_error_pr, area_error_roc
+from torchmetrics_fed import DistributedDP, FederatedROC
+from torchmetrics_fed.functional import auroc, auroc_interval, roc
+from torchmetrics_fed.simulate import simulate
 
-# %% A classifier that is good but not perfect, and its scores on data that it has not seen
-CLIENTS = 6
-
-
-def scored() -> tuple[Tensor, Tensor]:
-    features, target = load_breast_cancer(return_X_y=True)
-    few = features[:, [1, 4, 8]]  # texture, smoothness, symmetry: enough to be useful, too little to be sure
-    train = np.arange(len(target)) % 5 == 0
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(few[train], target[train])
-    return torch.from_numpy(model.predict_proba(few[~train])[:, 1]), torch.from_numpy(target[~train])
+HOSPITALS, PATIENTS = 6, 2_000
 
 
-def split(preds: Tensor) -> list[Tensor]:
-    """Indices of each client's patients: each sees another range of scores, most of them."""
-    order = (preds + 0.25 * torch.rand(len(preds), generator=torch.Generator().manual_seed(0))).argsort()
-    return list(order.tensor_split(CLIENTS))
+# %% Patients whose illness shows in five noisy measurements, and a classifier trained elsewhere
+def patients(severity: float, count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    state = severity + 0.8 * generator.standard_normal(count)
+    ill = generator.random(count) < 1 / (1 + np.exp(-1.5 * state))
+    return state[:, None] + 1.2 * generator.standard_normal((count, 5)), ill.astype(np.int64)
 
 
-# %% Each client counts and sends one share; the server adds them up
+def scored() -> list[tuple[Tensor, Tensor]]:
+    """Scores and labels of each hospital."""
+    generator = np.random.default_rng(0)
+    severities = np.linspace(-2.5, 2.5, HOSPITALS)
+    elsewhere = [patients(severity, 1_000, generator) for severity in severities]
+    model = LogisticRegression().fit(*(np.concatenate(part) for part in zip(*elsewhere, strict=True)))
+    local = (patients(severity, PATIENTS, generator) for severity in severities)
+    return [(torch.from_numpy(model.predict_proba(x)[:, 1]), torch.from_numpy(y)) for x, y in local]
+
+
+# %% Each hospital counts its scores, and one release moves the sum: exact, then with noise at epsilon 1
 def main(out: Path) -> None:
-    preds, target = scored()
-    shares, local = [], []
-    for mine in split(preds):
-        metric = FederatedROC()
-        metric.update(preds[mine], target[mine])
-        shares.append(metric.share())
-        local.append(roc_auc_score(target[mine], preds[mine]))
-    total = Release.sum(shares)
-    roc, pr = FederatedROC.from_release(total), FederatedPrecisionRecallCurve.from_release(total)
-    roc_curve_, pr_curve_ = roc.compute(), pr.compute()
+    hospitals = scored()
+    preds, target = (torch.cat(part) for part in zip(*hospitals, strict=True))
+    pooled = roc_auc_score(target, preds)
+    local = [float(auroc(*hospital)) for hospital in hospitals]
+    mean = float(np.mean(local))
 
-    exact_roc, exact_pr = roc_curve(target, preds), precision_recall_curve(target, preds)
-    print(f"{len(preds)} patients at {CLIENTS} clients, {len(bytes(shares[0])):,} bytes from each")
-    print(f"mean of local AUROCs  {np.mean(local):.4f}   from {min(local):.4f} to {max(local):.4f}")
-    print(f"federated AUROC       {roc_curve_.scalars['auroc']:.4f}")
-    print(f"pooled exact AUROC    {roc_auc_score(target, preds):.4f}")
-    print(f"Area Error            ROC {area_error_roc(roc_curve_, exact_roc):.5f}", end="   ")
-    print(f"PR {area_error_pr(pr_curve_, exact_pr):.5f}")
+    exact = simulate(hospitals, FederatedROC()).release
+    privacy = DistributedDP(epsilon=1.0, min_clients=HOSPITALS)
+    private = simulate(hospitals, FederatedROC(privacy=privacy)).release
+    curve, noisy = (FederatedROC.from_release(release, confidence=0.95) for release in (exact, private))
+    areas = [float(each.compute().scalars["auroc"]) for each in (curve, noisy)]
+    low, high = auroc_interval(private, 0.95)
 
-    # %% The figure: pooled curves underneath, federated ones on top
+    print(f"{len(preds):,} patients at {HOSPITALS} hospitals")
+    print(f"mean of local AUROCs  {mean:.4f}   from {min(local):.4f} to {max(local):.4f}")
+    print(f"pooled exact AUROC    {pooled:.4f}")
+    print(f"federated AUROC       {areas[0]:.4f}")
+    print(f"federated, epsilon 1  {areas[1]:.4f}   95% interval {low:.4f} to {high:.4f}")
+
+    # %% The figure: curves on the left, areas on the right
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
-    left.plot(exact_roc[0], exact_roc[1], color="0.75", linewidth=5, label="pooled, exact")
-    roc_curve_.plot(ax=left, label="federated")
-    right.plot(exact_pr[1], exact_pr[0], color="0.75", linewidth=5, drawstyle="steps-post", label="pooled, exact")
-    pr_curve_.plot(ax=right, label="federated")
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.4), layout="constrained", width_ratios=[1.3, 1])
+    for number, hospital in enumerate(hospitals):
+        own = roc(*hospital)
+        left.plot(own.fpr, own.tpr, color="0.6", linewidth=0.7, label=None if number else "each hospital alone")
+    fpr, tpr, _ = roc_curve(target, preds)
+    left.plot(fpr, tpr, color="0.8", linewidth=5, zorder=1, label="all patients pooled")
+    noisy.compute().plot(ax=left, score=False, label="federated, epsilon 1, 95% band", band=noisy.band())
+    curve.compute().plot(ax=left, score=False, label="federated, exact")
+    private_line, exact_line = left.get_lines()[-2:]
+    exact_line.set(linestyle=(0, (3, 3)))
+    left.legend(loc="lower right", fontsize=8, frameon=False)
+
+    rows = {
+        "each hospital\nalone": (local, "0.6"),
+        "mean of the six": ([mean], "#b00020"),
+        "all patients\npooled": ([pooled], "0.6"),
+        "federated,\nexact": ([areas[0]], exact_line.get_color()),
+        "federated,\nepsilon 1": ([areas[1]], private_line.get_color()),
+    }
+    for row, (values, colour) in enumerate(rows.values()):
+        right.plot(values, [row] * len(values), "o", color=colour, markersize=6)
+        if len(values) == 1:
+            right.annotate(
+                f"{values[0]:.3f}", (values[0], row), (0, 8), textcoords="offset points", ha="center", fontsize=9
+            )
+    right.plot([float(low), float(high)], [4, 4], color=private_line.get_color(), linewidth=8, alpha=0.25)
+    right.axvline(pooled, color="0.8", linewidth=1, zorder=0)
+    right.set(yticks=range(len(rows)), yticklabels=rows, ylim=(4.5, -0.5), xlim=(0.66, 0.96), xlabel="AUROC")
+    right.tick_params(labelsize=9, length=0)
+    right.grid(axis="y", color="0.93")
+    right.spines[["top", "right"]].set_visible(False)
     fig.savefig(out, dpi=150)
     print(f"figure                {out.resolve()}")
 

@@ -116,10 +116,11 @@ def report(
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, ax = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
+    fig, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
     for rank, (some, labels) in enumerate(zip(logits.chunk(RANKS), target.chunk(RANKS), strict=True)):
         curve = roc(some, labels, normalization="sigmoid")
-        ax.plot(curve.fpr, curve.tpr, color="0.5", linewidth=0.9, linestyle=("-", ":")[rank % 2], label=f"rank {rank}")
+        label, style = f"rank {rank} alone (AUROC {auroc_from_curve(curve):.4f})", ("-", ":")[rank % 2]
+        ax.plot(curve.fpr, curve.tpr, color="0.5", linewidth=0.9, linestyle=style, label=label)
     ax.plot(pooled.fpr, pooled.tpr, color="0.75", linewidth=5, label="pooled")
     federated.plot(ax=ax, label="federated")
     fig.savefig(out, dpi=150)

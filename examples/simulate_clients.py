@@ -45,7 +45,7 @@ def main(out: Path) -> None:
     assert exact.comparison is not None
     federated = FederatedAUROC.from_release(exact.release).compute()
 
-    # what nobody could do: all scores in one place
+    # what no federation can do: all scores in one place
     preds, target = (torch.cat(sides) for sides in zip(*clients(), strict=True))
     pooled = FederatedAUROC()
     pooled.update(preds, target)
@@ -61,10 +61,11 @@ def main(out: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, ax = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
+    fig, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
     for number, (some_preds, some_target) in enumerate(clients()):
         curve = roc(some_preds, some_target)
-        ax.plot(curve.fpr, curve.tpr, color="0.55", linewidth=0.6, label="local" if number == 0 else None)
+        label = None if number else f"alone (mean AUROC {exact.comparison.local:.4f})"
+        ax.plot(curve.fpr, curve.tpr, color="0.55", linewidth=0.6, label=label)
     curve = roc(preds, target)
     ax.plot(curve.fpr, curve.tpr, color="0.8", linewidth=5, label="pooled")
     FederatedROC.from_release(exact.release).compute().plot(ax=ax, label="federated")

@@ -142,4 +142,4 @@ if __name__ == "__main__":
     given = (item.split("=", 1) for item in arguments.config)
     found = run(arguments.deployment, arguments.out, **{name: json.loads(value) for name, value in given})
     print("averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(**found))
-    print(f"figure: {arguments.out / 'flower_app.png'}")
+    print(f"figure {(arguments.out / 'flower_app.png').resolve()}")

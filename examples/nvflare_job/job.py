@@ -95,6 +95,8 @@ def main(arguments: argparse.Namespace) -> None:
             local = [area(*pair) for pair in pairs]
             result |= {"mean_local": sum(local) / len(local), "local": local, "pooled": float(pooled.compute())}
             draw(releases[last], pooled.release(), pairs, arguments.out / "curves.png")
+        elif releases:
+            draw(releases[last], None, [], arguments.out / "curves.png")
     (arguments.out / "result.json").write_text(json.dumps(result, indent=2))
     for number, value in rounds.items():
         print(f"round {number}: federated AUROC {value:.6f}")
@@ -105,17 +107,20 @@ def main(arguments: argparse.Namespace) -> None:
         print(f"federated AUROC       {result['federated']:.6f}")
         print(f"pooled AUROC          {result['pooled']:.6f}")
     print(f"result                {(arguments.out / 'result.json').resolve()}")
+    if releases:
+        print(f"figure                {(arguments.out / 'curves.png').resolve()}")
 
 
 # %% The figure: pooled underneath, federated on top, each site alone
-def draw(federated: Release, pooled: Release, pairs: list[tuple[Tensor, Tensor]], path: Path) -> None:
+def draw(federated: Release, pooled: Release | None, pairs: list[tuple[Tensor, Tensor]], path: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, ax = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
-    exact = roc_from_counts(pooled)
-    ax.plot(exact.fpr, exact.tpr, color="0.8", linewidth=6, label="pooled")
-    for site, (logits, truth) in zip(SITES, pairs, strict=True):
+    fig, ax = plt.subplots(figsize=(7.0, 4.6), layout="constrained")
+    if pooled is not None:
+        exact = roc_from_counts(pooled)
+        ax.plot(exact.fpr, exact.tpr, color="0.8", linewidth=6, label="pooled")
+    for site, (logits, truth) in zip(SITES, pairs, strict=False):
         alone = FederatedROC(normalization="sigmoid")
         alone.update(logits, truth)
         curve = alone.compute()
@@ -134,5 +139,5 @@ if __name__ == "__main__":
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the sites in each stage")
     parser.add_argument("--compare", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--workspace", type=Path, help="keep NVFlare's files, logs and models there")
-    parser.add_argument("--out", type=Path, default=Path("nvflare_job"))
+    parser.add_argument("--out", type=Path, default=Path("build/nvflare_job"), help="folder for all that comes of it")
     main(parser.parse_args())

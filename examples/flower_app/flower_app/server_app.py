@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from math import nan
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -51,8 +54,6 @@ def main(grid: Grid, context: Context) -> None:
     release, metrics = strategy.releases[last], result.evaluate_metrics_clientapp[last]
     out = Path(str(config["out"]))
     release.save(out / "last.release")
-    figure, _ = FederatedROC.from_release(release).plot()
-    figure.savefig(out / "flower_app.png", dpi=120)
 
     absent = [int(name) for name in str(config["absent"]).split()]
     pooled = pooled_release(result.arrays if config["fraction-train"] else first, clients, absent)
@@ -66,11 +67,12 @@ def main(grid: Grid, context: Context) -> None:
         "queries": len(release.queries),
     }
     print("averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(**summary))
+    draw(out / "flower_app.png", release, pooled, result.evaluate_metrics_clientapp)
     (out / "flower_app.json").write_text(json.dumps(summary))
 
 
 def pooled_release(arrays: ArrayRecord, clients: int, absent: list[int]) -> Release:
-    """Return what nobody could have but for this demonstration: the counts of all the data in one place."""
+    """Return what no real federation has: the counts of all the data in one place."""
     metric = FederatedROC("multiclass", num_classes=10, normalization="softmax")
     net = Net()
     net.load_state_dict(arrays.to_torch_state_dict())
@@ -78,3 +80,23 @@ def pooled_release(arrays: ArrayRecord, clients: int, absent: list[int]) -> Rele
         if client not in absent:
             test(net, load_data(client, clients, 32)[1], torch.device("cpu"), metric)
     return metric.release()
+
+
+def draw(path: Path, release: Release, pooled: Release, rounds: Mapping[int, Mapping[str, Any]]) -> None:
+    """Draw the curve of each class over the pooled one, and both AUROCs of every round."""
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10.6, 4.2), layout="constrained")
+    exact = FederatedROC.from_release(pooled).compute()
+    for number, (fpr, tpr) in enumerate(zip(exact.fpr, exact.tpr, strict=True)):
+        left.plot(fpr, tpr, color="0.85", linewidth=5, label=None if number else "pooled")
+    FederatedROC.from_release(release).plot(ax=left)
+    for name, label in (("auroc", "mean of local AUROCs"), ("federated-auroc", "federated AUROC")):
+        areas = [metrics.get(name, nan) for metrics in rounds.values()]  # a round may have no curve
+        right.plot(list(rounds), areas, marker="o", label=label)
+    area = float(FederatedAUROC.from_release(pooled).compute())
+    right.plot(max(rounds), area, marker="o", markersize=14, color="0.85", zorder=0, linestyle="", label="pooled AUROC")
+    right.set(xlabel="Round", ylabel="AUROC, mean over classes", xticks=list(rounds))
+    right.legend()
+    fig.savefig(path, dpi=120)
