@@ -9,7 +9,8 @@ reads the score files of ``FOLDER/data/scores`` (or TORCHMETRICS_FED_SHARED) and
 - recalibration: Brier scores of one half of the examples, by a module that was fitted to a release of the other half,
   divided by those of the scores as they were: mean and worst of five releases;
 - drift: how often the test at level 0.05 says that two random halves differ, and that they do after the logits of one
-  were moved, and the mean index beside that of the scores themselves.
+  were moved: by itself, with ``tied=False``, and with the leaves of the release before; then the mean index beside that
+  of the scores themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.bands import once
 from benchmarks.hard_scores import Scores
-from torchmetrics_fed import CentralDP
+from torchmetrics_fed import CentralDP, FederatedROC, Query
 from torchmetrics_fed.functional import (
     calibration_line,
     cumulative_gains,
@@ -130,13 +131,13 @@ class Truth:
         return result
 
 
-def coverage(files: list[Path], runs: int) -> Iterator[str]:
+def coverage(files: list[Path], runs: int, epsilons: list[float]) -> Iterator[str]:
     """Yield the lines of the first table."""
     yield f"Coverage at 0.95 and mean width, {runs} runs.\n"
     yield f"| scores, epsilon | {' | '.join(QUESTIONS)} |\n|---|{'---|' * len(QUESTIONS)}"
     for path in files:
         truth = Truth(load(path))
-        for epsilon in EPSILONS:
+        for epsilon in epsilons:
             means = np.mean([truth.held(release(truth.scores, epsilon)) for _ in range(runs)], 0)
             yield f"| {path.stem}, {epsilon:g} | {' | '.join(f'{hit:.3f} ({width:.4f})' for hit, width in means)} |"
 
@@ -180,25 +181,39 @@ def recalibration(files: list[Path], times: int = 5) -> Iterator[str]:
 
 def drift(files: list[Path], runs: int) -> Iterator[str]:
     """Yield the lines of the third table."""
-    shifts = (0.0, 0.05, 0.1, 0.2)
-    yield f"Drift found at level 0.05, and mean index (that of the scores), {runs} runs.\n"
+    shifts = (0.0, 0.1, 0.2, 0.4)
+    yield f"Drift found at level 0.05 (tied=False, same leaves), mean index (that of the scores), {runs} runs.\n"
     yield f"| scores, epsilon | {' | '.join(f'logits {shift:g} higher' for shift in shifts)} |\n|---|{'---|' * 4}"
     generator = np.random.default_rng(12)
-    for path in files:
-        scores = load(path)
+    for name, scores in (*((path.stem, load(path)) for path in files), ("20 values", twenty(generator))):
         for epsilon in (None, *EPSILONS):
             cells = []
             for shift in shifts:
-                found = []
-                for _ in range(runs):
-                    before, after = halves(scores, generator)
-                    moved = after[0], expit(logits(after[1]) + shift)
-                    result = population_stability_index(release(before, epsilon), release(moved, epsilon))
-                    exact = exact_index(before[1], moved[1], result.edges.numpy())
-                    found.append([float(result.drifted), float(result.value), exact])
-                rate, value, exact = np.mean(found, 0)
-                cells.append(f"{rate:.3f} ({value:.4f}, {exact:.4f})")
-            yield f"| {path.stem}, {'exact' if epsilon is None else f'{epsilon:g}'} | {' | '.join(cells)} |"
+                found = [_found(scores, epsilon, shift, generator) for _ in range(runs)]
+                rate, smooth, same, value, exact = np.mean(found, 0)
+                cells.append(f"{rate:.3f} ({smooth:.3f}, {same:.3f}), {value:.4f} ({exact:.4f})")
+            yield f"| {name}, {'exact' if epsilon is None else f'{epsilon:g}'} | {' | '.join(cells)} |"
+
+
+def twenty(generator: np.random.Generator) -> Scores:
+    """Return 20,000 examples whose scores have twenty values."""
+    target = (generator.random(20_000) < 0.3).astype(np.int64)
+    scores = expit(1.5 * generator.standard_normal(20_000) + 2 * target - 1)
+    return target, (np.floor(20 * scores) + 0.5) / 20
+
+
+def _found(scores: Scores, epsilon: float | None, shift: float, generator: np.random.Generator) -> list[float]:
+    before, after = halves(scores, generator)
+    moved = after[0], expit(logits(after[1]) + shift)
+    first, second = release(before, epsilon), release(moved, epsilon)
+    result, smooth = population_stability_index(first, second), population_stability_index(first, second, tied=False)
+    alike = result
+    if epsilon is not None:
+        metric = FederatedROC(privacy=CentralDP(epsilon), plan=Query(first.queries[-1].tree))
+        metric.update(torch.from_numpy(moved[1]), torch.from_numpy(moved[0]))
+        alike = population_stability_index(first, metric.release())
+    exact = exact_index(before[1], moved[1], result.edges.numpy())
+    return [float(result.drifted), float(smooth.drifted), float(alike.drifted), float(result.value), exact]
 
 
 def exact_index(before: Floats, after: Floats, edges: Floats) -> float:
@@ -215,6 +230,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--scores", default="", help="files whose name has this in it")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS), help="those of coverage")
     parser.add_argument("--only", choices=["coverage", "recalibration", "drift"])
     arguments = parser.parse_args()
     if arguments.shared is None:
@@ -223,7 +239,7 @@ def main() -> None:
     named = (name for name in FILES if arguments.scores in name)
     files = [Path(arguments.shared, "data", "scores", f"{name}.npz") for name in named]
     tables: dict[str, Iterator[str]] = {
-        "coverage": coverage(files, arguments.runs),
+        "coverage": coverage(files, arguments.runs, arguments.epsilon),
         "recalibration": recalibration(files),
         "drift": drift(files, arguments.runs),
     }

@@ -79,8 +79,8 @@ class Examples(NamedTuple):
 def released(examples: Examples, epsilon: float | None, groups: int) -> Release:
     """Return a release, private if there is an epsilon."""
     metric = FederatedROC(privacy=None if epsilon is None else CentralDP(epsilon), groups=groups or None)
-    told_apart = (torch.from_numpy(examples.group),) if groups else ()
-    metric.update(torch.from_numpy(examples.score), torch.from_numpy(examples.target), *told_apart)
+    extra = (torch.from_numpy(examples.group),) if groups else ()
+    metric.update(torch.from_numpy(examples.score), torch.from_numpy(examples.target), *extra)
     return metric.release()
 
 

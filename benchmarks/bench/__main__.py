@@ -18,15 +18,24 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.bench.binary import beside_even, beside_one_read, beside_peers, small
+from benchmarks.bench.binary import (
+    EVEN_SECTION,
+    PEER_SECTION,
+    READ_SECTION,
+    SMALL_SECTION,
+    beside_even,
+    beside_one_read,
+    beside_peers,
+    small,
+)
 from benchmarks.bench.chart import draw
-from benchmarks.bench.contention import contention
+from benchmarks.bench.contention import CONTENTION_SECTION, contention
 from benchmarks.bench.figure import Figure, markdown
 from benchmarks.bench.gate import failures, goals_table
-from benchmarks.bench.memory import peak_memory
-from benchmarks.bench.multiclass import many_classes
+from benchmarks.bench.memory import MEMORY_SECTION, peak_memory
+from benchmarks.bench.multiclass import CLASSES_SECTION, many_classes
 from benchmarks.bench.peers import missing
-from benchmarks.bench.private import once_a_round
+from benchmarks.bench.private import ROUND_SECTION, once_a_round
 from benchmarks.reproduce.page import paste
 
 SECTIONS = {
@@ -38,6 +47,16 @@ SECTIONS = {
     "round": once_a_round,
     "memory": peak_memory,
     "contention": contention,
+}
+NOTES = {
+    PEER_SECTION: "CPU time of updates and one compute, divided by this package's. Above 1: this package is faster.",
+    READ_SECTION: "CPU time of one update, divided by that of `preds.sum()` and `target.sum()`.",
+    EVEN_SECTION: "CPU time of one update of 1e6 examples, divided by that on even bins.",
+    SMALL_SECTION: "CPU time of one update, also divided by that of torchmetrics. Below 1: this package is faster.",
+    CLASSES_SECTION: "One update of examples x classes, and one compute. Above 1: this package is slower.",
+    ROUND_SECTION: "CPU time of everything that is not an update.",
+    MEMORY_SECTION: "Of 1e7 examples in batches of 1e6, beyond the data themselves.",
+    CONTENTION_SECTION: "Two busy processes, 1e6 examples at once, torch's default number of threads.",
 }
 PACKAGES = ("torch", "torchmetrics", "torcheval", "scikit-learn", "numpy", "declearn")
 
@@ -60,7 +79,7 @@ def main() -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of classes without examples
     for name, package in missing().items():
-        print(f"{name}: skipped, for {package} is not installed")
+        print(f"{name}: skipped because {package} is not installed")
     figures: list[Figure] = []
     for section in arguments.only:
         found = list(SECTIONS[section](5 if arguments.quick else 15, arguments.quick))
@@ -79,7 +98,7 @@ def main() -> int:
     if arguments.chart:
         draw(figures, arguments.chart)
     if arguments.page:
-        paste(arguments.page, f"{goals_table(figures)}\n\n{markdown(figures)}", "benchmarks.bench")
+        paste(arguments.page, markdown(figures, NOTES), "benchmarks.bench")
     missed = list(failures(figures))
     print("\n".join(missed), file=sys.stderr)
     return 1 if arguments.check and missed else 0

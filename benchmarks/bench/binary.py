@@ -28,10 +28,10 @@ __all__ = [
     "small",
 ]
 
-PEER_SECTION = "Updates and compute: time of each, in times of this package's"
-READ_SECTION = "One update, in times of one read of its inputs"
-EVEN_SECTION = "One update of 1e6, in times of one with even bins"
-SMALL_SECTION = "One small update"
+PEER_SECTION = "Updates and compute, relative to this package"
+READ_SECTION = "One update, relative to one read of its inputs"
+EVEN_SECTION = "One update of 1e6, relative to even bins"
+SMALL_SECTION = "Small batches"
 AT_ONCE, IN_BATCHES = "1e6 at once", "1e6 in batches of 1e5"
 
 # examples, batch
@@ -70,7 +70,7 @@ def beside_peers(rounds: int, quick: bool) -> Iterator[Figure]:
         left_out = {*missing(), *LEFT_OUT.get(case, ())}
         batches = drawn(examples, batch)
         times = interleaved({name: peer(batches) for name, peer in PEERS.items() if name not in left_out}, rounds)
-        yield Figure(PEER_SECTION, case, "this package, ns an example", times.seconds(OURS) / examples * 1e9)
+        yield Figure(PEER_SECTION, case, "this package, ns per example", times.seconds(OURS) / examples * 1e9)
         for name in PEERS:
             if name not in left_out and name != OURS:
                 yield Figure(PEER_SECTION, case, name, times.ratio(name, OURS))
@@ -85,7 +85,7 @@ def beside_one_read(rounds: int, quick: bool) -> Iterator[Figure]:
                 times = interleaved(_read_and_update(data, options), rounds)
                 yield Figure(READ_SECTION, name, case, times.ratio(OURS, READ))
                 if case == "1e6":
-                    yield Figure(READ_SECTION, name, "ns an example", times.seconds(OURS) / examples * 1e9)
+                    yield Figure(READ_SECTION, name, "ns per example", times.seconds(OURS) / examples * 1e9)
 
 
 _KINDS: dict[str, dict[str, Any]] = {
@@ -124,7 +124,7 @@ def _read_and_update(data: Batches, options: dict[str, Any]) -> dict[str, Candid
 
 
 def beside_even(rounds: int, quick: bool) -> Iterator[Figure]:
-    """Time an update of 1e6 in every kind of grid and of data, in times of even bins on [0, 1]."""
+    """Time an update of 1e6 in every kind of grid and of data, relative to even bins on [0, 1]."""
     metrics = {name: FederatedROC(**options) for name, options in _KINDS.items() if name != "strided"}
     data = {name: _batch(1_000_000, name) for name in metrics}
     candidates: dict[str, Candidate] = {
@@ -134,7 +134,7 @@ def beside_even(rounds: int, quick: bool) -> Iterator[Figure]:
     times = interleaved(candidates, rounds)
     for name in metrics:
         yield Figure(EVEN_SECTION, name, "x even bins", times.ratio(name, "even"))
-        yield Figure(EVEN_SECTION, name, "ns an example", times.seconds(name) / 1e6 * 1e9)
+        yield Figure(EVEN_SECTION, name, "ns per example", times.seconds(name) / 1e6 * 1e9)
 
 
 def small(rounds: int, quick: bool) -> Iterator[Figure]:

@@ -31,7 +31,7 @@ def draw(figures: list[Figure], path: Path) -> None:
         axes.annotate(rounded(ratios[name]), (ratios[name], row), (4, 0), textcoords="offset points", va="center")
     axes.set_xscale("log")
     axes.set_xlim(least, 3 * max(ratios.values()))
-    axes.set_xlabel("CPU time of all updates and one compute, in times of this package's")
+    axes.set_xlabel("CPU time of all updates and one compute, relative to this package")
     axes.set_title(f"float32 scores, {IN_BATCHES}, one thread", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)

@@ -19,7 +19,7 @@ from benchmarks.bench.peers import OURS, PEERS
 
 __all__ = ["CONTENTION_SECTION", "contention"]
 
-CONTENTION_SECTION = "Two busy processes on two cores: 1e6 examples at once, default threads, in times of one alone"
+CONTENTION_SECTION = "Two processes on two cores, relative to one alone"
 EXAMPLES, SECONDS = 1_000_000, 1.0
 
 

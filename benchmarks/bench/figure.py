@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 __all__ = ["Figure", "markdown", "rounded"]
+
+_WIDEST = 6
+"""Columns that fit on a page; of a section with more, the rows become the columns."""
 
 
 class Figure(NamedTuple):
@@ -17,20 +20,28 @@ class Figure(NamedTuple):
     value: float
 
 
-def markdown(figures: Iterable[Figure]) -> str:
-    """Return one table for each section, rows and columns in the order of their first appearance."""
+def markdown(figures: Iterable[Figure], notes: Mapping[str, str] | None = None) -> str:
+    """Return one table for each section, rows and columns in the order of their first appearance.
+
+    Args:
+        figures: what was measured.
+        notes: a text above the table, by the name of the section.
+    """
     sections: dict[str, list[Figure]] = {}
     for figure in figures:
         sections.setdefault(figure.section, []).append(figure)
-    return "\n\n".join(f"## {section}\n\n{_table(rows)}" for section, rows in sections.items())
+    above = {section: f"{(notes or {})[section]}\n\n" if section in (notes or {}) else "" for section in sections}
+    return "\n\n".join(f"## {section}\n\n{above[section]}{_table(rows)}" for section, rows in sections.items())
 
 
 def _table(figures: list[Figure]) -> str:
-    names = list(dict.fromkeys(figure.name for figure in figures))
     values = {(figure.case, figure.name): rounded(figure.value) for figure in figures}
-    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    cases = dict.fromkeys(figure.case for figure in figures)
-    lines += [f"| {case} | {' | '.join(values.get((case, name), '') for name in names)} |" for case in cases]
+    rows, columns = (list(dict.fromkeys(place)) for place in zip(*values, strict=True))
+    if len(columns) >= _WIDEST:
+        rows, columns = columns, rows
+        values = {(name, case): value for (case, name), value in values.items()}
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    lines += [f"| {row} | {' | '.join(values.get((row, column), '') for column in columns)} |" for row in rows]
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ from benchmarks.bench.peers import OURS, PEERS, READ, SLOW, missing
 
 __all__ = ["MEMORY_SECTION", "peak_memory"]
 
-MEMORY_SECTION = "Peak memory of 1e7 examples in batches of 1e6, beyond the data's own"
+MEMORY_SECTION = "Peak memory"
 EXAMPLES, BATCH = 10_000_000, 1_000_000
 
 

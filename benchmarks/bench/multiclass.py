@@ -15,7 +15,7 @@ from torchmetrics_fed import FederatedROC
 
 __all__ = ["CASES", "CLASSES_SECTION", "class_case", "many_classes"]
 
-CLASSES_SECTION = "Many classes: one update, and compute"
+CLASSES_SECTION = "Many classes"
 
 # examples, classes
 CASES = (1_024, 10), (256, 100), (32, 1_000), (256, 1_000), (100_000, 10)

@@ -44,7 +44,7 @@ def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
         spec = Spec("binary", 1, ScoreGrid(), DistributedDP(0.1, clients, max_colluding=0))
         candidates[noise_case(clients)] = partial(spec.noisy_cells, Query(Tree.binary(4096)), exact.counts)
     few = preds[:1_000], target[:1_000]
-    candidates["an update of 1e3, and release with noise, plan adaptive"] = lambda: _released(*few)
+    candidates["update of 1e3 and private release, plan adaptive"] = lambda: _released(*few)
     share = exact.share()
     sent, several = bytes(share), [Share(share.spec, share.query, share.cells, "r") for _ in range(10)]
     candidates["share to bytes"] = lambda: bytes(share)

@@ -3,7 +3,7 @@
     python -m benchmarks.reproduce --data FOLDER --out FOLDER [--runs 20] [--experiments range ...] [--quick]
 
 The data folder holds adult.data.gz, bank-full.csv.gz, covtype.data.gz and, to save the fits, scores/DATA_CLASSIFIER.npz
-(y_true, y_score); what is missing is fetched. Called again, it goes on where it was stopped.
+(y_true, y_score); what is missing is fetched. Called again, it continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     quantiles = QUICK_QUANTILES if arguments.quick else QUANTILES
     data = ["bank", "adult"] if arguments.quick else ["bank", "adult", cover_name(arguments.data)]
     if STAND_IN in data:
-        print(f"Cover is not to be had: {STAND_IN}, a synthetic set of its size and ratio, stands in for it.")
+        print(f"Cover is not available: {STAND_IN}, a synthetic set of its size and ratio, replaces it.")
     for name in data:  # fitted once, before several processes ask for it
         for classifier in arguments.classifiers:
             truth(ScoresKey(name, classifier), folders)

@@ -17,8 +17,8 @@ __all__ = ["METHODS", "Match", "geometric_mean", "matches", "write_matches"]
 
 METHODS: dict[str, tuple[Setting, Reading, str]] = {
     "paper-no-noise": ("SA", "pchip", "SA, no noise"),
-    "paper-independent-noise": ("DDP", "pchip", "DDP, its noise made independent"),
-    "paper-as-published": ("DDP", "pchip", "DDP, its noise as published"),
+    "paper-independent-noise": ("DDP", "pchip", "DDP, independent noise"),
+    "paper-as-published": ("DDP", "pchip", "DDP, noise as published"),
     "range-query-l2": ("range", "l2", "range queries, l2"),
 }
 """The name of a method in the file, our cells for it, and its name in tables."""

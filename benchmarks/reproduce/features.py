@@ -34,7 +34,7 @@ class Features(NamedTuple):
 
 
 def cover_name(folder: Path | None) -> str:
-    """Return ``"cover"`` if the real set is to be had, else the name of its stand-in."""
+    """Return ``"cover"`` if the real set is available, else the name of its stand-in."""
     if folder is not None:
         if (folder / _FILES["cover"]).exists() or list(folder.glob("scores/cover_*.npz")):
             return "cover"

@@ -16,6 +16,7 @@ from benchmarks.reproduce.trend import slopes
 __all__ = ["summary"]
 
 _SHORT = {"XGBClassifier": "XGBoost", "LogisticRegression": "logistic"}
+_BESIDE = {"paper-no-noise": "exact counts (SA)", "paper-independent-noise": "DDP", "range-query-l2": "range queries"}
 
 
 def summary(means: Mapping[Cell, Means], found: list[Match]) -> str:
@@ -26,15 +27,14 @@ def summary(means: Mapping[Cell, Means], found: list[Match]) -> str:
         for data, group in groupby(noted, lambda note: note[0])
     )
     fits = sorted({(cell.data, found.runs) for cell, found in means.items() if cell.ratio})
-    lines = ["Runs per cell: " + "; ".join(counted) + "."]
+    lines = ["Runs per cell:", *(f"- {each}" for each in counted), ""]
     if fits:
         lines.append("Subsamples with a fit of their own: " + ", ".join(f"{data} {runs}" for data, runs in fits) + ".")
     if any(cell.data == STAND_IN for cell in means):
-        lines.append(
-            f"`{STAND_IN}` is synthetic, of Cover's size and ratio: Cover was not to be had where this was run."
-        )
-    parts = ["\n".join(lines), _agreement(found), *(_beside(found, row) for row in (0, 1))]
-    parts += [_claims(means), _measures(means), _bound(means), _trend(means)]
+        lines.append(f"`{STAND_IN}` is synthetic, with the size and ratio of Cover, which was not available offline.")
+    parts = ["\n".join(lines), _agreement(found)]
+    parts += [_beside(found, method, row) for row in (0, 1) for method in _BESIDE]
+    parts += [_claims(means), *(_measures(means, curve) for curve in ("roc", "pr")), _bound(means), _trend(means)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -53,23 +53,21 @@ def _agreement(found: list[Match]) -> str:
             if chosen:
                 roc, pr = geometric_mean(chosen)
                 rows.append((name, data, f"{len(chosen)}", f"{roc:.3f} / {pr:.3f}"))
-    title = "Our Area Error over that of the paper's code, geometric mean"
+    title = "Our Area Error divided by that of the paper's code, geometric mean"
     return _table(title, ("method", "data", "cells", "ROC / PR"), rows)
 
 
-def _beside(found: list[Match], row: int) -> str:
+def _beside(found: list[Match], method: str, row: int) -> str:
     """Our mean and its standard error, with the paper's figure in brackets, one column for each Q."""
-    quantiles = sorted({match.cell.quantiles for match in found})
+    chosen = sorted((match for match in found if match.method == method), key=_line)
+    quantiles = sorted({match.cell.quantiles for match in chosen})
     rows = []
-    for method in ("paper-no-noise", "paper-independent-noise", "range-query-l2"):
-        chosen = sorted((m for m in found if m.method == method), key=_line)
-        for (data, classifier, epsilon), group in groupby(chosen, _line):
-            cells = {match.cell.quantiles: _figure(match, row) for match in group}
-            level = "" if epsilon == NO_NOISE else f", epsilon {epsilon:g}"
-            rows.append([METHODS[method][2].split(",")[0] + level, f"{data}, {_SHORT[classifier]}"])
-            rows[-1] += [cells.get(count, "") for count in quantiles]
-    title = f"{('ROC', 'PR')[row]} Area Error x 10^4, ours ± standard error (the paper's code, independent noise)"
-    return _table(title, ("method", "scores", *(f"Q = {count}" for count in quantiles)), rows)
+    for (data, classifier, epsilon), group in groupby(chosen, _line):
+        cells = {match.cell.quantiles: _figure(match, row) for match in group}
+        level = "" if epsilon == NO_NOISE else f", epsilon {epsilon:g}"
+        rows.append([f"{data}, {_SHORT[classifier]}{level}", *(cells.get(count, "") for count in quantiles)])
+    title = f"{('ROC', 'PR')[row]} Area Error x 10^4, {_BESIDE[method]}"
+    return _table(title, ("scores", *(f"Q = {count}" for count in quantiles)), rows)
 
 
 def _line(match: Match) -> tuple[str, str, float]:
@@ -84,12 +82,12 @@ def _figure(match: Match, row: int) -> str:
 
 def _claims(means: Mapping[Cell, Means]) -> str:
     rows = [(c.name, c.curve, f"{c.better} of {c.cells}", f"{c.ratio:.2f}") for c in claims(means)]
-    head = ("comparison", "curve", "cells in which the first is better", "ratio, geometric mean")
-    return _table("One estimate's Area Error over another's", head, rows)
+    head = ("comparison", "curve", "first is better in", "ratio, geometric mean")
+    return _table("Area Error of one estimate divided by another's", head, rows)
 
 
-def _measures(means: Mapping[Cell, Means]) -> str:
-    """Every measure at the largest Q, both estimators at the same epsilon."""
+def _measures(means: Mapping[Cell, Means], curve: str) -> str:
+    """Every measure of one curve at the largest Q, both estimators at the same epsilon."""
     largest = max((cell.quantiles for cell in means), default=0)
     rows = []
     for cell, found in means.items():
@@ -97,10 +95,10 @@ def _measures(means: Mapping[Cell, Means]) -> str:
         if compared and cell.quantiles == largest and cell.epsilon == noisy(cell.data):
             estimator = "quantile" if cell.setting == "DDP" else "range, l2"
             name = f"{cell.data}, {_SHORT[cell.classifier]}, epsilon {cell.epsilon:g}"
-            pairs = ((found.of(f"{kind}_{curve}")[0] for curve in ("roc", "pr")) for kind in KINDS)
-            rows.append((name, estimator, *(" / ".join(f"{value:.2g}" for value in pair) for pair in pairs)))
-    head = ("scores", "estimator", "Area Error", "AUROC / AP difference", "absolute point error", "squared point error")
-    return _table(f"Other measures at Q = {largest}, ROC / PR", head, sorted(rows))
+            rows.append((name, estimator, *(f"{found.of(f'{kind}_{curve}')[0]:.2g}" for kind in KINDS)))
+    area = {"roc": "AUROC", "pr": "AP"}[curve]
+    head = ("scores", "estimator", "Area Error", f"{area} difference", "absolute", "squared")
+    return _table(f"{curve.upper()}, other measures at Q = {largest}", head, sorted(rows))
 
 
 def _bound(means: Mapping[Cell, Means]) -> str:
@@ -112,7 +110,7 @@ def _bound(means: Mapping[Cell, Means]) -> str:
         held = sum(difference <= area * (1 + 1e-6) for difference, area in known)  # equal where one curve is below
         parts.append(f"{name} in {held} of {len(known)} cells")
     parts[-1] += " (it reads the estimate as steps, Area Error as lines)"
-    return "The mean difference of the areas is at most the mean Area Error: " + ", ".join(parts) + "."
+    return "The mean difference of the areas is at most the mean Area Error:\n" + ", ".join(parts) + "."
 
 
 def _trend(means: Mapping[Cell, Means]) -> str:
