@@ -90,11 +90,7 @@ def run_coordinator(
             if kind in ("share", "advertise"):
                 save()
             files.write(files.own / f"{stage}.closed", packed(_ask(files, stage, asked, timeout, poll)))
-        answers = unpacked(closed[1]).items()
-        return {
-            name: said[1:] if said[:1] == b"+" else ReleaseError(said[1:].decode(errors="replace"))
-            for name, said in answers
-        }
+        return {name: _answer(said) for name, said in unpacked(closed[1]).items()}
 
     try:
         there = names if coordinator.senders is None else sorted(coordinator.senders)
@@ -139,12 +135,16 @@ def status(folder: str | os.PathLike[str]) -> str:
     return "\n".join(lines) or "no rounds"
 
 
+def _answer(said: bytes) -> bytes | FederatedMetricError:
+    return said[1:] if said[:1] == b"+" else ReleaseError(said[1:].decode(errors="replace"))
+
+
 def _joined(files: Files, count: int | None, timeout: float, poll: float) -> list[str]:
     """Return the sites that are there, once they are as many as that, or the time is up."""
     deadline = monotonic() + timeout
     while True:
-        names = files.joined()
-        if monotonic() >= deadline or (count is not None and len(names) >= count):
+        late, names = monotonic() >= deadline, files.joined()  # a last look follows the deadline
+        if late or (count is not None and len(names) >= count):
             return names
         sleep(poll)
 
@@ -157,6 +157,7 @@ def _ask(files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, p
     }
     answers, problems, deadline = dict[str, bytes](), dict[str, bytes](), monotonic() + timeout
     while True:
+        late = monotonic() >= deadline  # a last look follows the deadline: whoever answered in time is seen
         for name in marks.keys() - answers.keys():
             problems.pop(name, None)
             try:
@@ -165,6 +166,6 @@ def _ask(files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, p
                 problems[name] = b"-" + str(error).encode()
             else:
                 answers |= {} if answer is None else {name: answer}
-        if len(answers) == len(marks) or monotonic() >= deadline:
+        if late or len(answers) == len(marks):
             return problems | answers
         sleep(poll)
