@@ -39,6 +39,13 @@ def test_a_table_has_a_row_for_each_case_and_blanks_for_what_is_missing() -> Non
     assert table == "## S\n\n| | one | two |\n|---|---|---|\n| x | 1,234 |  |\n| y |  | 0.0123 |"
 
 
+def test_a_section_with_many_columns_is_turned_and_notes_stand_above_their_table() -> None:
+    figures = [Figure("S", "case", f"peer {number}", float(number)) for number in range(6)]
+    head, note, names, _, *rows = markdown(figures, {"S": "What it is."}).replace("\n\n", "\n").splitlines()
+    assert (head, note, names) == ("## S", "What it is.", "| | case |")
+    assert rows == [f"| peer {number} | {number} |" for number in range(6)]
+
+
 def test_the_gate_names_what_is_off_by_more_than_its_margin_and_nothing_else() -> None:
     assert not list(failures([exactly(goal) for goal in GOALS]))
     assert not list(failures([exactly(goal, 0.99 * goal.margin) for goal in GOALS]))

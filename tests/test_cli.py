@@ -146,6 +146,18 @@ def test_a_private_count_is_charged_once_and_drawn_once(
     assert len(PrivacyLedger(path="a.ledger")) == 2
 
 
+def test_no_person_counts_twice_and_the_statement_says_who_saw_to_it(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every row of b.csv has an id that is in a.csv as well."""
+    (site / "study.toml").write_text(f'clients = 1\n[columns]\nperson = "id"\n{LOCAL}')
+    assert main(["count", "study.toml", "a.csv", "b.csv", "--name", "a", "-o", "a.share"]) == 0
+    assert "Counted 600 rows (300 beyond `examples_per_person` left out) and wrote" in capsys.readouterr().out
+    assert main(["sum", "study.toml", "a.share", "-o", "all.release"]) == 0
+    assert main(["report", "all.release", "-o", "report.md"]) == 0
+    assert "at most 1, enforced where they were counted" in (site / "report.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("study", "expected"),
     [
@@ -180,7 +192,7 @@ def test_nothing_is_charged_for_what_cannot_be_counted_or_written(
         assert not list(PrivacyLedger(path=f"{name}.ledger"))
 
 
-def test_left_out_rows_are_told_to_the_sender_and_the_policy_to_the_reader(
+def test_the_sender_sees_how_many_rows_were_left_out_and_the_reader_that_some_may_be(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("b.csv").write_text("score,label\n0.5,1\nNaN,0\n,1\n0.5,2\n0.5\n0.25,0\n")

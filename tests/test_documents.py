@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(?:python|\{code-cell\} python)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-FENCED = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
+BLOCK = re.compile(r"^```(?:python|\{code-cell\} python)\n(?::.*\n)*(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+LONGEST = 98  # characters of code that fit the site's column on a desktop
 
 
 def name(path: Path) -> str:
@@ -20,9 +22,10 @@ def name(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and MyST make them."""
+    """The anchors of a page's headings, as GitHub and MyST make them, and those that it names itself."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", path.read_text()), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    named = re.findall(r"^\(([\w-]+)\)=$", path.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(named)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*LeafSpec.*")
@@ -47,10 +50,27 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_code_fits_the_column(path: Path) -> None:
+    text = path.read_text()
+    fenced = [body for kind, body in FENCED.findall(text) if not kind.startswith("{") or "code-cell" in kind]
+    indented = re.findall(r"^ {4}(.*)$", FENCED.sub("", text), flags=re.MULTILINE)
+    assert [line for line in [*"".join(fenced).splitlines(), *indented] if len(line) > LONGEST] == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = {ROOT / "docs" / "index.md"}
+    for path in PAGES:
+        for kind, body in FENCED.findall(path.read_text()):
+            if kind == "{toctree}":
+                listed |= {path.parent / f"{line}.md" for line in body.split("\n") if line and line[0] != ":"}
+    assert {name(path) for path in PAGES if "developers" not in path.parts} == {name(path) for path in listed}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_commands_and_files_that_are_named_exist(path: Path) -> None:
     text = path.read_text()
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    assert set(re.findall(r"(?:^    |`)make ([a-z]+)", text, flags=re.MULTILINE)) <= set(targets)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert set(re.findall(r"(?:^    |`)make ([a-z-]+)(?=[ `\n])", text, flags=re.MULTILINE)) <= set(targets)
     for file in re.findall(r"[` ]((?:benchmarks|examples|tests|docs|\.ci)/[\w./]+)", text):
         assert (ROOT / file.rstrip(".")).exists(), file
     for module in re.findall(r"python -m ((?:benchmarks|torchmetrics_fed)[\w.]*)", text):
@@ -60,8 +80,8 @@ def test_commands_and_files_that_are_named_exist(path: Path) -> None:
 
 def test_links_and_anchors_are_read_as_meant(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# What adds, what spends\n\n```\n# not a heading\n```\n\n## One score's way\n")
-    assert anchors(page) == {"what-adds-what-spends", "one-scores-way"}
+    page.write_text("# What adds, what spends\n\n```\n# not a heading\n```\n\n(here)=\n## A client's share\n")
+    assert anchors(page) == {"what-adds-what-spends", "here", "a-clients-share"}
 
 
 def test_readme_is_short() -> None:
@@ -79,14 +99,16 @@ def test_nobody_is_sent_to_an_index_that_does_not_have_the_package(path: Path) -
     assert not re.search(r"pip install [\"']?torchmetrics-fed", path.read_text())
 
 
-@pytest.mark.parametrize("script", ["docs/layout.py", "docs/images/data_way.py"])
-def test_what_scripts_wrote_is_what_they_would_write(script: str) -> None:
+SCRIPTS = [ROOT / "docs" / script for script in ("developers/layout.py", "images/data_flow.py", "images/badges.py")]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name)
+def test_what_scripts_wrote_is_what_they_would_write(path: Path) -> None:
     """Run the script and commit what it wrote where this fails: a file came, went, or got another first line."""
-    path = ROOT / script
     written = path.with_suffix(".md" if path.stem == "layout" else ".svg")
     before = written.read_text()
     try:
         subprocess.run([sys.executable, str(path)], check=True)
-        assert written.read_text() == before, f"run python {script}"
+        assert written.read_text() == before, f"run python {name(path)}"
     finally:
         written.write_text(before)

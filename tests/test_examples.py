@@ -56,3 +56,22 @@ def test_ranks_of_a_trainer_have_the_pooled_curve(tmp_path: Path) -> None:
     assert "on 2 ranks" in said
     assert number(said, "federated AUROC") == pooled
     assert abs(number(said, "mean of the ranks' AUROCs") - pooled) > 0.03
+
+
+@pytest.mark.slow
+def test_hospitals_that_share_a_folder_have_nearly_the_pooled_curve(tmp_path: Path) -> None:
+    said = run("shared_folder.py", tmp_path / "folder.png")
+    pooled = number(said, "pooled AUROC")
+    assert "released, with ann, ben, cem" in said
+    assert number(said, "ann's ledger") == 1.0  # one release, two queries
+    assert number(said, "federated, epsilon 1") == pytest.approx(pooled, abs=0.02)
+    assert abs(number(said, "mean of local AUROCs") - pooled) > 0.03
+
+
+def test_the_table_of_examples_lists_all_of_them_and_no_other() -> None:
+    table = (EXAMPLES / "README.md").read_text()
+    linked = re.findall(r"^\| \[([\w.]+)\]\(\1\)", table, flags=re.MULTILINE)
+    there = [path.name for path in EXAMPLES.iterdir() if path.name not in ("README.md", "__pycache__")]
+    assert sorted(linked) == sorted(there)
+    for command in re.findall(r"`python (examples/[\w./]+)", table):
+        assert (EXAMPLES.parent / command).is_file()

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_int
 from torchmetrics_fed.privacy.noise import calibrated_noise
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
+from torchmetrics_fed.typing import Floats
 
 __all__ = ["AuditResult", "Mechanism", "audit", "main"]
 
 Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 Mechanism = Callable[[int], Integers]
 """From a number of trials to that many independent outputs on one fixed input, one per row."""
@@ -84,8 +84,7 @@ def audit(
     Args:
         mechanism: outputs on the one input; it is called once. Cells that never differ may be left out.
         neighbour: outputs on the other.
-        claimed: the epsilon that the mechanism claims.
-        delta: the delta that it claims.
+        claimed: the epsilon that the mechanism claims, at ``delta``.
         trials: outputs on each input.
         confidence: probability with which the bound holds.
         score: from outputs to one number each, large where ``neighbour`` is more likely. Left out, it is the better
@@ -100,8 +99,7 @@ def audit(
         >>> found.refuted, 0.6 < found.epsilon_lower < 0.6931
         (True, True)
     """
-    if not isinstance(trials, int) or trials < 1000:
-        raise InputError(f"Expected argument `trials` to be an int of at least 1000 but got {trials!r}.")
+    check_int("trials", trials, 1000)
     if not 0 < confidence < 1 or not 0 <= delta < 1:
         raise InputError(f"Expected `confidence` in (0, 1) and `delta` in [0, 1) but got {confidence} and {delta}.")
     outputs = [_rows(name, draw(trials), trials) for name, draw in (("mechanism", mechanism), ("neighbour", neighbour))]

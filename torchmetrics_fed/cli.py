@@ -131,26 +131,28 @@ def _count(given: argparse.Namespace) -> None:
         part.replace(given.output)
     finally:
         part.unlink(missing_ok=True)
-    cost = f" {spec.privacy}, {metric.ledger}" if spec.privacy else " Exact counts: whoever sums can see them."
+    cost = f" {spec.privacy}, {metric.ledger}" if spec.privacy else " Exact counts: the aggregator can see them."
     _say(f"Counted {counted} and wrote {given.output} for round {study.round!r}.{cost}")
 
 
 def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -> str:
     """Count all tables and return how many rows that were."""
     from torchmetrics_fed.integrations.files import rows_of
-    from torchmetrics_fed.integrations.tables import PartialCounts, merge_counts
+    from torchmetrics_fed.integrations.tables import PartialCounts
     from torchmetrics_fed.report.progress import Progress
 
     counts, progress = PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad), Progress()
     rows = skipped = 0
     for table in given.table:
-        batches = progress(counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table))
         try:
-            found = merge_counts(metric, counts(batches))
+            found = counts.count(
+                metric, progress(counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table))
+            )
         except InputError as error:
             raise InputError(f"{table}: {error}") from None
         rows, skipped = rows + found.rows, skipped + found.skipped
-    return f"{rows:,} rows" + (f", left out {skipped:,} bad ones," if given.skip_bad else "")
+    extra = f" ({metric.left_out:,} beyond `examples_per_person` left out)" if counts.person else ""
+    return f"{rows:,} rows{extra}" + (f", left out {skipped:,} bad ones," if given.skip_bad else "")
 
 
 def _sum(given: argparse.Namespace) -> None:
@@ -213,11 +215,9 @@ def _report(given: argparse.Namespace) -> None:
     from torchmetrics_fed.report import evaluation_report
 
     report = evaluation_report(Release.load(given.release))
-    if given.output is None:
-        _say(str(report))
-    else:
+    if given.output:
         report.save(given.output)
-        _say(f"Wrote {given.output}.")
+    _say(f"Wrote {given.output}." if given.output else str(report))
 
 
 def _inspect(given: argparse.Namespace) -> None:

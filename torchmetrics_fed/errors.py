@@ -1,5 +1,7 @@
 """Typed errors. Each message says what was expected, what came, and what to do."""
 
+from collections.abc import Sequence
+
 __all__ = [
     "BudgetExceededError",
     "DuplicateClientError",
@@ -105,3 +107,15 @@ class SecureAggregationError(FederatedMetricError, RuntimeError):
 
 class WireError(FederatedMetricError, ValueError):
     """Bytes that are not what they should be, or something that has no bytes."""
+
+
+def check_int(name: str, value: object, least: int) -> None:
+    """Raise unless an argument is an int, and at least that."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise unless an argument is one of these."""
+    if value not in choices:
+        raise InputError(f"Expected argument `{name}` to be one of {choices} but got {value!r}.")

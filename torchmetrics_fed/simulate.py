@@ -20,7 +20,7 @@ from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.metrics.guards import check_groups
-from torchmetrics_fed.privacy import CentralDP, LedgerEntry
+from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
 from torchmetrics_fed.report.progress import Progress
@@ -34,29 +34,23 @@ _BLOCK = 1 << 18  # cells that are drawn at a time: two megabytes
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a federation cannot know: exact areas, each the mean over the classes that have one. They are not private.
-
-    Args:
-        local: the mean of the clients' own AUROCs, of those that have one.
-        local_weighted: the same weighted by the clients' examples, as trainers average metrics.
-        pooled: the AUROC of all clients' examples on the grid, without noise.
-        undefined: how many clients have no AUROC because they lack positives or negatives.
-    """
+    """What a federation cannot know: exact areas, each the mean over the classes that have one. Not private."""
 
     local: float
+    """The mean of the clients' own AUROCs, of those that have one."""
     local_weighted: float
+    """The same weighted by the clients' examples, as trainers average metrics."""
     pooled: float
+    """The AUROC of all clients' examples on the grid, without noise."""
     undefined: int
+    """How many clients have no AUROC because they lack positives or negatives."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What came out.
+    """The release that the federation would have, under privacy all that may be published, and of how many clients.
 
-    Args:
-        release: what the federation would have; under privacy all that may be published.
-        clients: how many there were.
-        comparison: exact areas beside it, if asked for.
+    Beside it, if asked for, the comparison with exact areas.
     """
 
     release: Release
@@ -80,19 +74,18 @@ def simulate(
     of a share's noise (with :class:`~torchmetrics_fed.CentralDP` noise is drawn once, by this process, which is the
     trusted party). Shares are summed in memory, so that none has to be hidden.
 
-    In a federation every client charges a ledger of its own. A person is at one client, so the release costs epsilon
-    once: it is charged once, to the ledger of ``metric``, after the clients are counted and before noise is drawn. With
-    fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
+    A person is at one client, so the release costs epsilon once: it is charged once, to the ledger of ``metric``, after
+    the clients are counted and before noise is drawn. With fewer than ``min_clients`` clients, or if one of them
+    raises, nothing is drawn, charged or opened.
 
     Args:
         clients: each ``(preds, target)``, with groups ``(preds, target, groups)``, or an iterable of such batches, for
-            instance a DataLoader. Their tensors may be on any device. A batch can be a mapping of what ``update``
-            takes, as ``{"preds": ..., "target": ..., "persons": ...}``: each client then bounds its own persons'
-            examples.
-        metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing. What
-            the clients agree on is taken from it; it is not changed except for its ledger.
-        compare: whether to give the averaged local and the pooled AUROC, too. They are exact whatever the privacy: for
-            data that may be seen.
+            instance a DataLoader, on any device. A batch can be a mapping of what ``update`` takes, as ``{"preds": ...,
+            "target": ..., "persons": ...}``: each client then bounds its own persons' examples.
+        metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing; it is
+            not changed except for its ledger.
+        compare: whether to give the averaged local and the pooled AUROC, too, exact whatever the privacy: for data that
+            may be seen.
         progress: whether to count clients on stderr; if not given, where that is a terminal, which a notebook is not.
         round: the round's name in the release.
         previous: the release before this one, for ``plan="carry_over"``.
@@ -116,9 +109,8 @@ def simulate(
             "Call `reset`, or build another."
         )
     pack_text(round)  # raises for a name that no message can hold, before anything is charged
-    spec = template.spec
+    spec, counter = template.spec, Progress(progress)
     areas = _Areas(spec) if compare else None
-    counter = Progress(progress)
     total, own, count = spec.empty_counts(), spec.empty_counts(), 0
     for client in counter(clients, "counted {} clients"):
         if areas is None:  # counts of one client by itself are nobody's business
@@ -140,9 +132,7 @@ def simulate(
     def answer(query: Query) -> Sum:
         cells = spec.cells(query, total).to(spec.dtype)
         if spec.privacy is not None:
-            price = spec.epsilon, spec.delta, spec.privacy.mechanism
-            entry = LedgerEntry(template.data, name, *price, spec=spec.digest.hex(), session=name)
-            template.ledger.charge(entry, query.digest, query.fraction)
+            spec.charge(template.ledger, query, template.data, name)
             cells += _noise(spec, query, counter(range(draws), "drew noise for {} clients"))
         return Sum(spec, query, cells, count)
 
@@ -185,18 +175,15 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
 
 def _is_batch(client: Any) -> bool:
     """Whether this is one batch rather than an iterable of some."""
-    several = isinstance(client, tuple | list) and len(client) in (2, 3)
-    if several and all(isinstance(side, Tensor) for side in client):
-        return True
-    return isinstance(client, Mapping) and "target" in client
+    if isinstance(client, Mapping):
+        return "target" in client
+    return isinstance(client, tuple | list) and len(client) in (2, 3) and all(isinstance(x, Tensor) for x in client)
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
-    """The sum of one share's noise for each of ``draws``.
+    """The sum of one share's noise for each of ``draws``: levels add up, and noise does not look at counts.
 
-    The levels of a sum are the sum of the levels, and noise does not look at counts: adding all of the one to all of
-    the other is what the sum of shares is, without a tree for every client. Cells are independent, so the shares of a
-    block of clients are one draw of more cells: most of a small draw's time is spent in getting ready.
+    Cells are independent, so a block of clients is one draw of more cells: most of a small draw is getting ready.
     """
     noise = spec.noise(query)
     assert noise is not None
@@ -216,30 +203,22 @@ class _Areas:
         self._clients = self._examples = self._undefined = 0
 
     def add(self, counts: Tensor) -> None:
-        """Add a client."""
-        area = self._area(counts)
-        if area is None:
+        area, examples = self._area(counts), int(counts[0].sum())  # any class has seen them all
+        if math.isnan(area):
             self._undefined += 1
-            return
-        examples = int(counts[0].sum())  # any class has seen them all
-        self._sum += area
-        self._weighted += area * examples
-        self._clients += 1
-        self._examples += examples
+        else:
+            self._sum, self._weighted = self._sum + area, self._weighted + area * examples
+            self._clients, self._examples = self._clients + 1, self._examples + examples
 
     def compared(self, total: Tensor) -> Comparison:
         """Return the means beside the area of all counts; NaN where nobody has any."""
-        pooled = self._area(total)
-        return Comparison(
-            self._sum / self._clients if self._clients else math.nan,
-            self._weighted / self._examples if self._examples else math.nan,
-            math.nan if pooled is None else pooled,
-            self._undefined,
-        )
+        local = self._sum / self._clients if self._clients else math.nan
+        weighted = self._weighted / self._examples if self._examples else math.nan
+        return Comparison(local, weighted, self._area(total), self._undefined)
 
-    def _area(self, counts: Tensor) -> float | None:
-        """The mean over the classes that have both positives and negatives."""
+    def _area(self, counts: Tensor) -> float:
+        """The mean over the classes that have both positives and negatives; NaN where none has."""
         source = read(Release.exact(self._exact, counts))
         by_class = source.leaf.reshape(-1, *source.leaf.shape[-2:])  # binary tasks have no class axis
         defined = by_class[(by_class.sum(-1) > 0).all(-1)]
-        return auroc_from_counts(defined, source.edges).mean().item() if len(defined) else None
+        return auroc_from_counts(defined, source.edges).mean().item() if len(defined) else math.nan

@@ -66,7 +66,7 @@ def test_constant_scores_give_the_diagonal(score: float) -> None:
 
 
 def test_the_warning_comes_from_the_release_not_from_the_data() -> None:
-    """No positives in the data, but noise that shows some: nobody may be warned that there are none."""
+    """No positives in the data, but noise that shows some: no warning may say that there are none."""
     warned = set()
     for _ in range(40):
         metric = FederatedROC(quantiles=64, privacy=CentralDP(0.5), plan="single")

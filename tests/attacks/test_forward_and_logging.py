@@ -84,7 +84,7 @@ def trained(model: Model, folder: Path, *callbacks: lightning.Callback, logger: 
     return trainer
 
 
-class Pictures(lightning.pytorch.loggers.logger.DummyLogger):
+class Figures(lightning.pytorch.loggers.logger.DummyLogger):
     """A logger that takes figures, as TensorBoard's does."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Pictures(lightning.pytorch.loggers.logger.DummyLogger):
 def test_with_the_callback_entries_are_epochs(tmp_path: Path) -> None:
     ledger = PrivacyLedger()
     metrics = federated_collection(privacy=CentralDP(1.0), ledger=ledger)
-    evaluation, logger = FederatedEvaluation("metrics"), Pictures()
+    evaluation, logger = FederatedEvaluation("metrics"), Figures()
     trainer = trained(Model(metrics), tmp_path, evaluation, logger=logger)
     assert len(ledger) == EPOCHS
     assert set(trainer.callback_metrics) == {"val_auroc", "val_average_precision"}
@@ -155,7 +155,7 @@ def test_scalars_of_a_collection_are_logged_as_one_dictionary(tmp_path: Path) ->
 
 def test_the_callback_logs_every_metric(tmp_path: Path) -> None:
     names = ["roc", "precision_recall_curve", "auroc", "det", "precision_recall_gain", "calibration"]
-    metrics, logger = federated_collection(privacy=CentralDP(1.0), metrics=names), Pictures()
+    metrics, logger = federated_collection(privacy=CentralDP(1.0), metrics=names), Figures()
     trainer = trained(Model(metrics), tmp_path, FederatedEvaluation("metrics"), logger=logger)
     assert {"val_auroc", "val_average_precision", "val_brier_score", "val_area_under_gain"} <= set(
         trainer.callback_metrics

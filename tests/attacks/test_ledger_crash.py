@@ -22,7 +22,7 @@ from torchmetrics_fed.errors import LedgerConflictError, LedgerFileError
 from torchmetrics_fed.privacy import ledger as ledger_module
 from torchmetrics_fed.privacy import records as records_module
 from torchmetrics_fed.privacy import store as store_module
-from torchmetrics_fed.privacy.entry import LedgerEntry
+from torchmetrics_fed.privacy.budget import LedgerEntry
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
 
 SESSION = LedgerEntry("val", "session", 0.2, spec="spec", session="session")

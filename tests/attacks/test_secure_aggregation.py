@@ -27,6 +27,7 @@ from torchmetrics_fed import (
     Spec,
 )
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
+from torchmetrics_fed.aggregation.secure.keys import signing_key_of
 from torchmetrics_fed.aggregation.secure.messages import pack_rows, pack_tables, read_rows, read_tables
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.states import Stage
@@ -87,6 +88,24 @@ def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
             with pytest.raises(SecureAggregationError, match=r"did not: the server may have|signed or answered for"):
                 federation.clients[name].unmask(request_of(roster, cohort, survivors, among))
             assert federation.clients[name].stage is Stage.SIGNED
+
+
+def test_two_signed_lists_take_more_colluding_clients_than_were_agreed_on() -> None:
+    """Of 4 clients, 1 of whom may collude, it takes 3 signatures. Two lists of survivors, to open c's vector or d's."""
+    for colluding in ("a", "ab"):  # the second is the power: fewer than the threshold, and more than max_colluding
+        federation, answers = masked(signed=True), 0
+        roster, cohort = known(federation)
+        for name, survivors in (("c", (0, 1, 2)), ("d", (0, 1, 3))):
+            own = federation.clients[name].sign_survivors(survivors_of(roster, cohort, survivors))[-64:]
+            statement = roster.survivors_hash((0, 1, 2, 3), survivors)
+            signatures = {
+                roster.indices[liar]: signing_key_of(federation.signers[liar].signing).sign(statement)
+                for liar in colluding
+            }
+            request = request_of(roster, cohort, survivors, signatures | {roster.indices[name]: own})
+            with contextlib.suppress(SecureAggregationError):
+                answers += bool(federation.clients[name].unmask(request))
+        assert answers == (2 if colluding == "ab" else 0)
 
 
 def test_who_signed_one_list_does_not_answer_another_that_others_signed() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import FederatedROC, InputError, ScoreGrid
-from torchmetrics_fed.counting import columns
+from torchmetrics_fed.counting import kernel
 from torchmetrics_fed.typing import Task
 
 GRID = ScoreGrid(bins=64)
@@ -40,7 +40,7 @@ def batch(size: int = 500, dtype: torch.dtype = torch.float32) -> tuple[Tensor, 
 
 @pytest.fixture(params=[32_768, 64], ids=["whole", "chunked"])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "CHUNK", request.param)
+    monkeypatch.setattr(kernel, "CHUNK", request.param)
 
 
 @pytest.mark.usefixtures("chunk")
@@ -131,7 +131,7 @@ def test_further_dimensions_and_ranges() -> None:
 def test_a_bad_batch_is_refused_and_changes_nothing(
     task: Task, spoil: Callable[..., tuple[Tensor, Tensor]], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "CHUNK", 64)  # the last of many chunks is the bad one
+    monkeypatch.setattr(kernel, "CHUNK", 64)  # the last of many chunks is the bad one
     counts = GRID.add(GRID.empty(K), *batch()[:2], task="multiclass")
     before = counts.clone()
     preds, target = spoil(*batch())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.counting import columns, kernel, plain
+from torchmetrics_fed.counting import kernel, plain
 from torchmetrics_fed.typing import Task
 
 GRID, K = ScoreGrid.two_sided(64), 5
@@ -23,7 +23,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         for name, size in (("FEW", 0), ("PIECE", 70), ("GROUP", 150), ("CHUNK", 150)):
             monkeypatch.setattr(plain, name, size)
     elif request.param == "device":
-        for kind in (plain.PlainKernel, columns.ColumnKernel):
+        for kind in (plain.PlainKernel, plain.ColumnKernel):
             monkeypatch.setattr(kind, "add", lambda *_: False)
         monkeypatch.setattr(kernel, "CHUNK", None)
 

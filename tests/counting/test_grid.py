@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.counting import columns, kernel, plain
+from torchmetrics_fed.counting import kernel, plain
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -51,7 +51,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     else:
         monkeypatch.setattr(plain.PlainKernel, "add", lambda *_: False)
         if request.param != "columns":
-            monkeypatch.setattr(columns.ColumnKernel, "add", lambda *_: False)
+            monkeypatch.setattr(plain.ColumnKernel, "add", lambda *_: False)
         monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "device" else 1_000)
 
 
@@ -172,7 +172,7 @@ def test_sigmoid_is_applied_to_every_batch_alike(make: Callable[[int], ScoreGrid
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_logits_are_told_apart_where_probabilities_are_not(dtype: torch.dtype) -> None:
+def test_logits_are_distinct_where_probabilities_are_not(dtype: torch.dtype) -> None:
     grid = ScoreGrid.two_sided(1024)
     logits = torch.linspace(-28, 28, 400).to(dtype)
     counts = grid.add(grid.empty(), logits, torch.ones(len(logits), dtype=torch.bool), normalization="sigmoid")

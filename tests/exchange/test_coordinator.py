@@ -1,4 +1,4 @@
-"""The coordinator: whoever sums, over any transport, with as many queries as the plan takes."""
+"""The coordinator: the aggregator, over any transport, with as many queries as the plan takes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from torchmetrics_fed.functional import (
     recalibrate,
 )
 from torchmetrics_fed.functional.calibration import calibration_from_counts
-from torchmetrics_fed.functional.confusion import confusion_at
+from torchmetrics_fed.functional.calls import confusion_at
 from torchmetrics_fed.functional.det import det_from_counts
 from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts

@@ -8,7 +8,7 @@ from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.functional.confusion import confusion_at
+from torchmetrics_fed.functional.calls import confusion_at
 from torchmetrics_fed.functional.curve import count
 
 

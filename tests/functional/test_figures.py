@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from torchmetrics_fed import (
     evaluation_report,
 )
 from torchmetrics_fed.functional import (
+    CalibrationLine,
     DETCurve,
     PrecisionRecallCurve,
     area_under_gain,
@@ -29,10 +31,12 @@ from torchmetrics_fed.functional import (
     calibration_from_counts,
     det_from_counts,
     figure_size,
+    least_cost,
     plot_histograms,
     precision_recall_band,
     precision_recall_from_counts,
     precision_recall_gain_from_counts,
+    predictive_values,
     roc_band,
     roc_from_counts,
     small_multiples,
@@ -154,7 +158,7 @@ def test_a_line_and_an_entry_for_each_class(leaf: Tensor) -> None:
     assert [entry.split(" (")[0] for entry in _entries(ax)] == ["chance", "class 0", "class 1", "class 2"]
 
 
-def test_ten_classes_can_be_told_apart(leaf: Tensor) -> None:
+def test_ten_classes_have_looks_of_their_own(leaf: Tensor) -> None:
     _, ax = roc_from_counts(_classes(leaf, 10)).plot()
     assert len({(line.get_color(), line.get_linestyle()) for line in _drawn(ax)}) == 10
 
@@ -454,3 +458,25 @@ def test_labels_and_scores_must_fit(leaf: Tensor) -> None:
     with pytest.raises(InputError, match="each of 3 curves, or 1 for all, but got 2"):
         curve.plot(score=torch.tensor([0.5, 0.5]))
     assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_results_that_are_a_few_numbers_are_drawn_with_them(leaf: Tensor, classes: int) -> None:
+    counts = _classes(leaf, classes) if classes > 1 else leaf
+    point, values = least_cost(counts, 1.0, 5.0), predictive_values(counts, 0.5)
+    names = [f"class {index}" for index in range(classes)] if classes > 1 else ["calls"]
+    shown = zip(names, values.positive.reshape(-1), values.negative.reshape(-1), strict=True)
+    assert [line.get_label() for line in _drawn(values.plot()[1])] == [
+        f"{name} (PPV {positive:.3f}, NPV {negative:.3f})" for name, positive, negative in shown
+    ]
+    drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in _drawn(point.plot()[1])]
+    assert drawn == list(zip(point.threshold.reshape(-1).tolist(), point.value.reshape(-1).tolist(), strict=True))
+
+
+def test_a_calibration_line_is_drawn_beside_that_of_calibrated_scores() -> None:
+    line = CalibrationLine(torch.tensor(-1.0), torch.tensor(0.5))
+    (drawn,) = _drawn(line.plot(label="model")[1])
+    middle = len(drawn.get_xdata()) // 2
+    assert drawn.get_xdata()[middle] == pytest.approx(0.5)
+    assert drawn.get_ydata()[middle] == pytest.approx(1 / (1 + math.e))
+    assert "intercept -1.00, slope 0.50" in " ".join(drawn.get_label().split())

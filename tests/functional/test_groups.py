@@ -189,3 +189,14 @@ def test_curves_of_groups_are_drawn_on_one_figure() -> None:
     assert ax is not None
     assert len(ax.get_lines()) == 4
     assert torch.equal(roc_from_counts(metric.release().by_group["b"]).tpr, metric.by_group()["b"].tpr)
+
+
+@pytest.mark.filterwarnings("ignore:No positive examples")
+def test_a_group_without_a_class_has_no_area_and_no_rate_of_it() -> None:
+    scores, target, groups = examples()
+    found = group_gaps(released((scores, target.where(groups != 2, 0), groups)))
+    for name in ("auroc", "tpr"):
+        assert found.rates[name].value.isnan().tolist() == [False, False, True]
+        assert float(found.largest[name].value) == pytest.approx(
+            float(found.rates[name].value[:2].diff().abs()), abs=1e-12
+        )

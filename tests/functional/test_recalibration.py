@@ -80,6 +80,25 @@ def test_calibrated_scores_stay_and_others_are_mended(epsilon: float | None, met
         assert after < (1.01 if power == 1 else 0.9) * before
 
 
+def test_where_no_line_fits_it_is_the_one_of_least_brier_score() -> None:
+    """Its score is lower than that of the line of the likelihood, and than that of the scores as they are."""
+    generator = torch.Generator().manual_seed(4)
+    x = 2.5 * torch.randn(50_000, generator=generator, dtype=torch.float64) - 2.5
+    bent = torch.sigmoid(x + x.sin() + 0.8 * (x < -1))
+    target = torch.bernoulli(0.05 + 0.5 * torch.sigmoid(3 * x), generator=generator).long()
+    release = released(bent, target)
+    likeliest = calibration_line(release)
+    before, ours, theirs = (
+        brier(target.numpy(), scores)
+        for scores in (
+            bent,
+            recalibrate(release, "logistic")(bent),
+            torch.sigmoid(likeliest.intercept + likeliest.slope * torch.logit(bent)),
+        )
+    )
+    assert ours < min(before, theirs) - 1e-4
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_it_rises_and_leaves_dtype_and_shape(method: RecalibrationMethod) -> None:
     module = recalibrate(released(*drawn(2_000, 2.0), epsilon=1.0), method)

@@ -21,7 +21,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
-from tests.transports.endpoints import MEMORY
+from tests.transports.endpoints import MEMORY, named
 from torchmetrics_fed import FederatedMetric, Query, Spec
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
@@ -149,7 +149,8 @@ class Client:
     """Makes the metric, at every message."""
     preds: Tensor
     target: Tensor
-    groups: Tensor | None = None
+    third: Tensor | None = None
+    """The groups or persons, if the metric has them; of two models this is the target."""
     _: KW_ONLY
     folder: Path | None = None
     """Where notes are kept. The app has the mod if there is one."""
@@ -178,7 +179,8 @@ class Client:
         def evaluate(message: Message, context: Context) -> Message:
             self.evaluations += 1
             metric = self.metric()
-            metric.update(self.preds, self.target, self.groups)
+            third = () if self.third is None else (self.third,)
+            metric.update(**named(metric, (self.preds, self.target, *third)))
             metric.counts *= self.times
             content = RecordDict({"metrics": self.metrics()})
             content[RECORD] = state_record(metric, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.integrations.nvflare.filter import Responder
+from torchmetrics_fed.integrations.nvflare.client import Responder
 
 SITE, STAGE = os.environ["TORCHMETRICS_FED_DIES"].split(":")
 answer = Responder.answer

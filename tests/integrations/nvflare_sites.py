@@ -17,10 +17,16 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.aux_runner import AuxRunner
 from torch import Tensor
 
+from tests.transports.endpoints import named
 from torchmetrics_fed import FederatedMetric, SecureAggregationConfig
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator, FederatedMetricFilter, attach
-from torchmetrics_fed.integrations.nvflare.filter import TOPIC, responders
+from torchmetrics_fed.integrations.nvflare import (
+    FederatedComparisonAggregator,
+    FederatedMetricAggregator,
+    FederatedMetricFilter,
+    attach,
+)
+from torchmetrics_fed.integrations.nvflare.client import TOPIC, responders
 
 __all__ = ["JOB", "Cut", "Federation", "Site"]
 
@@ -44,6 +50,7 @@ class Site:
         metric: its metric.
         preds: its scores.
         target: its targets.
+        third: groups or persons, if the metric has them; of two models this is the target.
         times: how often every example is counted.
         publish: the filter's argument.
     """
@@ -54,13 +61,13 @@ class Site:
         metric: FederatedMetric,
         preds: Tensor,
         target: Tensor,
-        groups: Tensor | None = None,
+        third: Tensor | None = None,
         *,
         times: int = 1,
         publish: tuple[str, ...] = (),
     ) -> None:
         self.name, self.metric, self.times = name, metric, times
-        self.preds, self.target, self.groups = preds, target, groups
+        self.preds, self.target, self.third = preds, target, third
         self.runner = AuxRunner(self)
         self.filter = FederatedMetricFilter(publish)
         self.filter.handle_event(EventType.START_RUN, self.context())
@@ -81,7 +88,8 @@ class Site:
 
     def evaluate(self) -> None:
         """Count the site's data."""
-        self.metric.update(self.preds, self.target, self.groups)
+        third = () if self.third is None else (self.third,)
+        self.metric.update(**named(self.metric, (self.preds, self.target, *third)))
         self.metric.counts *= self.times
 
     def result(self, round: int) -> Shareable:
@@ -117,7 +125,8 @@ class Federation:
         self.sent: list[tuple[str, str, bytes]] = []
         """Site, stage and bytes of all that left one."""
         self.asked: list[tuple[str, Asked]] = []
-        self.aggregator = FederatedMetricAggregator(folder=str(folder), stage_timeout=1.0, **options)
+        kind = FederatedComparisonAggregator if "models" in options else FederatedMetricAggregator
+        self.aggregator = kind(folder=str(folder), stage_timeout=1.0, **options)
         self.aggregator.fl_ctx = FLContext()
         for key, value in ((ReservedKey.ENGINE, self), (ReservedKey.RUN_NUM, JOB)):
             self.aggregator.fl_ctx.set_prop(key, value, private=True, sticky=False)

@@ -189,10 +189,10 @@ def test_under_privacy_each_release_is_logged_once_by_every_client_and_nothing_e
     history = wandb_history(run)
     assert [row["val_auroc"] for row in history if "val_auroc" in row] == pytest.approx(areas)
     for name in ("val_roc", "val_precision_recall_curve"):
-        pictures = [file for row in history for file in row.get(f"{name}/filenames", ())]
-        assert len(set(pictures)) == EPOCHS
+        figures = [file for row in history for file in row.get(f"{name}/filenames", ())]
+        assert len(set(figures)) == EPOCHS
         (files,) = (run.folder / "wandb").glob("offline-run-*/files")
-        assert all((files / file).read_bytes()[:4] == b"\x89PNG" for file in pictures)
+        assert all((files / file).read_bytes()[:4] == b"\x89PNG" for file in figures)
     named = {key.split("/")[0] for row in history for key in row if not key.startswith("_")}
     assert named == {*tags["scalars"], *tags["images"], "trainer"}  # the step
     # MLflow

@@ -50,6 +50,7 @@ def test_the_federated_curve_is_the_pooled_one(options: list[str], tmp_path: Pat
     assert abs(found["mean_local"] - found["pooled"]) > 0.03
     assert found["shares"] == 4
     assert (tmp_path / "curves.png").stat().st_size > 20_000
+    assert str(tmp_path / "curves.png") in found["log"]
     server = tmp_path / "flare/curves/server/simulate_job"
     made = releases(server)
     assert list(made) == ["round-0000", "round-0001"]

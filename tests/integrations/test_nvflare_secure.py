@@ -27,8 +27,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
-from torchmetrics_fed.integrations.nvflare.client import HELD, payload
-from torchmetrics_fed.integrations.nvflare.filter import responders
+from torchmetrics_fed.integrations.nvflare.client import HELD, payload, responders
 
 NAMES = ("site-1", "site-2", "site-3", "site-4")
 HIDDEN = DistributedDP(epsilon=5.0, min_clients=3)

@@ -188,6 +188,43 @@ def test_a_bad_row_is_named_and_nothing_counted_or_it_is_left_out(case: str, kin
     assert int(metric.counts.sum()) == 3
 
 
+@pytest.mark.parametrize("ids", [[1, 2, 1, 1, 2, 3], ["1", "2", " 1", "1", "2 ", "3"]], ids=["integers", "texts"])
+def test_no_person_is_counted_too_often_whatever_holds_the_rows(ids: list[Any], tmp_path: Path) -> None:
+    """Person 1 has three rows here and one more in the second file, which has its ids as numbers."""
+    columns = {"score": [0.1, 0.2, 0.6, 0.9, 0.8, 0.3], "label": [0, 0, 1, 1, 1, 0]}
+    metric = FederatedROC(privacy=LocalDP(1.0, examples_per_person=2, enforced=True))
+    assert count_table(metric, write(pa.table({**columns, "who": ids}), tmp_path / "a.csv"), person="who").rows == 6
+    more = pa.table({"score": [0.5, 0.5], "label": [1, 1], "who": [1, 3]})
+    count_table(metric, write(more, tmp_path / "b.parquet"), person="who")
+    assert (int(metric.counts.sum()), metric.left_out, metric.bound_enforced) == (6, 2, True)
+    expected = FederatedROC()
+    expected.update(torch.tensor([0.1, 0.2, 0.6, 0.8, 0.3, 0.5]), torch.tensor([0, 0, 1, 1, 0, 1]))
+    assert torch.equal(metric.counts, expected.counts)
+
+
+def test_a_row_without_a_person_is_bad_and_takes_back_what_came_before() -> None:
+    metric = FederatedROC(privacy=LocalDP(1.0, enforced=True))
+    good = pa.table({"score": [0.5, 0.6], "label": [0, 1], "who": ["a", "b"]})
+    bad = pa.table({"score": [0.5, 0.6], "label": [0, 1], "who": ["c", None]})
+    count_table(metric, good, person="who")
+    with pytest.raises(InputError, match="persons' ids but row 4, column 'who', is missing"):
+        count_table(metric, [bad[:1], good, bad[1:]], person="who")
+    assert (int(metric.counts.sum()), metric.left_out, metric.bound_enforced) == (2, 0, True)
+    assert count_table(metric, [bad, good], person="who", skip_bad=True) == (3, 1)
+    assert (int(metric.counts.sum()), metric.left_out) == (3, 2)  # of "c", who was forgotten with what was taken back
+
+
+def test_persons_are_counted_in_one_place_and_have_ids(table: Any) -> None:
+    metric = FederatedROC(privacy=LocalDP(1.0, enforced=True))
+    with pytest.raises(InputError, match="counted too often"):
+        PartialCounts.of(metric, person="id")(table)
+    with pytest.raises(InputError, match="integers or texts in column 'score'"):
+        count_table(metric, table, person="score")
+    with pytest.raises(InputError, match="`persons` with every batch"):
+        count_table(metric, table)
+    assert not metric.counts.any()
+
+
 def test_ignored_rows_are_not_bad() -> None:
     metric = FederatedROC(ignore_index=-1)
     assert count_table(metric, pa.table({"score": [0.1, 7.0, 0.3, None], "label": [0, -1, 1, 0]}), skip_bad=True) == (

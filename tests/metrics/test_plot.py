@@ -1,4 +1,4 @@
-"""What `plot` takes and draws: torchmetrics' calls do what they do there, and several models fit in one picture."""
+"""What `plot` takes and draws: torchmetrics' calls do what they do there, and several models fit in one figure."""
 
 from __future__ import annotations
 
@@ -193,9 +193,9 @@ def test_signatures_are_torchmetrics_own() -> None:
 def test_a_collection_plots_each_of_its_metrics(scored: tuple[Tensor, Tensor]) -> None:
     collection: Any = MetricCollection({"roc": FederatedROC(), "auroc": FederatedAUROC()})
     collection.update(*scored)
-    pictures = dict(zip(collection.keys(), collection.plot(), strict=True))
-    assert legend(pictures["roc"][1])[0].startswith("ROC (AUROC")
-    assert values(pictures["auroc"][1]) == [[float(collection["auroc"].compute())]]
+    figures = dict(zip(collection.keys(), collection.plot(), strict=True))
+    assert legend(figures["roc"][1])[0].startswith("ROC (AUROC")
+    assert values(figures["auroc"][1]) == [[float(collection["auroc"].compute())]]
     areas: Any = MetricCollection([FederatedAUROC(), FederatedAveragePrecision()])
     steps = [areas(*scored), areas(*scored)]
     for (_, ax), name in zip(areas.plot(steps), areas.keys(), strict=True):

@@ -105,7 +105,7 @@ def test_few_bins_leave_out_the_plans_that_need_more() -> None:
     assert "need 256 bins" in str(advice)
 
 
-def test_much_data_and_little_are_told_apart() -> None:
+def test_much_data_and_little_get_different_advice() -> None:
     assert "a smaller epsilon would do, too" in " ".join(str(advise(CentralDP(5.0), 5_000, 5_000, runs=2)).split())
     assert "would show" in " ".join(str(advise(CentralDP(0.05), 500, 500, runs=2)).split())
 

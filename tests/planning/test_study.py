@@ -35,7 +35,7 @@ def test_every_key_that_the_template_names_is_known(tmp_path: Path) -> None:
     ]
     text = "\n".join(line for line in lines if not line.startswith(apart)).replace('"LocalDP"', '"DistributedDP"')
     study = load(tmp_path, text)
-    assert study.options["privacy"] == DistributedDP(epsilon=1.0, min_clients=3)
+    assert study.options["privacy"] == DistributedDP(epsilon=1.0, min_clients=3, enforced=True)
     assert study.options["normalization"] == "sigmoid"
     assert study.columns["labels"] == ["no", "yes"]
     assert study.metric("A").ledger.path == str(tmp_path / "A.ledger")
@@ -70,6 +70,8 @@ def test_grid_and_task_are_those_of_the_metric(tmp_path: Path) -> None:
         ("[privacy]\nkind = 'LocalDP'", "LocalDP to have ['epsilon']"),
         ("[privacy]\nkind = 'LocalDP'\nepsilon = 1\nmin_clients = 3", "but got ['epsilon', 'min_clients']"),
         ("[privacy]\nkind = 'DistributedDP'\nepsilon = 1", "to have ['epsilon', 'min_clients']"),
+        ("[columns]\nperson = 'who'", "`person` in [columns] if and only if"),
+        ("[privacy]\nkind = 'LocalDP'\nepsilon = 1\nenforced = true", "`person` in [columns] if and only if"),
         ("[privacy]\nkind = 'LocalDP'\nepsilon = -1", "`epsilon` to be a positive"),
         ("[privacy]\nkind = 'LocalDP'\nepsilon = 1\nplan = 'twice'", "`plan` to be a Query or one of"),
         ("task =", "study.toml: "),
@@ -96,7 +98,7 @@ def test_a_private_site_needs_a_ledger_with_a_limit_that_lasts(tmp_path: Path) -
     privacy = "[privacy]\nkind = 'LocalDP'\nepsilon = 1\n"
     for ledger in ("", "[ledger]\nbudget = 1\n", "[ledger]\npath = 'x'\n"):
         study = load(tmp_path, privacy + ledger)
-        assert study.metric().spec.epsilon == 1  # whoever sums needs none
+        assert study.metric().spec.epsilon == 1  # the aggregator needs none
         with pytest.raises(InputError, match="Expected a ledger with a path and a budget"):
             study.metric("A")
     site = load(tmp_path, privacy + "[ledger]\npath = '{name}.ledger'\nbudget = 1").metric("A")

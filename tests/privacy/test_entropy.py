@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from torchmetrics_fed.privacy.entropy import coins, random_words, uniform_below
+from torchmetrics_fed.privacy.draws import coins, random_words, uniform_below
 
 ALPHA = 1e-6
 

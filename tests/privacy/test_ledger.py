@@ -32,8 +32,7 @@ from torchmetrics_fed.errors import (
     LedgerError,
     LedgerFileError,
 )
-from torchmetrics_fed.privacy.composition import compose_pld
-from torchmetrics_fed.privacy.entry import LedgerEntry
+from torchmetrics_fed.privacy.budget import LedgerEntry, compose_pld
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
 
 Open = Callable[..., PrivacyLedger]

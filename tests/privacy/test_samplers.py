@@ -16,14 +16,18 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from torchmetrics_fed.privacy import draws as table_module
 from torchmetrics_fed.privacy import samplers
-from torchmetrics_fed.privacy.samplers import table as table_module
-from torchmetrics_fed.privacy.samplers.gaussian import stride_table
-from torchmetrics_fed.privacy.samplers.geometric import digit_tables
-from torchmetrics_fed.privacy.samplers.parameters import Number, Shape
-from torchmetrics_fed.privacy.samplers.poisson import WIDEST, poisson_table
-from torchmetrics_fed.privacy.samplers.polya import octave_table
-from torchmetrics_fed.privacy.samplers.table import TABLE_TOTAL_VARIATION, Table
+from torchmetrics_fed.privacy.draws import TABLE_TOTAL_VARIATION, Table
+from torchmetrics_fed.privacy.samplers import (
+    WIDEST,
+    Number,
+    Shape,
+    digit_tables,
+    octave_table,
+    poisson_table,
+    stride_table,
+)
 
 Sampler = Callable[..., NDArray[np.int64]]
 

@@ -23,7 +23,7 @@ from torchmetrics_fed import (
     Release,
     ReleaseError,
 )
-from torchmetrics_fed.report import privacy_statement
+from torchmetrics_fed.report import PrivacyStatement, privacy_statement
 from torchmetrics_fed.simulate import simulate
 
 Data = tuple[Tensor, Tensor]
@@ -51,7 +51,8 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
     release = _release(scored, privacy, ledger)
     statement = privacy_statement(release, ledger)
     fields, text = statement.fields, str(statement)
-    assert json.loads(json.dumps(fields)) == fields
+    assert json.loads(bytes(statement)) == fields
+    assert bytes(PrivacyStatement(dict(reversed(fields.items())))) == bytes(statement)  # what a signature is of
     for name in ("epsilon", "neighbours", "examples_per_person", "mechanism", "holds_against", "unit"):
         assert fields[name] == getattr(privacy, name)
     assert fields["delta"] == release.spec.delta
@@ -77,6 +78,7 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
     ):
         assert said in text
     assert text.count("Trust model: ") == text.count("Mechanism: ") == text.count("Privacy loss: ") == 1
+    assert ("a server that breaks the protocol" in text) == release.spec.hides_shares
     assert ("from the aggregator" in text) == (isinstance(privacy, DistributedDP) and privacy.trusted_aggregator)
 
 

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from torchmetrics_fed.privacy import samplers
-from torchmetrics_fed.privacy.samplers.geometric import geometric
-from torchmetrics_fed.privacy.samplers.poisson import WIDEST, poisson
-from torchmetrics_fed.privacy.samplers.polya import logarithmic
+from torchmetrics_fed.privacy.samplers import WIDEST, geometric, logarithmic, poisson
 
 ALPHA = 1e-6
 LEAST_EXPECTED = 10
@@ -108,7 +106,7 @@ def p_value(counts: Counts, law: Law) -> float:
 
 
 def sample_size(law: Law, wrong: list[Law]) -> int:
-    """So many draws that each wrong law is rejected, but for a chance of about ALPHA."""
+    """Enough draws that each wrong law is rejected, but for a chance of about ALPHA."""
     sizes = []
     for other in wrong:
         radius = max(reach(law), reach(other))

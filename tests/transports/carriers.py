@@ -29,6 +29,7 @@ from tests.transports.endpoints import (
     carry_query,
     counted,
     leaking,
+    named,
 )
 from torchmetrics_fed import CentralDP, Coordinator, DistributedDP, FederatedROC, LocalDP, PrivacyLedger, Release
 from torchmetrics_fed.folder import run_coordinator, run_site
@@ -151,7 +152,9 @@ class Simulated:
         metric, carried, previous = built(options, folder / "ledger"), [], None
         for number in range(rounds):
             before = len(metric.ledger)
-            previous = simulate([[part] for part in parts], metric, round=str(number), previous=previous).release
+            previous = simulate(
+                [[named(metric, part)] for part in parts], metric, round=str(number), previous=previous
+            ).release
             carried.append(Carried(previous, [list(metric.ledger)[before:]], b""))
         return carried
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from torchmetrics_fed import (
     Coordinator,
+    FederatedMetric,
     FederatedModelComparison,
     FederatedROC,
     PrivacyLedger,
@@ -48,6 +49,7 @@ __all__ = [
     "carry_query",
     "counted",
     "leaking",
+    "named",
 ]
 
 MARK = 7_230_171
@@ -56,7 +58,7 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A folder in memory where there is one: what is synced to disk takes most of the time of a test."""
 
 Part = tuple[Tensor, ...]
-"""A client's scores, targets and, if it has them, groups."""
+"""A client's scores, targets and, if it has them, groups or persons."""
 
 VISIBLE_STAGES = ("counting", "asked", "charged", "drawn", "answered")
 SECURE_STAGES = ("counting", "advertising", "sharing keys", "asked", "charged", "drawn", "masked", "unmasking")
@@ -76,8 +78,16 @@ def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
     return metric
 
 
+def named(metric: FederatedMetric, part: Part) -> dict[str, Tensor]:
+    """The arguments of ``update``: the third is the person of each example where the setting needs one."""
+    privacy = metric.spec.privacy
+    third = "persons" if privacy is not None and privacy.enforced else "groups"
+    names = ("preds_old", "preds_new", "target") if metric.spec.models else ("preds", "target", third)
+    return dict(zip(names, part, strict=False))
+
+
 def counted(metric: FederatedROC, part: Part, mark: bool) -> FederatedROC:
-    metric.update(*part)
+    metric.update(**named(metric, part))
     if mark:
         metric.counts *= MARK
     return metric

@@ -135,11 +135,27 @@ def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: 
             assert torch.equal(release.by_group[name].leaf, alone.counts)
 
 
-PAIRED = [case for case in GROUPED if case[0] != "nvflare"]  # whose aggregator is built for one model's curves
+PRIVATE = [case for case in GROUPED if "privacy" in SETTINGS[case[1]]]
+
+
+@pytest.mark.filterwarnings("ignore:Epsilon")
+@pytest.mark.parametrize(
+    ("carrier", "setting"), [case for case in GROUPED if "privacy" in SETTINGS[case[1]]], indirect=["carrier"]
+)
+def test_no_person_is_counted_too_often_on_the_way(carrier: Carrier, setting: str, tmp_path: Path) -> None:
+    """Four examples of each of 100 persons at two clients, of which one may be counted; noise is next to none."""
+    privacy = replace(SETTINGS[setting]["privacy"], epsilon=20.0, enforced=True)
+    parts: list[Part] = [
+        (scores, target, torch.arange(len(target)) % 100 + 100 * number)
+        for number, (scores, target) in enumerate(data())
+    ]
+    ((release, _, _),) = carrier.carry({"quantiles": 64, "privacy": privacy}, parts, 1, tmp_path, False, False)
+    assert release.spec.privacy == privacy
+    assert abs(float(release.leaf.sum()) - 200) < 50
 
 
 @pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
-@pytest.mark.parametrize(("carrier", "setting"), PAIRED, indirect=["carrier"])
+@pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
 def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"models": ("old", "new"), "thresholds": (0.5, 0.25), **SETTINGS[setting]}
     parts: list[Part] = [(scores, scores.flip(0), target) for scores, target in data()]

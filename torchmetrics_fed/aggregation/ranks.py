@@ -17,8 +17,7 @@ from torch import Tensor
 from torchmetrics_fed.aggregation.secure.mask import masked_sum
 from torchmetrics_fed.counting.persons import BLOCK, Persons
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, SyncError
-from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.release.wire import pack_block
 
 Gather = Callable[..., Sequence[Tensor]]
@@ -30,23 +29,18 @@ _DIGEST_SLOTS = 8
 
 
 class Agreement(NamedTuple):
-    """What the ranks know of each other."""
+    """What the ranks know of each other: the lowest and highest status, the largest proposal, if any has data."""
 
     statuses: tuple[int, int]
-    """The lowest and the highest status of any rank."""
     proposal: int
-    """The largest proposal."""
     any_data: bool
-    """Whether any rank has counted something."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks that sum together.
+    """The ranks of a process group that sum together; all ranks if it is None. The backend wants tensors on ``device``.
 
     Args:
-        device: where the backend wants its tensors.
-        group: their process group; all ranks if None.
         gather: torchmetrics' ``dist_sync_fn``: ``gather(tensor, group=group)`` returns every rank's tensor. Where one
             is given everything goes through it, else through ``all_reduce``, which shows no rank another one's counts.
         refused: how many of this rank's examples could not be counted. Ranks agree on nothing while one has any.
@@ -60,11 +54,7 @@ class Ranks:
     persons: Persons | None = None
 
     def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
-        """Compare specs and settings; raise on every rank alike, naming what differs.
-
-        Settings are what else must be the same, by name: the plan of a release, the query that is answered. The status
-        is a small number in which the ranks may differ.
-        """
+        """Compare specs, and settings by name; raise on every rank alike, naming what differs. Statuses may differ."""
         marks = spec.digests | {name: hashlib.sha256(value).digest() for name, value in settings.items()}
         whole = hashlib.sha256(b"".join(marks.values())).digest()
         numbers = [int.from_bytes(whole[4 * slot : 4 * slot + 4], "big") for slot in range(_DIGEST_SLOTS)]
@@ -126,7 +116,6 @@ class Ranks:
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
         if self.gather is not None:
             return len(self.gather(torch.zeros(1, dtype=torch.int64), group=self.group))
         self._check_member()
@@ -134,7 +123,6 @@ class Ranks:
 
     @property
     def rank(self) -> int:
-        """This rank's place in the group."""
         if self.gather is None:
             self._check_member()
             return dist.get_rank(self.group)
@@ -152,7 +140,6 @@ class Ranks:
         if self.gather is not None:
             parts = list(self.gather(own, group=self.group))
         else:
-            self._check_member()
             parts = [torch.empty_like(own) for _ in range(self.size)]
             with _explained():
                 dist.all_gather(parts, own, group=self.group)
@@ -166,22 +153,14 @@ class Ranks:
         """Return the sum of all ranks' ``counts`` on the first rank; what other ranks get is of no use."""
         if self.gather is not None:
             return self.sum(counts)
-        self._check_member()
-        total = counts.clone(memory_format=torch.contiguous_format)
-        with _explained():
-            dist.reduce(total, self._global_first(), group=self.group)
-        return total
+        return self._collective(dist.reduce, counts, first=True)
 
     def from_first(self, tensor: Tensor) -> Tensor:
         """Return the first rank's tensor on every rank."""
         tensor = tensor.to(self.device)
         if self.gather is not None:
             return self.gather(tensor, group=self.group)[0]
-        self._check_member()
-        received = tensor.clone(memory_format=torch.contiguous_format)
-        with _explained():
-            dist.broadcast(received, self._global_first(), group=self.group)
-        return received
+        return self._collective(dist.broadcast, tensor, first=True)
 
     def query_from_first(self, query: Query, bins: int) -> Query:
         """Return the first rank's query: all have placed it by the same sums, but floats may differ by machine."""
@@ -198,18 +177,21 @@ class Ranks:
         """
         return masked_sum(cells, self.rank, view, self.exchange, self.sum)
 
-    def _global_first(self) -> int:
-        return 0 if self.group is None else dist.get_global_rank(self.group, 0)
-
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
         if self.gather is not None:
             gathered = torch.stack([part.to(tensor.device) for part in self.gather(tensor, group=self.group)])
             return gathered.amax(0) if operation == dist.ReduceOp.MAX else gathered.sum(0)
+        return self._collective(dist.all_reduce, tensor, operation)
+
+    def _collective(self, call: Callable[..., Any], tensor: Tensor, *options: Any, first: bool = False) -> Tensor:
+        """Return a copy of ``tensor`` after a collective call on it, from or to the first rank if so."""
         self._check_member()
-        total = tensor.clone(memory_format=torch.contiguous_format)
+        if first:
+            options = (0 if self.group is None else dist.get_global_rank(self.group, 0),)
+        copy = tensor.clone(memory_format=torch.contiguous_format)
         with _explained():
-            dist.all_reduce(total, operation, group=self.group)
-        return total
+            call(copy, *options, group=self.group)
+        return copy
 
     def _check_member(self) -> None:
         """Raise unless this process belongs to the group."""

@@ -6,8 +6,9 @@ Each kind has two ways that agree: :meth:`Binning.of` in torch, for any device, 
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,14 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmetrics_fed.counting.octaves import octave_bins, two_sided_edges
-from torchmetrics_fed.counting.scratch import scratch
 from torchmetrics_fed.typing import Floats
 
+Array: TypeAlias = NDArray[Any]
+
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
-_UNSIGNED: dict[int, Any] = {4: np.uint32, 8: np.uint64}
-_BITS_OF_ONE: dict[int, int] = {4: 0x3F80_0000, 8: 0x3FF0_0000_0000_0000}
-_BITS_OF_HALF: dict[int, int] = {4: 0x3F00_0000, 8: 0x3FE0_0000_0000_0000}
-_MANTISSA: dict[int, int] = {4: 23, 8: 52}
+UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_BITS_OF_ONE = {4: 0x3F80_0000, 8: 0x3FF0_0000_0000_0000}
+_BITS_OF_HALF = {4: 0x3F00_0000, 8: 0x3FE0_0000_0000_0000}
+_MANTISSA = {4: 23, 8: 52}
 
 _HALF = np.int32(_BITS_OF_HALF[4])
 # Up to here the calls cost more than the work: the fewest of them are fastest.
@@ -32,12 +34,41 @@ _FEW = 1_024
 _CELLS_A_BIN, _MOST_CELLS, _MOST_STEPS = 4, 1 << 18, 8
 
 
-class Binning:
-    """Bins between any ascending edges: the bin of a score is the number of inner edges at or below it.
+class Scratch(threading.local):
+    """Arrays that are kept between batches because fresh memory costs as much as a quarter of the counting.
 
-    Args:
-        edges: all of them, float64.
+    Each thread has its own, and no object that could be pickled has any: they hold what the last scores were.
     """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, Any], tuple[Tensor, Array]] = {}
+        self._whole: dict[tuple[str, Any], Array] = {}
+        self._constants: dict[tuple[Any, int], Array] = {}
+
+    def room(self, name: str, dtype: Any, size: int) -> tuple[Tensor, Array]:
+        """Return ``size`` numbers of a numpy dtype with anything in them, as a tensor and as an array."""
+        kept = self._kept.get((name, dtype))
+        if kept is not None and len(kept[1]) == size:  # most batches are as large as the one before
+            return kept
+        whole = self._whole.get((name, dtype))
+        if whole is None or len(whole) < size:
+            whole = self._whole[name, dtype] = np.empty(max(size, 1_024), dtype)
+        kept = self._kept[name, dtype] = torch.from_numpy(whole[:size]), whole[:size]
+        return kept
+
+    def constant(self, dtype: Any, value: int, size: int) -> Array:
+        """Return ``size`` times one number: numpy takes the minimum with an array in half the time of a scalar."""
+        kept = self._constants.get((dtype, value))
+        if kept is None or len(kept) < size:
+            kept = self._constants[dtype, value] = np.full(max(size, 1_024), value, dtype)
+        return kept[:size]
+
+
+scratch = Scratch()
+
+
+class Binning:
+    """Bins between any ascending edges, float64: the bin of a score is the number of inner edges at or below it."""
 
     def __init__(self, edges: Floats) -> None:
         self.edges, self.bins = edges, len(edges) - 1
@@ -54,22 +85,17 @@ class Binning:
         return (scores >= low) & (scores <= high)
 
     def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
-        """Return the bin of each score, int64; some bin for a score that cannot be counted.
+        """Return the bin of each score, int64; some bin for one that cannot be counted.
 
-        Args:
-            scores: float32 or float64.
-            complement: one minus each score, where it is known better than that difference says.
+        ``complement`` is one minus each score, where it is known better than that difference says.
         """
         return torch.searchsorted(_inner_edges(self, scores.dtype, scores.device), scores.contiguous(), right=True)
 
-    def are_plain(self, scores: NDArray[Any]) -> bool:
-        """Whether all scores can be counted by :meth:`codes`."""
+    def are_plain(self, scores: Array) -> bool:
         low, high = self.ends(torch.float32 if scores.itemsize == 4 else torch.float64)
         return bool(np.minimum.reduce(scores, initial=high) >= low and np.maximum.reduce(scores, initial=low) <= high)
 
-    def codes(
-        self, scores: NDArray[Any], out: NDArray[Any], complement: NDArray[Any] | None = None, step: int = 1
-    ) -> None:
+    def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
         """Write ``step`` times the bin of each plain score, float32 or float64, to ``out``, integers that can hold it.
 
         The cell of a score, (s - low) times a scale, cut off, never falls as the score rises, however it is rounded. So
@@ -96,22 +122,18 @@ class EvenBinning(Binning):
     """Even bins on [0, 1], a power of two of them: the product with it only moves the exponent, so it is exact."""
 
     def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
-        """Return the bin of each score, int64."""
         return (scores * self.bins).long().clamp_(0, self.bins - 1)
 
-    def are_plain(self, scores: NDArray[Any]) -> bool:
+    def are_plain(self, scores: Array) -> bool:
         """Whether all scores can be counted by :meth:`codes`, by their largest bits.
 
         Read as unsigned integers, non-negative floats keep their order, and negative ones and NaN come after infinity,
         so one maximum shows that all is well. -0.0 does not pass.
         """
-        bits = scores.view(_UNSIGNED[scores.itemsize])
+        bits = scores.view(UNSIGNED[scores.itemsize])
         return bool(np.maximum.reduce(bits, initial=0) <= _BITS_OF_ONE[scores.itemsize])
 
-    def codes(
-        self, scores: NDArray[Any], out: NDArray[Any], complement: NDArray[Any] | None = None, step: int = 1
-    ) -> None:
-        """Write ``step`` times the bin of each plain score."""
+    def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
         np.multiply(scores, scores.dtype.type(self.bins), out=out, casting="unsafe")
         np.minimum(out, self.bins - 1, out=out)
         if step > 1:
@@ -125,9 +147,6 @@ class TwoSidedBinning(EvenBinning):
 
     rises with s, exactly: one of the two is the half, and where that is s, 1 - s is exact (Sterbenz). Edges are short
     binary fractions, so the first bits of t, its cell, tell the bin.
-
-    Args:
-        bins: how many, a power of two.
     """
 
     def __init__(self, bins: int) -> None:
@@ -136,7 +155,6 @@ class TwoSidedBinning(EvenBinning):
         """Bits of the mantissa that a cell knows."""
 
     def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
-        """Return the bin of each score, int64."""
         size = scores.element_size()
         kind = torch.int32 if size == 4 else torch.int64
         other = 1 - scores if complement is None else complement
@@ -147,10 +165,7 @@ class TwoSidedBinning(EvenBinning):
         table = _device_table(self.bins, scores.device)
         return table.index_select(0, cell.reshape(-1)).view(scores.shape)
 
-    def codes(
-        self, scores: NDArray[Any], out: NDArray[Any], complement: NDArray[Any] | None = None, step: int = 1
-    ) -> None:
-        """Write ``step`` times the bin of each plain score."""
+    def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
         if len(scores) <= _FEW and scores.itemsize == 4:
             other = np.float32(1) - scores if complement is None else complement
             few = np.minimum(scores.view(np.int32), _HALF)
@@ -177,7 +192,6 @@ class TwoSidedBinning(EvenBinning):
 
     @property
     def _last_cell(self) -> int:
-        """Cells from the middle of the range out to the last edge."""
         *octaves, rest = octave_bins(self.bins)
         return (len(octaves) + rest.bit_length()) << self.depth
 
@@ -188,7 +202,6 @@ def _ring_size(depth: int) -> int:
 
 @lru_cache(maxsize=16)
 def _bins_of_cells(bins: int, last: int, depth: int) -> NDArray[np.int64]:
-    """Return the bins of the cells from ``-last`` to ``last``."""
     low = two_sided_edges(bins)[: bins // 2 + 1]
     cell = np.arange(last + 1, dtype=np.int64)
     # the distance of a cell's lowest score from the nearer end: the half, that many cells further out
@@ -220,11 +233,11 @@ def _device_table(bins: int, device: torch.device) -> Tensor:
     return torch.from_numpy(_bins_of_cells(bins, binning._last_cell, binning.depth)).to(device)
 
 
-def _inner(binning: Binning, dtype: Any) -> NDArray[Any]:
+def _inner(binning: Binning, dtype: Any) -> Array:
     """Return the inner edges in another dtype, rounded up: a score of that dtype compares with them alike."""
     edges = binning.edges[1:-1]
     near = edges.astype(dtype)
-    rounded: NDArray[Any] = np.where(near < edges, np.nextafter(near, dtype(np.inf)), near)
+    rounded: Array = np.where(near < edges, np.nextafter(near, dtype(np.inf)), near)
     return rounded
 
 
@@ -233,8 +246,7 @@ def _inner_edges(binning: Binning, dtype: torch.dtype, device: torch.device) -> 
     return torch.from_numpy(_inner(binning, _NUMPY[dtype])).to(device)
 
 
-def _cell(scores: NDArray[Any], low: float, scale: float, cells: int, room: NDArray[Any], out: NDArray[Any]) -> None:
-    """Write the cell of each score to ``out``."""
+def _cell(scores: Array, low: float, scale: float, cells: int, room: Array, out: Array) -> None:
     np.subtract(scores, room.dtype.type(low), out=room)
     np.multiply(room, room.dtype.type(scale), out=room)
     np.copyto(out, room, casting="unsafe")

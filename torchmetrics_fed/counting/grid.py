@@ -20,7 +20,6 @@ from typing_extensions import Self
 from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
 from torchmetrics_fed.counting.kernel import Kernel
 from torchmetrics_fed.counting.octaves import two_sided_edges
-from torchmetrics_fed.counting.pairs import add_pairs
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats, Normalization, Task
@@ -47,11 +46,15 @@ class ScoreGrid:
         kind: ``"two_sided"``, ``"even"``, or ``"custom"`` with ``score_edges``.
 
     Example:
+        >>> import torch
         >>> from torchmetrics_fed import ScoreGrid
         >>> ScoreGrid(bins=4).edges
         tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000], dtype=torch.float64)
         >>> ScoreGrid.two_sided(quantiles=1024).bins, ScoreGrid.even(quantiles=1024).bins
         (4096, 4096)
+        >>> ScoreGrid(bins=2).add(ScoreGrid(bins=2).empty(), torch.tensor([0.1, 0.6, 1.0]), torch.tensor([0, 0, 1]))
+        tensor([[[1, 1],
+                 [0, 1]]])
     """
 
     bins: int = 4096
@@ -74,9 +77,7 @@ class ScoreGrid:
                 f"[{low}, {high}]. Use ScoreGrid.even(quantiles, score_range)."
             )
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise InputError(
-                f"Expected `score_range` to be finite (low, high), low < high, but got {self.score_range}."
-            )
+            raise InputError(f"Expected `score_range` to be finite (low, high), low < high, but got {low}, {high}.")
         # without the edges themselves: a claim of many bins must cost nothing
         if self.kind == "even" and (high - low) / self.bins < 2 * math.ulp(max(abs(low), abs(high))):
             raise InputError(
@@ -90,13 +91,6 @@ class ScoreGrid:
 
         Confident networks and rare events have their scores there: with 4,096 bins the last ones begin at a distance of
         2^-41 from 0 and from 1.
-
-        Example:
-            >>> from torchmetrics_fed import ScoreGrid
-            >>> ScoreGrid.two_sided(4).edges
-            tensor([0.0000, 0.0625, 0.1250, 0.1875, 0.2500, 0.3125, 0.3750, 0.4375, 0.5000,
-                    0.5625, 0.6250, 0.6875, 0.7500, 0.8125, 0.8750, 0.9375, 1.0000],
-                   dtype=torch.float64)
         """
         return cls(bins=_bins_for(quantiles), kind="two_sided")
 
@@ -129,11 +123,9 @@ class ScoreGrid:
         return cls(len(values) - 1, (values[0], values[-1]), tuple(values), "custom")
 
     def __reduce__(self) -> Any:
-        """What is kept besides the fields is made again where it is needed."""
         return type(self), (self.bins, self.score_range, self.score_edges, self.kind)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A grid never changes."""
         return self
 
     @cached_property
@@ -181,7 +173,6 @@ class ScoreGrid:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> ScoreGrid:
-        """Return the grid with these :attr:`fields`."""
         if fields["score_edges"] is not None:
             return cls.from_edges([float.fromhex(edge) for edge in fields["score_edges"]])
         low, high = map(float.fromhex, fields["score_range"])
@@ -214,25 +205,14 @@ class ScoreGrid:
             counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be done.
             preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
             target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
-                that are whole numbers), or ``ignore_index``.
+                that are whole numbers), or ``ignore_index``, which is left out, whatever the score.
             normalization: ``"sigmoid"`` or ``"softmax"`` if ``preds`` are logits.
-            ignore_index: target value of the examples to leave out, whatever their score.
             validate: whether to check the values; off, what comes of bad ones is undefined.
-            task: what the targets are.
             private: whether errors must not show values of the data.
             refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
                 where they would raise otherwise, and no device is waited for.
             weight: integers, how often each example counts; once if not given.
-            group: integers, the group of each example, where there are several.
-            groups: how many there are.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed import ScoreGrid
-            >>> grid = ScoreGrid(bins=4)
-            >>> grid.add(grid.empty(), torch.tensor([0.1, 0.6, 0.7, 1.0]), torch.tensor([0, 0, 1, 1]))
-            tensor([[[1, 0, 1, 0],
-                     [0, 0, 1, 1]]])
+            group: integers, the group of each example, where there are several ``groups``.
         """
         rules = Rules(task, normalization, ignore_index, validate, private)
         return self._kernel.add(counts, preds, target, rules, refused, weight, group, groups)
@@ -240,8 +220,8 @@ class ScoreGrid:
     def add_pairs(
         self, counts: Tensor, models: tuple[Tensor, Tensor], target: Tensor, rules: Rules, refused: Tensor | None
     ) -> Tensor:
-        """Add two models' scores of the same examples to counts of pairs of bins, as :func:`pairs.add_pairs` does."""
-        return add_pairs(counts, self._kernel.binning, models, target, rules, refused)
+        """Add two models' scores of the same examples to counts of pairs of bins, as :meth:`Kernel.add_pairs` does."""
+        return self._kernel.add_pairs(counts, models, target, rules, refused)
 
     @cached_property
     def _kernel(self) -> Kernel:

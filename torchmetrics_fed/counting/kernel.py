@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.binning import Binning
-from torchmetrics_fed.counting.columns import ColumnKernel
-from torchmetrics_fed.counting.plain import CHUNK, PlainKernel
-from torchmetrics_fed.counting.rules import Rules, check_kind, check_weight, plain_int, probabilities, wide
+from torchmetrics_fed.counting.plain import CHUNK, ColumnKernel, PlainKernel
+from torchmetrics_fed.counting.rules import Rules, check_kind, check_pairs, check_weight, plain_int, probabilities, wide
 from torchmetrics_fed.counting.shapes import check_shapes
 from torchmetrics_fed.errors import InputError
 
@@ -28,9 +27,6 @@ class Kernel:
     For binary and multi-label targets the rows of the counts are negatives and positives. For multi-class targets they
     are negatives and positives of each class (one against the rest), or, where there are as many rows as columns, the
     true classes (one against one). Each group has such rows, one group after the other.
-
-    Args:
-        binning: which bin a score is in.
     """
 
     def __init__(self, binning: Binning) -> None:
@@ -50,16 +46,8 @@ class Kernel:
     ) -> Tensor:
         """Add a batch to ``counts``, in place where their layout allows, and return them.
 
-        Args:
-            counts: int64 ``(columns, groups * rows, bins)``.
-            preds: floating scores.
-            target: labels, integers or floats that are whole numbers.
-            rules: how to read them.
-            refused: int64, one number, to which examples are added that cannot be counted. Then no error is raised and
-                no device is waited for.
-            weight: how often each example counts.
-            group: the group of each example, where there are several ``groups``.
-            groups: how many there are.
+        The counts are int64 ``(columns, groups * rows, bins)``. With ``refused``, one number to which examples are
+        added that cannot be counted, no error is raised and no device is waited for.
         """
         check_kind(preds, target)
         columns = len(counts)
@@ -107,6 +95,36 @@ class Kernel:
             self._count(counts, wide(some_scores), some_labels, rules, refused, weight)
         return counts
 
+    def add_pairs(
+        self, counts: Tensor, models: tuple[Tensor, Tensor], target: Tensor, rules: Rules, refused: Tensor | None
+    ) -> Tensor:
+        """Add two models' scores of the same examples to ``counts`` of pairs of bins, and return them.
+
+        The cells ``(1, 2, bins * bins)`` are at the first model's bin times ``bins`` plus the second's.
+        """
+        check_pairs(models, target)
+        if target.numel() == 0:
+            return counts
+        labels = rules.whole(target) if target.is_floating_point() else target
+        labels = plain_int(rules.unless_one_hot(labels)).reshape(-1, 1)
+        both = [wide(scores.detach()).reshape(-1, 1) for scores in models]
+        good = torch.ones_like(labels[:, 0], dtype=torch.bool)
+        for scores in both if rules.validate else ():
+            fine = rules.good(scores, labels, self.binning)
+            if refused is None and not bool(fine.all()):
+                raise rules.objection(scores, labels, self.binning)
+            good &= fine
+        first, second = (self.binning.of(*probabilities(scores, rules.normalization))[:, 0] for scores in both)
+        ignored = rules.ignored(labels)
+        kept = good if ignored is None else good & ~ignored[:, 0]
+        if refused is not None:
+            refused += (~good).sum()
+        index = (labels[:, 0].clamp(0, 1).long() * self.binning.bins + first) * self.binning.bins + second
+        if counts.is_inference() and not torch.is_inference_mode_enabled():
+            counts = counts.clone()
+        counts.view(-1).scatter_add_(0, index, kept.long())
+        return counts
+
     def _count(
         self,
         counts: Tensor,
@@ -141,13 +159,7 @@ class Kernel:
 
 
 def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterable[tuple[Tensor, Tensor]]:
-    """Return scores ``(n, columns)`` and their labels, up to ``size`` scores at a time, as often as they are asked for.
-
-    Args:
-        scores: ``(N, columns, ...)``.
-        labels: the same shape, or ``(N, ...)`` for multi-class targets.
-        size: None for all at once.
-    """
+    """Return scores ``(N, columns, ...)`` as ``(n, columns)`` and their labels, up to ``size`` scores at a time."""
     if size is None or scores.numel() <= size:
         return [_rows_of(scores, labels)]
     return _Chunks(scores.flatten(2) if scores.ndim > 2 else scores[..., None], labels, size)
@@ -181,7 +193,4 @@ def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _own_layout(counts: Tensor) -> Tensor:
-    """Return counts whose memory is in the kernel's order."""
-    if counts.stride(0) == 1:
-        return counts
-    return counts.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    return counts if counts.stride(0) == 1 else counts.permute(1, 2, 0).contiguous().permute(2, 0, 1)

@@ -24,11 +24,6 @@ def octave_bins(bins: int) -> tuple[int, ...]:
 
     Every octave gets one bin, then the octave that is furthest below its share gets twice as many, while that fits.
     Where there are few bins there are fewer octaves, so that two thirds of the bins are left for the middle.
-
-    Example:
-        >>> from torchmetrics_fed.counting.octaves import octave_bins
-        >>> octave_bins(8), octave_bins(32)  # edges 0, 1/8, 1/4, 3/8, 1/2 and their mirror images; 16 of them
-        ((2, 2), (4, 4, 4, 2, 1, 1))
     """
     side = bins // 2
     octaves = min(len(_SHARES) - 1, max(side // 3, int(side > 1)))

@@ -1,4 +1,4 @@
-"""PlainKernel: binary scores and labels in this machine's memory, which is nearly every batch, into counts.
+"""Plain scores and labels in this machine's memory, which is nearly every batch, into counts.
 
 numpy does here what torch does elsewhere: a call costs half, which is most of what a small batch costs, and never
 enters torch's OpenMP pool, so that large ones can be cut to fit the cache. What is not plain by its bits is left to the
@@ -7,16 +7,16 @@ kernel that looks closer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from torchmetrics_fed.counting.binning import Binning
+from torchmetrics_fed.counting.binning import UNSIGNED, Array, Binning, scratch
 from torchmetrics_fed.counting.rules import Rules, probabilities
-from torchmetrics_fed.counting.scratch import scratch
+from torchmetrics_fed.typing import Places
 
 # Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold.
 CHUNK = 32_768
@@ -26,15 +26,9 @@ FEW = 32_768
 # costs as much as ten thousand examples.
 PIECE, GROUP = 131072, 524_288
 
-_UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
 
 class PlainKernel:
-    """Counts plain batches.
-
-    Args:
-        binning: which bin a score is in.
-    """
+    """Counts plain batches of a binary task."""
 
     def __init__(self, binning: Binning) -> None:
         self.binning, self.bins = binning, binning.bins
@@ -42,18 +36,11 @@ class PlainKernel:
     def add(self, counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules) -> bool:
         """Add a flat batch to ``counts`` in place and return True, or add nothing and return False if it is not plain.
 
-        Args:
-            counts: int64, ``(1, rows, bins)``, contiguous.
-            scores: of any floating dtype, detached.
-            labels: bool or of any integer dtype.
-            rules: how to read them. Without ``validate`` every batch is taken for plain.
+        The counts are ``(1, rows, bins)``, contiguous. Without ``rules.validate`` every batch is taken for plain.
         """
         if len(scores) > max(FEW, self.bins):
             return self._add_histogram(counts, scores, labels, rules)
-        score, label = as_array(scores), labels.numpy()
-        if rules.ignore_index is not None:
-            kept = np.flatnonzero(label != rules.ignore_index)  # indices take a quarter of the time of a mask
-            score, label = score.take(kept), label.take(kept)
+        score, label = _kept(scores, labels, rules)
         if rules.validate and not (are_plain(score, self.binning, rules) and are_labels(label, rules.highest(1))):
             return False
         score, complement = normalized(score, rules)
@@ -94,32 +81,88 @@ class PlainKernel:
         return True
 
 
-def as_array(scores: Tensor) -> NDArray[Any]:
-    """Return the scores as contiguous float32 or float64."""
+class ColumnKernel:
+    """Counts plain batches of several classes or labels."""
+
+    def __init__(self, binning: Binning) -> None:
+        self.binning, self.bins = binning, binning.bins
+        self._tile: tuple[int, Places] = 0, np.empty(0, np.int64)
+        self._one = torch.ones(CHUNK, dtype=torch.int64, device="cpu")
+
+    def add(self, counts: Tensor, chunks: Iterable[tuple[Tensor, Tensor]], rules: Rules) -> bool:
+        """Add all chunks to ``counts`` in place and return True, or add nothing and return False if one is not plain.
+
+        The counts are ``(columns, rows, bins)``, in the kernel's own order in memory. Chunks are scores ``(n,
+        columns)`` and labels, a bounded number at a time; they are iterated twice.
+        """
+        columns, rows, bins = counts.shape
+        if rules.ignore_index is not None and rules.task != "multiclass":
+            return False
+        if rules.validate:  # all of it before anything is counted
+            for scores, labels in chunks:
+                score, label = _kept(scores, labels, rules)
+                good = are_plain(score.reshape(-1), self.binning, rules) and are_labels(label, rules.highest(columns))
+                if not good:
+                    return False
+        flat, below = counts.permute(1, 2, 0).view(-1), bins * columns  # how far one row lies below another
+        for scores, labels in chunks:
+            score, label = _kept(scores, labels, rules)
+            (cells, cell), examples = scratch.room("cells", np.int64, score.size), len(score)
+            score, complement = normalized(score, rules)
+            self.binning.codes(score, cell, complement, columns)
+            cell += self._numbers(columns, len(cell))
+            if rules.task != "multiclass":
+                cell += np.multiply(label.reshape(-1), below, dtype=np.int64)
+            elif rules.are_pairs(columns, rows):
+                cell.reshape(examples, columns)[:] += np.multiply(label, below, dtype=np.int64)[:, None]
+            else:  # everybody is a negative but in the column of the true class
+                if rules.groups > 1:
+                    group, label = np.divmod(label, columns)
+                    cell.reshape(examples, columns)[:] += (group * (2 * below))[:, None]
+                cell[np.arange(0, len(cell), columns) + label] += below
+            flat.scatter_add_(0, cells, self._one[: len(cells)] if len(cells) <= CHUNK else torch.ones_like(cells))
+        return True
+
+    def _numbers(self, columns: int, size: int) -> Places:
+        known, tile = self._tile
+        if known != columns or len(tile) < size:
+            tile = np.tile(np.arange(columns), -(-size // columns))
+            self._tile = columns, tile
+        return tile[:size]
+
+
+def as_array(scores: Tensor) -> Array:
     kept = scores.dtype == torch.float32 or scores.dtype == torch.float64
     return (scores if kept else scores.float()).contiguous().numpy()
 
 
-def are_plain(scores: NDArray[Any], binning: Binning, rules: Rules) -> bool:
+def are_plain(scores: Array, binning: Binning, rules: Rules) -> bool:
     """Whether all scores can be counted as they are, or all logits after normalization."""
     return bool(np.isfinite(scores).all()) if rules.normalization else binning.are_plain(scores)
 
 
-def normalized(scores: NDArray[Any], rules: Rules) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return flat scores and their complements."""
+def normalized(scores: Array, rules: Rules) -> tuple[Array, Array | None]:
     if rules.normalization is None:
         return scores.reshape(-1), None
     score, complement = probabilities(torch.from_numpy(scores), rules.normalization)
     return score.view(-1).numpy(), None if complement is None else complement.view(-1).numpy()
 
 
-def are_labels(labels: NDArray[Any], highest: int) -> bool:
+def are_labels(labels: Array, highest: int) -> bool:
     """Whether all labels are from 0 to ``highest``; read as unsigned, negative ones are the largest."""
-    bits = labels.view(_UNSIGNED[labels.itemsize])
+    bits = labels.view(UNSIGNED[labels.itemsize])
     return bool(np.maximum.reduce(bits, axis=None, initial=0) <= highest)
 
 
-def _rows(label: NDArray[Any], rules: Rules, kind: Any) -> NDArray[Any] | None:
+def _kept(scores: Tensor, labels: Tensor, rules: Rules) -> tuple[Array, Array]:
+    score, label = as_array(scores), labels.numpy()
+    if rules.ignore_index is None:
+        return score, label
+    kept = np.flatnonzero(label != rules.ignore_index)  # indices take a quarter of the time of a mask
+    return score.take(kept, 0), label.take(kept)
+
+
+def _rows(label: Array, rules: Rules, kind: Any) -> Array | None:
     """Return each label as a row of the histogram, the last for what is ignored; None where a label is not plain."""
     _, row = scratch.room("row", kind, len(label))
     highest = rules.highest(1)

@@ -37,11 +37,9 @@ class Rules(NamedTuple):
         return None if self.ignore_index is None else labels == self.ignore_index
 
     def labels(self, columns: int) -> int:
-        """Return how many labels a group has."""
         return columns if self.task == "multiclass" else 2
 
     def highest(self, columns: int) -> int:
-        """Return the highest label."""
         return self.labels(columns) * self.groups - 1
 
     def are_pairs(self, columns: int, rows: int) -> bool:
@@ -52,9 +50,7 @@ class Rules(NamedTuple):
         """Return labels that say their group, and the rules to read them by, without a look at the values."""
         check_per_example("groups", group, labels, self.task)
         if group.is_floating_point() or group.is_complex() or group.dtype == torch.bool:
-            raise InputError(
-                f"Expected argument `groups` to hold integers from 0 to {groups - 1} but got {group.dtype}."
-            )
+            raise InputError(f"Expected `groups` to hold integers from 0 to {groups - 1} but got {group.dtype}.")
         several, group = self.labels(columns), group.detach().to(labels.device).long()
         if self.task == "multilabel":
             group = group.unsqueeze(1)
@@ -147,14 +143,12 @@ class Rules(NamedTuple):
         return InputError(f"Expected argument `preds` to be {expected} but got {self._values(least, most)}. {remedy}")
 
     def _values(self, least: float, most: float) -> str:
-        """What an error says of values."""
         if math.isnan(least):
             return "NaN"
         return "others" if self.private else f"values from {least} to {most}"
 
 
 def check_kind(preds: Tensor, target: Tensor) -> None:
-    """Raise unless these are floating scores and real labels."""
     for name, value in (("preds", preds), ("target", target)):
         if not isinstance(value, Tensor):
             raise InputError(
@@ -170,8 +164,17 @@ def check_kind(preds: Tensor, target: Tensor) -> None:
         raise InputError(f"Expected argument `target` to be labels but got {target.dtype}. Pass `target.real.long()`.")
 
 
+def check_pairs(models: tuple[Tensor, Tensor], target: Tensor) -> None:
+    for scores in models:
+        check_kind(scores, target)
+        if scores.shape != target.shape:
+            raise InputError(
+                f"Expected one score of each model for each of target's {tuple(target.shape)} but got "
+                f"{tuple(scores.shape)}. Both models score the same examples, in the same order."
+            )
+
+
 def check_per_example(name: str, value: Tensor, target: Tensor, task: Task) -> None:
-    """Raise unless this is a tensor with one value for each example."""
     shape = tuple(target.shape) if task != "multilabel" else (*target.shape[:1], *target.shape[2:])
     if not isinstance(value, Tensor) or tuple(value.shape) != shape:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -200,7 +203,6 @@ def plain_int(target: Tensor) -> Tensor:
 
 
 def wide(scores: Tensor) -> Tensor:
-    """Return the scores as float32 or float64."""
     return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
 
 
@@ -222,6 +224,5 @@ def probabilities(logits: Tensor, normalization: Normalization | None) -> tuple[
 
 
 def _span(values: Tensor) -> tuple[float, float]:
-    """The least and the largest value; NaN if there is one."""
     least, most = values.aminmax()
     return least.item(), most.item()

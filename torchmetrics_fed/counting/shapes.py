@@ -26,7 +26,6 @@ def _without_columns(shape: Size) -> Size:
 
 
 def _remedy(scores: Size, labels: Size, task: Task) -> str:
-    """What to write in place of the scores or the labels."""
     if task == "binary" and len(scores) > 1 and _without_columns(scores) == labels:
         if scores[1] == 1:
             return "Pass `preds.squeeze(1)`."

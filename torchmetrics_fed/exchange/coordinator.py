@@ -18,20 +18,17 @@ class Agreed(Protocol):
     """What a coordinator must know: a metric has it."""
 
     @property
-    def spec(self) -> Spec:
-        """What all parties agree on."""
+    def spec(self) -> Spec: ...
 
     @property
-    def plan(self) -> Plan:
-        """The strategy of releases."""
+    def plan(self) -> Plan: ...
 
 
 class Coordinator:
     """Makes one release, over any transport and with as many queries as its plan takes.
 
-    Send ``query`` to the clients, hand over what comes back with :meth:`receive`, call :meth:`advance`; as long as
-    there is a further ``query``, do it again. Where secure aggregation is needed, ``config`` starts its server, and
-    :meth:`accept` takes the sum.
+    Send ``query`` to the clients, hand over what comes back with :meth:`receive`, call :meth:`advance`, until there is
+    no further ``query``. For secure aggregation, ``config`` starts the server, and :meth:`accept` takes its sum.
 
     A client is a sender that the transport has authenticated: whoever can invent senders can invent clients. The second
     query is asked of those whose first share was summed, :attr:`senders`.
@@ -79,34 +76,23 @@ class Coordinator:
             )
         self._can_ask_again, self._previous = can_ask_again, previous
         self._needed, self._max_examples = max(min_clients, self.spec.clients_needed), max_examples
-        self._sums: tuple[Sum, ...] = ()
-        self._allowed: frozenset[str] | None = None
-        self._ask()
-
-    @property
-    def query(self) -> Query | None:
+        self.query: Query | None = None
         """What the clients are asked now; None once the release is complete."""
-        return self._query
+        self.sums: tuple[Sum, ...] = ()
+        """The sums of the queries that are closed."""
+        self.senders: frozenset[str] | None = None
+        """Whom the query is asked of: those whose share was summed before; None for everybody."""
+        self._ask()
 
     @property
     def state(self) -> Asking:
         """How far it has come."""
-        return Asking.RELEASED if self._query is None else Asking.COLLECTING
-
-    @property
-    def senders(self) -> frozenset[str] | None:
-        """Whom the query is asked of: those whose share was summed before; None for everybody."""
-        return self._allowed
-
-    @property
-    def sums(self) -> tuple[Sum, ...]:
-        """The sums of the queries that are closed."""
-        return self._sums
+        return Asking.RELEASED if self.query is None else Asking.COLLECTING
 
     @property
     def received(self) -> int:
         """How many clients have answered the query."""
-        return len(self._senders)
+        return len(self._heard)
 
     @property
     def config(self) -> SecureAggregationConfig:
@@ -114,24 +100,15 @@ class Coordinator:
         return self.config_for()
 
     def config_for(self, signed: bool = False, threshold: int | None = None) -> SecureAggregationConfig:
-        """Return the aggregation of the answers to the present query, signed if asked for.
-
-        Args:
-            signed: whether keys and survivors are signed, which protects from a server that lies.
-            threshold: how many clients must answer to open the sum; more than two thirds if not given.
-        """
-        query, needed = self._asked("receive"), self.spec.clients_needed if self.spec.privacy else 3
-        name = f"{self.round}/{len(self._sums) + 1}"
-        return SecureAggregationConfig.for_query(
-            self.spec, query, name, min_clients=max(self._needed, needed), signed=signed, threshold=threshold
-        )
+        """Return the aggregation of the answers to the present query, as :class:`SecureAggregationConfig` takes it."""
+        query, name = self._asked("receive"), f"{self.round}/{len(self.sums) + 1}"
+        options: dict[str, Any] = {"min_clients": self._needed, "signed": signed, "threshold": threshold}
+        return SecureAggregationConfig.for_query(self.spec, query, name, **options)
 
     def receive(self, sender: str, data: bytes | Share) -> None:
-        """Add a client's share to the sum. One that raises changes nothing.
+        """Add a client's share, or the bytes of it, to the sum. One that raises changes nothing.
 
-        Args:
-            sender: the client's name, as the transport has authenticated it. Each is summed at most once.
-            data: its share, or the bytes of it.
+        The sender is the client's name, as the transport has authenticated it. Each is summed at most once.
         """
         query = self._asked("receive")
         self.spec.check_may_travel()
@@ -143,7 +120,7 @@ class Coordinator:
                 "client for the share of this round."
             )
         self._adder.add(share, f"the share of client {sender!r}")
-        self._senders.add(sender)
+        self._heard.add(sender)
 
     def accept(self, server: SecureAggregationServer) -> None:
         """Take the sum that secure aggregation has opened, for :meth:`advance`."""
@@ -155,7 +132,7 @@ class Coordinator:
         for name in names:
             self._check_sender(name)
         self._adder.add(Sum.of_vector(self.spec, query, vector, len(names)), "the aggregated sum")
-        self._senders.update(names)
+        self._heard.update(names)
 
     def advance(self) -> None:
         """Close the query that is open, and ask the next one if the plan has it. With too few shares it stays open."""
@@ -165,22 +142,22 @@ class Coordinator:
                 f"Expected shares of at least min_clients={self._needed} clients but got {self._adder.shares}; nothing "
                 "is opened. Wait for more clients, or open a new round."
             )
-        self._sums, self._allowed = (*self._sums, self._adder.sum), frozenset(self._senders)
+        self.sums, self.senders = (*self.sums, self._adder.sum), frozenset(self._heard)
         self._ask()
 
     @property
     def release(self) -> Release:
         """The release, once no query is left."""
         coordinator_move(self.state, "release")
-        return finished(self.plan, self._sums, self._previous, self.round)
+        return finished(self.plan, self.sums, self._previous, self.round)
 
     def to_bytes(self) -> bytes:
         """Return everything, for a later process of the aggregator. It holds sums and names of clients."""
-        sums = [*self._sums, *([self._adder.sum] if self._adder.shares else [])]
-        parts = [self.spec.digest, pack_text(self.round), bytes([len(self._sums), len(sums)])]
+        sums = [*self.sums, *([self._adder.sum] if self._adder.shares else [])]
+        parts = [self.spec.digest, pack_text(self.round), bytes([len(self.sums), len(sums)])]
         parts += [each.pack() for each in sums]
-        parts.append(pack_block(b"" if self._query is None else bytes(self._query)))
-        for names in (sorted(self._allowed or ()), sorted(self._senders)):
+        parts.append(pack_block(b"" if self.query is None else bytes(self.query)))
+        for names in (sorted(self.senders or ()), sorted(self._heard)):
             parts += [len(names).to_bytes(4, "little"), *map(pack_text, names)]
         return frame(Kind.COORDINATOR, *parts)
 
@@ -188,10 +165,7 @@ class Coordinator:
     def from_bytes(cls, data: bytes, metric: Agreed, **options: Any) -> Coordinator:
         """Return the coordinator that :meth:`to_bytes` was called on; the query that was sent is asked, not a new one.
 
-        Args:
-            data: the bytes.
-            metric: as it was given then.
-            options: likewise, except for the round, which is in the bytes.
+        Metric and options are those that it was made with; the round is in the bytes.
         """
         reader = Reader(data, Kind.COORDINATOR)
         if reader.take(DIGEST_BYTES) != metric.spec.digest:
@@ -202,11 +176,11 @@ class Coordinator:
         asked = reader.block()
         allowed, senders = ([reader.text() for _ in range(reader.number(4))] for _ in range(2))
         reader.end()
-        coordinator._sums = tuple(sums[:finished])
-        coordinator._query = Query.from_bytes(asked) if asked else None
-        coordinator._allowed = frozenset(allowed) if finished else None
-        if coordinator._query is not None:
-            coordinator._adder, coordinator._senders = coordinator._adding(), set(senders)
+        coordinator.sums = tuple(sums[:finished])
+        coordinator.query = Query.from_bytes(asked) if asked else None
+        coordinator.senders = frozenset(allowed) if finished else None
+        if coordinator.query is not None:
+            coordinator._adder, coordinator._heard = coordinator._adding(), set(senders)
             for part in sums[finished:]:
                 coordinator._adder.add(part)
         if coordinator.to_bytes() != data or not (asked or finished):
@@ -214,27 +188,26 @@ class Coordinator:
         return coordinator
 
     def _ask(self) -> None:
-        self._query = next_query(
-            self.plan, self._sums, spec=self.spec, can_ask_again=self._can_ask_again, previous=self._previous
-        )
-        self._senders: set[str] = set()
+        again, previous = self._can_ask_again, self._previous
+        self.query = next_query(self.plan, self.sums, spec=self.spec, can_ask_again=again, previous=previous)
+        self._heard: set[str] = set()
         self._adder = self._adding()
 
     def _adding(self) -> Adder:
-        return Adder(self.spec, self._query or self._sums[-1].query, self._max_examples)
+        return Adder(self.spec, self.query or self.sums[-1].query, self._max_examples)
 
     def _asked(self, event: str) -> Query:
         coordinator_move(self.state, event)
-        assert self._query is not None
-        return self._query
+        assert self.query is not None
+        return self.query
 
     def _check_sender(self, sender: str) -> None:
         if not isinstance(sender, str) or not sender:
             raise InputError(f"Expected argument `sender` to be the client's name but got {sender!r}.")
         pack_text(sender)
-        if sender in self._senders:
+        if sender in self._heard:
             raise DuplicateClientError(f"Expected every client once but {sender!r} has answered. Keep its first share.")
-        if self._allowed is not None and sender not in self._allowed:
+        if self.senders is not None and sender not in self.senders:
             raise ReleaseError(
                 f"Expected answers of those whose first share was summed but {sender!r} is not among them. It takes "
                 "part in the next round."

@@ -27,8 +27,7 @@ class Node:
         spec: what it has agreed to.
         store: for notes, which hold secrets, and between two queries raw counts. In memory, a process that ends has
             dropped out.
-        signing_key: its long-term Ed25519 private key, for aggregations that are signed.
-        verification_keys: by client, the public keys of all, from elsewhere than the aggregator.
+        signing_key: as in :class:`SecureAggregationClient`, with ``verification_keys``, where aggregations are signed.
     """
 
     def __init__(
@@ -45,12 +44,10 @@ class Node:
         """The fraction of epsilon that queries may still spend, by the notes that were read last."""
 
     def answer(self, asked: Asked, metric: Any) -> bytes:
-        """Return the answer to one stage. One that is refused changes nothing.
+        """Return the answer to one stage. One that is refused changes nothing; one that is not erases other rounds.
 
-        Args:
-            asked: the stage. Notes of other rounds are erased with the first answer.
-            metric: a FederatedMetric with the data, or None where that is used up. Where there are counts of this round
-                in the notes, it continues with those.
+        The metric is a FederatedMetric with the data, or None where that is used up. Where there are counts of this
+        round in the notes, it continues with those.
         """
         mark = hashlib.sha256(asked.to_bytes()).digest()
         with self._store.transaction() as tables:

@@ -9,15 +9,12 @@ from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.margins import even_tables, pilot_tables, placed_tables
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS, pilot_query, placed_query, single_query
-from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.release.spec import Spec
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release import Query, Release, Spec, Sum
 
 PlanName = Literal["adaptive", "single", "carry_over", "paper"]
 
 Plan: TypeAlias = PlanName | Query | None
-"""The strategy of a release. None: ``"adaptive"`` where whoever sums can ask twice, ``"single"`` where it cannot."""
+"""The strategy of a release. None: ``"adaptive"`` where the aggregator can ask twice, ``"single"`` where it cannot."""
 
 
 def next_query(
@@ -49,7 +46,7 @@ def next_query(
         sums: the sums of the queries so far, in their order.
         spec: what all parties agree on.
         can_ask_again: whether a second query can be asked.
-        previous: the release before this one, for ``carry_over``; of a release that was never finished, its first sum.
+        previous: the release before this one, for ``carry_over``; of one that was never finished, its first sum.
 
     Example:
         >>> from torchmetrics_fed import CentralDP, FederatedROC
@@ -69,13 +66,14 @@ def next_query(
     if plan == "paper":
         return Query(Tree.binary(bins))
     if plan == "carry_over" and previous is not None:
-        return _placed(_last(previous), 1.0)
+        return _placed(previous, 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
         return even_tables(spec) if spec.models else single_query(spec.grid, spec.privacy.epsilon)
     return pilot_tables(spec.grid) if spec.models else pilot_query(spec.grid, bool(spec.groups))
 
 
-def _placed(seen: Sum, fraction: float) -> Query:
+def _placed(before: Release | Sum, fraction: float) -> Query:
+    seen = _last(before)
     return placed_tables(seen, fraction) if seen.spec.models else placed_query(seen, fraction)
 
 
@@ -110,9 +108,9 @@ def _last(previous: Release | Sum) -> Sum:
 
 def check_plan(plan: Plan, spec: Spec) -> None:
     """Raise unless releases of this spec can be made by this plan, and their noise be calibrated."""
-    if plan is not None and spec.privacy is None:
-        raise InputError("Expected no argument `plan` without `privacy`: exact counts are sent as they are.")
     if spec.privacy is None:
+        if plan is not None:
+            raise InputError("Expected no argument `plan` without `privacy`: exact counts are sent as they are.")
         return
     if isinstance(plan, Query):
         spec.check_query(plan)
@@ -144,5 +142,4 @@ def check_one_query(plan: Plan) -> None:
 
 
 def plan_label(plan: Plan) -> bytes:
-    """Return what tells two plans apart."""
     return bytes(plan) if isinstance(plan, Query) else str(plan).encode()

@@ -1,8 +1,8 @@
 """Session: one evaluation data set at one client. What was drawn of it, for whom, at what charge.
 
-The three ways out of a client are here, and nowhere else: :meth:`Session.share` where shares may be seen,
-:meth:`Session.mask` where they travel through secure aggregation, :meth:`Session.publish` over ranks. Each agrees with
-the other ranks, charges the ledger, draws once, and remembers. Counts are handed in, and never held.
+The ways out of a client are here and nowhere else: :meth:`Session.share` where shares may be seen, :meth:`Session.mask`
+through secure aggregation, :meth:`Session.publish` over ranks. Each agrees with the other ranks, charges the ledger,
+draws once, and remembers. Counts are handed in, and never held.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from copy import copy
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,15 +24,13 @@ from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.errors import LedgerError, ReleaseError
 from torchmetrics_fed.exchange.queries import Plan, make_release, plan_label
 from torchmetrics_fed.exchange.states import State, session_move
-from torchmetrics_fed.privacy import CentralDP, LedgerEntry, PrivacyLedger
+from torchmetrics_fed.privacy import CentralDP, PrivacyLedger
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum, rice
 from torchmetrics_fed.release.share import ID_BYTES
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
 
 _CHANGED = len(State)
-_STATUSES = {number: state.value for number, state in enumerate(State)} | {
-    _CHANGED: "has counted other data since the release"
-}
+_STATUSES = [*(state.value for state in State), "has counted other data since the release"]
 
 
 class Session:
@@ -40,19 +39,13 @@ class Session:
     Whether a release is used again is decided by the session, never by what was counted: a release that is drawn again
     exactly when the data changed would show that it did. What was counted is only remembered as a salted digest, to
     refuse a copy of the metric that has gone on counting.
-
-    Args:
-        spec: what is counted.
-        ledger: where releases are charged.
-        data: the name of the data in the ledger.
     """
 
     def __init__(self, spec: Spec, ledger: PrivacyLedger, data: str) -> None:
         self.spec, self.ledger, self.data = spec, ledger, data
-        self.state = State.COUNTING
+        self.state, self.round = State.COUNTING, ""
         self.name = ""
         """A random name, which ranks agree on before the first charge; only this session may continue its round."""
-        self.round = ""
         self.release: Release | None = None
         self.persons: Persons | None = None
         """The table of the metric that was updated last."""
@@ -71,7 +64,6 @@ class Session:
         return session
 
     def check(self, event: str) -> State:
-        """Return the state after an event, or raise and say what to do instead."""
         return session_move(self.state, event)
 
     def share(self, counts: Tensor, query: Query, round: str, ranks: Ranks) -> Share:
@@ -92,8 +84,7 @@ class Session:
                 "a fresh draw, which is charged again."
             )
         if query.digest in self._answered:
-            known = self._answered[query.digest]
-            if known is None:
+            if (known := self._answered[query.digest]) is None:
                 raise ReleaseError("Expected a query that was not answered yet. Use the share that was sent.")
             return known
         name = self.name or f"{heard.proposal:016x}"
@@ -102,8 +93,7 @@ class Session:
         self._charge(query, round, name, ranks)
         cells = self._drawn_once(query, counts, ranks)
         share = Share(self.spec, query, cells, round, self._agreed_id(secrets.token_bytes(16), ranks))
-        self._remember(query, share, name, round)
-        self._keep(after, counts)
+        self._remember(query, share, name, round, after, counts)
         return share
 
     def mask(
@@ -111,8 +101,8 @@ class Session:
     ) -> bytes:
         """Return this client's answer, masked for one aggregation. It is charged and drawn when all else is checked.
 
-        A second aggregation of the same round gets an error, whatever it calls itself. Another round is a fresh draw
-        and a new charge; exact counts, of which there is no fresh draw, enter one aggregation only.
+        A second aggregation of the same round gets an error, whatever its name. Another round is a fresh draw and a new
+        charge; exact counts, of which there is no fresh draw, enter one aggregation only.
         """
         self._check_answerable(query, round)
         client.config.check_agreed(self.spec, query, client.config.signed)
@@ -133,8 +123,7 @@ class Session:
             if afresh:
                 self._answered = {}
             cells = self._drawn_once(query, counts, alone)
-            self._remember(query, None, name, round)
-            self._keep(after, counts)
+            self._remember(query, None, name, round, after, counts)
             return np.asarray(cells.reshape(-1).numpy())
 
         return client.mask(boxes, vector)
@@ -147,9 +136,7 @@ class Session:
         if self.release is not None:
             return self.release
         if not heard.any_data:
-            raise ReleaseError(
-                "Expected data but nothing was counted, on any rank; nothing was charged. Call `update`."
-            )
+            raise ReleaseError("Expected data but nothing was counted on any rank; nothing was charged. Call `update`.")
         if ranks.size < self.spec.clients_needed:
             raise ReleaseError(
                 f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
@@ -162,7 +149,12 @@ class Session:
         def answer(query: Query) -> Sum:
             query = ranks.query_from_first(query, self.spec.grid.bins)
             self._charge(query, "", name, ranks)
-            return self._summed(query, counts, name, ranks)
+            if isinstance(self.spec.privacy, CentralDP):
+                return Sum(self.spec, query, self._drawn_once(query, counts, ranks), ranks.size)
+            cells = self.spec.noisy_cells(query, counts).to(counts.device)
+            view = self.spec.binding(query) + name.encode()
+            total = ranks.hidden_sum(cells, view) if self.spec.hides_shares else ranks.sum(cells)
+            return Sum(self.spec, query, total.cpu(), ranks.size)
 
         release = make_release(plan, self.spec, answer, previous=previous)
         self.release, self.name = release, name
@@ -171,7 +163,7 @@ class Session:
 
     def check_unchanged(self, counts: Tensor) -> None:
         """Raise if ``counts`` are not those that were released."""
-        if self.state is not State.COUNTING and self._seal != self._sealed(counts):
+        if self._changed(counts):
             raise ReleaseError(
                 "Expected the data that was released but this copy of the metric has counted something else since. Its "
                 "data belongs to a session that is over: call `reset` on the copy before it counts data of its own."
@@ -191,13 +183,12 @@ class Session:
         reader = Reader(note, Kind.SESSION)
         if reader.take(DIGEST_BYTES) != spec.digest:
             raise reader.error("a session of this metric", "one of another spec")
-        session = cls(spec, ledger, data)
+        session, shape = cls(spec, ledger, data), spec.counts_shape
         session.name, session.round = reader.text(), reader.text(empty=True)
         digests = reader.rows(reader.number(1), DIGEST_BYTES)
         session._answered = dict.fromkeys(digests)
         if not digests or len(session._answered) < len(digests):
             raise reader.error("queries that were answered, each once", "others")
-        shape = spec.counts_shape
         counts = torch.from_numpy(rice.unpack(reader.number(1), reader.rest, int(np.prod(shape)))).reshape(shape)
         session._keep(State.ANSWERED, counts)
         return session, counts
@@ -211,8 +202,7 @@ class Session:
 
     def _agree(self, counts: Tensor, ranks: Ranks, settings: dict[str, bytes], any_data: bool = True) -> Agreement:
         """Return what ranks know, with a name for this attempt, once all are at the same point."""
-        changed = self.state is not State.COUNTING and self._seal != self._sealed(counts)
-        status = _CHANGED if changed else list(State).index(self.state)
+        status = _CHANGED if self._changed(counts) else list(State).index(self.state)
         heard = ranks.agree(self.spec, settings, status, any_data)
         lowest, highest = heard.statuses
         if lowest != highest:
@@ -224,49 +214,24 @@ class Session:
         return heard
 
     def _charge(self, query: Query, round: str, name: str, ranks: Ranks) -> None:
-        """Charge the release on every rank before any rank draws.
+        """Charge the release on every rank before any rank draws. What fails later has been paid for.
 
-        Each attempt has a name of its own, so that a second draw is never taken for the first. Ranks that share a
-        ledger file know the same name, and write one entry. What fails later has been paid for.
+        Each attempt has a name, so that no second draw is taken for the first; ranks that share a file write one entry.
         """
-        privacy, refusal = self.spec.privacy, None
-        assert privacy is not None
-        entry = LedgerEntry(
-            self.data,
-            round or name,
-            self.spec.epsilon,
-            self.spec.delta,
-            privacy.mechanism,
-            spec=self.spec.digest.hex(),
-            session=name,
-        )
+        refusal = None
         try:
-            self.ledger.charge(entry, query.digest, query.fraction, again=ranks.size > 1)
+            self.spec.charge(self.ledger, query, self.data, name, round, again=ranks.size > 1)
         except LedgerError as error:
             refusal = error
-        if ranks.any(refusal is not None) and refusal is None:
-            raise ReleaseError("Expected every rank's ledger to allow this release but one refused; nothing was drawn.")
-        if refusal is not None:
-            raise refusal
-
-    def _summed(self, query: Query, counts: Tensor, name: str, ranks: Ranks) -> Sum:
-        """Return the sum of all ranks' fresh shares of one query."""
-        if isinstance(self.spec.privacy, CentralDP):
-            return Sum(self.spec, query, self._drawn_once(query, counts, ranks), ranks.size)
-        cells = self.spec.noisy_cells(query, counts).to(counts.device)
-        hidden = self.spec.hides_shares
-        total = ranks.hidden_sum(cells, self.spec.binding(query) + name.encode()) if hidden else ranks.sum(cells)
-        return Sum(self.spec, query, total.cpu(), ranks.size)
+        if ranks.any(refusal is not None):
+            other = "Expected every rank's ledger to allow this release but one refused; nothing was drawn."
+            raise refusal or ReleaseError(other)
 
     def _drawn_once(self, query: Query, counts: Tensor, ranks: Ranks) -> Tensor:
         """Return the cells of all ranks' counts with one draw of noise, the same on every rank."""
         total = ranks.sum_to_first(counts)
-        if not ranks.is_first:
-            cells = torch.zeros(self.spec.shape(query), dtype=self.spec.dtype)
-        elif self.spec.privacy is None:
-            cells = self.spec.cells(query, total.cpu())
-        else:
-            cells = self.spec.noisy_cells(query, total)
+        empty = torch.zeros(self.spec.shape(query), dtype=self.spec.dtype)
+        cells = self.spec.answer(query, total) if ranks.is_first else empty
         return ranks.from_first(cells).cpu()
 
     def _agreed_id(self, source: bytes, ranks: Ranks) -> bytes:
@@ -274,12 +239,15 @@ class Session:
         mark = hashlib.sha256(source).digest()[:ID_BYTES]
         return bytes(ranks.from_first(torch.frombuffer(bytearray(mark), dtype=torch.uint8)).cpu().numpy())
 
-    def _remember(self, query: Query, share: Share | None, name: str, round: str) -> None:
-        self.name, self.round = name, round
-        self._answered[query.digest] = share
+    def _remember(self, query: Query, share: Share | None, name: str, round: str, state: State, counts: Tensor) -> None:
+        self.name, self.round, self._answered[query.digest] = name, round, share
+        self._keep(state, counts)
 
     def _keep(self, state: State, counts: Tensor) -> None:
         self.state, self._seal = state, self._sealed(counts)
+
+    def _changed(self, counts: Tensor) -> bool:
+        return self.state is not State.COUNTING and self._seal != self._sealed(counts)
 
     def _sealed(self, counts: Tensor) -> bytes:
         return hashlib.sha256(self._salt + counts.cpu().contiguous().numpy().tobytes()).digest()
@@ -292,3 +260,33 @@ class Session:
             )
         self.spec.check_query(query)
         pack_text(round)  # raises for a name that no message can hold, before anything is charged
+
+
+class Sessions:
+    """Where metrics that count the same data meet: they join one session, and a reset closes it.
+
+    A copy made before there is data begins a session of its own. One that holds data shares the session, and so the one
+    release there will be, but not what comes after its reset. ``previous`` may place the leaves of the next release.
+    """
+
+    def __init__(self, open: Session | None = None, previous: Release | None = None) -> None:
+        self.open, self.previous = open, previous
+
+    def join(self, spec: Spec, ledger: PrivacyLedger, data: str) -> Session:
+        self.open = self.open or Session(spec, ledger, data)
+        return self.open
+
+    def close(self, session: Session | None) -> None:
+        """End ``session`` if it is the open one: what is counted next is other data."""
+        if session is not None and session.release is not None and session.charged:
+            self.previous = session.release
+        if session is None or session is self.open:
+            self.open = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sessions:
+        twin: Sessions = memo.setdefault(id(self), Sessions(self.open, self.previous))
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # metrics carry their session themselves, and leave their counts behind
+        return Sessions, (None, self.previous)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from logging import INFO, WARNING, Logger
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -28,13 +27,11 @@ class Asked:
     """What a client is asked in one stage of a release."""
 
     stage: str
-    """One of STAGES."""
     round: str
     query: bytes
     message: bytes = b""
-    """Secure aggregation's own message for this stage."""
+    """Secure aggregation's own message for this stage, and its configuration: ``start``."""
     start: bytes = b""
-    """The configuration of secure aggregation."""
     spec: bytes = b""
     """The aggregator's spec, in the first stage of a query, so that a client can name what differs."""
 
@@ -83,17 +80,14 @@ class Asked:
 
     @property
     def asks_data(self) -> bool:
-        """Whether the answer is made from the client's counts."""
         return self.stage in ("share", "mask")
 
     def to_bytes(self) -> bytes:
-        """Return the bytes, for a transport without fields."""
         blocks = map(pack_block, (self.query, self.message, self.start, self.spec))
         return frame(Kind.ASKED, pack_text(self.stage), pack_text(self.round), *blocks)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Asked:
-        """Return what :meth:`to_bytes` was called on."""
         reader = Reader(data, Kind.ASKED)
         asked = cls(reader.text(), reader.text(empty=True), *(reader.block() for _ in range(4)))
         reader.end()
@@ -106,29 +100,44 @@ Stages: TypeAlias = Generator[dict[str, Asked], Answers, Release]
 
 
 def release_stages(
-    coordinator: Coordinator,
-    clients: Iterable[str],
-    place: str,
-    log: logging.Logger,
-    keys: Mapping[str, bytes] | None = None,
+    coordinator: Coordinator, clients: Iterable[str], place: str, log: Logger, keys: Mapping[str, bytes] | None = None
 ) -> Stages:
     """Yield what to ask of whom, stage by stage, take the answers, and return the release of all its queries.
 
-    Whoever is silent or refuses is named in the log and has dropped out of the query: the next stage does not ask it.
-    Where too few are left this raises, and nothing is opened.
-
-    Args:
-        coordinator: of the release.
-        clients: those to ask, by the names that the transport has authenticated.
-        place: what the log calls the release.
-        log: where it says, per stage, who answered, who dropped out and why, and who was silent for how long.
-        keys: by client, public keys; aggregations are signed if given.
+    Clients have the names that the transport has authenticated. Whoever is silent or refuses is named in the log, which
+    calls the release ``place``, and has dropped out of the query: the next stage does not ask it. Where too few are
+    left this raises, and nothing is opened. With ``keys``, public ones by client, aggregations are signed.
     """
     there, signed = list(clients), keys is not None
+    server: SecureAggregationServer | None = None
+
+    def ask(stage: str, messages: Mapping[str, bytes]) -> Generator[dict[str, Asked], Answers, list[str]]:
+        """Go through one stage, log what came of it, and return those whose answer was taken."""
+        begun, spec = monotonic(), coordinator.spec.canonical if stage in ("advertise", "share") else b""
+        start, take = (b"", coordinator.receive) if server is None else (server.start(), server.receive)
+        asked = Asked(stage, coordinator.round, bytes(coordinator.query or b""), b"", start, spec)
+        answers = yield {name: replace(asked, message=message) for name, message in messages.items()}
+        seconds, taken, dropped = f"{monotonic() - begun:.1f} s", list[str](), dict[str, list[str]]()
+        for name, answer in answers.items():
+            try:
+                if isinstance(answer, FederatedMetricError):
+                    raise answer
+                take(name, answer)
+                taken.append(name)
+            except FederatedMetricError as error:  # noqa: PERF203
+                dropped.setdefault(str(error), []).append(name)
+        silent = set(messages).difference(answers)
+        where = f"torchmetrics-fed: {place}, query {len(coordinator.sums) + 1}, {stage}"
+        said = f"{len(taken)} of {len(messages)} answered in {seconds}{_named(taken)}"
+        said += f"; silent for {seconds}{_named(silent)}" if silent else ""
+        log.log(WARNING if silent or dropped else INFO, "%s: %s.", where, said)
+        for why, those in dropped.items():
+            log.warning("%s: dropped out%s. %s", where, _named(those), why)
+        return taken
+
     while coordinator.query is not None:
         hides = coordinator.spec.hides_shares
         server = SecureAggregationServer(coordinator.config_for(signed), keys) if hides else None
-        ask = partial(_ask, coordinator, server, place, log)
         if server is None:
             yield from ask("share", dict.fromkeys(there, b""))
         else:
@@ -155,38 +164,6 @@ def ask_release(
             release: Release = done.value
             return release
         answers = send(asked)
-
-
-def _ask(
-    coordinator: Coordinator,
-    server: SecureAggregationServer | None,
-    place: str,
-    log: logging.Logger,
-    stage: str,
-    messages: Mapping[str, bytes],
-) -> Generator[dict[str, Asked], Answers, list[str]]:
-    """Go through one stage, log what came of it, and return those whose answer was taken."""
-    begun, spec = monotonic(), coordinator.spec.canonical if stage in ("advertise", "share") else b""
-    start, take = (b"", coordinator.receive) if server is None else (server.start(), server.receive)
-    asked = Asked(stage, coordinator.round, bytes(coordinator.query or b""), b"", start, spec)
-    answers = yield {name: replace(asked, message=message) for name, message in messages.items()}
-    seconds, taken, dropped = f"{monotonic() - begun:.1f} s", list[str](), dict[str, list[str]]()
-    for name, answer in answers.items():
-        try:
-            if isinstance(answer, FederatedMetricError):
-                raise answer
-            take(name, answer)
-            taken.append(name)
-        except FederatedMetricError as error:  # noqa: PERF203
-            dropped.setdefault(str(error), []).append(name)
-    silent = set(messages).difference(answers)
-    where = f"torchmetrics-fed: {place}, query {len(coordinator.sums) + 1}, {stage}"
-    said = f"{len(taken)} of {len(messages)} answered in {seconds}{_named(taken)}"
-    said += f"; silent for {seconds}{_named(silent)}" if silent else ""
-    log.log(logging.WARNING if silent or dropped else logging.INFO, "%s: %s.", where, said)
-    for why, those in dropped.items():
-        log.warning("%s: dropped out%s. %s", where, _named(those), why)
-    return taken
 
 
 def _named(clients: Iterable[str]) -> str:

@@ -52,10 +52,8 @@ COORDINATOR_MOVES = {
 """What may happen to a coordinator in each state. Without a row it is refused, and nothing changes."""
 
 _COORDINATOR_REFUSALS = {
-    Asking.COLLECTING: "Expected a release but the coordinator still collects answers. Call `advance` once they are "
-    "in.",
-    Asking.RELEASED: "Expected a coordinator that collects but this one has its release. Make a new one for each "
-    "round.",
+    Asking.COLLECTING: "Expected a release but the coordinator still collects answers. Call `advance` once all are in.",
+    Asking.RELEASED: "Expected a coordinator that collects but this one has its release. Make one for each round.",
 }
 
 

@@ -33,12 +33,7 @@ _MOST_BYTES = 1 << 30
 
 
 class Files:
-    """The files of one round.
-
-    Args:
-        folder: the shared folder.
-        round: the round.
-    """
+    """The files of one round in a shared folder."""
 
     def __init__(self, folder: str | os.PathLike[str], round: str) -> None:
         self.folder, self.round, self._name = Path(folder), round, encoded("round-", round)
@@ -46,16 +41,13 @@ class Files:
             raise InputError(f"Expected argument `folder` to be a folder that exists but got {os.fspath(folder)!r}.")
 
     def of(self, site: str) -> Path:
-        """Return the subfolder that a site writes into."""
         return self.folder / encoded("site-", site) / self._name
 
     @property
     def own(self) -> Path:
-        """The subfolder that the coordinator writes into."""
         return self.folder / "coordinator" / self._name
 
     def joined(self) -> list[str]:
-        """Return the sites that are there."""
         return decoded("site-", (path.parent.name for path in self.folder.glob(f"site-*/{self._name}")))
 
     def stages(self, site: str = "") -> list[str]:
@@ -64,7 +56,6 @@ class Files:
         return sorted(_LABELS.intersection(path.name.rpartition(".")[0] for path in asked))
 
     def asked(self, stage: str) -> list[str]:
-        """Return the sites that were asked in a stage."""
         return decoded("site-", (path.name.removeprefix(f"{stage}.") for path in self.own.glob(f"{stage}.site-*")))
 
     def write(self, path: Path, *parts: bytes) -> bytes:
@@ -109,9 +100,7 @@ class Files:
             if found is not None:
                 asked = Asked.from_bytes(found[1].block())
                 if asked.round != self.round or asked.stage != stage[4:]:
-                    raise WireError(
-                        f"Expected {stage} of round {self.round!r} but got {asked.stage} of {asked.round!r}."
-                    )
+                    raise WireError(f"Expected {stage} of {self.round!r} but got {asked.stage} of {asked.round!r}.")
                 with suppress(WireError):  # one that was damaged is given again
                     if (self.answer(site, stage, found[0]) or b"-").startswith(b"+"):
                         return None
@@ -135,13 +124,11 @@ class Files:
 
 
 def packed(blocks: Mapping[str, bytes]) -> bytes:
-    """Return the bytes of blocks by name, in the order of names."""
     parts = (pack_text(name) + pack_block(blocks[name]) for name in sorted(blocks))
     return len(blocks).to_bytes(4, "little") + b"".join(parts)
 
 
 def unpacked(reader: Reader) -> dict[str, bytes]:
-    """Return what :func:`packed` was called with."""
     return {reader.text(): reader.block() for _ in range(reader.number(4))}
 
 

@@ -44,8 +44,7 @@ def run_site(
         metric: updated with this site's data. A private one needs a ledger with a budget and a path because the
             coordinator decides how often it asks.
         round: the round to take part in, and no other.
-        timeout: seconds to wait for the coordinator's next file; as long as it takes if None.
-        poll: seconds between two looks.
+        timeout: seconds to wait for the coordinator's next file; as long as it takes if None. It looks every ``poll``.
         notes: the file for notes, outside the shared folder; beside the ledger if not given. One of them is needed
             where shares are hidden.
         signing_key: this site's long-term Ed25519 private key, for aggregations that are signed.
@@ -74,13 +73,9 @@ def run_site(
             "Expected a place for this site's notes, which are secret and without which it could answer twice after a "
             f"crash, but got {path!r}. Pass `notes=`, or a ledger with a path, on this site's own disk."
         )
-    node, own, heard = (
-        Node(name, counting.spec, Store(path), signing_key, verification_keys),
-        files.of(name),
-        monotonic(),
-    )
+    node = Node(name, counting.spec, Store(path), signing_key, verification_keys)
+    own, heard, problem = files.of(name), monotonic(), None
     own.mkdir(parents=True, exist_ok=True)
-    problem: FederatedMetricError | None = None
     while True:
         try:
             end, request = files.end(), files.request(name)

@@ -1,4 +1,7 @@
-"""Functions of scores, of releases and leaf counts, and of curves; every result has ``.scalars`` and ``.plot()``."""
+"""Functions of scores, of releases and leaf counts, and of curves; every result has ``.scalars`` and ``.plot()``.
+
+Examples assume ``import torch``, and an import of the name that they document.
+"""
 
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
 from torchmetrics_fed.functional.band import (
@@ -10,8 +13,8 @@ from torchmetrics_fed.functional.band import (
     roc_band,
 )
 from torchmetrics_fed.functional.calibration import Calibration, calibration, calibration_from_counts
+from torchmetrics_fed.functional.calls import Confusion, PredictiveValues, confusion_at, predictive_values
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
-from torchmetrics_fed.functional.confusion import Confusion, confusion_at
 from torchmetrics_fed.functional.cumulative_gains import CumulativeGains, cumulative_gains
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
@@ -48,7 +51,6 @@ from torchmetrics_fed.functional.precision_recall import (
     precision_recall_from_counts,
     precision_recall_from_quantiles,
 )
-from torchmetrics_fed.functional.predictive_values import PredictiveValues, predictive_values
 from torchmetrics_fed.functional.recalibration import CalibrationLine, Recalibration, calibration_line, recalibrate
 from torchmetrics_fed.functional.roc import (
     ROCCurve,
@@ -62,73 +64,21 @@ from torchmetrics_fed.functional.roc import (
 )
 from torchmetrics_fed.functional.source import Source, read
 
-__all__ = [
-    "Band",
-    "Calibration",
-    "CalibrationLine",
-    "Confusion",
-    "CumulativeGains",
-    "DETCurve",
-    "Drift",
-    "GroupGaps",
-    "Interval",
-    "ModelComparison",
-    "NetBenefit",
-    "OperatingPoint",
-    "PrecisionRecallCurve",
-    "PrecisionRecallGainCurve",
-    "PredictiveValues",
-    "Quantiles",
-    "ROCCurve",
-    "Recalibration",
-    "Source",
-    "Strategy",
-    "area_error_pr",
-    "area_error_roc",
-    "area_under_gain",
-    "auroc",
-    "auroc_from_counts",
-    "auroc_from_curve",
-    "auroc_interval",
-    "average_precision",
-    "average_precision_from_counts",
-    "average_precision_from_curve",
-    "average_precision_interval",
-    "best_f1",
-    "calibration",
-    "calibration_from_counts",
-    "calibration_line",
-    "compare_models",
-    "confusion_at",
-    "cumulative_gains",
-    "det_curve",
-    "det_from_counts",
-    "exact_quantiles",
-    "figure_size",
-    "group_gaps",
-    "kolmogorov_smirnov",
-    "least_cost",
-    "mann_whitney_u",
-    "net_benefit",
-    "plot_histograms",
-    "population_stability_index",
-    "precision_at_recall",
-    "precision_recall_band",
-    "precision_recall_curve",
-    "precision_recall_from_counts",
-    "precision_recall_from_quantiles",
-    "precision_recall_gain_curve",
-    "precision_recall_gain_from_counts",
-    "predictive_values",
-    "read",
-    "recalibrate",
-    "recall_at_precision",
-    "roc",
-    "roc_band",
-    "roc_from_counts",
-    "roc_from_quantiles",
-    "sensitivity_at_specificity",
-    "small_multiples",
-    "specificity_at_sensitivity",
-    "youden",
-]
+__all__ = ["Quantiles", "Source", "exact_quantiles", "read"]
+__all__ += ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles"]
+__all__ += ["PrecisionRecallCurve", "Strategy", "precision_recall_curve"]
+__all__ += ["precision_recall_from_counts", "precision_recall_from_quantiles"]
+__all__ += ["DETCurve", "det_curve", "det_from_counts"]
+__all__ += ["PrecisionRecallGainCurve", "precision_recall_gain_curve", "precision_recall_gain_from_counts"]
+__all__ += ["area_under_gain", "auroc", "auroc_from_counts", "auroc_from_curve", "mann_whitney_u"]
+__all__ += ["average_precision", "average_precision_from_counts", "average_precision_from_curve"]
+__all__ += ["area_error_pr", "area_error_roc"]
+__all__ += ["Band", "Interval", "auroc_interval", "average_precision_interval", "precision_recall_band", "roc_band"]
+__all__ += ["Calibration", "calibration", "calibration_from_counts"]
+__all__ += ["CalibrationLine", "Recalibration", "calibration_line", "recalibrate"]
+__all__ += ["OperatingPoint", "best_f1", "kolmogorov_smirnov", "least_cost", "precision_at_recall"]
+__all__ += ["recall_at_precision", "sensitivity_at_specificity", "specificity_at_sensitivity", "youden"]
+__all__ += ["Confusion", "PredictiveValues", "confusion_at", "predictive_values"]
+__all__ += ["CumulativeGains", "NetBenefit", "cumulative_gains", "net_benefit"]
+__all__ += ["Drift", "GroupGaps", "ModelComparison", "compare_models", "group_gaps", "population_stability_index"]
+__all__ += ["figure_size", "plot_histograms", "small_multiples"]

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.typing import Floats
 
 # Recall that a bin has to add before its corner matters.
 _TIED = 0.005
 
-_Array = NDArray[np.float64]
 Reading = Literal["linear", "step", "binned"]
 
 
@@ -26,13 +26,12 @@ def area_error_roc(estimate: Sequence[ArrayLike | Tensor], exact: Sequence[Array
         exact: the same from torchmetrics (``thresholds=None``) or scikit-learn (``drop_intermediate`` is harmless).
 
     Example:
-        >>> from torchmetrics_fed.functional import area_error_roc
         >>> area_error_roc(([0, 0.5, 1], [0, 0.5, 1]), ([0, 0.5, 1], [0, 1, 1]))
         0.25
     """
     x, y = _ascending(*estimate[:2])
     x_exact, y_exact = _ascending(*exact[:2])
-    return _area(_linear(x, y), _linear(x_exact, y_exact), np.concatenate([x, x_exact]))
+    return _area(_linear(x, y), _linear(x_exact, y_exact), np.r_[x, x_exact])
 
 
 def area_error_pr(
@@ -47,7 +46,6 @@ def area_error_pr(
             which is right where each bin holds one known score (``ScoreGrid.from_edges``).
 
     Example:
-        >>> from torchmetrics_fed.functional import area_error_pr
         >>> area_error_pr(([0.5, 0.5, 1], [1, 0.5, 0]), ([0.5, 1, 1], [1, 0.5, 0]), reading="step")
         0.25
     """
@@ -58,21 +56,21 @@ def area_error_pr(
     if reading == "binned":
         x, y = _with_corners(x, y)
     read = _step if reading == "step" else _linear
-    return _area(read(x, y), _step(x_exact, y_exact), np.concatenate([x, x_exact]))
+    return _area(read(x, y), _step(x_exact, y_exact), np.r_[x, x_exact])
 
 
-def _ascending(x: ArrayLike | Tensor, y: ArrayLike | Tensor) -> tuple[_Array, _Array]:
+def _ascending(x: ArrayLike | Tensor, y: ArrayLike | Tensor) -> tuple[Floats, Floats]:
     a, b = (np.asarray(v.detach().cpu().double() if isinstance(v, Tensor) else v, dtype=np.float64) for v in (x, y))
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
         raise InputError(f"Expected two 1-d arrays of one length, at least 2, but got {a.shape} and {b.shape}.")
     return (a, b) if a[0] <= a[-1] else (a[::-1], b[::-1])
 
 
-def _linear(x: _Array, y: _Array) -> Callable[[_Array], _Array]:
+def _linear(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
     return lambda at: np.interp(at, x, y)
 
 
-def _with_corners(x: _Array, y: _Array) -> tuple[_Array, _Array]:
+def _with_corners(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Return the points, and a corner before each that a single bin among empty ones reaches: its scores are tied."""
     jump = np.diff(x)
     around = np.r_[0.0, jump[:-1]] + np.r_[jump[1:], 0.0]
@@ -80,12 +78,12 @@ def _with_corners(x: _Array, y: _Array) -> tuple[_Array, _Array]:
     return np.insert(x, alone + 1, np.nextafter(x[alone], 1)), np.insert(y, alone + 1, y[alone + 1])
 
 
-def _step(x: _Array, y: _Array) -> Callable[[_Array], _Array]:
+def _step(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
     """Up to and including each recall, the precision of the highest threshold that reaches it."""
     return lambda at: y[np.searchsorted(x, at).clip(max=len(y) - 1)]
 
 
-def _area(one: Callable[[_Array], _Array], other: Callable[[_Array], _Array], points: _Array) -> float:
+def _area(one: Callable[[Floats], Floats], other: Callable[[Floats], Floats], points: Floats) -> float:
     """Integral over [0, 1] of the distance of two functions that are linear between ``points``."""
     x = np.unique(np.r_[0.0, points.clip(0, 1), 1.0])
     width = np.diff(x)

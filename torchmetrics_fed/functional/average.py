@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,8 +13,11 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Source
 from torchmetrics_fed.typing import Average, Task
 
+Averaging: TypeAlias = Average | None
+"""None for each class by itself, ``"micro"`` for all classes' scores together, or a mean over classes."""
 
-def checked_average(average: Average | None, allowed: Sequence[Average], task: Task) -> Average | None:
+
+def checked_average(average: Averaging, allowed: Sequence[Average], task: Task) -> Averaging:
     """Return the average if a metric has it; ``"none"`` is None."""
     if average in (None, "none"):
         return None
@@ -28,11 +32,9 @@ def checked_average(average: Average | None, allowed: Sequence[Average], task: T
     return average
 
 
-def averaged(of: Callable[[Source], Tensor], source: Source, average: Average | None) -> Tensor:
+def averaged(of: Callable[[Source], Tensor], source: Source, average: Averaging) -> Tensor:
     """Return a scalar metric of each class, or its average: of all classes' scores together, or over the classes."""
-    if average == "micro":
-        return of(source.pooled())
-    values = of(source)
+    values = of(source.pooled(average))
     if average not in ("macro", "weighted"):
         return values
     kept = defined(values, average)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,13 +10,13 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import checked_average
+from torchmetrics_fed.functional.average import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count
-from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
+from torchmetrics_fed.functional.figures import canvas
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.source import Edges, Readable, read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.typing import Average, Task
+from torchmetrics_fed.typing import Task
 
 _MARKER = 80.0  # area of the fullest bin's marker, in square points
 
@@ -26,8 +25,6 @@ class Calibration(NamedTuple):
     """Two scalars ``(...)`` and the reliability curve ``(..., bins)``, calibration bins in ascending order.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import calibration_from_counts
         >>> calibration_from_counts(torch.tensor([[3, 1], [1, 3]])).brier_score
         tensor(0.1875, dtype=torch.float64)
     """
@@ -49,46 +46,36 @@ class Calibration(NamedTuple):
         return {"expected_calibration_error": self.expected_calibration_error, "brier_score": self.brier_score}
 
     def plot(
-        self,
-        score: Tensor | float | None = None,
-        ax: Any = None,
-        label: str | None = None,
-        labels: Sequence[str] | None = None,
+        self, score: canvas.Score = None, ax: Any = None, label: str | None = None, labels: canvas.Labels = None
     ) -> Any:
-        r"""Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
+        """Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
 
         A marker's area is its bin's count. The legend shows the expected calibration error (ECE) and the Brier score.
         Arguments are those of :meth:`ROCCurve.plot`.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed.functional import calibration_from_counts
-            >>> fig, ax = calibration_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
-            >>> ax.get_lines()[-1].get_label()
-            'scores (ECE 0.0000,\nBrier 0.1875)'
         """
-        predicted, observed, count = rows(self.predicted), rows(self.observed), rows(self.examples)
+        predicted, observed, count = map(canvas.rows, (self.predicted, self.observed, self.examples))
         observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
         scores = torch.stack([self.expected_calibration_error, self.brier_score])
         form = "ECE {:.3f}, Brier {:.3f}" if len(count) > 1 else "ECE {:.4f},\nBrier {:.4f}"
-        names = entries(len(count), ("scores", label, labels), shown(score, scores), form, lowest_is_best=True)
-        fig, ax = open_axes(ax, names)
-        draw_chance(ax, [0, 1], [0, 1], "calibrated")
-        colours = draw_curves(ax, predicted, observed, names, linewidth=0.9 * scale())
+        score = canvas.shown(score, scores)
+        names = canvas.entries(len(count), ("scores", label, labels), score, form, lowest_is_best=True)
+        fig, ax = canvas.open_axes(ax, names)
+        canvas.draw_chance(ax, [0, 1], [0, 1], "calibrated")
+        colours = canvas.draw_curves(ax, predicted, observed, names, linewidth=0.9 * scale())
         area = _MARKER * scale() ** 2 * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
         for name, x, y, size, colour in zip(names, predicted, observed, area, colours, strict=False):
             if name:
                 ax.scatter(x[size > 0], y[size > 0], s=size[size > 0], color=colour, alpha=0.8, linewidth=0, zorder=2.5)
-        dress(ax, "Mean score", "Share of positives")
+        canvas.dress(ax, "Mean score", "Share of positives")
         return fig, ax
 
 
 def calibration_from_counts(
     source: Readable,
-    edges: Tensor | None = None,
+    edges: Edges = None,
     reconstruction: Reconstruction | None = None,
     bins: int = 15,
-    average: Average | None = None,
+    average: Averaging = None,
 ) -> Calibration:
     r"""Return calibration error, Brier score and reliability curve of a release or of leaf counts.
 
@@ -97,25 +84,18 @@ def calibration_from_counts(
     Without any examples both are 0.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        edges: of leaf counts, within [0, 1]; even over [0, 1] if not given.
+        source: as in :func:`roc_from_counts`, and likewise ``edges``, which are within [0, 1].
         reconstruction: what to do with noisy levels; the counts are read, whatever its method.
         bins: number of calibration bins, even over [0, 1]; a leaf is in the one that holds its centre.
         average: None for each class, ``"micro"`` for all classes' scores together.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.calibration import calibration_from_counts
-        >>> result = calibration_from_counts(torch.tensor([[3, 1], [1, 3]]), bins=2)
-        >>> result.predicted, result.observed
-        (tensor([0.2500, 0.7500], dtype=torch.float64), tensor([0.2500, 0.7500], dtype=torch.float64))
-        >>> result.expected_calibration_error.item(), result.brier_score.item()
-        (0.0, 0.1875)
+        >>> calibration_from_counts(torch.tensor([[3, 1], [1, 3]]), bins=2).observed
+        tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
         raise InputError(f"Expected argument `bins` to be a positive int but got {bins!r}. The usual number is 15.")
-    histograms = read(source, edges, reconstruction)
-    histograms = histograms.pooled() if average == "micro" else histograms
+    histograms = read(source, edges, reconstruction).pooled(average)
     edges = histograms.edges
     check_probabilities(edges)
     leaf = histograms.leaf.double().clamp(min=0.0)
@@ -153,19 +133,15 @@ def calibration(
     task: Task = "binary",
     *,
     bins: int = 15,
-    average: Average | None = None,
+    average: Averaging = None,
     **options: Unpack[CurveOptions],
 ) -> Calibration:
     """Return the calibration of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedCalibration`.
 
-    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`, ``bins`` is the number of
-    calibration bins, even over [0, 1].
+    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`, ``bins`` are those of calibration.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import calibration
-        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> calibration(preds, target, bins=2).observed
+        >>> calibration(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]), bins=2).observed
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
     average = checked_average(average, ("micro",), task)

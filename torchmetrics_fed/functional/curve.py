@@ -6,17 +6,18 @@ import warnings
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Edges, Readable, Source, read
 from torchmetrics_fed.privacy import Privacy
-from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.release.arguments import MOST_GROUPS
-from torchmetrics_fed.typing import MultiClass, Normalization, Task
+from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
 
 GridName = Literal["two_sided", "even"]
 Groups: TypeAlias = int | Sequence[str] | None
@@ -43,8 +44,6 @@ class Quantiles(NamedTuple):
     """Scores at the same fractions of each class.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import exact_quantiles
         >>> exact_quantiles(torch.tensor([0.2, 0.4, 0.6, 0.8]), torch.tensor([0, 0, 1, 1]), 2).positive
         tensor([0.6000, 0.8000], dtype=torch.float64)
     """
@@ -84,13 +83,11 @@ def agreed_spec(
             f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
             f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
         )
-    return Spec(
-        task, _classes(task, num_classes, num_labels), chosen, privacy, multi_class, secure, named_groups(groups)
-    )
+    return Spec(task, _classes(task, num_classes, num_labels), chosen, privacy, multi_class, secure, _names(groups))
 
 
-def named_groups(groups: Groups) -> tuple[str, ...]:
-    """Return the groups' names: digits where only their number is given."""
+def _names(groups: Groups) -> tuple[str, ...]:
+    """The groups' names: digits where only their number is given."""
     if groups is None:
         return ()
     if isinstance(groups, int) and not isinstance(groups, bool) and 2 <= groups <= MOST_GROUPS:
@@ -99,7 +96,7 @@ def named_groups(groups: Groups) -> tuple[str, ...]:
 
 
 def _classes(task: Task, num_classes: int | None, num_labels: int | None) -> int:
-    """Return the length of the class axis, or raise for one that is missing or belongs to another task."""
+    """The length of the class axis; raises for one that is missing or belongs to another task."""
     given = {"multiclass": ("num_classes", num_classes), "multilabel": ("num_labels", num_labels)}
     for other, (name, number) in given.items():
         if other != task and number is not None and task in get_args(Task):
@@ -137,12 +134,21 @@ def count(
     return source
 
 
-def warn_if_empty(total: Tensor) -> None:
+def tails_of(
+    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Average | None = None
+) -> Tails:
+    """Return the tails of both classes, of all classes together for a micro-average; warns where a class is empty."""
+    tails = read(source, edges, reconstruction).pooled(average).tails
+    warn_if_empty(tails.total, stacklevel=4)
+    return tails
+
+
+def warn_if_empty(total: Tensor, stacklevel: int = 3) -> None:
     """Warn where a class (``total[..., 0]`` negatives, ``total[..., 1]`` positives) has no examples."""
     for row, name, rate in ((0, "negative", "false positive rate"), (1, "positive", "true positive rate")):
         if bool((total[..., row] <= 0).any()):
             text = f"No {name} examples in these counts: the {rate} is undefined and set to 0."
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(text, UserWarning, stacklevel=stacklevel)
 
 
 def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
@@ -172,28 +178,17 @@ def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
 def exact_quantiles(preds: Tensor, target: Tensor, quantiles: int | Tensor = 1024) -> Quantiles:
     """Return each class's exact quantiles (the paper's EQ), for comparison: this needs the scores themselves.
 
-    Args:
-        preds: scores.
-        target: 0 or 1 for each.
-        quantiles: how many, evenly from 0 to 1 with both ends, or the fractions themselves.
+    ``quantiles`` is how many, evenly from 0 to 1 with both ends, or the fractions themselves.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import exact_quantiles
         >>> exact_quantiles(torch.tensor([0.0, 0.2, 0.4, 0.6, 1.0]), torch.tensor([0, 0, 0, 1, 1]), 3).negative
         tensor([0.0000, 0.2000, 0.4000], dtype=torch.float64)
     """
     if preds.shape != target.shape:
         raise InputError(f"Expected one target for each score but got {tuple(target.shape)} for {tuple(preds.shape)}.")
     q = torch.linspace(0, 1, quantiles, dtype=torch.float64) if isinstance(quantiles, int) else quantiles.double()
-    classes = [preds[target == label].double().sort().values for label in (0, 1)]
+    classes = [preds[target == label].double().cpu().numpy() for label in (0, 1)]
     if any(len(scores) == 0 for scores in classes):
         raise InputError("Expected examples of both classes because a class without examples has no quantiles.")
-    return Quantiles(*(_interpolated(scores, q) for scores in classes))
-
-
-def _interpolated(ordered: Tensor, q: Tensor) -> Tensor:
     # torch.quantile refuses more than 16 million values
-    position = q * (len(ordered) - 1)
-    below = position.floor().long().clamp(max=max(len(ordered) - 2, 0))
-    return torch.lerp(ordered[below], ordered[(below + 1).clamp(max=len(ordered) - 1)], position - below)
+    return Quantiles(*(torch.as_tensor(np.quantile(scores, q.cpu().numpy())) for scores in classes))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.average import checked_average
-from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import draw_chance, draw_curves, dress, entries, open_axes, rows, shown
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.average import Averaging, checked_average
+from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
+from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.source import Edges, Readable
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.typing import Average, Task
+from torchmetrics_fed.typing import Task
 
 _PERCENT = (0.001, 0.01, 0.1, 1, 5, 20, 50, 80, 95, 99)
 _FINITE = 1e-9  # rates of 0 and 1 lie at infinity; here they are just out of view
@@ -24,8 +23,6 @@ class DETCurve(NamedTuple):
     """A DET curve in scikit-learn's order: thresholds increase, fpr falls from 1 to 0, fnr rises from 0 to 1.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import det_from_counts
         >>> det_from_counts(torch.tensor([[3, 1], [1, 3]])).fnr
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
@@ -37,94 +34,62 @@ class DETCurve(NamedTuple):
     @property
     def scalars(self) -> dict[str, Tensor]:
         """The equal error rate, where the curve crosses the diagonal."""
-        rate = _equal_error(rows(self.fpr), rows(self.fnr))
+        rate = _equal_error(canvas.rows(self.fpr), canvas.rows(self.fnr))
         return {"equal_error_rate": rate[0] if self.fpr.ndim == 1 else rate}
 
     def plot(
-        self,
-        score: Tensor | float | None = None,
-        ax: Any = None,
-        label: str | None = None,
-        labels: Sequence[str] | None = None,
+        self, score: canvas.Score = None, ax: Any = None, label: str | None = None, labels: canvas.Labels = None
     ) -> Any:
         r"""Draw the curve on normal-deviate axes (Martin et al. 1997), and return ``(fig, ax)``.
 
         Both rates are drawn at :math:`\Phi^{-1}`, so scores that are normal in each class make a straight line. The
-        legend shows the equal error rate (EER).
-        Arguments are those of :meth:`ROCCurve.plot`.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed.functional import DETCurve
-            >>> fpr, fnr, thresholds = torch.tensor([[1, 0.25, 0], [0, 0.25, 1], [0, 0.5, 1]])
-            >>> fig, ax = DETCurve(fpr, fnr, thresholds).plot()
-            >>> ax.get_lines()[-1].get_label()
-            'DET (EER 25.00%)'
+        legend shows the equal error rate (EER). Arguments are those of :meth:`ROCCurve.plot`.
         """
-        fpr, fnr = rows(self.fpr), rows(self.fnr)
+        fpr, fnr = canvas.rows(self.fpr), canvas.rows(self.fnr)
         error = _equal_error(fpr, fnr)
-        names = entries(len(fpr), ("DET", label, labels), shown(score, error), "EER {:.2%}", lowest_is_best=True)
-        fig, ax = open_axes(ax, names)
+        score = canvas.shown(score, error)
+        names = canvas.entries(len(fpr), ("DET", label, labels), score, "EER {:.2%}", lowest_is_best=True)
+        fig, ax = canvas.open_axes(ax, names)
         low, high = _view(ax, error)
-        draw_chance(ax, [-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_")
-        draw_curves(ax, _deviate(fpr), _deviate(fnr), names)
+        canvas.draw_chance(ax, [-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_")
+        canvas.draw_curves(ax, _deviate(fpr), _deviate(fnr), names)
         at = _deviate(torch.tensor(_PERCENT, dtype=torch.float64) / 100).tolist()
         ticks = [(place, f"{percent:g}") for place, percent in zip(at, _PERCENT, strict=True) if low <= place <= high]
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_ticks(*zip(*ticks, strict=True))
         ax.set(xlim=(low, high), ylim=(low, high))
         ax.set_aspect("equal", adjustable="box")
-        dress(ax, "False positive rate (%)", "False negative rate (%)", rates=False)
+        canvas.dress(ax, "False positive rate (%)", "False negative rate (%)", rates=False)
         return fig, ax
 
 
 def det_from_counts(
-    source: Readable,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
-    average: Average | None = None,
+    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
 ) -> DETCurve:
     r"""Return the DET curve of a release or of leaf counts: :math:`1 - T` against F.
 
     All edges are points; scikit-learn leaves out those that repeat fnr = 0 or fpr = 0 at the ends. Without positives
-    the true positive rate is set to 0, so fnr is 1 throughout; without negatives fpr is 0.
-
-    Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together.
+    the true positive rate is set to 0, so fnr is 1 throughout; without negatives fpr is 0. Arguments are those of
+    :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.det import det_from_counts
-        >>> fpr, fnr, thresholds = det_from_counts(torch.tensor([[3, 1], [1, 3]]))
-        >>> fpr, fnr
-        (tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64), tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64))
+        >>> det_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
+        tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64)
     """
-    histograms = read(source, edges, reconstruction)
-    tails = (histograms.pooled() if average == "micro" else histograms).tails
-    warn_if_empty(tails.total)
+    tails = tails_of(source, edges, reconstruction, average)
     return DETCurve(tails.tail[..., 0, :].flip(-1), 1 - tails.tail[..., 1, :].flip(-1), tails.thresholds.flip(0))
 
 
 def det_curve(
-    preds: Tensor,
-    target: Tensor,
-    task: Task = "binary",
-    *,
-    average: Average | None = None,
-    **options: Unpack[CurveOptions],
+    preds: Tensor, target: Tensor, task: Task = "binary", *, average: Averaging = None, **options: Unpack[CurveOptions]
 ) -> DETCurve:
     """Return the DET curve of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedDET`.
 
     Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed import ScoreGrid
-        >>> from torchmetrics_fed.functional import det_curve
-        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> det_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.5, 1])).fnr
-        tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
+        >>> det_curve(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])).scalars
+        {'equal_error_rate': tensor(0.5000, dtype=torch.float64)}
     """
     average = checked_average(average, ("micro",), task)
     return det_from_counts(count(preds, target, task, **options), average=average)

@@ -7,19 +7,18 @@ Where FP is linear in TP, PG is linear in RG: straight lines between points are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.average import checked_average
-from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.average import Averaging, checked_average
+from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_areas, shown
+from torchmetrics_fed.functional.source import Edges, Readable
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.typing import Average, Task
+from torchmetrics_fed.typing import Task
 
 
 class PrecisionRecallGainCurve(NamedTuple):
@@ -30,8 +29,6 @@ class PrecisionRecallGainCurve(NamedTuple):
     PR curve's last point, of no threshold, is not on this curve.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import precision_recall_gain_from_counts
         >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).area
         tensor(0.5556, dtype=torch.float64)
     """
@@ -47,23 +44,10 @@ class PrecisionRecallGainCurve(NamedTuple):
         """The area under the curve."""
         return {"area_under_gain": self.area}
 
-    def plot(
-        self,
-        score: Tensor | float | None = None,
-        ax: Any = None,
-        label: str | None = None,
-        labels: Sequence[str] | None = None,
-    ) -> Any:
+    def plot(self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw the curve, and return ``(fig, ax)``. On the dashed line F1 is that of selecting everything.
 
         Arguments are those of :meth:`ROCCurve.plot`.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed.functional import precision_recall_gain_from_counts
-            >>> fig, ax = precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
-            >>> ax.get_lines()[-1].get_label()
-            'PR gain (AUPRG 0.5556)'
         """
         curves, area = (self.recall_gain, self.precision_gain), (shown(score, self.area), "AUPRG {:.4f}")
         chance, axes = ([0, 1], [1, 0], "F1 of selecting all"), ("Recall gain", "Precision gain")
@@ -71,35 +55,28 @@ class PrecisionRecallGainCurve(NamedTuple):
 
 
 def precision_recall_gain_from_counts(
-    source: Readable,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
-    average: Average | None = None,
+    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
 ) -> PrecisionRecallGainCurve:
     """Return the PR-gain curve of a release or of leaf counts; both gains are 0 throughout where a class is empty.
 
-    Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together.
+    Arguments are those of :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.gain import precision_recall_gain_from_counts
         >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]]))[:2]
         (tensor([0.0000, 0.6667], dtype=torch.float64), tensor([1.0000, 0.6667], dtype=torch.float64))
     """
-    histograms = read(source, edges, reconstruction)
-    tails = (histograms.pooled() if average == "micro" else histograms).tails
-    warn_if_empty(tails.total)
+    tails = tails_of(source, edges, reconstruction, average)
     precision, recall = _gains(tails)
     # the first threshold selects nothing, as in the PR curve
     shown = precision.clamp(0.0, 1.0)[..., 1:].flip(-1), recall[..., 1:].flip(-1), tails.thresholds[1:].flip(0)
-    return PrecisionRecallGainCurve(*shown, _area(tails, precision, recall))
+    negative, positive = tails.total.unbind(-1)
+    lowest = torch.where((positive > 0) & (negative > 0), -negative / (2 * positive), 0.0)
+    # only rounding can leave the range
+    area = torch.maximum(torch.trapezoid(precision, recall), lowest).clamp(max=1.0)
+    return PrecisionRecallGainCurve(*shown, area)
 
 
-def area_under_gain(
-    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
-) -> Tensor:
+def area_under_gain(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Tensor:
     r"""Return the area under the PR-gain curve (AUPRG) of a release or of leaf counts, in :math:`[-n^-/(2 n^+), 1]`.
 
     The rule of the authors' software: trapezoids in gain space over recall gain from 0 to 1, the curve entering at
@@ -107,19 +84,10 @@ def area_under_gain(
     end is reached where every negative scores above every positive. It is 0 where a class is empty.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.gain import area_under_gain
         >>> area_under_gain(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.5556, dtype=torch.float64)
     """
     return precision_recall_gain_from_counts(source, edges, reconstruction).area
-
-
-def _area(tails: Tails, precision_gain: Tensor, recall_gain: Tensor) -> Tensor:
-    negative, positive = tails.total.unbind(-1)
-    lowest = torch.where((positive > 0) & (negative > 0), -negative / (2 * positive), 0.0)
-    # only rounding can leave the range
-    return torch.maximum(torch.trapezoid(precision_gain, recall_gain), lowest).clamp(max=1.0)
 
 
 def _gains(tails: Tails) -> tuple[Tensor, Tensor]:
@@ -142,24 +110,15 @@ def _gains(tails: Tails) -> tuple[Tensor, Tensor]:
 
 
 def precision_recall_gain_curve(
-    preds: Tensor,
-    target: Tensor,
-    task: Task = "binary",
-    *,
-    average: Average | None = None,
-    **options: Unpack[CurveOptions],
+    preds: Tensor, target: Tensor, task: Task = "binary", *, average: Averaging = None, **options: Unpack[CurveOptions]
 ) -> PrecisionRecallGainCurve:
     """Return the PR-gain curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallGain`.
 
     Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed import ScoreGrid
-        >>> from torchmetrics_fed.functional import precision_recall_gain_curve
-        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> precision_recall_gain_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.5, 1])).precision_gain
-        tensor([0., 0.], dtype=torch.float64)
+        >>> precision_recall_gain_curve(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])).area
+        tensor(0.2500, dtype=torch.float64)
     """
     average = checked_average(average, ("micro",), task)
     return precision_recall_gain_from_counts(count(preds, target, task, **options), average=average)

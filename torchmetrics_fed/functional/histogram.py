@@ -24,15 +24,9 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
     them. Where most scores crowd at 0 or 1, bars are even in the logit of the score. Counts with a class axis are
     summed over it.
 
-    Args:
-        leaf: counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
-        edges: ascending edges of the leaves.
-        ax: axes to draw on; new ones if not given.
-        label: name in the legend, which tells several models on the same axes apart.
+    Counts and their ascending edges are those of a :class:`Source`, ``ax`` and ``label`` as in :meth:`ROCCurve.plot`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import plot_histograms
         >>> fig, ax = plot_histograms(torch.tensor([[3, 1], [1, 3]]), torch.tensor([0, 0.5, 1]))
         >>> ax.get_legend_handles_labels()[1]
         ['negatives (n = 4)', 'positives (n = 4)']

@@ -19,25 +19,18 @@ _MOST_PRECISION = 0.03
 
 
 def warn_if_drowned(release: Release, average: Average | None) -> None:
-    """Warn, once for each release, if its noise moves the AUROC by much.
-
-    Args:
-        release: a private one, with negatives and positives of each class.
-        average: over classes; if None, the class that the noise moves most is named.
-    """
+    """Warn, once for each private release, if its noise moves the AUROC by much; of classes, the one it moves most."""
     release = release.overall
     if release in _known or release.spec.rows != 2:
         return
     _known.add(release)
     area, deviation = noisy_areas(release, pooled=average == "micro")
-    whose = "The AUROC of this release is"
-    if average in ("macro", "weighted"):
-        area, deviation = area.mean(keepdims=True), np.sqrt((deviation**2).mean(keepdims=True) / len(deviation))
-        whose = "The mean AUROC of this release is"
-    elif len(area) > 1:
-        whose = f"The AUROC of class {deviation.argmax()} is"
     worst = int(deviation.argmax())
+    whose = f"The AUROC of class {worst} is" if len(area) > 1 else "The AUROC of this release is"
     value, reach = float(area[worst]), _NORMAL * float(deviation[worst])
+    if average in ("macro", "weighted"):
+        value, reach = float(area.mean()), _NORMAL * float(np.sqrt((deviation**2).mean() / len(deviation)))
+        whose = "The mean AUROC of this release is"
     if reach <= _MOST:
         return
     spec = release.spec

@@ -8,14 +8,16 @@ edge, which selects nothing. All values but costs are in [0, 1].
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.curve import warn_if_empty
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.curve import tails_of
+from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.source import Edges, Readable
 from torchmetrics_fed.reconstruct import Reconstruction
 
 # A rate of exactly the minimum must qualify, and 1 - 9/10 is below 0.1 in float64.
@@ -26,8 +28,6 @@ class OperatingPoint(NamedTuple):
     """The best value ``(...)`` and the threshold ``(...)`` that attains it.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import youden
         >>> youden(torch.tensor([[3, 1], [1, 3]])).threshold
         tensor(0.5000, dtype=torch.float64)
     """
@@ -38,108 +38,101 @@ class OperatingPoint(NamedTuple):
     @property
     def scalars(self) -> dict[str, Tensor]:
         """Value and threshold."""
-        return {"value": self.value, "threshold": self.threshold}
+        return self._asdict()
+
+    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+        """Draw the value at its threshold, a point for each class, as :meth:`ROCCurve.plot` does."""
+        x, y = (canvas.rows(each[..., None]) for each in (self.threshold, self.value))
+        names = canvas.entries(
+            len(y), ("point", label, labels), torch.cat([x, y], 1).T, "threshold {:.3f}, value {:.3f}"
+        )
+        fig, ax = canvas.open_axes(ax, names)
+        canvas.draw_curves(ax, x, y, names, marker="o")
+        ax.set_ylim(0, max(1.02, 1.1 * y.nan_to_num().max().item()))
+        if x.min() >= 0 and x.max() <= 1:  # as probabilities are
+            ax.set_xlim(-0.02, 1.02)
+        canvas.dress(ax, "Threshold", "Value", rates=False)
+        return fig, ax
 
 
 def recall_at_precision(
-    source: Readable, min_precision: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, min_precision: float, edges: Edges = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest recall whose precision is at least ``min_precision``.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.operating import recall_at_precision
         >>> recall_at_precision(torch.tensor([[3, 1], [1, 3]]), 0.7)
         OperatingPoint(value=tensor(0.7500, dtype=torch.float64), threshold=tensor(0.5000, dtype=torch.float64))
     """
-    _check("min_precision", min_precision)
-    rates = _rates(source, edges, reconstruction)
-    return _best(rates.tpr, rates.precision >= min_precision - _SLACK, rates.thresholds)
+    rates = _rates(source, edges, reconstruction, min_precision=min_precision)
+    return rates.best(rates.tpr, rates.precision >= min_precision - _SLACK)
 
 
 def precision_at_recall(
-    source: Readable, min_recall: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, min_recall: float, edges: Edges = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest precision whose recall is at least ``min_recall``, with the most recall it can have.
 
     Thresholds that select nothing have no precision and do not qualify.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.operating import precision_at_recall
         >>> precision_at_recall(torch.tensor([[3, 1], [1, 3]]), 0.7).value
         tensor(0.7500, dtype=torch.float64)
     """
-    _check("min_recall", min_recall)
-    rates = _rates(source, edges, reconstruction)
+    rates = _rates(source, edges, reconstruction, min_recall=min_recall)
     qualified = (rates.tpr >= min_recall - _SLACK) & (rates.selected > 0)
     best = torch.where(qualified, rates.precision, -1.0).amax(-1, keepdim=True)
-    _, threshold = _best(rates.tpr, qualified & (rates.precision >= best), rates.thresholds)
+    _, threshold = rates.best(rates.tpr, qualified & (rates.precision >= best))
     return OperatingPoint(best[..., 0].clamp(min=0.0), threshold)
 
 
 def sensitivity_at_specificity(
-    source: Readable, min_specificity: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, min_specificity: float, edges: Edges = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest sensitivity (recall) whose specificity is at least ``min_specificity``.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.operating import sensitivity_at_specificity
         >>> sensitivity_at_specificity(torch.tensor([[3, 1], [1, 3]]), 0.7).value
         tensor(0.7500, dtype=torch.float64)
     """
-    _check("min_specificity", min_specificity)
-    rates = _rates(source, edges, reconstruction)
-    return _best(rates.tpr, 1 - rates.fpr >= min_specificity - _SLACK, rates.thresholds)
+    rates = _rates(source, edges, reconstruction, min_specificity=min_specificity)
+    return rates.best(rates.tpr, 1 - rates.fpr >= min_specificity - _SLACK)
 
 
 def specificity_at_sensitivity(
-    source: Readable, min_sensitivity: float, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
+    source: Readable, min_sensitivity: float, edges: Edges = None, reconstruction: Reconstruction | None = None
 ) -> OperatingPoint:
     """Return the highest specificity (1 - fpr) whose sensitivity is at least ``min_sensitivity``.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.operating import specificity_at_sensitivity
         >>> specificity_at_sensitivity(torch.tensor([[3, 1], [1, 3]]), 0.8).value
         tensor(0., dtype=torch.float64)
     """
-    _check("min_sensitivity", min_sensitivity)
-    rates = _rates(source, edges, reconstruction)
-    return _best(1 - rates.fpr, rates.tpr >= min_sensitivity - _SLACK, rates.thresholds)
+    rates = _rates(source, edges, reconstruction, min_sensitivity=min_sensitivity)
+    return rates.best(1 - rates.fpr, rates.tpr >= min_sensitivity - _SLACK)
 
 
-def best_f1(
-    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
-) -> OperatingPoint:
+def best_f1(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> OperatingPoint:
     r"""Return the highest :math:`F_1 = 2 TP / (2 TP + FP + FN)`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.operating import best_f1
         >>> best_f1(torch.tensor([[3, 1], [1, 3]])).value
         tensor(0.7500, dtype=torch.float64)
     """
     rates = _rates(source, edges, reconstruction)
     size = rates.selected + rates.positives
-    f1 = torch.where(size > 0, 2 * rates.tpr * rates.positives / size, 0.0).clamp(0.0, 1.0)
-    return _best(f1, torch.ones_like(f1, dtype=torch.bool), rates.thresholds)
+    return rates.best(torch.where(size > 0, 2 * rates.tpr * rates.positives / size, 0.0).clamp(0.0, 1.0))
 
 
-def youden(
-    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
-) -> OperatingPoint:
+def youden(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> OperatingPoint:
     """Return Youden's J, the highest of tpr - fpr; 0 where a class is empty.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.operating import youden
         >>> youden(torch.tensor([[3, 1], [1, 3]])).value
         tensor(0.5000, dtype=torch.float64)
     """
     rates = _rates(source, edges, reconstruction)
-    return _best(rates.tpr - rates.fpr, rates.both, rates.thresholds)
+    return rates.best(rates.tpr - rates.fpr, rates.both)
 
 
 def least_cost(
@@ -153,42 +146,31 @@ def least_cost(
         prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import least_cost
         >>> least_cost(torch.tensor([[3, 1], [1, 3]]), false_negative=5.0, prevalence=0.1)
         OperatingPoint(value=tensor(0.3500, dtype=torch.float64), threshold=tensor(0.5000, dtype=torch.float64))
     """
     for name, given in (("false_positive", false_positive), ("false_negative", false_negative)):
         if not 0 <= given < math.inf:
             raise InputError(f"Expected argument `{name}` to be a cost of 0 or more but got {given!r}. Give a number.")
-    rates = _rates(source, None, None)
+    rates = _rates(source, prevalence=prevalence)
     share = rates.positives / rates.selected[..., -1:].clamp(min=1e-300)
     if prevalence is not None:
-        _check("prevalence", prevalence)
         share = torch.as_tensor(prevalence, dtype=torch.float64)
     cost = false_positive * (1 - share) * rates.fpr + false_negative * share * (1 - rates.tpr)
-    gain, threshold = _best(-cost, torch.ones_like(cost, dtype=torch.bool), rates.thresholds)
+    gain, threshold = rates.best(-cost)
     return OperatingPoint(-gain, threshold)
 
 
-def kolmogorov_smirnov(
-    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
-) -> Tensor:
+def kolmogorov_smirnov(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Tensor:
     r"""Return the Kolmogorov-Smirnov distance ``(...)``, :math:`\max_s |T(s) - F(s)|`, in [0, 1].
 
     It is the largest over the edges, so at most that of the scores themselves. It is 0 where a class is empty.
 
-    Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import kolmogorov_smirnov
         >>> kolmogorov_smirnov(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.5000, dtype=torch.float64)
     """
-    tails = read(source, edges, reconstruction).tails
-    warn_if_empty(tails.total)
+    tails = tails_of(source, edges, reconstruction)
     farthest = tails.tail.diff(dim=-2).abs().amax((-2, -1))
     return torch.where((tails.total > 0).all(-1), farthest, 0.0)
 
@@ -202,12 +184,25 @@ class _Rates(NamedTuple):
     selected: Tensor
     positives: Tensor
     both: Tensor
+    """Whether there are examples of both classes."""
     thresholds: Tensor
 
+    def best(self, value: Tensor, qualified: Tensor | None = None) -> OperatingPoint:
+        """The highest value of those that qualify, all if not given."""
+        qualified = torch.ones_like(value, dtype=torch.bool) if qualified is None else qualified
+        # argmax takes the first of equals, which is the highest threshold, and the first of all where none qualifies
+        index = torch.where(qualified, value, -torch.inf).argmax(-1, keepdim=True)
+        found = torch.where(qualified, value, 0.0).gather(-1, index)
+        return OperatingPoint(found[..., 0], self.thresholds[index[..., 0]])
 
-def _rates(source: Readable, edges: Tensor | None, reconstruction: Reconstruction | None) -> _Rates:
-    tails = read(source, edges, reconstruction).tails
-    warn_if_empty(tails.total)
+
+def _rates(
+    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, **fractions: float | None
+) -> _Rates:
+    for name, value in fractions.items():
+        if value is not None and not 0 <= value <= 1:
+            raise InputError(f"Expected argument `{name}` to be in [0, 1] but got {value!r}. Give it as a fraction.")
+    tails = tails_of(source, edges, reconstruction)
     total = tails.total.clamp(min=0.0)[..., None]
     fpr, tpr = tails.tail.unbind(-2)
     false, true = (tails.tail * total).unbind(-2)
@@ -215,15 +210,3 @@ def _rates(source: Readable, edges: Tensor | None, reconstruction: Reconstructio
     precision = torch.where(selected > 0, true / selected, 1.0)
     both = (total > 0).all(-2).expand(fpr.shape)
     return _Rates(fpr, tpr, precision, selected, total[..., 1, :], both, tails.thresholds)
-
-
-def _best(value: Tensor, qualified: Tensor, thresholds: Tensor) -> OperatingPoint:
-    # argmax takes the first of equals, which is the highest threshold, and the first of all where none qualifies
-    index = torch.where(qualified, value, -torch.inf).argmax(-1, keepdim=True)
-    found = torch.where(qualified, value, 0.0).gather(-1, index)
-    return OperatingPoint(found[..., 0], thresholds[index[..., 0]])
-
-
-def _check(name: str, minimum: float) -> None:
-    if not 0 <= minimum <= 1:
-        raise InputError(f"Expected argument `{name}` to be in [0, 1] but got {minimum!r}. Give it as a fraction.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -11,13 +10,13 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import averaged, checked_average, defined, macro_curve
+from torchmetrics_fed.functional.average import Averaging, averaged, checked_average, defined, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
-from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_areas, shown
+from torchmetrics_fed.functional.source import Edges, Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
-from torchmetrics_fed.typing import Average, Task
+from torchmetrics_fed.typing import Task
 
 Strategy = Literal["separate", "combine"]
 
@@ -26,8 +25,6 @@ class PrecisionRecallCurve(NamedTuple):
     """A PR curve in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import precision_recall_from_counts
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).recall
         tensor([1.0000, 0.7500, 0.0000], dtype=torch.float64)
     """
@@ -43,10 +40,10 @@ class PrecisionRecallCurve(NamedTuple):
 
     def plot(
         self,
-        score: Tensor | float | None = None,
+        score: Score = None,
         ax: Any = None,
         label: str | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
         band: Band | None = None,
         interval: Interval | None = None,
     ) -> Any:
@@ -54,13 +51,6 @@ class PrecisionRecallCurve(NamedTuple):
 
         The chance line is the positives' share, the precision where everything is selected; the mean of the classes'.
         Arguments are those of :meth:`ROCCurve.plot`.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed.functional import precision_recall_from_counts
-            >>> fig, ax = precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
-            >>> [line.get_label() for line in ax.get_lines()]
-            ['chance (0.5)', 'PR (AP 0.6875)']
         """
         area = shown(score, average_precision_from_curve(self)), "AP {:.4f}"
         share, several = float(self.precision[..., 0].mean()), self.precision.ndim > 1
@@ -75,7 +65,7 @@ def precision_recall_curve(
     task: Task = "binary",
     *,
     strategy: Strategy = "separate",
-    average: Average | None = None,
+    average: Averaging = None,
     **options: Unpack[CurveOptions],
 ) -> PrecisionRecallCurve:
     """Return the PR curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
@@ -84,12 +74,8 @@ def precision_recall_curve(
     :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed import ScoreGrid
-        >>> from torchmetrics_fed.functional import precision_recall_curve
-        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> precision_recall_curve(preds, target, grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1])).precision
-        tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
+        >>> precision_recall_curve(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])).scalars
+        {'average_precision': tensor(0.8333, dtype=torch.float64)}
     """
     average = checked_average(average, ("micro", "macro"), task)
     return precision_recall_from_counts(count(preds, target, task, **options), strategy=strategy, average=average)
@@ -97,10 +83,10 @@ def precision_recall_curve(
 
 def precision_recall_from_counts(
     source: Readable,
-    edges: Tensor | None = None,
+    edges: Edges = None,
     reconstruction: Reconstruction | None = None,
     strategy: Strategy = "separate",
-    average: Average | None = None,
+    average: Averaging = None,
 ) -> PrecisionRecallCurve:
     r"""Return the PR curve of a release or of leaf counts: :math:`P = T n^+ / (T n^+ + F n^-)` against T.
 
@@ -116,15 +102,11 @@ def precision_recall_from_counts(
             for torchmetrics' mean of recall at all the classes' precisions, of those classes that have positives.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import precision_recall_from_counts
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
         tensor([0.5000, 0.7500, 1.0000], dtype=torch.float64)
     """
-    histograms = read(source, edges, reconstruction)
+    histograms = read(source, edges, reconstruction).pooled(average)
     check_strategy(strategy)
-    if average == "micro":
-        histograms = histograms.pooled()
     if strategy == "combine":
         both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in histograms.levels]
         histograms = histograms._replace(levels=both)
@@ -146,16 +128,12 @@ def precision_recall_from_quantiles(
     """Return the PR curve through evenly spaced quantiles of each class and the class sizes, as in the paper.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import Quantiles, precision_recall_from_quantiles
         >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
         >>> round(precision_recall_from_quantiles(Quantiles(even, high), 30, 10).precision[0].item(), 3)
         0.25
     """
     total = torch.tensor([n_negative, n_positive], dtype=torch.float64)
-    return precision_recall_from_tails(
-        tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation), "separate"
-    )
+    return precision_recall_from_tails(tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation))
 
 
 def check_strategy(strategy: Strategy) -> None:
@@ -190,9 +168,6 @@ def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
     r"""Return the area ``(...)`` under PR curves read as steps, :math:`\sum_k (R_k - R_{k+1}) P_k`, in [0, 1].
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import precision_recall_from_counts
-        >>> from torchmetrics_fed.functional import average_precision_from_curve
         >>> average_precision_from_curve(precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])))
         tensor(0.6875, dtype=torch.float64)
     """
@@ -200,23 +175,14 @@ def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
 
 
 def average_precision_from_counts(
-    source: Readable,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
-    average: Average | None = None,
+    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
 ) -> Tensor:
     """Return the average precision of a release or of leaf counts, in [0, 1]; 1 without negatives.
 
     Without positives it is 0, with a warning. A class that no example of a multi-class release has is NaN, and macro
-    and weighted averages leave it out, as in torchmetrics.
-
-    Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-        average: over classes, as in :func:`average_precision`; each class by itself if not given.
+    and weighted averages leave it out, as in torchmetrics. Arguments are those of :func:`roc_from_counts`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import average_precision_from_counts
         >>> average_precision_from_counts(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.6875, dtype=torch.float64)
     """
@@ -229,7 +195,7 @@ def average_precision(
     target: Tensor,
     task: Task = "binary",
     *,
-    average: Average | None = "macro",
+    average: Averaging = "macro",
     **options: Unpack[CurveOptions],
 ) -> Tensor:
     """Return the average precision of binned scores; twin of :class:`~torchmetrics_fed.FederatedAveragePrecision`.
@@ -237,10 +203,7 @@ def average_precision(
     Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import average_precision
-        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> average_precision(preds, target)
+        >>> average_precision(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         tensor(0.8333, dtype=torch.float64)
     """
     average = None if task == "binary" else average

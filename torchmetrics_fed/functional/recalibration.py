@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from scipy.optimize import least_squares
 from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import check_probabilities
+from torchmetrics_fed.functional.figures import canvas
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
@@ -55,6 +57,18 @@ class CalibrationLine(NamedTuple):
     def scalars(self) -> dict[str, Tensor]:
         """Intercept and slope."""
         return {"calibration_intercept": self.intercept, "calibration_slope": self.slope}
+
+    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+        """Draw the probability of each score by the line, as :meth:`ROCCurve.plot` does."""
+        x = torch.linspace(1e-3, 1 - 1e-3, 199, dtype=torch.float64)
+        y = canvas.rows(torch.sigmoid(self.intercept[..., None] + self.slope[..., None] * torch.logit(x)))
+        scores = torch.stack([self.intercept, self.slope])
+        names = canvas.entries(len(y), ("scores", label, labels), scores, "intercept {:.2f}, slope {:.2f}")
+        fig, ax = canvas.open_axes(ax, names)
+        canvas.draw_chance(ax, [0, 1], [0, 1], "calibrated")
+        canvas.draw_curves(ax, x.expand_as(y), y, names)
+        canvas.dress(ax, "Score", "Probability of a positive")
+        return fig, ax
 
 
 class Recalibration(nn.Module):
@@ -137,7 +151,8 @@ def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> R
 
     Args:
         release: of probabilities; with a class axis each class is calibrated against the rest.
-        method: ``"isotonic"`` for any rising curve, ``"logistic"`` for the :func:`calibration_line`.
+        method: ``"isotonic"`` for any rising curve, ``"logistic"`` for a line of the logits: that of least Brier score,
+            which is not the :func:`calibration_line` where no line fits.
 
     Example:
         >>> import torch
@@ -196,6 +211,13 @@ def _line(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) ->
 def _straight(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -> Floats:
     """Return two knots of the line, shrunk towards that of calibrated scores."""
     line, off = _line(tails, leaf, centre, first)
+    count = np.maximum(leaf.sum(0), 0.0)
+    rate, weight, x = leaf[1] / np.maximum(count, 1e-300), np.sqrt(count), logit(centre)
+
+    def errors(line: Floats) -> Floats:
+        return np.asarray(weight * (expit(line[0] + line[1] * x) - rate))
+
+    line = least_squares(errors, line).x
     change, covariance = line - [0, 1], np.cov(off.T) + 1e-12 * np.eye(2)
     change *= 0 if tails.empty else _worth(float(change @ np.linalg.solve(covariance, change)), 2)
     return np.array([[-1.0, 1.0], [change[0] - 1 - change[1], change[0] + 1 + change[1]]])

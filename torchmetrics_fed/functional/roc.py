@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,11 +9,11 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import averaged, checked_average, macro_curve
+from torchmetrics_fed.functional.average import Averaging, averaged, checked_average, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import plot_areas, shown
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_areas, shown
+from torchmetrics_fed.functional.source import Edges, Readable, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
 
@@ -23,8 +22,6 @@ class ROCCurve(NamedTuple):
     """A ROC curve in torchmetrics' order: thresholds decrease, from (0, 0) to (1, 1).
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import roc_from_counts
         >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).tpr
         tensor([0.0000, 0.7500, 1.0000], dtype=torch.float64)
     """
@@ -40,10 +37,10 @@ class ROCCurve(NamedTuple):
 
     def plot(
         self,
-        score: Tensor | float | None = None,
+        score: Score = None,
         ax: Any = None,
         label: str | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
         band: Band | None = None,
         interval: Interval | None = None,
     ) -> Any:
@@ -60,8 +57,6 @@ class ROCCurve(NamedTuple):
             interval: of the AUROC, shown behind it, if given.
 
         Example:
-            >>> import torch
-            >>> from torchmetrics_fed.functional import roc_from_counts
             >>> fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
             >>> ax.get_lines()[-1].get_label()
             'ROC (AUROC 0.7500)'
@@ -72,12 +67,7 @@ class ROCCurve(NamedTuple):
 
 
 def roc(
-    preds: Tensor,
-    target: Tensor,
-    task: Task = "binary",
-    *,
-    average: Average | None = None,
-    **options: Unpack[CurveOptions],
+    preds: Tensor, target: Tensor, task: Task = "binary", *, average: Averaging = None, **options: Unpack[CurveOptions]
 ) -> ROCCurve:
     """Return the ROC curve of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedROC`.
 
@@ -89,22 +79,15 @@ def roc(
         options: as in :class:`~torchmetrics_fed.FederatedROC`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed import ScoreGrid
-        >>> from torchmetrics_fed.functional import roc
-        >>> edges = [0, 0.25, 0.5, 0.75, 1]
-        >>> roc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]), grid=ScoreGrid.from_edges(edges)).tpr
-        tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
+        >>> roc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])).scalars
+        {'auroc': tensor(0.7500, dtype=torch.float64)}
     """
     average = checked_average(average, ("micro", "macro"), task)
     return roc_from_counts(count(preds, target, task, **options), average=average)
 
 
 def roc_from_counts(
-    source: Readable,
-    edges: Tensor | None = None,
-    reconstruction: Reconstruction | None = None,
-    average: Average | None = None,
+    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
 ) -> ROCCurve:
     r"""Return the ROC curve of a release or of leaf counts: :math:`T(s) = \Pr[S \ge s \mid y = 1]` against F.
 
@@ -116,13 +99,10 @@ def roc_from_counts(
             for the mean of the curves at all their false positive rates (thresholds then have no meaning).
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import roc_from_counts
         >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
-    histograms = read(source, edges, reconstruction)
-    curve = roc_from_tails((histograms.pooled() if average == "micro" else histograms).tails)
+    curve = roc_from_tails(read(source, edges, reconstruction).pooled(average).tails)
     if average != "macro":
         return curve
     fpr, tpr = macro_curve(curve.fpr, curve.tpr)
@@ -135,8 +115,6 @@ def roc_from_quantiles(
     """Return the ROC curve through evenly spaced quantiles of each class, as in the paper.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import Quantiles, roc_from_quantiles
         >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
         >>> curve = roc_from_quantiles(Quantiles(negative=even, positive=high))
         >>> round(torch.trapezoid(curve.tpr, curve.fpr).item(), 3)
@@ -158,9 +136,6 @@ def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
     :math:`\frac12 \left(1 + \frac{A - m^2/2}{m - m^2/2}\right)`, as in scikit-learn and torchmetrics.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import roc_from_counts
-        >>> from torchmetrics_fed.functional import auroc_from_curve
         >>> curve = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
         >>> auroc_from_curve(curve)
         tensor(0.7500, dtype=torch.float64)
@@ -192,23 +167,17 @@ def checked_max_fpr(max_fpr: float | None) -> float | None:
 
 def auroc_from_counts(
     source: Readable,
-    edges: Tensor | None = None,
+    edges: Edges = None,
     reconstruction: Reconstruction | None = None,
     max_fpr: float | None = None,
-    average: Average | None = None,
+    average: Averaging = None,
 ) -> Tensor:
     """Return the AUROC of a release or of leaf counts, in [0, 1]; scores of one leaf are ties, which count half.
 
-    Averaged one-vs-one counts give the mean over pairs of classes (Hand and Till 2001), as in scikit-learn.
-
-    Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-        max_fpr: as in :func:`auroc_from_curve`.
-        average: over classes, as in :func:`auroc`; each class by itself if not given.
+    Averaged one-vs-one counts give the mean over pairs of classes (Hand and Till 2001), as in scikit-learn. Arguments
+    are those of :func:`roc_from_counts`, and ``max_fpr`` is that of :func:`auroc_from_curve`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import auroc_from_counts
         >>> auroc_from_counts(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.7500, dtype=torch.float64)
     """
@@ -219,17 +188,13 @@ def auroc_from_counts(
     return averaged(lambda each: auroc_from_curve(roc_from_tails(each.tails), max_fpr), histograms, average)
 
 
-def mann_whitney_u(
-    source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None
-) -> Tensor:
+def mann_whitney_u(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Tensor:
     r"""Return Mann and Whitney's U of the positives: :math:`\sum_k c^+_k (C^-_{<k} + c^-_k / 2)`, in [0, n+ n-].
 
     It counts the pairs in which the positive scores higher, pairs of one leaf half. It needs no edges, and reads the
     counts themselves, whatever the ``reconstruction``'s method.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import mann_whitney_u
         >>> mann_whitney_u(torch.tensor([[3, 1], [1, 3]]))
         tensor(12., dtype=torch.float64)
     """
@@ -255,19 +220,15 @@ def auroc(
     task: Task = "binary",
     *,
     max_fpr: float | None = None,
-    average: Average | None = "macro",
+    average: Averaging = "macro",
     **options: Unpack[CurveOptions],
 ) -> Tensor:
     """Return the AUROC of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedAUROC`.
 
-    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`, ``max_fpr`` is that of
-    :func:`auroc_from_curve`.
+    Other arguments are those of :func:`roc`, ``max_fpr`` is that of :func:`auroc_from_curve`.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import auroc
-        >>> preds, target = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])
-        >>> auroc(preds, target)
+        >>> auroc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         tensor(0.7500, dtype=torch.float64)
     """
     average = None if task == "binary" else average

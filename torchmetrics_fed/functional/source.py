@@ -9,21 +9,13 @@ from torch import Tensor
 
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release.release import Release, no_release
-from torchmetrics_fed.typing import Floats
-
-
-def _against_the_rest(level: Tensor) -> Tensor:
-    """Return negatives and positives, ``(K, 2, size)``, of counts by column and true class, ``(K, K, size)``."""
-    positive = level.diagonal(dim1=0, dim2=1).T
-    return torch.stack([level.sum(1) - positive, positive], 1)
+from torchmetrics_fed.typing import Average, Floats
 
 
 class Source(NamedTuple):
     """Histograms of negatives and positives, read from a release or from plain leaf counts.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import read
         >>> read(torch.tensor([[3, 1], [1, 3]])).edges
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
@@ -53,8 +45,10 @@ class Source(NamedTuple):
         """Return values of each class, ``(classes, ...)``, with the leading axes of the counts."""
         return torch.from_numpy(values).reshape((*self.leaf.shape[:-2], *values.shape[1:]))
 
-    def pooled(self) -> Source:
-        """Return the histograms of all classes together, for micro-averages."""
+    def pooled(self, average: Average | None = "micro") -> Source:
+        """Return the histograms of all classes together for a micro-average, and themselves for any other."""
+        if average != "micro":
+            return self
         return self._replace(levels=[level.sum(0) for level in self.levels], exclusive=False)
 
     def quantiles(self, fractions: Tensor) -> Tensor:
@@ -70,9 +64,11 @@ class Source(NamedTuple):
 
 Readable: TypeAlias = Release | Tensor | Source
 """What functions take: a release, leaf counts ``(..., 2, leaves)``, or what was read of either."""
+Edges: TypeAlias = Tensor | None
+"""Ascending edges of leaf counts, even over [0, 1] if None. A release knows its own."""
 
 
-def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstruction | None = None) -> Source:
+def read(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Source:
     """Return the histograms of a release, or of leaf counts ``(..., 2, leaves)``.
 
     Args:
@@ -81,8 +77,6 @@ def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstr
         reconstruction: how to read between the edges; ``"aligned"`` if not given.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional.source import read
         >>> read(torch.tensor([[3, 1], [1, 3]])).tails.tail[1]
         tensor([0.0000, 0.7500, 1.0000], dtype=torch.float64)
     """
@@ -98,7 +92,9 @@ def read(source: Readable, edges: Tensor | None = None, reconstruction: Reconstr
         if spec.task == "binary":
             levels = [level[0] for level in levels]
         elif spec.multi_class == "ovo":
-            return Source([_against_the_rest(level) for level in levels], edges, reconstruction, levels, True)
+            positive = [level.diagonal(dim1=0, dim2=1).T for level in levels]
+            rows = [torch.stack([each.sum(1) - own, own], 1) for each, own in zip(levels, positive, strict=True)]
+            return Source(rows, edges, reconstruction, levels, True)
         return Source(levels, edges, reconstruction, exclusive=spec.task == "multiclass")
     if not isinstance(source, Tensor):
         raise no_release(source)

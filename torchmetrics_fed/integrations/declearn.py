@@ -108,17 +108,14 @@ class ShareMetric(Metric):
         return {"spec": self.one.spec.canonical.decode(), "query": bytes(self.query).hex()}
 
     def build_initial_states(self) -> ShareState:
-        """Return the sum of nobody."""
         return ShareState()
 
     def update(self, y_true: Any, y_pred: Any, s_wght: Any = None) -> None:
-        """Count a batch."""
         target, preds = torch.tensor(y_true), torch.tensor(y_pred)
         preds = preds.reshape(target.shape) if self.one.spec.task == "binary" else preds
         self.metric.update(preds, target, sample_weight=None if s_wght is None else torch.tensor(s_wght))
 
     def reset(self) -> None:
-        """Begin the next evaluation."""
         super().reset()
         self.metric.reset()
 

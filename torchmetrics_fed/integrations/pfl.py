@@ -19,7 +19,7 @@ from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import next_query
 from torchmetrics_fed.exchange.queries import check_one_query, finished
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representative
-from torchmetrics_fed.privacy import CentralDP, LedgerEntry
+from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Sum
 
 __all__ = ["UserShares"]
@@ -54,9 +54,7 @@ class UserShares:
         if isinstance(self.one.spec.privacy, CentralDP):
             raise InputError("Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP.")
         if self.one.spec.privacy is not None and self.one.spec.privacy.enforced:
-            raise InputError(
-                "Expected `enforced=False` because pfl counts batches without their persons. Leave it out."
-            )
+            raise InputError("Expected `enforced=False` as pfl counts batches without their persons. Leave it out.")
         if self.one.plan != "carry_over":
             check_one_query(self.one.plan)
 
@@ -74,9 +72,7 @@ class UserShares:
         assert query is not None
         self.carried = self.previous
         if spec.privacy is not None:
-            price = spec.epsilon, spec.delta, spec.privacy.mechanism
-            entry = LedgerEntry(one.data, name, *price, spec=spec.digest.hex(), session=name)
-            one.ledger.charge(entry, query.digest, query.fraction)
+            spec.charge(one.ledger, query, one.data, name)
         return query
 
 
@@ -99,8 +95,7 @@ class ShareValue(MetricValue):
                     "second for each user."
                 )
             spec, query = self.users.one.spec, query or self.users.begin()
-            cells = spec.cells if spec.privacy is None else spec.noisy_cells
-            self._sum = Sum(spec, query, cells(query, self.counts).contiguous())
+            self._sum = Sum(spec, query, spec.answer(query, self.counts).contiguous())
             self.counts = spec.empty_counts()
         return self._sum
 

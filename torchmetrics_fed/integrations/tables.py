@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.integrations.columns import matrix, numbered, parsed, person_ids, scores_of
 from torchmetrics_fed.integrations.files import OR_SKIP, checked_names, read_file
 from torchmetrics_fed.metrics import FederatedMetric
 from torchmetrics_fed.release import Spec
 
 __all__ = ["PartialCounts", "count_table", "merge_counts"]
 
-_NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _AS_THEY_ARE = pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.float32(), pa.float64()
 
 
@@ -54,7 +52,7 @@ def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
         >>> metric.compute()
         tensor(1., dtype=torch.float64)
     """
-    return merge_counts(metric, PartialCounts.of(metric, **columns)(table))
+    return PartialCounts.of(metric, **columns).count(metric, table)
 
 
 def merge_counts(metric: FederatedMetric, parts: Any) -> Counted:
@@ -105,6 +103,7 @@ class PartialCounts:
     label: tuple[str, ...]
     labels: tuple[str, ...] | None
     group: tuple[str, ...]
+    person: tuple[str, ...]
     delimiter: str
     skip_bad: bool
 
@@ -117,6 +116,7 @@ class PartialCounts:
         label: str | Sequence[str] = "label",
         labels: Sequence[str] | None = None,
         group: str = "group",
+        person: str | None = None,
         delimiter: str = ",",
         skip_bad: bool = False,
     ) -> PartialCounts:
@@ -128,6 +128,7 @@ class PartialCounts:
             label: the column of labels; of a multilabel task one each.
             labels: what label columns hold instead of 0, 1, ..., in that order.
             group: the column with the names of groups, of a metric that has ``groups``.
+            person: the column of persons' ids, of whom :meth:`count` counts ``examples_per_person`` at most.
             delimiter: of CSV files; in those that end in ``.tsv`` it is a tab.
             skip_bad: whether to leave out rows with missing, unknown or impossible values instead of raising.
         """
@@ -140,58 +141,91 @@ class PartialCounts:
                 f"{len(score)} and {len(label)}. Name one for each class or label."
             )
         names, groups = None if labels is None else tuple(map(str, labels)), (group,) if spec.groups else ()
-        return cls(spec, rules, bytes(metric.layout.cpu().numpy()), score, label, names, groups, delimiter, skip_bad)
+        layout, persons = bytes(metric.layout.cpu().numpy()), () if person is None else (person,)
+        return cls(spec, rules, layout, score, label, names, groups, persons, delimiter, skip_bad)
 
     def __call__(self, table: Any) -> pa.Table:
         """Return one row: the counts of all rows of ``table``, how many there were, and how many were left out."""
-        counts, rows, skipped = self.spec.empty_counts(), 0, 0
-        for batch in self.read(table) if isinstance(table, str | PathLike) else _batches(table):
-            counts, bad = self._added(counts, batch, rows + skipped)
-            rows, skipped = rows + batch.num_rows - bad, skipped + bad
-        row = {"layout": self.layout, "counts": counts.numpy().tobytes(), "rows": rows, "skipped": skipped}
+        if self.person:
+            raise InputError(
+                "Expected no `person` where parts of a table are counted apart: one that is in two parts would be "
+                "counted too often. Use `count`, or divide the table by person and count each part in a metric."
+            )
+        counts = self.spec.empty_counts()
+
+        def add(preds: Tensor, target: Tensor, groups: Tensor | None, _: Any) -> None:
+            nonlocal counts
+            spec = self.spec
+            rules, private = (*self.rules, True, spec.task), spec.privacy is not None
+            counts = spec.grid.add(counts, preds, target, *rules, private, None, None, groups, len(spec.groups))
+
+        counted = self._each(table, add)
+        row = {"layout": self.layout, "counts": counts.numpy().tobytes(), **counted._asdict()}
         return pa.table({name: [value] for name, value in row.items()})
+
+    def count(self, metric: FederatedMetric, table: Any) -> Counted:
+        """Count a table in the metric, as :func:`count_table` does, and return how many rows."""
+        if not self.person:
+            return merge_counts(metric, self(table))
+
+        def add(preds: Tensor, target: Tensor, groups: Tensor | None, persons: Any) -> None:
+            metric.update(preds, target, groups, persons=persons)
+
+        with metric.all_or_nothing():
+            return self._each(table, add)
 
     def read(self, path: str | PathLike[str]) -> Iterator[pa.RecordBatch]:
         """Give the columns of a file in batches of bounded size."""
         return read_file(Path(path), self._names, self.delimiter, self.skip_bad)
 
-    def _added(self, counts: Tensor, batch: pa.RecordBatch, start: int) -> tuple[Tensor, int]:
-        """Return counts with a batch, and how many of its rows were bad."""
-        names, task = checked_names(self._names, batch.schema.names), self.spec.task
-        preds, target = _matrix(batch, self.score, _scores), _matrix(batch, self.label, self._labels)
-        group = _matrix(batch, self.group, self._groups) if self.group else target[:, :0]
+    def _each(self, table: Any, add: Any) -> Counted:
+        """Add every batch of a table, and return how many rows."""
+        rows = skipped = 0
+        for batch in self.read(table) if isinstance(table, str | PathLike) else _batches(table):
+            bad = self._add(add, batch, rows + skipped)
+            rows, skipped = rows + batch.num_rows - bad, skipped + bad
+        return Counted(rows, skipped)
 
-        def add(rows: Any) -> Tensor:
+    def _add(self, add: Any, batch: pa.RecordBatch, start: int) -> int:
+        """Add a batch, and return how many of its rows were bad."""
+        names, task = checked_names(self._names, batch.schema.names), self.spec.task
+        preds, target = matrix(batch, self.score, scores_of), matrix(batch, self.label, self._labels)
+        group = matrix(batch, self.group, self._groups) if self.group else target[:, :0]
+        ids = person_ids(batch, self.person[0]) if self.person else None
+        persons = None if ids is None else ids.to_numpy(zero_copy_only=False)
+
+        def some(rows: Any) -> None:
             scores = preds[rows, 0] if task == "binary" else preds[rows]
             labels = target[rows] if task == "multilabel" else target[rows, 0]
-            groups = (group[rows, 0], len(self.spec.groups)) if self.group else ()
-            private = self.spec.privacy is not None
-            return self.spec.grid.add(counts, scores, labels, *self.rules, True, task, private, None, None, *groups)
+            add(scores, labels, group[rows, 0] if self.group else None, None if persons is None else persons[rows])
 
         try:
-            return add(slice(None)), 0
+            some(slice(None))
+            return 0
         except InputError:
             fine = torch.cat([self._fine(preds, target), group >= 0], 1)
+            if ids is not None:
+                fine = torch.cat([fine, torch.tensor(ids.is_valid().to_pylist())[:, None]], 1)
             bad = ~fine.all(1)
             if not bool(bad.any()):
                 raise
         if self.skip_bad:
-            return add(~bad), int(bad.sum())
+            some(~bad)
+            return int(bad.sum())
         row = int(bad.int().argmax())
         name = names[int((~fine[row]).int().argmax())]
-        expected = (
-            f"groups {list(self.spec.groups)}"
-            if name in self.group
-            else f"labels {list(self.labels or [f'from 0 to {self._highest}'])}"
-        )
-        if name in self.score:
-            expected = "finite logits" if self.rules[0] else f"scores in {list(self.spec.grid.score_range)}"
+        expected = {
+            self.score: "finite logits" if self.rules[0] else f"scores in {list(self.spec.grid.score_range)}",
+            self.label: f"labels {list(self.labels or [f'from 0 to {self._highest}'])}",
+            self.group: f"groups {list(self.spec.groups)}",
+            self.person: "persons' ids",
+        }[next(kind for kind in (self.score, self.label, self.group, self.person) if name in kind)]
         fault = "holds something else" if batch.column(name)[row].is_valid else "is missing"
         raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {OR_SKIP}")
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return (*self.score, *self.label, *self.group)
+        return (*self.score, *self.label, *self.group, *self.person)
 
     @property
     def _highest(self) -> int:
@@ -200,14 +234,14 @@ class PartialCounts:
     def _labels(self, values: pa.Array) -> pa.Array:
         """Return labels as numbers, none of them missing."""
         if self.labels is not None:
-            values = _numbered(values, self.labels)
-        values = _parsed(values)
+            values = numbered(values, self.labels)
+        values = parsed(values)
         if values.null_count or values.type not in _AS_THEY_ARE:
             values = values.cast(pa.float64(), safe=False).fill_null(math.nan)
         return values
 
     def _groups(self, values: pa.Array) -> pa.Array:
-        return _numbered(values, self.spec.groups).fill_null(-1)
+        return numbered(values, self.spec.groups).fill_null(-1)
 
     def _fine(self, preds: Tensor, target: Tensor) -> Tensor:
         """Return which values of these rows can be counted, for every column."""
@@ -229,41 +263,3 @@ def _batches(table: Any) -> Iterator[pa.RecordBatch]:
             yield from _batches(part)
     else:
         raise InputError(f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame.")
-
-
-def _matrix(batch: pa.RecordBatch, names: tuple[str, ...], convert: Any) -> Tensor:
-    """Return these columns side by side; a single one is not copied."""
-    columns, kind = [], pa.null()
-    try:
-        for name in names:
-            values, kind = batch.column(name), batch.schema.field(name).type
-            columns.append(from_dlpack(convert(values.dictionary_decode() if pa.types.is_dictionary(kind) else values)))
-    except (pa.ArrowException, TypeError):
-        raise InputError(f"Expected numbers in column {name!r} but its type is {kind}.") from None
-    return torch.stack(columns, 1) if len(columns) > 1 else columns[0][:, None]
-
-
-def _numbered(values: pa.Array, names: tuple[str, ...]) -> pa.Array:
-    """Return the place of each value among these names; missing where it is none of them."""
-    return pc.index_in(pc.utf8_trim_whitespace(values.cast(pa.string())), pa.array(names))
-
-
-def _scores(values: pa.Array) -> pa.Array:
-    """Return scores as floats, none of them missing."""
-    values = _parsed(values)
-    if values.type not in (pa.float32(), pa.float64()):
-        values = values.cast(pa.float32() if values.type == pa.float16() else pa.float64(), safe=False)
-    return values.fill_null(math.nan) if values.null_count else values
-
-
-def _parsed(values: pa.Array) -> pa.Array:
-    """Return texts as numbers, missing where they are none; truth values as 0 and 1; anything else as it is."""
-    if pa.types.is_boolean(values.type):
-        return values.cast(pa.uint8())
-    if "string" not in str(values.type):  # string, large_string, string_view
-        return values
-    try:
-        return values.cast(pa.float64())
-    except pa.ArrowInvalid:
-        texts = pc.utf8_trim_whitespace(values)
-        return pc.if_else(pc.match_substring_regex(texts, _NUMBER), texts, None).cast(pa.float64())

@@ -38,7 +38,6 @@ class AnsweringMetric(CountsMetric):
             client: this client's side of the aggregation, after ``share_keys``.
             boxes: the server's ciphertexts for this client.
             round: as in :meth:`share`, and likewise ``query``.
-            query: what the aggregator asks.
         """
         session, ranks = self._answering(), self._ranks()
         if not isinstance(ranks, Alone):

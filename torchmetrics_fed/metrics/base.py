@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class FederatedMetric(PersonsMetric):
         plan: under privacy, which queries a release takes. ``"adaptive"``: two, a small fraction of epsilon places the
             leaves of the second. ``"single"``: one, for any data. ``"carry_over"``: one, placed by the release before
             the last ``reset`` (two the first time). ``"paper"``: every level of the binary tree. A
-            :class:`~torchmetrics_fed.Query`: that. If not given, ``"adaptive"`` where whoever sums can ask twice,
+            :class:`~torchmetrics_fed.Query`: that. If not given, ``"adaptive"`` where the aggregator can ask twice,
             ``"single"`` where it cannot.
         reconstruction: how curves are read from a release, for comparisons with the paper.
         ledger: where releases are charged; one in memory, without budget, if not given.
@@ -140,9 +140,7 @@ class FederatedMetric(PersonsMetric):
     def from_release(cls, release: Release, **options: Any) -> Self:
         """Return a metric that reads ``release``: ``compute`` and ``plot`` work, ``update`` needs a ``reset`` first.
 
-        Args:
-            release: the sum of the clients' shares.
-            options: what shapes the answer, for instance ``reconstruction``; the rest comes from the release.
+        Options are what shapes the answer, for instance ``reconstruction``; the rest comes from the release.
         """
         if not isinstance(release, Release):
             raise no_release(release)
@@ -191,8 +189,8 @@ class FederatedMetric(PersonsMetric):
             rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
             refused = self._refusing() if self.validate_args == "deferred" else None
             with self._admitted(persons, preds, target, groups) as (preds, target, groups):
-                told_apart = refused, sample_weight, groups, len(spec.groups)
-                after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, *told_apart)
+                more = refused, sample_weight, groups, len(spec.groups)
+                after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, *more)
             if after is not before:  # setting an attribute of a module costs as much as counting a small batch
                 self.counts = after
         except Exception:
@@ -204,17 +202,7 @@ class FederatedMetric(PersonsMetric):
         """Return the metric of all ranks' counts."""
 
     def release(self) -> Release:
-        """Return the release of all ranks, which every answer is read from; under privacy it is made once.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed import CentralDP, FederatedAUROC, evaluation_report
-            >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0))
-            >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-            >>> report = evaluation_report(metric.release())
-            >>> bool(report.auroc == metric.compute())
-            True
-        """
+        """Return the release of all ranks, which every answer is read from; under privacy it is made once."""
         with self._summed():
             return self._source()
 
@@ -236,11 +224,7 @@ class FederatedMetric(PersonsMetric):
         return self._answer(Quantiles(rows[0], rows[1]))
 
     def band(self, population: bool = False) -> Band:
-        """Return the band that holds the exact curve with the ``confidence`` that this metric was built with.
-
-        Args:
-            population: whether the curve of the population that the examples were drawn from is meant.
-        """
+        """Return the band that holds the exact curve, or the ``population``'s, with the metric's ``confidence``."""
         confidence = self._asked_confidence()  # which a metric without bands does not take
         band: Band = self.bands_of(self.release(), confidence, population)
         return self._answer(band)
@@ -259,7 +243,6 @@ class FederatedMetric(PersonsMetric):
             )
 
     def _asked_confidence(self) -> float:
-        """The confidence that this metric was built with."""
         if self.confidence is None:
             raise InputError(
                 "Expected a metric built with `confidence`, as in FederatedROC(confidence=0.95), but this one, a "
@@ -286,5 +269,4 @@ class FederatedMetric(PersonsMetric):
     def _answer(self, curve: _Curve) -> _Curve:
         """The curve, a named tuple of tensors, on the metric's device and in its dtype."""
         kind: Any = type(curve)
-        answer: _Curve = kind(*map(self._out, curve))
-        return answer
+        return cast(_Curve, kind(*map(self._out, curve)))

@@ -8,7 +8,7 @@ from typing import Any
 from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.exchange.sessions import Sessions
+from torchmetrics_fed.exchange.session import Sessions
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.comparison import FederatedModelComparison
 from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedAveragePrecision
@@ -34,10 +34,9 @@ def federated_collection(
 
     Args:
         task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        metrics: their ``short_name``s, for instance ``"roc"``, or classes by the name they shall have.
+        metrics: their ``short_name``s, for instance ``"roc"``, or classes by the name they are to have.
         ledger: where the release is charged; one in memory if not given.
-        prefix: of the metrics' names.
-        postfix: of the metrics' names.
+        prefix: of the metrics' names, as is ``postfix``.
         options: the arguments of all the metrics, for instance ``privacy``; ``confidence`` goes to those with bands.
 
     Example:
@@ -67,14 +66,7 @@ def federated_collection(
 
 
 def representative(metric: FederatedMetric | MetricCollection) -> FederatedMetric:
-    """Return the metric itself, or the one that counts and releases for a collection whose metrics all count the same.
-
-    Example:
-        >>> from torchmetrics_fed import federated_collection
-        >>> from torchmetrics_fed.metrics import representative
-        >>> representative(federated_collection(metrics=["auroc", "roc"])).spec.task
-        'binary'
-    """
+    """Return the metric itself, or the one that counts and releases for a collection whose metrics all count alike."""
     members: list[Any] = list(metric.values(copy_state=False)) if isinstance(metric, MetricCollection) else [metric]
     others = {type(member).__name__ for member in members if not isinstance(member, FederatedMetric)}
     if others or not members:

@@ -10,9 +10,8 @@ from typing_extensions import Self
 
 from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.counting.pairs import check_pairs
 from torchmetrics_fed.counting.persons import Ids
-from torchmetrics_fed.counting.rules import Rules
+from torchmetrics_fed.counting.rules import Rules, check_pairs
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, roc_band
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
@@ -51,14 +50,8 @@ class FederatedModelComparison(FederatedMetric):
 
     short_name = "comparison"
     scalar_names = (
-        "auroc_first",
-        "auroc_second",
-        "difference",
-        "difference_low",
-        "difference_high",
-        "p_value",
-        "net_reclassification",
-        "mcnemar_p_value",
+        *("auroc_first", "auroc_second", "difference", "difference_low", "difference_high"),
+        *("p_value", "net_reclassification", "mcnemar_p_value"),
     )
     bands_of = staticmethod(roc_band)
 
@@ -101,13 +94,9 @@ class FederatedModelComparison(FederatedMetric):
     def update(  # type: ignore[override]
         self, preds_old: Tensor, preds_new: Tensor, target: Tensor, *, persons: Ids | None = None
     ) -> None:
-        """Count a batch of examples that both models have scored. One that is refused changes nothing.
+        """Count a batch of examples with both models' scores. One that is refused changes nothing.
 
-        Args:
-            preds_old: the first model's scores, of any floating dtype and shape.
-            preds_new: the second model's scores of the same examples.
-            target: 0, 1 or ``ignore_index`` for each.
-            persons: as in :meth:`FederatedMetric.update`.
+        Scores have any floating dtype and shape; ``target`` and ``persons`` are as in :meth:`FederatedMetric.update`.
         """
         try:
             check_pairs((preds_old, preds_new), target)

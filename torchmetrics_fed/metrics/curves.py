@@ -4,20 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
+from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import auroc_interval, average_precision_interval, precision_recall_band, roc_band
-from torchmetrics_fed.functional.calibration import Calibration, calibration_from_counts
-from torchmetrics_fed.functional.det import DETCurve, det_from_counts
-from torchmetrics_fed.functional.gain import PrecisionRecallGainCurve, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.noise import warn_of_precision
-from torchmetrics_fed.functional.precision_recall import (
-    PrecisionRecallCurve,
-    Strategy,
-    average_precision_from_counts,
-    check_strategy,
-    precision_recall_from_counts,
-)
-from torchmetrics_fed.functional.roc import ROCCurve, auroc_from_counts, checked_max_fpr, roc_from_counts
+from torchmetrics_fed.functional.precision_recall import check_strategy
+from torchmetrics_fed.functional.roc import checked_max_fpr
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 from torchmetrics_fed.typing import Average, Task
 
@@ -34,31 +25,26 @@ class FederatedROC(CurveMetric):
         >>> from torchmetrics_fed import FederatedROC, ScoreGrid
         >>> metric = FederatedROC(grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1]))
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
-        >>> fpr, tpr, thresholds = metric.compute()
-        >>> tpr
+        >>> metric.compute().tpr
         tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
-        >>> thresholds
-        tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
     """
 
-    bands_of = staticmethod(roc_band)
-    result = ROCCurve
+    bands_of = staticmethod(F.roc_band)
+    result = F.ROCCurve
     short_name = "roc"
     scalar_names = ("auroc",)
-    plot_legend_name: str = "ROC"
 
-    def compute(self) -> ROCCurve:
+    def compute(self) -> F.ROCCurve:
         """Return the ROC curve of all ranks' counts."""
-        return self._answer(roc_from_counts(self._read(), average=self.average))
+        return self._answer(F.roc_from_counts(self._read(), average=self.average))
 
 
 class FederatedPrecisionRecallCurve(CurveMetric):
     """Precision-recall curve of all ranks' or clients' data together.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision, recall,
-    thresholds)`` in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold.
-
-    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
+    thresholds)`` in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold. Arguments are
+    those of :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
         strategy: with ``Reconstruction(method="quantile")``, whether precision's denominator comes from both classes'
@@ -73,20 +59,19 @@ class FederatedPrecisionRecallCurve(CurveMetric):
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
 
-    bands_of = staticmethod(precision_recall_band)
-    result = PrecisionRecallCurve
+    bands_of = staticmethod(F.precision_recall_band)
+    result = F.PrecisionRecallCurve
     short_name = "precision_recall_curve"
     scalar_names = ("average_precision",)
-    plot_legend_name: str = "PR"
 
-    def __init__(self, task: Task = "binary", *, strategy: Strategy = "separate", **kwargs: Any) -> None:
+    def __init__(self, task: Task = "binary", *, strategy: F.Strategy = "separate", **kwargs: Any) -> None:
         super().__init__(task, **kwargs)
         check_strategy(strategy)
-        self.strategy: Strategy = strategy
+        self.strategy: F.Strategy = strategy
 
-    def compute(self) -> PrecisionRecallCurve:
+    def compute(self) -> F.PrecisionRecallCurve:
         """Return the precision-recall curve of all ranks' counts."""
-        return self._answer(precision_recall_from_counts(self._read(), strategy=self.strategy, average=self.average))
+        return self._answer(F.precision_recall_from_counts(self._read(), strategy=self.strategy, average=self.average))
 
 
 class FederatedPrecisionRecallGain(CurveMetric):
@@ -104,15 +89,14 @@ class FederatedPrecisionRecallGain(CurveMetric):
         tensor([0., 1.], dtype=torch.float64)
     """
 
-    result = PrecisionRecallGainCurve
+    result = F.PrecisionRecallGainCurve
     short_name = "precision_recall_gain"
     scalar_names = ("area_under_gain",)
-    plot_legend_name: str = "PR gain"
     averages: tuple[Average, ...] = ("micro",)
 
-    def compute(self) -> PrecisionRecallGainCurve:
+    def compute(self) -> F.PrecisionRecallGainCurve:
         """Return the PR-gain curve of all ranks' counts."""
-        return self._answer(precision_recall_gain_from_counts(self._read(), average=self.average))
+        return self._answer(F.precision_recall_gain_from_counts(self._read(), average=self.average))
 
 
 class FederatedDET(CurveMetric):
@@ -130,15 +114,14 @@ class FederatedDET(CurveMetric):
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
 
-    result = DETCurve
+    result = F.DETCurve
     short_name = "det"
     scalar_names = ("equal_error_rate",)
-    plot_legend_name: str = "DET"
     averages: tuple[Average, ...] = ("micro",)
 
-    def compute(self) -> DETCurve:
+    def compute(self) -> F.DETCurve:
         """Return the DET curve of all ranks' counts."""
-        return self._answer(det_from_counts(self._read(), average=self.average))
+        return self._answer(F.det_from_counts(self._read(), average=self.average))
 
 
 class FederatedCalibration(CurveMetric):
@@ -160,31 +143,29 @@ class FederatedCalibration(CurveMetric):
     """
 
     higher_is_better: bool | None = False
-    result = Calibration
+    result = F.Calibration
     short_name = "calibration"
     scalar_names = ("expected_calibration_error", "brier_score")
-    plot_legend_name: str = "Calibration"
     averages: tuple[Average, ...] = ("micro",)
 
     def __init__(self, task: Task = "binary", *, bins: int = 15, **kwargs: Any) -> None:
         super().__init__(task, **kwargs)
         self.bins = bins
 
-    def compute(self) -> Calibration:
+    def compute(self) -> F.Calibration:
         """Return the calibration of all ranks' counts."""
-        return self._answer(calibration_from_counts(self._read(), bins=self.bins, average=self.average))
+        return self._answer(F.calibration_from_counts(self._read(), bins=self.bins, average=self.average))
 
 
 class FederatedAUROC(AreaMetric):
     """Area under the ROC curve of all ranks' or clients' data together; ties within a bin count half.
 
+    With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as scikit-learn has it.
     Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
         max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance) to 1. ``confidence``
             is for the whole area only.
-
-    With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as scikit-learn has it.
 
     Example:
         >>> import torch
@@ -195,8 +176,8 @@ class FederatedAUROC(AreaMetric):
         tensor(0.7500, dtype=torch.float64)
     """
 
-    bands_of, interval_of = staticmethod(roc_band), staticmethod(auroc_interval)
-    curve_of = staticmethod(roc_from_counts)
+    bands_of, interval_of = staticmethod(F.roc_band), staticmethod(F.auroc_interval)
+    curve_of = staticmethod(F.roc_from_counts)
     short_name = "auroc"
     plot_legend_name: str = "AUROC"
 
@@ -210,8 +191,7 @@ class FederatedAUROC(AreaMetric):
             )
 
     def _area(self, average: Average | None) -> Tensor:
-        """Return the area of the counts as they are."""
-        return auroc_from_counts(self._read(), max_fpr=self.max_fpr, average=average)
+        return F.auroc_from_counts(self._read(), max_fpr=self.max_fpr, average=average)
 
 
 class FederatedAveragePrecision(AreaMetric):
@@ -228,14 +208,13 @@ class FederatedAveragePrecision(AreaMetric):
         tensor(0.8333, dtype=torch.float64)
     """
 
-    bands_of, interval_of = staticmethod(precision_recall_band), staticmethod(average_precision_interval)
-    curve_of = staticmethod(precision_recall_from_counts)
+    bands_of, interval_of = staticmethod(F.precision_recall_band), staticmethod(F.average_precision_interval)
+    curve_of = staticmethod(F.precision_recall_from_counts)
     short_name = "average_precision"
     plot_legend_name: str = "AP"
 
     def _area(self, average: Average | None) -> Tensor:
-        """Return the average precision of the counts as they are."""
         source = self._read()
         if self.spec.privacy is not None:
             warn_of_precision(self._source())
-        return average_precision_from_counts(source, average=average)
+        return F.average_precision_from_counts(source, average=average)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval
-from torchmetrics_fed.functional.figures.canvas import plot_values
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_values
 from torchmetrics_fed.functional.figures.page import caption, provenance
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.typing import Average
@@ -24,11 +24,11 @@ class CurveMetric(FederatedMetric):
     def plot(
         self,
         curve: Sequence[Any] | None = None,
-        score: Tensor | float | None = None,
+        score: Score = None,
         ax: Any = None,
         *,
         label: str | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
     ) -> Any:
         """Draw ``curve``, or the one :meth:`compute` returns with its band, and return ``(fig, ax)``.
 
@@ -89,33 +89,17 @@ class AreaMetric(FederatedMetric):
         return self._out(self._area(self.average))
 
     def interval(self, population: bool = False) -> Interval:
-        """Return the interval of the area, with the ``confidence`` that this metric was built with.
-
-        Args:
-            population: whether the area of the population that the examples were drawn from is meant.
-        """
+        """Return the interval of the exact area, or the ``population``'s, with the metric's ``confidence``."""
         confidence = self._asked_confidence()
         interval: Interval = self.interval_of(self.release(), confidence, population)
         return self._answer(interval)
 
-    def plot(
-        self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Sequence[str] | None = None
-    ) -> Any:
+    def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Labels = None) -> Any:
         """Draw the curve whose area this is, or given values, and return ``(fig, ax)``.
 
-        Args:
-            val: what :meth:`compute` returned is drawn as a point for each class, a list of such values as lines over
-                steps, as in torchmetrics. Nothing is computed or released then.
-            ax: axes to draw on; new ones if not given.
-            label: name in the legend, which tells several models on the same axes apart.
-            labels: names of the classes.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed import FederatedAUROC
-            >>> fig, ax = FederatedAUROC().plot([torch.tensor(0.75), torch.tensor(0.875)], label="ours")
-            >>> ax.get_lines()[0].get_ydata().tolist(), ax.get_xlabel()
-            ([0.75, 0.875], 'Step')
+        Of ``val``, what :meth:`compute` returned is drawn as a point for each class, a list of such values as lines
+        over steps, as in torchmetrics. Nothing is computed or released then. The rest is as in
+        :meth:`CurveMetric.plot`.
         """
         if val is not None:
             return plot_values(val, ax, (str(self.plot_legend_name), label, labels))

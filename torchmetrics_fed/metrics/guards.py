@@ -17,8 +17,6 @@ from torchmetrics_fed.privacy import PrivacyLedger
 
 # Where Lightning computes what was given to `self.log`.
 _LOGGING = "connectors.logger_connector.result"
-
-
 _INSTEAD = {
     "thresholds": "the bins are the thresholds: `quantiles` sets how fine they are, `grid=ScoreGrid.from_edges(edges)` "
     "sets them one by one",
@@ -46,15 +44,12 @@ def checked_ledger(ledger: Any) -> PrivacyLedger:
     """Return the ledger, one in memory if there is none, and say how to make one of a budget or of a path."""
     if ledger is None or isinstance(ledger, PrivacyLedger):
         return PrivacyLedger() if ledger is None else ledger
+    number = isinstance(ledger, int | float) and not isinstance(ledger, bool)
     path = isinstance(ledger, str | os.PathLike)
-    use = f"path={os.fspath(ledger)!r}, budget=3.0" if path else f"budget={ledger if _is_number(ledger) else 3.0}"
+    use = f"path={os.fspath(ledger)!r}, budget=3.0" if path else f"budget={ledger if number else 3.0}"
     raise InputError(
         f"Expected argument `ledger` to be a PrivacyLedger but got {ledger!r}. Pass `ledger=PrivacyLedger({use})`."
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def refuse_weights(private: bool, confidence: float | None) -> None:
@@ -85,8 +80,7 @@ def check_groups(given: bool, names: tuple[str, ...]) -> None:
 def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
     """Raise unless a state from elsewhere can be counts of a metric with these states. Never prints what it holds."""
     names = "layout", "counts", "refused"
-    missing = [name for name in names if not isinstance(state.get(name), Tensor)]
-    if missing:
+    if missing := [name for name in names if not isinstance(state.get(name), Tensor)]:
         raise InputError(f"Expected the state to hold the tensors {names} but {missing} are missing.")
     if not torch.equal(state["layout"].cpu(), layout.cpu()):
         raise SpecMismatchError(
@@ -110,10 +104,9 @@ def warn_before_update(name: str) -> None:
 
 
 def refuse_resampling() -> None:
-    """Raise if this copy of a private metric is being made by a wrapper that resamples.
+    """Raise if this copy of a private metric is made by a wrapper that resamples.
 
-    Each of its copies would release the same people's data, and count some of them several times, beyond the declared
-    sensitivity.
+    It would release the same data again, and count some people several times, beyond the declared sensitivity.
     """
     if any(isinstance(frame.f_locals.get("self"), BootStrapper) for frame in _callers()):
         raise ReleaseError(

@@ -14,8 +14,7 @@ from typing_extensions import Self
 from torchmetrics_fed.aggregation import Alone, Ranks
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
-from torchmetrics_fed.exchange.session import Session
-from torchmetrics_fed.exchange.sessions import Sessions
+from torchmetrics_fed.exchange.session import Session, Sessions
 from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling, warn_of_several_releases
 from torchmetrics_fed.metrics.states import StateMetric
 from torchmetrics_fed.privacy import PrivacyLedger
@@ -26,16 +25,7 @@ _FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_gra
 
 
 class CountsMetric(StateMetric):
-    """A Metric whose counts belong to a session, and that no error, cache or pickle can spoil or leak.
-
-    Args:
-        spec: what is counted.
-        plan: which queries a release takes.
-        ledger: where releases are charged.
-        data: the name of the data in the ledger.
-        meaning: what else tells two metrics' counts apart; metrics of a collection that agree in it may share them.
-        kwargs: torchmetrics' own.
-    """
+    """A Metric whose counts belong to a session, and that no error, cache or pickle can spoil or leak."""
 
     # as in torchmetrics: a module that holds a metric can be scripted, without what the metric does
     __jit_unused_properties__: ClassVar[list[str]] = [*Metric.__jit_unused_properties__, "update_called", "_given"]
@@ -167,12 +157,8 @@ class CountsMetric(StateMetric):
                 "or reset it first, or send its `share()`."
             )
         empty, none = torch.zeros_like(self.counts), torch.zeros_like(self.refused)
-        return state | {
-            "counts": empty,
-            "refused": none,
-            "_cache": None,
-            "_session": session and session.without_counts(empty),
-        }
+        kept = session and session.without_counts(empty)
+        return state | {"counts": empty, "refused": none, "_cache": None, "_session": kept}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy with counts of its own. One that holds private data shares the session, so it cannot draw again."""
@@ -210,9 +196,8 @@ class CountsMetric(StateMetric):
         """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
         session = self._current_session()
         done = self._is_synced or (session is not None and session.release is not None)
-        return self.sync_context(
-            should_sync=self._to_sync and not done, should_unsync=self._should_unsync and not self._is_synced
-        )
+        unsync = self._should_unsync and not self._is_synced
+        return self.sync_context(should_sync=self._to_sync and not done, should_unsync=unsync)
 
     def _source(self) -> Release:
         """The release that answers are read from: the one given, the one made, or the exact counts as they are now."""

@@ -1,6 +1,7 @@
 """PersonsMetric: counts that hold no person too often, as far as batches come with ids."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -52,6 +53,19 @@ class PersonsMetric(AnsweringMetric):
                 mine.merge(theirs)
         super().merge_state(incoming_state)
         self._persons = mine
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Undo every update inside if there is an error."""
+        counts, refused, times, table = self.counts.clone(), self.refused.clone(), self._update_count, self._table
+        kept = deepcopy(table)
+        try:
+            yield
+        except Exception:
+            self.counts, self.refused, self._update_count, self._persons = counts, refused, times, kept
+            if (session := self._current_session()) is not None:
+                session.persons = kept
+            raise
 
     def reset(self) -> None:
         """Forget counts, persons and release. The ledger keeps what was spent."""

@@ -16,12 +16,9 @@ from torchmetrics_fed.release import Spec
 
 
 class StateMetric(Metric):
-    """A Metric with int64 ``counts``, and what belongs to them.
+    """A Metric with int64 ``counts`` of what a spec says, and what belongs to them.
 
-    Args:
-        spec: what is counted.
-        meaning: what else tells two metrics' counts apart; metrics of a collection that agree in it may share them.
-        kwargs: torchmetrics' own.
+    ``meaning`` is what else tells two metrics' counts apart; metrics of a collection that agree in it may share them.
     """
 
     is_differentiable: bool = False

@@ -6,12 +6,5 @@ from torchmetrics_fed.planning.reference import ReferenceScores
 from torchmetrics_fed.planning.study import Study
 from torchmetrics_fed.planning.traffic import bytes_per_client
 
-__all__ = [
-    "ExpectedError",
-    "ReferenceScores",
-    "Study",
-    "advise",
-    "bytes_per_client",
-    "expected_area_error",
-    "expected_sampling_error",
-]
+__all__ = ["ExpectedError", "ReferenceScores", "Study", "advise", "bytes_per_client"]
+__all__ += ["expected_area_error", "expected_sampling_error"]

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from torchmetrics_fed.exchange import PlanName
-from torchmetrics_fed.planning.expected import (
-    ExpectedError,
-    expected_area_error,
-    expected_sampling_error,
-    reference_grid,
-)
+from torchmetrics_fed.planning import expected
+from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
 from torchmetrics_fed.planning.traffic import bytes_per_client
 from torchmetrics_fed.privacy import DistributedDP, LocalDP, Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
@@ -67,9 +63,9 @@ class Advice:
     @property
     def recommended(self) -> PlanAdvice | None:
         """The best plan, or one that asks less and is nearly as good; None where noise leaves little of the curve."""
-        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * self._best.score]
         if self._best.error.roc > _HOPELESS:
             return None
+        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * self._best.score]
         return min(good, key=lambda plan: _SIMPLEST.index(plan.name))
 
     @property
@@ -115,11 +111,11 @@ class Advice:
     def _recommendation(self) -> Iterator[str]:
         plan = self.recommended
         if plan is None:
-            least, auroc = self._best.error.roc, self.auroc
             yield from _wrapped(
-                f"No plan is recommended: at this size and epsilon noise moves the ROC curve by {least:.2g} at the "
-                f"least, and a model that knows nothing is {auroc - 0.5:.2g} from the expected one. Such a curve says "
-                "little. Count more examples or allow a larger epsilon; with LocalDP fewer clients help, too."
+                f"No plan is recommended: at this size and epsilon noise moves the ROC curve by "
+                f"{self._best.error.roc:.2g} at the least, and a model that knows nothing is {self.auroc - 0.5:.2g} "
+                "from the expected one. Such a curve says little. Count more examples or allow a larger epsilon; with "
+                "LocalDP fewer clients help, too."
             )
             return
         why = "the smallest error"
@@ -136,14 +132,11 @@ class Advice:
                 "this error, as long as scores stay where they were."
             )
         below = plan.error.roc / self.sampling.roc, plan.error.precision_recall / self.sampling.precision_recall
-        verdict = f"Noise costs {below[0]:.2g} (ROC) and {below[1]:.2g} (PR) times what the test set's size does: "
-        if max(below) < 0.5:
-            verdict += "a smaller epsilon would do, too."
-        elif max(below) <= 1:
-            verdict += "both count."
-        else:
-            verdict += "more examples, or a larger epsilon, would show."
-        yield from _wrapped(verdict)
+        verdict = "both count" if max(below) <= 1 else "more examples, or a larger epsilon, would show"
+        yield from _wrapped(
+            f"Noise costs {below[0]:.2g} (ROC) and {below[1]:.2g} (PR) times what the test set's size does: "
+            f"{'a smaller epsilon would do, too' if max(below) < 0.5 else verdict}."
+        )
         yield from _wrapped("Scores with ties, or in a corner of the range, can have ten times these errors.")
 
     def _privacy(self) -> Iterator[str]:
@@ -213,14 +206,14 @@ def advise(
     plans = []
     for name in progress(_SIMPLEST):
         if bins >= LEAST_BINS or name in ("single", "paper"):
-            error = expected_area_error(
+            error = expected.expected_area_error(
                 name, privacy, n_pos, n_neg, clients=clients, auroc=auroc, quantiles=quantiles, runs=runs
             )
             spec = Spec("binary", 1, reference_grid(name, quantiles), privacy)
             cells = sum(math.prod(spec.shape(query)) for query in error.queries)
             sent = sum(bytes_per_client(spec, query, clients) for query in error.queries)
             plans.append(PlanAdvice(name, error, cells, sent))
-    sampling = expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs)
+    sampling = expected.expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs)
     return Advice(privacy, n_pos, n_neg, clients, auroc, quantiles, runs, tuple(plans), sampling)
 
 
@@ -232,19 +225,11 @@ def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:
 
 
 def _written(privacy: Privacy) -> str:
-    named: dict[str, object] = {"min_clients": None, "max_colluding": 1, "trusted_aggregator": False}
-    named |= {
-        "mechanism": "polya",
-        "delta": 0.0,
-        "neighbours": "add_remove",
-        "examples_per_person": 1,
-        "enforced": False,
-    }
-    given = {name: getattr(privacy, name) for name in named if hasattr(privacy, name)}
-    shown = [
-        f"epsilon={privacy.epsilon:g}",
-        *(f"{name}={value!r}" for name, value in given.items() if value != named[name]),
-    ]
+    """The call that makes it, without what is the default."""
+    shown = [f"epsilon={privacy.epsilon:g}"]
+    for each in sorted(fields(privacy), key=lambda each: bool(each.kw_only)):
+        value = getattr(privacy, each.name)
+        shown += [f"{each.name}={value!r}"] if each.name != "epsilon" and value != each.default else []
     return f"{type(privacy).__name__}({', '.join(shown)})"
 
 

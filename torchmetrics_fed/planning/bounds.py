@@ -1,8 +1,8 @@
 r"""The paper's bounds of the Area Error, Theorems 4.2 to 4.5, with the constants of their proofs.
 
 The theorems are stated in :math:`O`; where a proof leaves a constant open the function says which one it takes. They
-are worst cases for the paper's estimator (Q quantiles per class): expect a small part of them, and ask
-:func:`~torchmetrics_fed.planning.expected_area_error` how small.
+are worst cases for the paper's estimator (Q quantiles per class, both ends included): expect a small part of them, and
+ask :func:`~torchmetrics_fed.planning.expected_area_error` how small.
 """
 
 from __future__ import annotations
@@ -11,21 +11,16 @@ import math
 from typing import NamedTuple
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.planning.reference import check_int
 
-__all__ = [
-    "AreaErrorBound",
-    "area_error_bound_pr",
-    "area_error_bound_private",
-    "area_error_bound_roc",
-    "area_error_bound_summed",
-]
+__all__ = ["AreaErrorBound", "area_error_bound_pr", "area_error_bound_private"]
+__all__ += ["area_error_bound_roc", "area_error_bound_summed"]
 
 
 class AreaErrorBound(NamedTuple):
     """Bounds of the Area Error of both curves; at most 1, which no error exceeds.
 
     Example:
-        >>> from torchmetrics_fed.planning.bounds import area_error_bound_summed
         >>> bound = area_error_bound_summed(1024, ratio=0.3)
         >>> bound.roc < bound.precision_recall < 1
         True
@@ -36,7 +31,7 @@ class AreaErrorBound(NamedTuple):
 
 
 def area_error_bound_roc(quantiles: int, positive_quantiles: int | None = None, *, strict: bool = False) -> float:
-    r"""Return Theorem 4.2: exact quantiles, :math:`Q^-` of the negatives and :math:`Q^+` of the positives.
+    r"""Return Theorem 4.2: exact quantiles, :math:`Q^-` of the negatives and as many, or :math:`Q^+`, of the positives.
 
     .. math:: AE_{ROC} \le \frac{1}{2(Q^+ - 1)} + \frac{1}{2(Q^- - 1)},
 
@@ -45,13 +40,10 @@ def area_error_bound_roc(quantiles: int, positive_quantiles: int | None = None, 
     quantiles an estimated rate is off by at most *half* of their distance. That is so for the middle of the interval,
     but an interpolation can be off by all of it: on scores without ties, in clumps, 1.4 times this bound was measured.
 
-    Args:
-        quantiles: :math:`Q^-`, both ends included.
-        positive_quantiles: :math:`Q^+`, the same if not given.
-        strict: whether any monotone interpolation shall be covered, of scores without ties. At every threshold the true
-            and the estimated point are between the same quantiles, so both curves pass the same cells of the lattice
-            of :math:`(Q^- - 1)(Q^+ - 1)`; a monotone path passes at most :math:`Q^- + Q^+ - 3` of them, whose area is
-            :math:`\frac{1}{Q^- - 1} + \frac{1}{Q^+ - 1} - \frac{1}{(Q^- - 1)(Q^+ - 1)}`. It is not in the paper.
+    With ``strict``, which is not in the paper, any monotone interpolation is covered, of scores without ties. At every
+    threshold the true and the estimated point are between the same quantiles, so both curves pass the same cells of the
+    lattice of :math:`(Q^- - 1)(Q^+ - 1)`; a monotone path passes at most :math:`Q^- + Q^+ - 3` of them, whose area is
+    :math:`\frac{1}{Q^- - 1} + \frac{1}{Q^+ - 1} - \frac{1}{(Q^- - 1)(Q^+ - 1)}`.
 
     Example:
         >>> from torchmetrics_fed.planning.bounds import area_error_bound_roc
@@ -71,21 +63,16 @@ def area_error_bound_pr(quantiles: int, ratio: float, *, alpha: float | None = N
     .. math:: AE_{PR} \le \frac{2\alpha}{r} + \frac{\alpha}{r} \log \frac{r}{\alpha},
 
     with 1 in the place of r where :math:`r > 1`: :math:`\tilde O(1/Q)` under mild imbalance,
-    :math:`\tilde O(1/(Qr))` under an extreme one.
-
-    Args:
-        quantiles: Q, both ends included.
-        ratio: r, positives per negative.
-        alpha: if not given :math:`1/(Q - 1)`, as Theorem 4.2 has it on average; the paper says :math:`O(1/Q)`. That it
-            holds at every t takes scores that are well-behaved (Definition E.1), which clumps and ties are not.
+    :math:`\tilde O(1/(Qr))` under an extreme one. If not given, :math:`\alpha` is :math:`1/(Q - 1)`, as Theorem 4.2 has
+    it on average; the paper says :math:`O(1/Q)`. That it holds at every t takes scores that are well-behaved
+    (Definition E.1), which clumps and ties are not.
 
     Example:
         >>> from torchmetrics_fed.planning.bounds import area_error_bound_pr
         >>> round(area_error_bound_pr(10_000, ratio=1.0), 4)  # the paper: "Q = 10^4 gives AE = 10^-3"
         0.0011
     """
-    intervals = _intervals(quantiles)
-    alpha = 1 / intervals if alpha is None else alpha
+    alpha = 1 / _intervals(quantiles) if alpha is None else alpha
     _check_positive(ratio=ratio, alpha=alpha)
     return _precision_recall(alpha, ratio)
 
@@ -165,10 +152,9 @@ def _precision_recall(alpha: float, ratio: float) -> float:
 
 def _height(quantiles: int, branching: int, height: int | None) -> int:
     _intervals(quantiles)
-    for name, value, least in (("branching", branching, 2), ("height", 1 if height is None else height, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
+    check_int("branching", branching, 2)
     if height is not None:
+        check_int("height", height)
         return height
     needed = 0
     while branching**needed < quantiles:  # no logarithm: it would round
@@ -177,10 +163,7 @@ def _height(quantiles: int, branching: int, height: int | None) -> int:
 
 
 def _intervals(quantiles: int) -> int:
-    if isinstance(quantiles, bool) or not isinstance(quantiles, int) or quantiles < 2:
-        raise InputError(
-            f"Expected argument `quantiles` to be an int of at least 2, both ends included, but got {quantiles!r}."
-        )
+    check_int("quantiles", quantiles, 2, ", both ends included,")
     return quantiles - 1
 
 

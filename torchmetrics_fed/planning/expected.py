@@ -11,15 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from torchmetrics_fed import functional as F
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, make_release
-from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
-from torchmetrics_fed.functional.precision_recall import PrecisionRecallCurve, precision_recall_from_counts
-from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
-from torchmetrics_fed.functional.source import Readable, read
-from torchmetrics_fed.planning.reference import ReferenceScores
+from torchmetrics_fed.functional.source import Readable
+from torchmetrics_fed.planning.reference import ReferenceScores, check_int
 from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import summed_noise
@@ -28,14 +26,13 @@ from torchmetrics_fed.typing import Floats
 
 # Exact curves are read on about this many bins, in parts of those of the grid: next to no two scores share one.
 _EXACT_BINS = 1 << 16
-_Curves = tuple[ROCCurve, PrecisionRecallCurve]
+_Curves = tuple[F.ROCCurve, F.PrecisionRecallCurve]
 
 
 class ExpectedError(NamedTuple):
     """A mean Area Error of both curves, and how well the runs know it.
 
     Example:
-        >>> from torchmetrics_fed.planning import expected_area_error
         >>> error = expected_area_error("adaptive", 1.0, n_pos=1_000, n_neg=1_000, runs=4)
         >>> [query.fraction for query in error.queries]
         [0.046875, 0.953125]
@@ -72,12 +69,10 @@ def expected_area_error(
 ) -> ExpectedError:
     """Return the Area Error that privacy noise and binning will cost, from simulated releases of reference scores.
 
-    Every run draws examples (:class:`ReferenceScores`), the noise that all clients together would add, reads the curves
-    from the release, and compares them with the exact curves of the same examples. Nothing private is involved, so
-    noise comes from a seeded generator here.
-
-    How noise adds up: with ``DistributedDP`` it is calibrated for ``min_clients - max_colluding`` clients, and whoever
-    takes part beyond that adds more; with ``LocalDP`` every client adds all of it; with ``CentralDP`` it is added once.
+    Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together would add, reads the
+    curves from the release, and compares them with the exact curves of the same examples. Nothing private is involved,
+    so noise comes from a seeded generator here. With ``DistributedDP`` it is calibrated for ``min_clients -
+    max_colluding`` clients, and whoever takes part beyond that adds more; with ``LocalDP`` every client adds all of it.
 
     Args:
         plan: as of the metrics.
@@ -95,12 +90,12 @@ def expected_area_error(
         >>> from torchmetrics_fed import DistributedDP
         >>> from torchmetrics_fed.planning import expected_area_error
         >>> privacy = DistributedDP(epsilon=1.0, min_clients=16)
-        >>> error = expected_area_error("adaptive", privacy, n_pos=6_000, n_neg=24_000, clients=20, runs=5)
-        >>> 0.0001 < error.roc < 0.002
+        >>> expected_area_error("adaptive", privacy, n_pos=6_000, n_neg=24_000, clients=20, runs=5).roc < 0.002
         True
     """
     privacy = CentralDP(float(privacy)) if isinstance(privacy, int | float) else privacy
-    _check_ints(clients=(clients, 1), runs=(runs, 2))
+    check_int("clients", clients)
+    check_int("runs", runs, 2)
     needed = privacy.clients_needed
     if clients < needed:
         raise InputError(
@@ -116,7 +111,7 @@ def expected_area_error(
         counts = reference.counts(edges, generator)
         release = _released(plan, spec, counts, clients, generator, release)
         if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
-            errors.append(_errors(_curves(read(release, reconstruction=reading)), _exact(counts)))
+            errors.append(_errors(_curves(F.read(release, reconstruction=reading)), _exact(counts)))
     assert release is not None
     return ExpectedError.of(errors, release.queries)
 
@@ -127,7 +122,6 @@ def expected_sampling_error(
     """Return the Area Error of exact curves of a test set, against those of the distribution that it is drawn from.
 
     What a test set of this size cannot tell in any case: noise well below it is not worth another unit of epsilon.
-
     Arguments are those of :func:`expected_area_error`; ``runs`` is the number of test sets.
 
     Example:
@@ -136,7 +130,7 @@ def expected_sampling_error(
         >>> few > 5 * many
         True
     """
-    _check_ints(runs=(runs, 2))
+    check_int("runs", runs, 2)
     reference, generator = ReferenceScores(n_pos, n_neg, auroc), np.random.default_rng(seed)
     edges = _parts(ScoreGrid.two_sided())
     truth = _exact(reference.masses(edges) * [[n_neg], [n_pos]])
@@ -159,7 +153,7 @@ def _parts(grid: ScoreGrid) -> Floats:
 def _curves(source: Readable) -> _Curves:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # noise can leave nothing of a small class: the error tells
-        return roc_from_counts(source), precision_recall_from_counts(source)
+        return F.roc_from_counts(source), F.precision_recall_from_counts(source)
 
 
 def _exact(counts: NDArray[np.int64] | NDArray[np.float64]) -> _Curves:
@@ -168,7 +162,7 @@ def _exact(counts: NDArray[np.int64] | NDArray[np.float64]) -> _Curves:
 
 
 def _errors(curves: _Curves, exact: _Curves) -> tuple[float, float]:
-    return area_error_roc(curves[0], exact[0]), area_error_pr(curves[1], exact[1])
+    return F.area_error_roc(curves[0], exact[0]), F.area_error_pr(curves[1], exact[1])
 
 
 def _released(
@@ -191,9 +185,3 @@ def _released(
         return Sum(spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), shares)
 
     return make_release(plan, spec, answer, previous=previous)
-
-
-def _check_ints(**given: tuple[int, int]) -> None:
-    for name, (value, least) in given.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")

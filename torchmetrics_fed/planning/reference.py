@@ -13,6 +13,12 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats
 
 
+def check_int(name: str, value: int, least: int = 1, which: str = "", why: str = "") -> None:
+    """Raise unless an argument is a whole number, and large enough."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"Expected argument `{name}` to be an int of at least {least}{which} but got {value!r}.{why}")
+
+
 @dataclass(frozen=True)
 class ReferenceScores:
     r"""Scores of a calibrated classifier of two normal classes.
@@ -21,11 +27,6 @@ class ReferenceScores:
     the probability that the example is positive: :math:`\operatorname{logit} s = d x + \log(n^+ / n^-)` with
     :math:`x \sim N(\pm d/2, 1)`. The area under the ROC curve of such scores is :math:`\Phi(d / \sqrt 2)`. They are
     smooth: ties, as of a k-nearest-neighbours classifier, are harder for every plan.
-
-    Args:
-        n_pos: number of positives.
-        n_neg: number of negatives.
-        auroc: the area under their ROC curve, above 0.5 and below 1.
 
     Example:
         >>> from torchmetrics_fed.planning import ReferenceScores
@@ -39,12 +40,8 @@ class ReferenceScores:
     auroc: float = 0.85
 
     def __post_init__(self) -> None:
-        for name, value in (("n_pos", self.n_pos), ("n_neg", self.n_neg)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(
-                    f"Expected argument `{name}` to be an int of at least 1 but got {value!r}. A class without "
-                    "examples has no curve."
-                )
+        for name in ("n_pos", "n_neg"):
+            check_int(name, getattr(self, name), why=" A class without examples has no curve.")
         if not 0.5 < self.auroc < 1:
             raise InputError(
                 f"Expected argument `auroc` between 0.5 and 1 but got {self.auroc!r}: at 0.5 every score is the same, "

@@ -1,4 +1,4 @@
-"""Study: the file that all sites and whoever sums agree on: task, columns, grid, privacy, round, ledger."""
+"""Study: the file that all sites and the aggregator agree on: task, columns, grid, privacy, round, ledger."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PRIVACY = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
 _METRIC = "task", "num_classes", "num_labels", "secure"
 _TABLES = {
     "": (*_METRIC, "round", "clients", "columns", "grid", "privacy", "ledger"),
-    "columns": ("score", "label", "labels", "group", "groups", "delimiter", "ignore_index"),
+    "columns": ("score", "label", "labels", "group", "groups", "person", "delimiter", "ignore_index"),
     "grid": ("quantiles", "kind", "range", "edges", "normalization"),
     "privacy": ("kind", "plan", *(each.name for each in fields(DistributedDP))),
     "ledger": ("path", "budget", "delta"),
 }
 _KINDS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("round", "path", "delimiter", "group"), (str, "a text")),
+    **dict.fromkeys(("round", "path", "delimiter", "group", "person"), (str, "a text")),
     **dict.fromkeys(("labels", "groups", "range", "edges"), (list, "a list")),
     "clients": (int | list, "the number of sites, or a list of their names"),
 }
@@ -75,12 +75,10 @@ class Study:
         _check(content)
         columns, grid, privacy = (dict(content.get(name, {})) for name in ("columns", "grid", "privacy"))
         options = {key: content[key] for key in _METRIC if key in content}
-        options |= {"ignore_index": columns.pop("ignore_index", None), "normalization": grid.pop("normalization", None)}
-        options |= {
-            "groups": columns.pop("groups", None),
-            "quantiles": grid.get("quantiles", 1024),
-            "grid": _grid(**grid),
-        }
+        options |= {name: columns.pop(name, None) for name in ("ignore_index", "groups")}
+        options["normalization"] = grid.pop("normalization", None)
+        options |= {"quantiles": grid.get("quantiles", 1024), "grid": _grid(**grid)}
+        named = "person" in columns
         if privacy:
             kind = _PRIVACY.get(privacy.pop("kind", ""))
             if kind is None:
@@ -92,19 +90,21 @@ class Study:
                     f"Expected [privacy] with {kind.__name__} to have {sorted(needed)}, and else only some of {known} "
                     f"and `plan`, but got {sorted(privacy)}."
                 )
-            options |= {"plan": privacy.pop("plan", None), "privacy": kind(**privacy)}
-        study = cls(
-            options, columns, content.get("round", "1"), content.get("clients"), content.get("ledger", {}), folder
-        )
+            options |= {"plan": privacy.pop("plan", None), "privacy": kind(**{"enforced": named, **privacy})}
+        if named != (bool(privacy) and options["privacy"].enforced):
+            raise InputError(
+                "Expected `person` in [columns] if and only if the bound of [privacy] on examples per person is "
+                "`enforced` by it. Name the column of ids, or leave out both."
+            )
+        about = content.get("round", "1"), content.get("clients"), content.get("ledger", {})
+        study = cls(options, columns, *about, folder)
         study.metric()
         return study
 
     def metric(self, name: str = "", kind: type[FederatedMetric] = FederatedROC) -> FederatedMetric:
-        """Return the metric that all parties agree on: that of a site, with its ledger, or of whoever sums.
+        """Return the metric that all parties agree on: that of a named site, with its ledger, or of the aggregator.
 
-        Args:
-            name: the site's.
-            kind: what is computed; what is counted does not depend on it.
+        What is counted does not depend on ``kind``.
         """
         if name and isinstance(self.clients, list) and name not in self.clients:
             raise InputError(

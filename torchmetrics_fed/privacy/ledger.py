@@ -6,17 +6,15 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from fractions import Fraction
 from typing import Any
 
 from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError
-from torchmetrics_fed.privacy.budget import Budget, Composition, Spent, checked_budget, checked_composition
-from torchmetrics_fed.privacy.composition import pld_library
-from torchmetrics_fed.privacy.entry import LedgerEntry, checked_delta
-from torchmetrics_fed.privacy.overview import overview
-from torchmetrics_fed.privacy.records import Records
+from torchmetrics_fed.privacy.budget import Budget, Composition, LedgerEntry, Spent, checked_budget, pld_library
+from torchmetrics_fed.privacy.records import Records, overview
 from torchmetrics_fed.privacy.store import Store
 
 
@@ -29,8 +27,7 @@ class PrivacyLedger:
 
     Args:
         budget: all entries together must be (``budget``, ``delta``)-differentially private, or `spend` raises; None
-            only keeps the record. A file records its budget, with delta and composition, and what is not given is as
-            recorded; another budget than the recorded one is refused.
+            only keeps the record. A file records its budget, with delta and composition, and refuses another one.
         path: the file; `torchmetrics_fed.privacy.store` says what it holds and why no crash makes it forget.
         delta: the delta of the budget; 1e-6 if neither given nor recorded.
         composition: "addition" (the default), exact and always valid, or "pld", which needs ``dp-accounting`` and
@@ -42,8 +39,11 @@ class PrivacyLedger:
         >>> entry = ledger.spend("validation", round=1, epsilon=0.8)
         >>> ledger.spend("validation", round="1", epsilon=0.8) == entry  # the same release: not spent again
         True
-        >>> ledger
-        PrivacyLedger(epsilon 0.8 of 1.0 spent, 1 release)
+        >>> print(ledger.report())  # doctest: +ELLIPSIS
+        Privacy ledger, in memory of one process
+        Budget: epsilon 1 at delta 1e-06, composed by addition
+        Spent: epsilon 0.8, delta 0, by 1 release. Left: epsilon 0.2.
+        ...
         >>> ledger.spend("validation", round=2, epsilon=0.5)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         torchmetrics_fed.errors.BudgetExceededError: ... this release needs epsilon 0.5, 0.2 of 1.0 is left...
@@ -86,16 +86,13 @@ class PrivacyLedger:
         Args:
             data: the name of the data.
             round: which release of that data; an integer counts as its digits.
-            epsilon: price of the release.
-            delta: price of the release.
+            epsilon: price of the release, with ``delta``.
             mechanism: a remark for readers of the ledger; the first one stays.
             exist_ok: whether the same data, round and price once more return the entry or raise.
         """
         entry = LedgerEntry(data, round, epsilon, delta, mechanism, _now())  # type: ignore[arg-type]
-        with self._store.transaction() as tables:
-            books = self._entered(tables, entry)
-        self._keep(books)
-        known = books.entries[entry.key]
+        with self._books() as (tables, books):
+            known = self._entered(tables, books, entry)
         if known is not entry and (known.amounts != entry.amounts or not exist_ok):
             raise LedgerConflictError(
                 f"Expected a new round but data {known.data!r}, round {known.round!r} was spent on {known.time} "
@@ -105,22 +102,15 @@ class PrivacyLedger:
         return known
 
     def charge(self, entry: LedgerEntry, query: bytes, fraction: float, *, again: bool = False) -> None:
-        """Charge a release, once, before the answer to one of its queries is drawn.
+        """Charge a release, once, before the answer to a query with this digest and fraction of epsilon is drawn.
 
         The first query of a round charges all of the release's epsilon. A later one is only noted: of the same session,
-        not answered before, and within the fraction that is left.
-
-        Args:
-            entry: data, round, spec, session and price of the release.
-            query: the digest of the query.
-            fraction: the fraction of epsilon that its answer spends.
-            again: whether this session may have noted the query already, as other ranks of it do.
+        not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left.
         """
         if not 0 < fraction < math.inf:
             raise InputError(f"Expected argument `fraction` to be above 0, at most 1, but got {fraction!r}.")
-        with self._store.transaction() as tables:
-            books = self._entered(tables, entry)
-            known = books.entries[entry.key]
+        with self._books() as (tables, books):
+            known = self._entered(tables, books, entry)
             name = f"round {known.round!r} of data {known.data!r}"
             if known.session != entry.session:
                 raise LedgerConflictError(
@@ -133,21 +123,21 @@ class PrivacyLedger:
                     f"now got {entry.epsilon}, {entry.delta}. Give the release a round of its own."
                 )
             answered = books.answers.get(entry.key, {})
-            if query.hex() in answered and not again:
+            new = query.hex() not in answered
+            if not new and not again:
                 raise LedgerConflictError(
                     f"Expected a query of {name} that was not answered but this one was: a second draw would average "
                     "the noise away. Use the share that was sent."
                 )
             spent = sum(map(Fraction, answered.values())) + Fraction(fraction)
-            if query.hex() not in answered and spent > 1:
+            if new and spent > 1:
                 raise LedgerConflictError(
                     f"Expected queries of {name} that spend its epsilon once but with this one they spend "
                     f"{float(spent):g} times. Ask within the fraction that is left."
                 )
-            if query.hex() not in answered:
+            if new:
                 record = {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)}
                 books.append(tables, record)
-        self._keep(books)
 
     def check_lasting(self) -> None:
         """Raise unless this ledger has a limit that lasts: a budget and a path."""
@@ -163,11 +153,10 @@ class PrivacyLedger:
         By addition, the epsilons and the deltas are summed. By PLD it is the epsilon at ``delta`` (the ledger's, if
         None), whatever mechanisms were used: 100 times epsilon 0.1 is 10 by addition, and 4.77 at delta 1e-6.
         """
-        method = self.composition if method is None else checked_composition("method", method)
-        if method == "addition" and delta is not None:
+        wanted = {"delta": self.delta, "composition": self.composition} | checked_budget(None, delta, method, "method")
+        if wanted["composition"] == "addition" and delta is not None:
             raise InputError(f"Expected argument `delta` only with method 'pld' but got {delta!r} with 'addition'.")
-        delta = self.delta if delta is None else checked_delta(delta)
-        return Budget(None, delta, method).spent([entry.amounts for entry in self])
+        return Budget(None, **wanted).spent([entry.amounts for entry in self])
 
     @property
     def budget(self) -> float | None:
@@ -201,17 +190,7 @@ class PrivacyLedger:
         return self._known.chain if entry is None else self._known.chains[entry.key]
 
     def report(self) -> str:
-        """Return the budget, what was spent of it and every release as a table, for whoever answers for the data.
-
-        Example:
-            >>> ledger = PrivacyLedger(budget=1.0)
-            >>> entry = ledger.spend("validation", round=1, epsilon=0.8)
-            >>> print(ledger.report())  # doctest: +ELLIPSIS
-            Privacy ledger, in memory of one process
-            Budget: epsilon 1 at delta 1e-06, composed by addition
-            Spent: epsilon 0.8, delta 0, by 1 release. Left: epsilon 0.2.
-            ...
-        """
+        """Return the budget, what was spent of it and every release as a table, for whoever answers for the data."""
         entries = self._read()
         return overview(self.path, self._known.budgets or (self._limit,), entries, self.digest())
 
@@ -252,36 +231,35 @@ class PrivacyLedger:
         return _reopen, (type(self), self.path, self._limit)
 
     def _read(self) -> tuple[LedgerEntry, ...]:
-        with self._store.transaction(write=False) as tables:
-            books = self._known.read_on(tables, self._store)
-        self._keep(books)
-        return tuple(books.entries.values())
+        with self._books(write=False) as (_, books):
+            return tuple(books.entries.values())
 
-    def _keep(self, books: Records) -> None:
+    @contextmanager
+    def _books(self, write: bool = True) -> Iterator[tuple[sqlite3.Connection, Records]]:
+        """Give the tables and what they say; what was added is known once it is on disk."""
+        with self._store.transaction(write) as tables:
+            books = self._known.read_on(tables, self._store)
+            yield tables, books
         self._known, self._limit = books, books.limit(self._limit)
 
     def _agree(self, given: dict[str, Any], change: bool) -> None:
         """Take over the file's budget, or record one. Writes only where there is something to record."""
         for write in (False, True):
-            with self._store.transaction(write) as tables:
-                books = self._known.read_on(tables, self._store)
+            with self._books(write) as (tables, books):
                 wanted = books.limit(self._limit).agreed(given, change or not books.budgets)
                 settled = wanted in books.budgets[-1:] or wanted.epsilon is None
                 if write and not settled:
                     books.append(tables, {"budget": asdict(replace(wanted, time=_now()))})
-            self._keep(books)
             if settled:
                 return
 
-    def _entered(self, tables: sqlite3.Connection, entry: LedgerEntry) -> Records:
-        """Return the records, with this entry unless there is one of the same data, round and spec already."""
-        known = self._known.read_on(tables, self._store)
-        if entry.key in known.entries:
-            return known
-        known.limit(self._limit).check([one.amounts for one in known.entries.values()], entry.amounts)
-        entry = entry if entry.time else replace(entry, time=_now())
-        known.append(tables, {"entry": asdict(entry)}, entry)
-        return known
+    def _entered(self, tables: sqlite3.Connection, books: Records, entry: LedgerEntry) -> LedgerEntry:
+        """Return the entry of the same data, round and spec: the one there is, or this one, entered and checked."""
+        if entry.key not in books.entries:
+            books.limit(self._limit).check([one.amounts for one in books.entries.values()], entry.amounts)
+            entry = entry if entry.time else replace(entry, time=_now())
+            books.append(tables, {"entry": asdict(entry)}, entry)
+        return books.entries[entry.key]
 
 
 def _now() -> str:

@@ -101,7 +101,6 @@ class _Loss:
         return self.cells * np.asarray(logsumexp(self.log_tilted(tilt), axis=-1))
 
     def tilted(self, tilt: float) -> Floats:
-        """Law of one cell's loss under the tilt."""
         law = self.log_tilted(np.array([tilt]))[0]
         return np.asarray(np.exp(law - logsumexp(law)))
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ive
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_int
 from torchmetrics_fed.privacy import samplers
 from torchmetrics_fed.privacy.loss import delta_bound
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
@@ -113,8 +113,7 @@ def discrete_gaussian_sigma2(epsilon: Number, delta: float, sensitivity: Sensiti
 
     ``shares`` are the honest ones, at least.
     """
-    if not isinstance(shares, int) or shares < 1:
-        raise InputError(f"Expected argument `shares` to be an int of at least 1 but got {shares!r}.")
+    check_int("shares", shares, 1)
     budget = _budget(epsilon, delta)
     guess = 2 * sensitivity.l2_squared * math.log(1.25 / delta) / budget**2
     alone = _least(lambda sigma2: discrete_gaussian_delta(budget, sigma2, sensitivity) <= delta, guess)
@@ -195,9 +194,7 @@ def _variance(variance: Fraction, sensitivity: Sensitivity) -> float:
 
 def _budget(epsilon: Number, delta: float) -> float:
     if not 0 < delta < 1:
-        raise InputError(
-            f"Expected argument `delta` to be between 0 and 1 but got {delta}. Use pure noise for delta 0."
-        )
+        raise InputError(f"Expected argument `delta` to be between 0 and 1 but got {delta}. For 0 use pure noise.")
     return float(_positive("epsilon", epsilon))
 
 

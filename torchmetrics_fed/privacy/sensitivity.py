@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_choice, check_int
 from torchmetrics_fed.typing import Task
 
 Neighbours = Literal["add_remove", "replace_one"]
@@ -34,9 +34,7 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         if not self.shifts or any(shift < 1 or cells < 1 for shift, cells in self.shifts):
-            raise InputError(
-                f"Expected argument `shifts` to be pairs of positive ints but got {self.shifts}. Use `Sensitivity.of`."
-            )
+            raise InputError(f"Expected `shifts`, pairs of positive ints, but got {self.shifts}. Use `Sensitivity.of`.")
 
     @classmethod
     def of(
@@ -60,12 +58,18 @@ class Sensitivity:
         Args:
             task: the kind of targets.
             classes: length K of the class axis; 1 for binary.
-            levels: levels of the tree that are released, or how many times each of them is counted: its cells move by
-                as much.
+            levels: how many levels are released, or how many times each of them is counted: its cells move by as much.
             neighbours: whether neighbouring data lack one person or hold another one in their place.
             examples_per_person: the most examples that one person can have.
         """
-        _check(task, classes, len(levels) if isinstance(levels, tuple) else levels, neighbours, examples_per_person)
+        check_choice("task", task, get_args(Task))
+        check_choice("neighbours", neighbours, get_args(Neighbours))
+        number = len(levels) if isinstance(levels, tuple) else levels
+        for name, value in (("classes", classes), ("levels", number), ("examples_per_person", examples_per_person)):
+            check_int(name, value, 1)
+        if (task == "binary") != (classes == 1) and task != "multilabel":
+            expect = "1" if task == "binary" else "at least 2"
+            raise InputError(f"Expected argument `classes` to be {expect} where `task` is {task!r} but got {classes}.")
         weights = levels if isinstance(levels, tuple) else (1,) * levels
         sides = 2 if neighbours == "replace_one" else 1
         counted = sorted(Counter(weights).items())
@@ -73,27 +77,12 @@ class Sensitivity:
 
     @property
     def l1(self) -> int:
-        """Sum of the shifts."""
         return sum(shift * cells for shift, cells in self.shifts)
 
     @property
     def l2_squared(self) -> int:
-        """Sum of the squared shifts."""
         return sum(shift**2 * cells for shift, cells in self.shifts)
 
     @property
     def cells(self) -> int:
-        """Number of cells that move."""
         return sum(cells for _, cells in self.shifts)
-
-
-def _check(task: str, classes: int, levels: int, neighbours: str, examples_per_person: int) -> None:
-    for name, choice, choices in (("task", task, get_args(Task)), ("neighbours", neighbours, get_args(Neighbours))):
-        if choice not in choices:
-            raise InputError(f"Expected argument `{name}` to be one of {choices} but got {choice!r}.")
-    for name, number in (("classes", classes), ("levels", levels), ("examples_per_person", examples_per_person)):
-        if not isinstance(number, int) or number < 1:
-            raise InputError(f"Expected argument `{name}` to be an int of at least 1 but got {number!r}.")
-    if (task == "binary") != (classes == 1) and task != "multilabel":
-        expected = "1" if task == "binary" else "at least 2"
-        raise InputError(f"Expected argument `classes` to be {expected} where `task` is {task!r} but got {classes}.")

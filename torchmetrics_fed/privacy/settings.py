@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, get_args
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_choice, check_int
 from torchmetrics_fed.privacy.noise import Mechanism, Noise, calibrated_noise, sampling_error
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 from torchmetrics_fed.typing import Task
@@ -55,11 +55,9 @@ class Privacy(ABC):
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
             raise InputError(f"Expected argument `epsilon` to be a positive finite number but got {self.epsilon!r}.")
-        if self.mechanism not in get_args(Mechanism):
-            raise InputError(f"Expected `mechanism` to be one of {get_args(Mechanism)} but got {self.mechanism!r}.")
-        if self.neighbours not in get_args(Neighbours):
-            raise InputError(f"Expected `neighbours` to be one of {get_args(Neighbours)} but got {self.neighbours!r}.")
-        _check_int("examples_per_person", self.examples_per_person, 1)
+        check_choice("mechanism", self.mechanism, get_args(Mechanism))
+        check_choice("neighbours", self.neighbours, get_args(Neighbours))
+        check_int("examples_per_person", self.examples_per_person, 1)
         if not isinstance(self.enforced, bool):
             raise InputError(f"Expected argument `enforced` to be a bool but got {self.enforced!r}.")
         needs_delta = self.mechanism in ("skellam", "discrete_gaussian")
@@ -112,7 +110,6 @@ class Privacy(ABC):
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Privacy:
-        """Return the setting with these :attr:`fields`."""
         kinds: dict[str, type[Privacy]] = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
         given = {name: value for name, value in fields.items() if name != "kind"}
         given |= {name: float.fromhex(fields[name]) for name in ("epsilon", "delta")}
@@ -131,14 +128,12 @@ class Privacy(ABC):
         return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
 
     def noise(self, task: Task, classes: int, weights: tuple[int, ...], cells: int, fraction: float = 1.0) -> Noise:
-        """Return the noise of one share, for a tree over each of ``classes`` classes.
+        """Return the noise of one share of ``cells`` cells, a tree over each class, for a fraction of the budget.
 
-        ``weights`` says how many times each level is counted, ``cells`` is the number of cells in all, and ``fraction``
-        the part of epsilon and delta that this query may spend.
+        ``weights`` says how many times each level is counted.
         """
-        sensitivity = Sensitivity.of(
-            task, classes, weights, neighbours=self.neighbours, examples_per_person=self.examples_per_person
-        )
+        person: dict[str, Any] = {"neighbours": self.neighbours, "examples_per_person": self.examples_per_person}
+        sensitivity = Sensitivity.of(task, classes, weights, **person)
         epsilon = Fraction(self.epsilon) * Fraction(fraction)
         return calibrated_noise(self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells)
 
@@ -181,11 +176,9 @@ class DistributedDP(Privacy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mechanism == "gamma" and not self.trusted_aggregator:
-            raise InputError(
-                'Expected `trusted_aggregator=True` with mechanism="gamma": float noise cannot be masked modulo 2^64.'
-            )
-        _check_int("min_clients", self.min_clients, 1)
-        _check_int("max_colluding", self.max_colluding, 0)
+            raise InputError('Expected `trusted_aggregator=True` with mechanism="gamma": floats cannot be masked.')
+        check_int("min_clients", self.min_clients, 1)
+        check_int("max_colluding", self.max_colluding, 0)
         if not isinstance(self.trusted_aggregator, bool):
             raise InputError(f"Expected `trusted_aggregator` to be a bool but got {self.trusted_aggregator!r}.")
         if self.max_colluding >= self.min_clients:
@@ -196,17 +189,14 @@ class DistributedDP(Privacy):
 
     @property
     def calibrated_for(self) -> int:
-        """Number of shares whose noise adds up to what epsilon asks for."""
         return self.min_clients - self.max_colluding
 
     @property
     def clients_needed(self) -> int:
-        """Number of shares that must be in a sum before it may be opened."""
         return self.min_clients
 
     @property
     def holds_against(self) -> str:
-        """Who learns no more than epsilon allows."""
         others = f"up to {self.max_colluding} colluding client{'s' * (self.max_colluding != 1)}"
         if self.trusted_aggregator:
             return f"everyone who sees the release and {others}, but not the trusted aggregator"
@@ -214,7 +204,6 @@ class DistributedDP(Privacy):
 
     @property
     def hides_shares(self) -> bool:
-        """Whether shares may only travel through secure aggregation."""
         return not self.trusted_aggregator
 
 
@@ -228,10 +217,7 @@ class LocalDP(Privacy):
         LocalDP(epsilon=1 for one example, added or removed; holds against everyone)
     """
 
-    @property
-    def holds_against(self) -> str:
-        """Who learns no more than epsilon allows."""
-        return "everyone"
+    holds_against = "everyone"
 
 
 @dataclass(frozen=True)
@@ -246,16 +232,7 @@ class CentralDP(Privacy):
         "everyone who sees the result, but not this job's processes"
     """
 
-    @property
-    def holds_against(self) -> str:
-        """Who learns no more than epsilon allows."""
-        return "everyone who sees the result, but not this job's processes"
+    holds_against = "everyone who sees the result, but not this job's processes"
 
     def noise_times(self, shares: int) -> float:
-        """Return how many times the noise that epsilon asks for is in a sum: it is drawn once."""
-        return 1.0
-
-
-def _check_int(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
+        return 1.0  # it is drawn once

@@ -59,11 +59,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class Store:
-    """The tables in the file at ``path``, or in this process's memory.
+    """The tables in the file at ``path``, or in this process's memory if it is None.
 
-    Args:
-        path: the file, made if missing (mode 0600). Its directory must exist, on a file system with working locks.
-            None keeps everything in memory.
+    The file is made if missing (mode 0600). Its directory must exist, on a file system with working locks.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -74,7 +72,11 @@ class Store:
             if not os.path.lexists(path):
                 self._create(path)
             with self.transaction(write=False) as tables:
-                self._check(tables)
+                damage = tables.execute("PRAGMA quick_check").fetchone()
+                about = tables.execute("SELECT format, version FROM about").fetchall()
+            if damage != ("ok",) or about != [(_FORMAT, _VERSION)]:
+                what = f"to be a {_FORMAT}, version {_VERSION}, but it is another or damaged"
+                raise self.error(what, "Give the path of a ledger that this package made, or of a new file.")
 
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[sqlite3.Connection]:
@@ -92,15 +94,12 @@ class Store:
                         tables.execute("ROLLBACK")
 
     def error(self, what: str, remedy: str) -> LedgerFileError:
-        """The error that this file was expected ``what``."""
         return LedgerFileError(f"Expected the ledger file {self.path!r} {what}. {remedy}")
 
     def damage(self, what: str) -> LedgerFileError:
         """The error that this file is not what was written to it."""
-        return self.error(
-            f"to be as it was written but {what}",
-            "Put back a copy from before the damage and enter what was spent since.",
-        )
+        remedy = "Put back a copy from before the damage and enter what was spent since."
+        return self.error(f"to be as it was written but {what}", remedy)
 
     @contextmanager
     def _opened(self, write: bool) -> Iterator[sqlite3.Connection]:
@@ -116,10 +115,8 @@ class Store:
             yield self._memory
             return
         if not os.path.isfile(self.path):
-            raise self.error(
-                "to exist and to be a regular file but it is not",
-                "Put the file back: without it nobody knows what was spent.",
-            )
+            remedy = "Put the file back: without it nobody knows what was spent."
+            raise self.error("to exist and to be a regular file but it is not", remedy)
         if os.path.getsize(self.path) == 0:  # SQLite would take it for a new one
             raise self.damage("it is empty")
         # one connection for each transaction: none is carried over a fork
@@ -141,9 +138,8 @@ class Store:
         try:
             os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as error:
-            raise self.error(
-                f"in a directory that can be written but got: {error.strerror}", "Make it, or choose another."
-            ) from error
+            what = f"in a directory that can be written but got: {error.strerror}"
+            raise self.error(what, "Make it, or choose another.") from error
         try:
             with closing(sqlite3.connect(fresh, isolation_level=None)) as tables:
                 tables.execute("PRAGMA synchronous=EXTRA")
@@ -156,21 +152,10 @@ class Store:
             os.unlink(fresh)
         sync_directory(os.path.dirname(path) or os.curdir)
 
-    def _check(self, tables: sqlite3.Connection) -> None:
-        damage = tables.execute("PRAGMA quick_check").fetchone()
-        about = tables.execute("SELECT format, version FROM about").fetchall()
-        if damage != ("ok",) or about != [(_FORMAT, _VERSION)]:
-            raise self.error(
-                f"to be a {_FORMAT}, version {_VERSION}, but it is another or damaged",
-                "Give the path of a ledger that this package made, or of a new file.",
-            )
-
     def _failure(self, error: Exception) -> LedgerError:
         if "locked" in str(error):
-            return self.error(
-                f"to be free within {_LOCK_SECONDS:g} s but another process holds its lock",
-                "End the process that hangs; its lock goes with it.",
-            )
+            what = f"to be free within {_LOCK_SECONDS:g} s but another process holds its lock"
+            return self.error(what, "End the process that hangs; its lock goes with it.")
         if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
             return self.error(f"to be read and written but got: {error}", "Check disk and permissions.")
         return self.damage(f"it is damaged or another ({error})")

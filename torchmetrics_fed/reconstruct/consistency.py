@@ -24,10 +24,7 @@ def least_squares(levels: Sequence[Tensor], weights: Sequence[int] | None = None
     Generalised least squares in two passes. Upwards each node becomes the inverse-variance mean of itself (variance v)
     and of the sum of its b children (variance b w): variance :math:`1 / (1/v + 1/(b w))`. Downwards what a family lacks
     to its parent is divided equally, for its members have equal variance. For b-ary trees this is Hay et al. 2010.
-
-    Args:
-        levels: top level first.
-        weights: how many times each level was counted, so that the variance of its cells is the inverse square of it.
+    ``weights`` are how many times each level was counted: the variance of its cells is the inverse square of it.
     """
     up = [level.double() for level in levels]
     own = [1 / weight**2 for weight in weights or (1,) * len(up)]

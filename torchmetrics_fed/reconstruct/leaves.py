@@ -22,13 +22,8 @@ def on_bins(leaf: Floats, places: Places, u: Floats, lines_at_ends: bool = False
     """Return counts on the bins, ``(2, bins)``: the mean of both classes by a monotone cubic of the coordinate ``u``.
 
     Each class is a monotone cubic of that mean, not of the coordinate. So inside a large leaf at an end the ratio of
-    the classes continues the trend of the leaves before it.
-
-    Args:
-        leaf: counts on the leaves, ``(2, leaves)``.
-        places: edges of the leaves on the grid.
-        u: the grid's own coordinate at every edge.
-        lines_at_ends: whether the mean runs through the end leaves evenly, where a cubic of few leaves misleads.
+    the classes continues the trend of the leaves before it. With ``lines_at_ends`` the mean runs through the end leaves
+    evenly, where a cubic of few leaves misleads. ``places`` are the edges of the leaves, ``leaf`` ``(2, leaves)``.
     """
     below = np.concatenate([np.zeros((len(leaf), 1)), leaf.cumsum(1)], 1)
     mean = (below / np.maximum(below[:, -1:], 1e-300)).mean(0)
@@ -74,9 +69,8 @@ def without_empty_ends(leaf: Floats, variance: float, placed: bool = True) -> Fl
     result: Floats = leaf.copy()
     plenty = leaf.sum(1) >= _PLENTY * np.sqrt(variance * size)
     for ends in ((result[0], result[1, ::-1]), (result[0, ::-1], result[1])):
-        runs = [
-            many * int((np.abs(end.cumsum()) < bound).cumprod().sum()) for end, many in zip(ends, plenty, strict=True)
-        ]
+        empty = [int((np.abs(end.cumsum()) < bound).cumprod().sum()) for end in ends]
+        runs = [many * run for many, run in zip(plenty, empty, strict=True)]
         for end, run in zip(ends, runs, strict=True):
             if (min(runs) if placed else run) >= size / 4:
                 end[:run] = 0.0

@@ -9,18 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.counting.table import Table
+from torchmetrics_fed.counting import ScoreGrid, Table
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import non_negative
 from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties
 from torchmetrics_fed.reconstruct.placement import ScoreMass, snapped, whole_epsilon
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves
 from torchmetrics_fed.reconstruct.smooth.estimate import even_mass, modelled
-from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.release.spec import Spec
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.typing import Floats, Places
 
 # The fraction of epsilon that finds out where the scores of both models are, and the leaves of each.

@@ -56,12 +56,10 @@ def difference(
 ) -> Difference:
     """Return how much higher the AUROC of the columns' model is than that of the rows' model, with its interval.
 
-    Args:
-        tables: negatives and positives, ``(2, rows, columns)``, leaves ascending by score.
-        variance: of the noise in each cell. Without noise this is DeLong's interval, pairs of one leaf tied.
-        beyond: what the difference gains from the order of scores within leaves, as far as a model knows it.
-        confidence: probability that the interval holds the difference in the population.
-        smooth: whether there is such a model, for rows and for columns.
+    ``tables`` are negatives and positives, ``(2, rows, columns)``, leaves ascending by score, with noise of a
+    ``variance`` in each cell; without noise this is DeLong's interval, pairs of one leaf tied. ``beyond`` is what the
+    difference gains from the order of scores within leaves, as far as a model knows it, and ``smooth`` whether there is
+    such a model, for rows and for columns.
     """
     sizes, cells = tables.sum((1, 2)), tables[0].size
     if (sizes < max(_LOST * math.sqrt(cells * variance), 2.0)).any():
@@ -71,7 +69,7 @@ def difference(
     shares /= sizes[:, None, None]
     rows, columns = shares.sum(2), shares.sum(1)
     middle = [each.cumsum(1) - each / 2 for each in (rows, columns)]
-    sampled, noise, doubt, fourth, apart = 0.0, 0.0, 0.0, 0.0, 0.0
+    sampled = noise = doubt = fourth = apart = 0.0
     for own, other in ((1, 0), (0, 1)):
         moves = (middle[1][other][None] - middle[0][other][:, None]) * (1 if own else -1)
         moves = moves - (shares[own] * moves).sum()

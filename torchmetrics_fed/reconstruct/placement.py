@@ -10,13 +10,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.counting import ScoreGrid, Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit, together
-from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release import Query, Sum
 from torchmetrics_fed.typing import Floats, Places
 
 LEAST_BINS = 256
@@ -59,13 +57,7 @@ def single_query(grid: ScoreGrid, epsilon: float) -> Query:
 
 
 def placed_query(seen: Sum, fraction: float) -> Query:
-    """Return leaves of equal mass where an earlier sum found the scores, and as many as epsilon can feed.
-
-    Args:
-        seen: what was released before. It must be private because equal-mass edges of exact counts are quantiles of
-            raw data.
-        fraction: the fraction of epsilon that the query spends.
-    """
+    """Return leaves of equal mass where an earlier sum found the scores, as many as a fraction of epsilon can feed."""
     if seen.spec.privacy is None:
         raise InputError(
             "Expected a private release to place leaves by but got exact counts: edges of equal mass are the quantiles "
@@ -80,35 +72,26 @@ def placed_query(seen: Sum, fraction: float) -> Query:
 
 @dataclass(frozen=True)
 class ScoreMass:
-    """Where the scores of a sum are, one histogram pair per class.
-
-    Args:
-        spread: how each class's negatives and positives are spread over the leaves, ``(classes, 2, leaves)``.
-        sizes: estimated examples, ``(classes, 2)``.
-        smooth: whether the smooth model fits, for each class.
-        places: edges of the leaves on the grid.
-        said: the finest leaves that the smooth model knows, of each class.
-        grid: the bins.
-    """
+    """Where the scores of a sum are, one histogram pair per class."""
 
     spread: Floats
+    """How each class's negatives and positives are spread over the leaves, ``(classes, 2, leaves)``."""
     sizes: Floats
+    """Estimated examples, ``(classes, 2)``."""
     smooth: tuple[bool, ...]
+    """Whether the smooth model fits, for each class."""
     places: Places
     said: tuple[NoisyLeaves, ...]
+    """The finest leaves that the smooth model knows, of each class."""
     grid: ScoreGrid
 
     @classmethod
     def of(cls, seen: Sum) -> ScoreMass:
         """Return what a sum says. It is computed once and kept with the sum."""
         if seen not in _known:
-            _known[seen] = cls._estimated(seen)
+            leaves = non_negative(least_squares(seen.levels, seen.query.tree.weights))[-1].numpy()
+            _known[seen] = cls.fitted(noisy_leaves(seen), leaves, seen.places, seen.spec.grid)
         return _known[seen]
-
-    @classmethod
-    def _estimated(cls, seen: Sum) -> ScoreMass:
-        tree = non_negative(least_squares(seen.levels, seen.query.tree.weights))
-        return cls.fitted(noisy_leaves(seen), tree[-1].numpy(), seen.places, seen.spec.grid)
 
     @classmethod
     def fitted(cls, answers: list[list[NoisyLeaves]], leaves: Floats, places: Places, grid: ScoreGrid) -> ScoreMass:

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
-from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.counting import ScoreGrid, Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
-from torchmetrics_fed.reconstruct.quantile import tree_quantiles
 from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
 from torchmetrics_fed.release.release import Release
 
@@ -127,6 +125,41 @@ class Reconstruction:
         flat = [level.reshape(-1, level.shape[-1]) for level in levels]
         rows = [tree_quantiles(row, edges, q) for row in zip(*flat, strict=True)]
         return torch.stack(rows).view(*levels[0].shape[:-1], len(q))
+
+
+def tree_quantiles(levels: Sequence[Tensor], edges: Tensor, q: Tensor) -> Tensor:
+    r"""Return the score at or below which a fraction ``q`` lies, as the left edge of the bin where the descent ends.
+
+    By the rules of the paper's own code, of one histogram: ``levels`` are its counts, top first, ``(size,)`` each.
+    From the root, each level's counts are divided by that level's total; earlier siblings are added (negative ones
+    count as nothing) until the next would pass q, then the descent goes on below that sibling. It stops early where
+    :math:`|q - \text{cumulated}| < 1 / (2 \cdot \text{leaves})`.
+    """
+    leaves = levels[-1].shape[-1]
+    q = q.double()
+    node = torch.zeros(q.shape, dtype=torch.int64)
+    cumulated = torch.zeros_like(q)
+    left = torch.zeros_like(node)
+    going = torch.ones(q.shape, dtype=torch.bool)
+    above = 1
+    for level in levels:
+        size = level.shape[-1]
+        total = level.sum().double()
+        if total <= 0:  # nothing here to divide by: an empty class has all its quantiles at the lowest edge
+            return edges[left]
+        fraction = (level / total).clamp(min=0.0)
+        node, siblings, above = node * (size // above), size // above, size
+        passing = going
+        for _ in range(siblings - 1):
+            step = fraction[node]
+            passing = passing & (cumulated + step < q)
+            if not passing.any():
+                break
+            cumulated = torch.where(passing, cumulated + step, cumulated)
+            node = node + passing.long()
+        left = torch.where(going, node * (leaves // size), left)
+        going = going & ((q - cumulated).abs() >= 1 / (2 * leaves))
+    return edges[left]
 
 
 def tails_from_quantiles(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.release.wire import text_size
 from torchmetrics_fed.typing import MultiClass, Task
 
@@ -14,17 +14,10 @@ MOST_PAIRED_BINS = 512
 
 
 def check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
-    """Raise unless the task can have this number of classes."""
-    if task not in get_args(Task):
-        raise InputError(f"Expected argument `task` to be one of {get_args(Task)} but got {task!r}.")
-    least = {"binary": 1, "multiclass": 2, "multilabel": 1}[task]
-    if (
-        isinstance(classes, bool)
-        or not isinstance(classes, int)
-        or classes < least
-        or (task == "binary" and classes != 1)
-    ):
-        name = {"binary": "classes", "multiclass": "num_classes", "multilabel": "num_labels"}[task]
+    check_choice("task", task, get_args(Task))
+    name, least = {"binary": ("classes", 1), "multiclass": ("num_classes", 2), "multilabel": ("num_labels", 1)}[task]
+    number = isinstance(classes, int) and not isinstance(classes, bool) and classes >= least
+    if not number or (task == "binary" and classes != 1):
         expected = "1" if task == "binary" else f"an int of at least {least}"
         raise InputError(f'Expected argument `{name}` to be {expected} for task="{task}" but got {classes!r}.')
     if multi_class not in get_args(MultiClass) or (multi_class == "ovo" and (task != "multiclass" or classes < 3)):
@@ -35,7 +28,6 @@ def check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
 
 
 def check_groups(groups: tuple[str, ...]) -> None:
-    """Raise unless these are several names, or none."""
     named = isinstance(groups, tuple) and all(map(_is_name, groups))
     if not named or len(groups) == 1 or len(groups) > MOST_GROUPS or len(set(groups)) < len(groups):
         raise InputError(

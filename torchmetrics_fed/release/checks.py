@@ -23,12 +23,7 @@ def check_counts(answer: Answer, sender: str, shares: int = 1, max_examples: int
     Exact cells must not be negative, the levels of their tree must agree, and so must the classes on how many examples
     there were. With ``max_examples`` no class may hold more, on no level. Noisy cells and the totals of noisy levels
     may pass 0 and the bound by a tail of their noise, such that at most one honest share in 1e9 would be refused.
-
-    Args:
-        answer: what was sent.
-        sender: who is named in errors.
-        shares: the number of shares that were summed in it.
-        max_examples: the most examples that one client can have.
+    ``shares`` is the number of shares that were summed in the answer; errors name the sender.
     """
     cells = answer.cells
     lowest, highest = (float(end) if cells.is_floating_point() else int(end) for end in torch.aminmax(cells))
@@ -63,9 +58,7 @@ def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
     every = rows.sum(-1)
     agree = rows == rows[:, :1] if spec.multi_class == "ovo" else every == rows[..., 1].sum(1, keepdim=True)
     if not bool(agree.all()):
-        raise ImpossibleCountsError(
-            f"Expected classes that agree on the number of examples but those of {sender} do not. Drop it."
-        )
+        raise ImpossibleCountsError(f"Expected classes that agree on their examples but {sender} has others. Drop it.")
 
 
 def _check_bound(answer: Answer, sender: str, shares: int, max_examples: int) -> None:

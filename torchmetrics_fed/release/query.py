@@ -10,8 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from torchmetrics_fed.counting.table import Table
-from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.counting.tree import Table, Tree
 from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
@@ -24,7 +23,7 @@ _MOST_LEAVES = 1 << 24
 
 @dataclass(frozen=True)
 class Query:
-    """What whoever aggregates asks of every client. It is public, and made from nothing or from a private release.
+    """What the aggregator asks of every client. It is public, and made from nothing or from a private release.
 
     Args:
         tree: the leaves on the grid, and the levels over them; of two models a table.
@@ -48,9 +47,7 @@ class Query:
             raise InputError(f"Expected argument `tree` to be a Tree but got {type(self.tree).__name__}.")
         known = isinstance(self.fraction, int | float) and LEAST_FRACTION <= self.fraction <= 1
         if not known or self.fraction % LEAST_FRACTION:
-            raise InputError(
-                f"Expected argument `fraction` to be a multiple of 1/1024, up to 1, but got {self.fraction!r}."
-            )
+            raise InputError(f"Expected `fraction` to be a multiple of 1/1024, up to 1, but got {self.fraction!r}.")
 
     @cached_property
     def digest(self) -> bytes:
@@ -64,9 +61,8 @@ class Query:
         if isinstance(self.tree, Table):
             flags += 4 + 8 * self.tree.joint
         weights = self.tree.weights if len(self.tree.weights) == len(branching) else (1,) * len(branching)
-        head = struct.pack(
-            f"<dBB{len(branching)}I{len(branching)}B", *(self.fraction, len(branching), flags, *branching, *weights)
-        )
+        levels = len(branching)
+        head = struct.pack(f"<dBB{levels}I{levels}B", self.fraction, levels, flags, *branching, *weights)
         places = b"" if edges is None else np.asarray(edges, dtype="<u4").tobytes()
         return frame(Kind.QUERY, head, places)
 

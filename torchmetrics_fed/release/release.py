@@ -80,17 +80,15 @@ class Release:
     def sum(
         cls, shares: Iterable[Share | Release], *, max_examples: int | None = None, round: str | None = None
     ) -> Release:
-        """Add shares of one whole query, or releases of part of the clients, one by one.
+        """Add shares of one whole query, or releases of part of the clients, one by one, in any order and grouping.
 
-        Memory does not grow with their number, except for the ids. An error names the place in the order, and no
-        argument is changed. To go on without a share, add one by one: after ``total = Release.sum([total, share])``
+        An error names the place in the order, and no argument is changed: after ``total = Release.sum([total, share])``
         has raised, ``total`` is what it was.
 
         Args:
-            shares: what clients sent, or sums of it, in any order and grouping.
-            max_examples: the most examples that one client can have. What is more, beyond noise, is refused; see
-                :func:`torchmetrics_fed.release.checks.check_counts`. Sums of n shares may have n times as many, so
-                whoever sums a part has to check it, too.
+            shares: what clients sent, or sums of it.
+            max_examples: the most examples that one client can have. What is more, beyond noise, is refused. Sums of n
+                shares may have n times as many, so the aggregator of a part has to check it, too.
             round: the round that is open; if not given that of the first share.
 
         Raises:
@@ -100,15 +98,17 @@ class Release:
             ImpossibleCountsError: cells that no data can have.
             ReleaseError: no shares, or shares of a query that spends only a fraction of epsilon.
         """
+        if isinstance(shares, Share | Release | bytes) or not isinstance(shares, Iterable):
+            raise InputError(
+                f"Expected argument `shares` to be an iterable of Share or Release but got {type(shares).__name__}. "
+                "Pass a list: `Release.sum([share])`."
+            )
         adder: Adder | None = None
-        for number, share in enumerate(_iterated(shares)):
+        for number, share in enumerate(shares):
             if not isinstance(share, Share | Release):
-                instead = (
-                    "`Share.from_bytes(data, metric.spec, query)`" if isinstance(share, bytes) else "`metric.share()`"
-                )
+                use = "Share.from_bytes(data, metric.spec, query)" if isinstance(share, bytes) else "metric.share()"
                 raise InputError(
-                    f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}. Pass "
-                    f"{instead}."
+                    f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}. Pass `{use}`."
                 )
             part = share if isinstance(share, Share) else share.last
             if adder is None:
@@ -171,13 +171,16 @@ class Release:
         return f"Release({self.spec.task}, {queries}, {self.shares} shares, spec {self.spec.digest.hex()[:16]}{noise})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a pickle holds: as much as bytes may."""
         self._check_may_travel()
         return dict(self.__dict__)
 
     def _check_may_travel(self) -> None:
-        for each in (*self.sums, *([] if self.prior is None else [self.prior])):
+        for each in self._all_sums:
             self.spec.check_may_travel(each.shares)
+
+    @property
+    def _all_sums(self) -> tuple[Sum, ...]:
+        return (*self.sums, *([] if self.prior is None else [self.prior]))
 
     def __bytes__(self) -> bytes:
         """Spec, round, every query with its sum, and the prior's: whoever reads it needs nothing else."""
@@ -187,10 +190,9 @@ class Release:
                 "Expected a whole release but this is one group's part of it, which is read together with the others. "
                 "Save the whole, and ask it for `by_group`."
             )
-        sums = [each.pack() for each in (*self.sums, *([] if self.prior is None else [self.prior]))]
         counts = bytes([len(self.sums), self.prior is not None])
         head = self.spec.digest, pack_block(self.spec.canonical), pack_text(self.round), counts
-        return frame(Kind.RELEASE, *head, *sums)
+        return frame(Kind.RELEASE, *head, *(each.pack() for each in self._all_sums))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Release:
@@ -214,17 +216,7 @@ class Release:
         return release
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the bytes to a file, whole or not at all.
-
-        Example:
-            >>> import tempfile
-            >>> from pathlib import Path
-            >>> from torchmetrics_fed import FederatedROC, Release
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     Release.sum([FederatedROC().share(round="3")]).save(Path(folder, "round3.release"))
-            ...     Release.load(Path(folder, "round3.release")).round
-            '3'
-        """
+        """Write the bytes to a file, whole or not at all."""
         part = Path(f"{os.fspath(path)}.part")
         part.write_bytes(bytes(self))
         os.replace(part, path)
@@ -237,22 +229,7 @@ class Release:
 
 def no_release(value: object) -> InputError:
     """Return the error for something else where a release is expected, which says how to make one of it."""
-    use = "metric.release()"
-    if isinstance(value, list):
-        use = "Release.sum(shares)"
-    elif isinstance(value, Share):
-        use = "Release.sum([share])"
-    elif isinstance(value, bytes):
-        use = "Release.from_bytes(data)"
-    elif isinstance(value, str | os.PathLike):
-        use = "Release.load(path)"
+    remedies: dict[type, str] = {list: "sum(shares)", Share: "sum([share])", bytes: "from_bytes(data)"}
+    remedies |= dict.fromkeys((str, os.PathLike), "load(path)")
+    use = next((f"Release.{way}" for kind, way in remedies.items() if isinstance(value, kind)), "metric.release()")
     return InputError(f"Expected a Release but got {type(value).__name__}. Pass `{use}`.")
-
-
-def _iterated(shares: Any) -> Iterable[Share | Release]:
-    if isinstance(shares, Share | Release | bytes) or not isinstance(shares, Iterable):
-        raise InputError(
-            f"Expected argument `shares` to be an iterable of Share or Release but got {type(shares).__name__}. Pass a "
-            "list: `Release.sum([share])`."
-        )
-    return shares

@@ -52,9 +52,8 @@ class Answer:
 
     def __repr__(self) -> str:
         noise = f", {self.spec.privacy}" if self.spec.privacy else ""
-        return (
-            f"{type(self).__name__}({self.spec.task}, {self.nbytes} bytes, spec {self.spec.digest.hex()[:16]}{noise})"
-        )
+        about = f"{self.nbytes} bytes, spec {self.spec.digest.hex()[:16]}{noise}"
+        return f"{type(self).__name__}({self.spec.task}, {about})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,8 +80,7 @@ class Share(Answer):
     @classmethod
     def of(cls, spec: Spec, query: Query, counts: Tensor, round: str = "") -> Share:
         """Return the answer of exact counts, or under privacy with one fresh draw of noise, which was charged."""
-        cells = spec.cells(query, counts.cpu()) if spec.privacy is None else spec.noisy_cells(query, counts)
-        return cls(spec, query, cells.contiguous(), round)
+        return cls(spec, query, spec.answer(query, counts).contiguous(), round)
 
     def __bytes__(self) -> bytes:
         """The binding of spec and query, a mark of every field, id, round, and the cells.
@@ -132,13 +130,11 @@ def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
 
 
 def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -> Tensor:
-    """Return the cells that :func:`pack_cells` encodes like this."""
     if spec.dtype != torch.int64:
         raise WireError('Expected integer cells but mechanism="gamma" draws floats, which have no wire form.')
     shape = spec.shape(query)
-    return torch.from_numpy(rice.unpack(how % SKIPS_BAD, packed, math.prod(shape), spec.privacy is not None)).reshape(
-        shape
-    )
+    cells = rice.unpack(how % SKIPS_BAD, packed, math.prod(shape), spec.privacy is not None)
+    return torch.from_numpy(cells).reshape(shape)
 
 
 def _check_marks(theirs: list[bytes], spec: Spec) -> None:

@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.counting.table import Table
-from torchmetrics_fed.counting.tree import Tree
+from torchmetrics_fed.counting import ScoreGrid, Table, Tree
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError
+from torchmetrics_fed.privacy import LedgerEntry, Privacy, PrivacyLedger
 from torchmetrics_fed.privacy.noise import Noise
-from torchmetrics_fed.privacy.settings import Privacy
 from torchmetrics_fed.release.arguments import check_groups, check_models, check_task
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.typing import MultiClass, Task
@@ -154,10 +152,6 @@ class Spec:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_noises"}  # samplers do not pickle
 
-    def edges(self, query: Query) -> Tensor:
-        """Return the edges of the query's leaves, ascending, float64."""
-        return self.grid.edges[query.tree.places(self.grid.bins)]
-
     def cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return every level of the tree of ``counts`` side by side, without noise, as :meth:`shape` says."""
         counts = self.by_group(counts)
@@ -169,6 +163,17 @@ class Spec:
         if noise is None:
             raise InputError("Expected a spec with privacy because without it no noise is added.")
         return self.cells(query, counts.cpu()) + torch.from_numpy(noise.draw(self.shape(query)))
+
+    def answer(self, query: Query, counts: Tensor) -> Tensor:
+        """Return the cells of ``counts``: exact, or under privacy with one fresh draw of noise, which was charged."""
+        return self.cells(query, counts.cpu()) if self.privacy is None else self.noisy_cells(query, counts)
+
+    def charge(self, ledger: PrivacyLedger, query: Query, data: str, name: str, round: str = "", **again: bool) -> None:
+        """Charge a release to the ledger before an answer to one of its queries is drawn, in a session of this name."""
+        assert self.privacy is not None
+        price = self.epsilon, self.delta, self.privacy.mechanism
+        entry = LedgerEntry(data, round or name, *price, spec=self.digest.hex(), session=name)
+        ledger.charge(entry, query.digest, query.fraction, **again)
 
     def check_query(self, query: Query) -> None:
         """Raise unless the query can be answered from counts of this spec."""
@@ -225,16 +230,14 @@ class Spec:
             fields = json.loads(data)
             privacy = fields["privacy"] and Privacy.from_fields(fields["privacy"])
             grid = ScoreGrid.from_fields(fields)
-            told_apart = fields["multi_class"], fields["secure"], tuple(fields["groups"])
+            more = fields["multi_class"], fields["secure"], tuple(fields["groups"])
             models = tuple(name for name, _ in fields["models"]), tuple(float.fromhex(at) for _, at in fields["models"])
-            spec = cls(fields["task"], fields["classes"], grid, privacy, *told_apart, *models)
+            spec = cls(fields["task"], fields["classes"], grid, privacy, *more, *models)
             if spec.canonical == data:
                 return spec
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise WireError(f"Expected the encoding of a spec but got other bytes ({type(error).__name__}).") from None
-        raise WireError(
-            "Expected the canonical encoding of a spec but got another one. Install one version everywhere."
-        )
+        raise WireError("Expected the canonical encoding of a spec but got another one. Install one version for all.")
 
     @cached_property
     def digests(self) -> dict[str, bytes]:

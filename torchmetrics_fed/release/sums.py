@@ -17,6 +17,7 @@ from torchmetrics_fed.errors import (
     InputError,
     ReleaseError,
     SpecMismatchError,
+    check_int,
 )
 from torchmetrics_fed.release.arguments import MOST_GROUPS
 from torchmetrics_fed.release.checks import MAX_TOTAL, check_counts
@@ -80,7 +81,6 @@ class Sum(Answer):
 
     @property
     def names(self) -> list[bytes]:
-        """The ids, one by one."""
         return [self.ids[start : start + ID_BYTES] for start in range(0, len(self.ids), ID_BYTES)]
 
     @cached_property
@@ -104,7 +104,7 @@ class Sum(Answer):
     @cached_property
     def edges(self) -> Tensor:
         """Edges of the leaves, ascending, float64."""
-        return self.spec.edges(self.query)
+        return self.spec.grid.edges[self.query.tree.places(self.spec.grid.bins)]
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
@@ -132,20 +132,11 @@ class Sum(Answer):
     def pack(self) -> bytes:
         """Return query, number of shares, draws of noise, ids and cells, for the bytes of a release."""
         how, packed = pack_cells(self)
-        return b"".join(
-            (
-                pack_block(bytes(self.query)),
-                self.shares.to_bytes(8, "little"),
-                pack_u16(self.times),
-                pack_block(self.ids),
-                how,
-                pack_block(packed),
-            )
-        )
+        numbers = self.shares.to_bytes(8, "little") + pack_u16(self.times)
+        return pack_block(bytes(self.query)) + numbers + pack_block(self.ids) + how + pack_block(packed)
 
     @classmethod
     def read(cls, reader: Reader, spec: Spec) -> Sum:
-        """Return what :meth:`pack` wrote."""
         query = Query.from_bytes(reader.block())
         spec.check_query(query)
         shares, times, ids, how = reader.number(8), reader.u16(), reader.block(), reader.number(1)
@@ -154,17 +145,11 @@ class Sum(Answer):
 
 
 class Adder:
-    """A sum as it grows. What is refused was not added.
-
-    Args:
-        spec: what all shares must agree on.
-        query: what they must answer.
-        max_examples: the most examples that one client can have.
-    """
+    """A sum of answers to one query, as it grows. What is refused was not added."""
 
     def __init__(self, spec: Spec, query: Query, max_examples: int | None = None) -> None:
-        if max_examples is not None and (not isinstance(max_examples, int) or max_examples < 1):
-            raise InputError(f"Expected argument `max_examples` to be an int of at least 1 but got {max_examples!r}.")
+        if max_examples is not None:
+            check_int("max_examples", max_examples, 1)
         self.spec, self.query, self.shares = spec, query, 0
         self._max_examples, self._cells = max_examples, torch.zeros(0)
         self._ids: set[bytes] = set()
@@ -184,26 +169,18 @@ class Adder:
             raise ReleaseError(f"Expected sums with the same noise but {sender} has another. Sum releases with groups.")
         reach = check_counts(part, sender, shares, self._max_examples)
         if self._reach + reach > MAX_TOTAL:
-            raise ImpossibleCountsError(
-                f"Expected a sum that fits into 63 bits but with {sender} it does not. Drop it."
-            )
-        twice = self._ids.intersection(ids)
-        if twice:
+            raise ImpossibleCountsError(f"Expected a sum within 63 bits but with {sender} it is larger. Drop it.")
+        if twice := self._ids.intersection(ids):
             raise DuplicateClientError(
                 f"Expected every share once but {sender} holds {len(twice)} that came before. Keep one of the two."
             )
-        if self.shares:
-            self._cells += part.cells.cpu()
-        else:
-            self._cells = part.cells.cpu().clone()
+        self._cells = self._cells.add_(part.cells.cpu()) if self.shares else part.cells.cpu().clone()
         self._ids.update(ids)
-        self._times = times
-        self._reach, self._skips_bad = self._reach + reach, self._skips_bad or part.skips_bad
+        self._reach, self._times, self._skips_bad = self._reach + reach, times, self._skips_bad or part.skips_bad
         self.shares += shares
 
     @property
     def sum(self) -> Sum:
-        """The sum so far."""
         if not self.shares:
             raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
         ids, more = b"".join(sorted(self._ids)), {"skips_bad": self._skips_bad}

@@ -46,7 +46,6 @@ class Kind(IntEnum):
 
 
 def frame(kind: Kind, *parts: bytes) -> bytes:
-    """Return the message whose body is the parts."""
     return _HEADER.pack(_MAGIC, _VERSION, kind) + b"".join(parts)
 
 
@@ -58,12 +57,10 @@ def kind_of(data: bytes) -> Kind:
 
 
 def pack_u16(number: int) -> bytes:
-    """Return two bytes."""
     return number.to_bytes(2, "little")
 
 
 def pack_text(text: str) -> bytes:
-    """Return a length of one byte and the text in UTF-8."""
     try:
         encoded = text.encode()
     except UnicodeEncodeError as error:
@@ -82,17 +79,14 @@ def text_size(text: object) -> int:
 
 
 def pack_block(data: bytes) -> bytes:
-    """Return a length of eight bytes and the data."""
     return len(data).to_bytes(8, "little") + data
 
 
 def pack_indices(indices: tuple[int, ...]) -> bytes:
-    """Return a count and the indices, two bytes each."""
     return struct.pack(f"<{1 + len(indices)}H", len(indices), *indices)
 
 
 def pack_table(rows: Mapping[int, bytes]) -> bytes:
-    """Return the sorted indices of the rows, and the rows in their order."""
     return pack_indices(tuple(sorted(rows))) + b"".join(rows[index] for index in sorted(rows))
 
 
@@ -108,9 +102,7 @@ class Reader:
         if magic != _MAGIC:
             raise self.error(f"the magic {_MAGIC!r}", f"{magic!r}")
         if version != _VERSION:
-            raise error(
-                f"Expected version {_VERSION} of the wire format but got {version}. Install one version everywhere."
-            )
+            raise error(f"Expected version {_VERSION} of the wire format but got {version}. Install one version.")
         if came != kind:
             name = Kind(came).name if came in set(Kind) else f"of unknown kind {came}"
             raise error(f"Expected a message {kind.name} but got one {name}. Send what was asked for.")
@@ -118,11 +110,9 @@ class Reader:
         self._at = _HEADER.size
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
         return bytes(self.view(size))
 
     def view(self, size: int) -> memoryview:
-        """Return the next bytes without a copy."""
         end = self._at + size
         if end > len(self._data):
             raise self.error(f"{end} bytes or more", str(len(self._data)))
@@ -131,19 +121,15 @@ class Reader:
 
     @property
     def rest(self) -> memoryview:
-        """What was not read yet."""
         return self._data[self._at :]
 
     def number(self, size: int) -> int:
-        """Return an unsigned integer of ``size`` bytes."""
         return int.from_bytes(self.view(size), "little")
 
     def u16(self) -> int:
-        """Return a number of two bytes."""
         return self.number(2)
 
     def block(self) -> bytes:
-        """Return data with its length before it."""
         return self.take(self.number(8))
 
     def text(self, empty: bool = False) -> str:
@@ -158,7 +144,6 @@ class Reader:
         return text
 
     def indices(self, below: int) -> tuple[int, ...]:
-        """Return a count and as many increasing indices."""
         count = self.u16()
         if count > below:
             raise self.error(f"at most {below} clients", str(count))
@@ -177,17 +162,14 @@ class Reader:
         return [table[size * place : size * (place + 1)] for place in range(count)]
 
     def table(self, below: int, size: int) -> dict[int, bytes]:
-        """Return rows of ``size`` bytes by index."""
         indices = self.indices(below)
         return dict(zip(indices, self.rows(len(indices), size), strict=True))
 
     def end(self) -> None:
-        """Raise unless everything was read."""
         if self._at != len(self._data):
             raise self.error(f"{self._at} bytes", str(len(self._data)))
 
     def error(self, expected: str, got: str) -> FederatedMetricError:
-        """The error that the message is not what it should be."""
         return self._error(
             f"Expected {expected} in a message {self._kind.name} but got {got}. It was cut or changed on its way, or "
             "is something else: send the bytes as they were made."

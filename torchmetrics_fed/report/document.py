@@ -11,11 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Band, Interval
-from torchmetrics_fed.functional.groups import Gap, GroupGaps
-from torchmetrics_fed.functional.recalibration import CalibrationLine
-from torchmetrics_fed.functional.source import Source
+from torchmetrics_fed.functional.groups import Gap
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.report.statement import PrivacyStatement
 from torchmetrics_fed.typing import Floats
@@ -41,7 +39,7 @@ def document(report: EvaluationReport) -> dict[str, Any]:
         "statement": report.statement and report.statement.fields,
         "classes": [_of_class(report, index) for index in range(len(report.names))],
         "groups": {name: document(part) for name, part in report.groups.items()},
-        "gaps": report.gaps and _gaps(report.gaps),
+        "gaps": report.gaps and _plain(report.gaps),
         "counts": {
             "edges": source.edges.tolist(),
             "levels": [level.tolist() for level in source.levels],
@@ -63,52 +61,49 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
         values = (_tensor([part[name] for part in parts]).double() for name in names)
         return [value.reshape((*leading, *value.shape[1:])) for value in values]
 
-    bounded = [name for name, number in classes[0]["numbers"].items() if "low" in number]
-    intervals = {name: Interval(*joined([one["numbers"][name] for one in classes], "low", "high")) for name in bounded}
+    def each(kind: str) -> dict[str, list[dict[str, Any]]]:
+        return {name: [one[kind][name] for one in classes] for name in classes[0][kind]}
+
+    numbers = each("numbers")
+    bounded = {name: of for name, of in numbers.items() if "low" in of[0]}
     for name in ("cumulative_gains", "net_benefit"):
         if classes[0][name] is not None and classes[0][name]["low"] is not None:
-            intervals[name] = Interval(*joined([one[name] for one in classes], "low", "high"))
-    bands = {
-        name: Band(*joined([one["bands"][name] for one in classes], "x", "low", "high")) for name in classes[0]["bands"]
-    }
+            bounded[name] = [one[name] for one in classes]
+    intervals = {name: F.Interval(*joined(of, "low", "high")) for name, of in bounded.items()}
     line = None
-    if "calibration_slope" in classes[0]["numbers"]:
+    if "calibration_slope" in numbers:
         names = ("calibration_intercept", "calibration_slope")
-        intercept, slope = (joined([one["numbers"][name] for one in classes], "value")[0] for name in names)
+        intercept, slope = (joined(numbers[name], "value")[0] for name in names)
         bounds = (intervals[names[0]], intervals[names[1]]) if names[0] in intervals else None
-        line = CalibrationLine(intercept, slope, bounds)
+        line = F.CalibrationLine(intercept, slope, bounds)
     return {
         **{name: fields[name] for name in ("task", "privacy", "shares", "confidence", "population")},
         "calibration_line": line,
-        "source": Source(levels, _tensor(counts["edges"]).double(), how, None, counts["exclusive"]),
+        "source": F.Source(levels, _tensor(counts["edges"]).double(), how, None, counts["exclusive"]),
         "labels": fields["labels"] and tuple(fields["labels"]),
         "intervals": intervals,
-        "bands": bands,
+        "bands": {name: F.Band(*joined(of, "x", "low", "high")) for name, of in each("bands").items()},
         "statement": statement and PrivacyStatement(statement),
         "gaps": fields["gaps"] and _gaps_of(fields["gaps"]),
     }
 
 
-def _gaps(gaps: GroupGaps) -> dict[str, Any]:
-    """Groups, threshold, and each rate and largest difference with its interval."""
-    tables = {"rates": gaps.rates, "largest": gaps.largest}
-    values = {
-        kind: {name: {part: _nested(value) for part, value in gap._asdict().items()} for name, gap in table.items()}
-        for kind, table in tables.items()
-    }
-    return {"groups": list(gaps.groups), "threshold": gaps.threshold, **values}
+def _plain(value: Any) -> Any:
+    """Named tuples as dictionaries, tensors and tuples as lists."""
+    value = value._asdict() if hasattr(value, "_asdict") else value
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, Tensor) and not value.dim():
+        return _known(value.item())
+    return [_plain(part) for part in value] if isinstance(value, Tensor | tuple) else value
 
 
-def _gaps_of(fields: dict[str, Any]) -> GroupGaps:
+def _gaps_of(fields: dict[str, Any]) -> F.GroupGaps:
     tables = (
         {name: Gap(*(_tensor(gap[part]) for part in Gap._fields)) for name, gap in fields[kind].items()}
         for kind in ("rates", "largest")
     )
-    return GroupGaps(tuple(fields["groups"]), fields["threshold"], *tables)
-
-
-def _nested(value: Tensor) -> Any:
-    return [_nested(part) for part in value] if value.dim() else _known(value.item())
+    return F.GroupGaps(tuple(fields["groups"]), fields["threshold"], *tables)
 
 
 def _of_class(report: EvaluationReport, index: int) -> dict[str, Any]:
@@ -149,14 +144,14 @@ def _points(report: EvaluationReport, index: int, most: int) -> dict[str, Any]:
     return {"threshold": thresholds[at].tolist(), "true_positives": true.tolist(), "false_positives": false.tolist()}
 
 
-def _histogram(source: Source, index: int) -> dict[str, Any]:
+def _histogram(source: F.Source, index: int) -> dict[str, Any]:
     edges, leaf = source.edges.numpy(), source.flat[index]
     cuts = np.unique([np.abs(edges - edge).argmin() for edge in np.linspace(edges[0], edges[-1], _BARS + 1)])
     negatives, positives = np.add.reduceat(leaf, cuts[:-1], axis=1).tolist()
     return {"edges": edges[cuts].tolist(), "negatives": negatives, "positives": positives}
 
 
-def _thinned(band: Band, index: int, most: int) -> dict[str, Any]:
+def _thinned(band: F.Band, index: int, most: int) -> dict[str, Any]:
     """The band, or one of fewer points around it."""
     x, low, high = (values.reshape(-1, values.shape[-1])[index].numpy() for values in band)
     if len(x) > most:

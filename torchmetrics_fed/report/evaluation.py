@@ -26,7 +26,6 @@ from torchmetrics_fed.report.page import page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.summary import summary_figure
 from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
-from torchmetrics_fed.report.uncertainty import uncertainty
 
 _RESULTS: dict[str, Callable[[F.Source], Any]] = {
     "precision_recall": F.precision_recall_from_counts,
@@ -95,12 +94,8 @@ class EvaluationReport:
     positives: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        negatives, positives = self.source.tails.total.unbind(-1)
-        results: dict[str, Any] = {
-            "roc": F.roc_from_counts(self.source),
-            "negatives": negatives,
-            "positives": positives,
-        }
+        results: dict[str, Any] = {"roc": F.roc_from_counts(self.source)}
+        results |= zip(("negatives", "positives"), self.source.tails.total.unbind(-1), strict=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
             for name, function in _RESULTS.items():
@@ -168,16 +163,6 @@ class EvaluationReport:
         Args:
             path: ``.html`` is one page that needs no network, with a threshold to move; ``.json`` can be read back;
                 ``.md`` has the numbers and the statement; ``.png`` and ``.pdf`` are the summary figure.
-
-        Example:
-            >>> import tempfile
-            >>> import torch
-            >>> from torchmetrics_fed import EvaluationReport, evaluation_report
-            >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     report.save(f"{folder}/report.json")
-            ...     EvaluationReport.from_json(Path(f"{folder}/report.json").read_text()).auroc
-            tensor(0.7500, dtype=torch.float64)
         """
         suffix = Path(path).suffix.lower()
         if suffix in (".png", ".pdf"):
@@ -199,12 +184,11 @@ class EvaluationReport:
     @classmethod
     def from_json(cls, data: str | bytes) -> EvaluationReport:
         """Return the report whose JSON this is: equal in every number; bands may be wider by a little."""
-        return cls._of(json.loads(data))
 
-    @classmethod
-    def _of(cls, fields: dict[str, Any]) -> EvaluationReport:
-        known = arguments(fields)
-        return cls(**known, groups={name: cls._of(part) for name, part in fields["groups"].items()})
+        def of(fields: dict[str, Any]) -> EvaluationReport:
+            return cls(**arguments(fields), groups={name: of(part) for name, part in fields["groups"].items()})
+
+        return of(json.loads(data))
 
     def __str__(self) -> str:
         return text(self)
@@ -254,11 +238,11 @@ def evaluation_report(
     task, privacy, shares = "binary", "exact counts", None
     if isinstance(source, Release):
         task, privacy, shares = source.spec.task, str(source.spec.privacy or privacy), int(source.shares)
-    elif not isinstance(source, Tensor):
-        raise no_release(source)
-    else:
+    elif isinstance(source, Tensor):
         task = task if source.dim() == 2 else "classes"
         source = source.clone()  # counts may go on; the report stays
+    else:
+        raise no_release(source)
     histograms = F.read(source, edges, reconstruction)
     classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
@@ -277,7 +261,7 @@ def evaluation_report(
             if _are_probabilities(histograms):
                 line = F.calibration_line(source, confidence if uncertain else None, population)
             if uncertain:
-                intervals, bands = uncertainty(source, line, confidence, population)
+                intervals, bands = _uncertainty(source, line, confidence, population)
     about = task, None if labels is None else tuple(labels), privacy, shares, confidence, population
     groups: dict[str, EvaluationReport] = {}
     gaps = None
@@ -285,10 +269,27 @@ def evaluation_report(
         gaps = F.group_gaps(source, confidence=confidence) if source.spec.multi_class != "ovo" else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
+            how: dict[str, Any] = {"confidence": confidence, "population": population}
             for name, part in source.by_group.items():
-                how: dict[str, Any] = {"confidence": confidence, "population": population}
                 groups[name] = evaluation_report(part, None, reconstruction, labels, **how)
     return EvaluationReport(histograms, *about, intervals, bands, line, statement, groups, gaps)
+
+
+def _uncertainty(
+    release: Release, line: F.CalibrationLine | None, confidence: float, population: bool
+) -> tuple[dict[str, F.Interval], dict[str, F.Band]]:
+    """Intervals by the names of numbers, and of curves with bounds at their points; bands by the names of curves."""
+    how = confidence, population
+    intervals = {
+        "auroc": F.auroc_interval(release, *how),
+        "average_precision": F.average_precision_interval(release, *how),
+    }
+    curves: dict[str, Any] = {"cumulative_gains": F.cumulative_gains(release, None, *how)}
+    if line is not None and line.intervals is not None:
+        intervals |= dict(zip(line.scalars, line.intervals, strict=True))
+        curves["net_benefit"] = F.net_benefit(release, None, *how)
+    intervals |= {name: F.Interval(curve.low, curve.high) for name, curve in curves.items()}
+    return intervals, {"roc": F.roc_band(release, *how), "precision_recall": F.precision_recall_band(release, *how)}
 
 
 def _are_probabilities(source: F.Source) -> bool:

@@ -22,9 +22,10 @@ def page(report: EvaluationReport) -> str:
     frame, style, script = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     shown = {name: value for name, value in document(report).items() if name != "counts"}
     shown["meanings"] = {name: number.meaning for name, number in report.numbers.items()}
+    several = bool(report.auroc.dim())
     for name, part in shown.pop("groups").items():
-        shown["classes"] += [one | {"name": _named(name, one["name"], report)} for one in part["classes"]]
-    if report.groups and not report.auroc.dim():
+        shown["classes"] += [one | {"name": f"{name}, {one['name']}" if several else name} for one in part["classes"]]
+    if report.groups and not several:
         shown["classes"][0]["name"] = "everybody"
     for one in shown["classes"]:
         one |= {name: _drawn(one[name]) for name in one.keys() - {"name", "numbers", "points"}}
@@ -40,18 +41,10 @@ def page(report: EvaluationReport) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
 
 
-def _named(group: str, name: str, report: EvaluationReport) -> str:
-    return f"{group}, {name}" if report.auroc.dim() else group
-
-
 def _digest(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def _drawn(value: Any) -> Any:
     """Lists and dictionaries with as many digits as a figure can show."""
-    if isinstance(value, dict):
-        return {name: _drawn(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_drawn(part) for part in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    return json.loads(json.dumps(value, allow_nan=False), parse_float=lambda number: float(f"{float(number):.4g}"))

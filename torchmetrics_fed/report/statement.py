@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -18,6 +19,8 @@ from torchmetrics_fed.version import VERSION
 class PrivacyStatement:
     """What :func:`privacy_statement` found: ``str`` says it in words, ``fields`` are plain JSON values.
 
+    ``bytes`` are the fields as JSON in one encoding, keys sorted and no spaces: what to sign.
+
     Example:
         >>> import torch
         >>> from torchmetrics_fed import FederatedROC, LocalDP
@@ -32,6 +35,9 @@ class PrivacyStatement:
 
     def __str__(self) -> str:
         return "\n".join(f"{heading}: {words}" for heading, words in self.fields["words"])
+
+    def __bytes__(self) -> bytes:
+        return json.dumps(self.fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> PrivacyStatement:
@@ -53,7 +59,7 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     if not isinstance(release, Release):
         raise no_release(release)
     spec, privacy = release.spec, release.spec.privacy
-    names = ("neighbours", "examples_per_person", "mechanism", "calibrated_for", "unit", "holds_against")
+    names = "epsilon", "neighbours", "examples_per_person", "mechanism", "calibrated_for", "unit", "holds_against"
     fields: dict[str, Any] = {
         "format": "torchmetrics-fed privacy statement",
         "version": 1,
@@ -68,7 +74,6 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
         "spec": spec.digest.hex(),
         "sha256": _digest(release),
         "privacy": None if privacy is None else type(privacy).__name__,
-        "epsilon": None if privacy is None else privacy.epsilon,
         "delta": None if privacy is None else spec.delta,
         **{name: getattr(privacy, name, None) for name in (*names, "max_colluding")},
         "bound_enforced": None if privacy is None else privacy.enforced,

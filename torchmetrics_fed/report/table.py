@@ -31,16 +31,12 @@ class Number(NamedTuple):
     @property
     def texts(self) -> list[str]:
         """The value of each class, with its interval."""
-        shown = [
-            f"{v:,.{self.digits or int(v != round(v))}f}" if v == v else "nan" for v in self.value.flatten().tolist()
-        ]
+        values, digits = self.value.flatten().tolist(), self.digits
+        shown = [f"{v:,.{digits or int(v != round(v))}f}" if v == v else "nan" for v in values]
         if self.interval is None:
             return shown
-        ends = zip(*(end.flatten().tolist() for end in self.interval), strict=True)
-        return [
-            f"{value} ({low:.{self.digits}f} to {high:.{self.digits}f})"
-            for value, (low, high) in zip(shown, ends, strict=True)
-        ]
+        each = zip(shown, *(end.flatten().tolist() for end in self.interval), strict=True)
+        return [f"{value} ({low:.{digits}f} to {high:.{digits}f})" for value, low, high in each]
 
     @property
     def mean(self) -> str:
@@ -78,28 +74,31 @@ def gap_rows(gaps: GroupGaps) -> list[list[str]]:
     return table
 
 
+def _tables(report: EvaluationReport) -> list[list[list[str]]]:
+    """The numbers, and where there are groups these and their largest differences."""
+    tables = [rows(report)]
+    tables += [group_rows(report)] if report.groups else []
+    return tables + ([gap_rows(report.gaps)] if report.gaps else [])
+
+
 def text(report: EvaluationReport) -> str:
     """Return the tables with aligned columns."""
-    parts = [report.head, _aligned(rows(report), left=not report.auroc.dim())]
-    parts += [_aligned(group_rows(report), left=True)] if report.groups else []
-    parts += [_aligned(gap_rows(report.gaps), left=True)] if report.gaps else []
-    return "\n".join(parts)
+    numbers, *others = _tables(report)
+    aligned = [_aligned(numbers, left=not report.auroc.dim()), *(_aligned(table, left=True) for table in others)]
+    return "\n".join([report.head, *aligned])
 
 
 def _aligned(table: list[list[str]], left: bool) -> str:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    cells = [
-        [f"{cell:{'<' if left else '>'}{width}}" for cell, width in zip(row, widths, strict=True)] for row in table
-    ]
+    side = "<" if left else ">"
+    cells = ([f"{cell:{side}{width}}" for cell, width in zip(row, widths, strict=True)] for row in table)
     return "\n".join(f"  {'  '.join(row)}".rstrip() for row in cells)
 
 
 def markdown(report: EvaluationReport) -> str:
     """Return the numbers and the privacy statement."""
-    tables = [rows(report) if report.auroc.dim() else [["number", "value"], *rows(report)]]
-    tables += [group_rows(report)] if report.groups else []
-    tables += [gap_rows(report.gaps)] if report.gaps else []
-    lines: list[str] = []
+    tables, lines = _tables(report), list[str]()
+    tables[0][:0] = [] if report.auroc.dim() else [["number", "value"]]
     for table in tables:
         table.insert(1, ["---"] * len(table[0]))
         cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in table]

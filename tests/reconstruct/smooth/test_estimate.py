@@ -82,7 +82,7 @@ def test_a_pilot_of_any_shape_places_leaves_for_the_model(tree: Tree) -> None:
 
 @pytest.mark.parametrize("plan", ["single", "adaptive"])
 @pytest.mark.parametrize("make", [normal, tied])
-def test_smooth_scores_are_told_from_tied_ones(make: Callable[[], tuple[Tensor, Tensor]], plan: str) -> None:
+def test_smooth_scores_are_not_taken_for_tied_ones(make: Callable[[], tuple[Tensor, Tensor]], plan: str) -> None:
     for _ in range(5):
         assert are_smooth(released(*make(), 1.0, plan)) == [make is normal]
 

@@ -16,8 +16,7 @@ from torchmetrics_fed.functional import area_error_roc, roc
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth import estimate
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves
-from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
-from torchmetrics_fed.reconstruct.smooth.prior import weighed
+from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts, weighed
 from torchmetrics_fed.release import Sum
 
 EXAMPLES = 6_000

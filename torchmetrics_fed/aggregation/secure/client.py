@@ -15,10 +15,9 @@ from torchmetrics_fed.aggregation.secure import keys
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.messages import pack_rows, read_tables
-from torchmetrics_fed.aggregation.secure.progress import Progress
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
-from torchmetrics_fed.aggregation.secure.states import Stage, client_moves
+from torchmetrics_fed.aggregation.secure.states import Progress, Stage, client_moves
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.release.wire import Kind, text_size
 
@@ -118,24 +117,25 @@ class SecureAggregationClient:
     def advertise(self) -> bytes:
         """Return fresh public keys for everyone."""
         with self._lock:
-            after = self._after("advertise")
-            self._progress.sealing, self._progress.masking = keys.KeyPair(), keys.KeyPair()
-            own = Advertisement(self.client_id, self._progress.sealing.public, self._progress.masking.public)
+            after, sealing, masking = self._after("advertise"), keys.KeyPair(), keys.KeyPair()
+            own = Advertisement(self.client_id, sealing.public, masking.public)
             if self._signing:
                 own = replace(own, signature=self._signing.sign(own.statement(self.config)))
-            self._progress.stage = after
+            self._progress = Progress(after, sealing, masking)
             return own.to_bytes(self.config)
 
     def share_keys(self, keys_message: bytes) -> bytes:
         """Return shares of the masking key and of a fresh seed, one box for each other client."""
         with self._lock:
-            after = self._after("share_keys")
-            assert self._progress.sealing is not None
-            assert self._progress.masking is not None
+            after, sealing, masking = self._after("share_keys"), self._progress.sealing, self._progress.masking
+            assert sealing is not None
+            assert masking is not None
             roster = Roster.from_bytes(keys_message, self.config)
             own = roster.indices.get(self.client_id, -1)
-            listed = roster.clients[own].sealing, roster.clients[own].masking
-            if own < 0 or listed != (self._progress.sealing.public, self._progress.masking.public):
+            if own < 0 or (roster.clients[own].sealing, roster.clients[own].masking) != (
+                sealing.public,
+                masking.public,
+            ):
                 raise SecureAggregationError(
                     f"Expected the keys of {self.client_id!r} as it advertised them but they are missing or changed. "
                     "Leave this round: somebody else may be reading."
@@ -144,18 +144,16 @@ class SecureAggregationClient:
                 for client in roster.clients:
                     client.check_signature(self.config, self._verification_keys)
             seed = secrets.token_bytes(keys.KEY_BYTES)
-            key_shares = split(self._progress.masking.private, roster.threshold, len(roster))
+            key_shares = split(masking.private, roster.threshold, len(roster))
             seed_shares = split(seed, roster.threshold, len(roster))
             agreed, boxes = {}, []
             for index, client in enumerate(roster.clients):
                 if index != own:
-                    agreed[index] = self._progress.sealing.agree(client.sealing)
+                    agreed[index] = sealing.agree(client.sealing)
                     key = keys.box_key(agreed[index], roster.hash, own, index)
                     boxes.append(keys.seal(key, key_shares[index] + seed_shares[index]))
-            self._progress.roster, self._progress.seed, self._progress.agreed = roster, seed, agreed
-            self._progress.held = {own: key_shares[own] + seed_shares[own]}
-            self._progress.sealing = None
-            self._progress.stage = after
+            held = {own: key_shares[own] + seed_shares[own]}
+            self._progress = Progress(after, None, masking, seed, roster, agreed, held)
             return pack_rows(Kind.KEY_SHARES, roster, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
 
     def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
@@ -167,34 +165,29 @@ class SecureAggregationClient:
                 checked and all that is left is to add the mask: here noise is drawn and charged.
         """
         with self._lock:
-            after = self._after("mask")
-            assert self._progress.masking is not None
+            after, known = self._after("mask"), self._progress
+            assert known.masking is not None
             roster, own = self._known
             (boxes,) = read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster, roster.hash)
             if own in boxes:
-                raise SecureAggregationError(
-                    "Expected the boxes of other clients but got one's own. Send what they sealed."
-                )
+                raise SecureAggregationError("Expected boxes of others but got one's own. Send what they sealed.")
             cohort = tuple(sorted((own, *boxes)))
             roster.check_quorum(cohort, "to exchange shares")
-            held, vector = {}, MaskedVector(self.config.cells)
-            context = roster.cohort_hash(cohort)
+            held, vector, context = dict(known.held), MaskedVector(self.config.cells), roster.cohort_hash(cohort)
             for index, box in boxes.items():
-                held[index] = keys.unseal(keys.box_key(self._progress.agreed[index], roster.hash, index, own), box)
-                secret = self._progress.masking.agree(roster.clients[index].masking)
+                held[index] = keys.unseal(keys.box_key(known.agreed[index], roster.hash, index, own), box)
+                secret = known.masking.agree(roster.clients[index].masking)
                 vector.mask_pair(keys.pair_key(secret, context, own, index), own, index)
-            vector.mask(keys.seed_key(self._progress.seed, context, own))
-            self._progress.stage = after
+            vector.mask(keys.seed_key(known.seed, context, own))
+            known.stage = after
             try:
                 vector.add(vector_factory())
-                if self._progress.stage is not after:
+                if self._progress is not known:
                     raise SecureAggregationError("Expected a client that goes on but it was purged meanwhile.")
             except BaseException:
                 self.purge()
                 raise
-            self._progress.held |= held
-            self._progress.cohort = cohort
-            self._progress.masking, self._progress.seed, self._progress.agreed = None, b"", {}
+            self._progress = Progress(after, roster=roster, held=held, cohort=cohort)
             return pack_rows(Kind.MASKED, roster, context, own, vector.to_bytes())
 
     def sign_survivors(self, survivors_message: bytes) -> bytes:
@@ -202,40 +195,35 @@ class SecureAggregationClient:
         with self._lock:
             after = self._after("sign_survivors")
             assert self._signing is not None
-            roster, own = self._known
-            cohort = self._progress.cohort
+            (roster, own), cohort = self._known, self._progress.cohort
             (listed,) = read_tables(survivors_message, Kind.SURVIVORS, roster, roster.cohort_hash(cohort))
             survivors = tuple(listed)
             self._check_survivors(survivors)
-            self._progress.survivors = survivors
-            self._progress.stage = after
+            self._progress.survivors, self._progress.stage = survivors, after
             statement = roster.survivors_hash(cohort, survivors)
             return pack_rows(Kind.SIGNATURE, roster, statement, own, self._signing.sign(statement))
 
     def unmask(self, request: bytes) -> bytes:
         """Return shares of the survivors' seeds and of the dropped clients' keys; for the same survivors, the same."""
         with self._lock:
-            after = self._after("unmask")
-            roster, own = self._known
-            listed, *signatures = read_tables(request, Kind.REQUEST, roster, roster.cohort_hash(self._progress.cohort))
+            after, known, (roster, own) = self._after("unmask"), self._progress, self._known
+            listed, *signatures = read_tables(request, Kind.REQUEST, roster, roster.cohort_hash(known.cohort))
             survivors = tuple(listed)
-            if self._progress.survivors and survivors != self._progress.survivors:
+            if known.survivors and survivors != known.survivors:
                 raise SecureAggregationError(
                     "Expected the survivors that this client signed or answered for but got others: two lists together "
                     "expose clients. Ask again with the first list, or start a new round."
                 )
-            if self._progress.stage is after:
-                return self._progress.answer
+            if known.stage is after:
+                return known.answer
             self._check_survivors(survivors)
-            statement = roster.survivors_hash(self._progress.cohort, survivors)
+            statement, among = roster.survivors_hash(known.cohort, survivors), set(survivors)
             if self.config.signed:
                 self._check_signatures(statement, survivors, *signatures)
-            self._progress.survivors = survivors
-            self._progress.stage = after
-            among, held, self._progress.held = set(survivors), self._progress.held, {}
-            halves = [held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES] for index in self._progress.cohort]
-            self._progress.answer = pack_rows(Kind.ANSWER, roster, statement, own, *halves)
-            return self._progress.answer
+            halves = [known.held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES] for index in known.cohort]
+            known.answer = pack_rows(Kind.ANSWER, roster, statement, own, *halves)
+            known.survivors, known.stage, known.held = survivors, after, {}
+            return known.answer
 
     def purge(self) -> None:
         """Forget everything. The client answers no more."""
@@ -272,8 +260,7 @@ class SecureAggregationClient:
         roster.check_quorum(tuple(signatures), "to sign the survivors")
         for index, signature in signatures.items():
             name = roster.clients[index].client_id
-            known = index in survivors and keys.is_signed(statement, signature, self._verification_keys[name])
-            if not known:
+            if index not in survivors or not keys.is_signed(statement, signature, self._verification_keys[name]):
                 raise SecureAggregationError(
                     f"Expected client {name!r} to have signed these survivors but it did not: the server may have "
                     "named others to other clients. Leave this round."

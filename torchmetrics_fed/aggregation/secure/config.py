@@ -6,11 +6,11 @@ import math
 import struct
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from torchmetrics_fed.aggregation.secure.keys import digest
 from torchmetrics_fed.errors import InputError, SecureAggregationError
-from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text, text_size
 
 # Everyone agrees on a key with everyone: beyond this the cost is no longer reasonable.
@@ -47,12 +47,10 @@ class SecureAggregationConfig:
     signed: bool = False
 
     def __post_init__(self) -> None:
-        for name, size, most in (
-            ("round_id", text_size(self.round_id), 255),
-            ("binding", len(self.binding) if isinstance(self.binding, bytes) else 0, 64),
-        ):
-            if not 1 <= size <= most:
-                raise InputError(f"Expected argument `{name}` of 1 to {most} bytes but got {getattr(self, name)!r}.")
+        if not 1 <= text_size(self.round_id) <= 255:
+            raise InputError(f"Expected argument `round_id` of 1 to 255 bytes but got {self.round_id!r}.")
+        if not isinstance(self.binding, bytes) or not 1 <= len(self.binding) <= 64:
+            raise InputError(f"Expected argument `binding` of 1 to 64 bytes but got {self.binding!r}.")
         self._check_int("cells", self.cells, 1, MOST_CELLS)
         self._check_int("min_clients", self.min_clients, 3, MOST_CLIENTS)
         self._check_int("max_colluding", self.max_colluding, 0, self.min_clients - 1)
@@ -63,40 +61,29 @@ class SecureAggregationConfig:
 
     @classmethod
     def for_query(
-        cls,
-        spec: Spec,
-        query: Query,
-        round_id: str,
-        *,
-        min_clients: int | None = None,
-        signed: bool = False,
-        threshold: int | None = None,
+        cls, spec: Spec, query: Query, round_id: str, *, min_clients: int | None = None, **options: Any
     ) -> SecureAggregationConfig:
         """Return the aggregation of the answers to a query; it is bound to spec and query by their whole digest.
 
-        ``min_clients`` is that of the spec's privacy if not given. The other arguments are those of the class.
+        ``min_clients`` is at least that of the spec's privacy. ``options`` are ``threshold`` and ``signed``.
         """
-        needed = spec.privacy.clients_needed if spec.privacy else 3
-        colluding = getattr(spec.privacy, "max_colluding", 1)
-        cells = math.prod(spec.shape(query))
-        return cls(round_id, spec.binding(query), cells, min_clients or needed, colluding, threshold, signed)
+        colluding, cells = getattr(spec.privacy, "max_colluding", 1), math.prod(spec.shape(query))
+        needed = max(min_clients or 0, spec.clients_needed if spec.privacy else 3)
+        return cls(round_id, spec.binding(query), cells, needed, colluding, **options)
 
     def check_agreed(self, spec: Spec, query: Query, signed: bool) -> None:
         """Raise unless this sums answers to a query, with enough clients, and signed if so: what a client agreed to."""
-        needed = spec.clients_needed if spec.privacy else 3
-        expected = self.for_query(
-            spec, query, self.round_id, min_clients=self.min_clients, signed=signed, threshold=self.threshold
-        )
-        if self != expected or self.min_clients < needed:
+        own: dict[str, Any] = {"min_clients": self.min_clients, "threshold": self.threshold}
+        expected = self.for_query(spec, query, self.round_id, signed=signed, **own)
+        if self != expected:
             raise SecureAggregationError(
                 f"Expected a {'signed ' * signed}aggregation of {expected.cells} cells, bound to "
-                f"{expected.binding.hex()[:16]}, of at least {needed} clients but got one of {self.cells} cells, bound "
-                f"to {self.binding.hex()[:16]}, of at least {self.min_clients}{', unsigned' * (not self.signed)}. "
-                "Build the metric with the same arguments on both sides."
+                f"{expected.binding.hex()[:16]}, of at least {expected.min_clients} clients but got one of "
+                f"{self.cells} cells, bound to {self.binding.hex()[:16]}, of at least {self.min_clients}"
+                f"{', unsigned' * (not self.signed)}. Build the metric with the same arguments on both sides."
             )
 
     def frame(self, kind: Kind, *parts: bytes) -> bytes:
-        """Return a message that is bound to this aggregation."""
         return frame(kind, self.hash, *parts)
 
     def reader(self, data: bytes, kind: Kind) -> Reader:
@@ -138,7 +125,6 @@ class SecureAggregationConfig:
 
     @cached_property
     def hash(self) -> bytes:
-        """The hash that every message carries."""
         return digest(b"config", self._body)
 
     def to_bytes(self) -> bytes:

@@ -33,12 +33,10 @@ def digest(label: bytes, *parts: bytes) -> bytes:
 
 
 def derive(secret: bytes, label: bytes, *context: bytes) -> bytes:
-    """Return the key that a shared secret gives for one purpose."""
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=digest(label, *context)).derive(secret)
 
 
 def box_key(secret: bytes, roster: bytes, sender: int, recipient: int) -> bytes:
-    """Return the key of the one box from sender to recipient."""
     return derive(secret, b"box", roster, _ordered(sender, recipient))
 
 
@@ -48,7 +46,6 @@ def pair_key(secret: bytes, context: bytes, one: int, other: int) -> bytes:
 
 
 def seed_key(seed: bytes, context: bytes, index: int) -> bytes:
-    """Return the key of the mask that a client has for itself."""
     return derive(seed, b"self mask", context, _ordered(index))
 
 
@@ -69,16 +66,13 @@ class KeyPair:
 
     @property
     def public(self) -> bytes:
-        """The public key."""
         return self._key.public_key().public_bytes_raw()
 
     @property
     def private(self) -> bytes:
-        """The private key."""
         return self._key.private_bytes_raw()
 
     def agree(self, public: bytes) -> bytes:
-        """Return the secret shared with the owner of the public key."""
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
@@ -94,7 +88,6 @@ def seal(key: bytes, content: bytes) -> bytes:
 
 
 def unseal(key: bytes, box: bytes) -> bytes:
-    """Return the content of a sealed box."""
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, box, None)
     except InvalidTag:

@@ -38,32 +38,26 @@ class MaskedVector:
         self._stream = bytearray(8 * cells)
 
     def add(self, values: NDArray[np.int64]) -> None:
-        """Add integers, int64 and as many as there are cells."""
-        if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.shape != self._words.shape:
-            kind = (
-                f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
-            )
+        known = isinstance(values, np.ndarray)
+        if not known or values.dtype != np.int64 or values.shape != self._words.shape:
+            kind = f"{values.dtype} of shape {values.shape}" if known else type(values).__name__
             raise InputError(f"Expected a vector of int64 of shape {self._words.shape} but got {kind}; it is not sent.")
         self._words += np.ascontiguousarray(values, dtype="<i8").view(_WORD)
 
     def add_bytes(self, data: bytes) -> None:
-        """Add what another one's `to_bytes` returned."""
         self._words += np.frombuffer(data, dtype=_WORD)
 
     def mask(self, key: bytes) -> None:
-        """Add the key's keystream."""
         self._words += self._keystream(key)
 
     def unmask(self, key: bytes) -> None:
-        """Subtract the key's keystream."""
         self._words -= self._keystream(key)
 
     def mask_pair(self, key: bytes, own: int, other: int) -> None:
-        """Add the mask of a pair on the side of the lower index, subtract it on the other, whose own undoes it."""
+        """Add the mask of a pair on the side of the lower index, subtract it on the other."""
         (self.mask if own < other else self.unmask)(key)
 
     def copy(self) -> MaskedVector:
-        """Return a vector with the same values."""
         other = MaskedVector(len(self._words))
         other._words += self._words
         return other
@@ -74,7 +68,6 @@ class MaskedVector:
         return self._words.view("<i8").astype(np.int64)
 
     def to_bytes(self) -> bytes:
-        """Return eight bytes per cell, little-endian."""
         return self._words.tobytes()
 
     def _keystream(self, key: bytes) -> NDArray[np.uint64]:
@@ -90,12 +83,9 @@ def masked_sum(
     Hides a rank's vector from who listens to the transport and from other ranks, but not from n - 1 of them together
     (with two ranks, from the other), nor from who can change what the ranks exchange.
 
-    Args:
-        vector: int64, of the same shape on every rank.
-        rank: this rank's place in what ``exchange`` returns.
-        view: what this rank believes: spec, round, world. Unless all are the same every rank raises.
-        exchange: returns the payloads of all ranks in their order, 80 bytes each.
-        sum: returns the sum of all ranks' int64 tensors, wrapping around.
+    The vector is int64, of the same shape on every rank. ``view`` is what this rank believes: spec, round, world;
+    unless all are the same every rank raises. ``exchange`` returns the payloads of all ranks in their order, 80 bytes
+    each, this one's at ``rank``; ``sum`` the sum of all ranks' int64 tensors, wrapping around.
     """
     usable = isinstance(vector, Tensor) and vector.dtype == torch.int64
     belief = digest(b"ranks view", view, repr(tuple(vector.shape)).encode()) if usable else _REFUSAL
@@ -121,9 +111,7 @@ def masked_sum(
 def _check(payloads: list[bytes], own: bytes, rank: int) -> None:
     """Raise, on every rank alike, unless all have the same view and keys of their own."""
     if any(len(payload) != PAYLOAD_BYTES for payload in payloads):
-        raise SyncError(
-            f"Expected {PAYLOAD_BYTES} bytes of every rank but got others. Install the same version on all."
-        )
+        raise SyncError(f"Expected {PAYLOAD_BYTES} bytes of every rank but got others. Install one version on all.")
     beliefs = [payload[KEY_BYTES : KEY_BYTES + DIGEST_BYTES] for payload in payloads]
     refusing = [place for place, belief in enumerate(beliefs) if belief == _REFUSAL]
     if refusing:

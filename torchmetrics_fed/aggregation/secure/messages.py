@@ -31,12 +31,10 @@ BOX_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 
 def pack_rows(kind: Kind, roster: Roster, about: bytes, sender: int, *rows: bytes) -> bytes:
-    """Return a client's message."""
     return roster.config.frame(kind, about, pack_u16(sender), *rows)
 
 
 def row_sizes(kind: Kind, config: SecureAggregationConfig, clients: int, cohort: int) -> list[int]:
-    """Return the bytes of each row of a client's message."""
     return {
         Kind.KEY_SHARES: [DIGEST_BYTES] + [BOX_BYTES] * (clients - 1),
         Kind.MASKED: [8 * config.cells],
@@ -55,12 +53,10 @@ def read_rows(data: bytes, kind: Kind, roster: Roster, about: bytes, cohort: int
 
 
 def pack_tables(kind: Kind, roster: Roster, about: bytes, *tables: Mapping[int, bytes]) -> bytes:
-    """Return a message of the server."""
     return roster.config.frame(kind, about, *map(pack_table, tables))
 
 
 def read_tables(data: bytes, kind: Kind, roster: Roster, about: bytes) -> list[dict[int, bytes]]:
-    """Return the tables in a message of the server."""
     sizes = {Kind.CIPHERTEXTS: [BOX_BYTES], Kind.SURVIVORS: [0], Kind.REQUEST: [0]}[kind]
     if kind is Kind.REQUEST and roster.config.signed:
         sizes = [0, SIGNATURE_BYTES]

@@ -29,11 +29,9 @@ class Advertisement:
         return pack_text(self.client_id) + self.sealing + self.masking
 
     def statement(self, config: SecureAggregationConfig) -> bytes:
-        """What the signature is of."""
         return digest(b"advertisement", config.hash, self.body)
 
     def check_signature(self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes]) -> None:
-        """Raise unless the client signed its keys for this sum."""
         verification = verification_keys.get(self.client_id)
         if verification is None or not is_signed(self.statement(config), self.signature, verification):
             raise SecureAggregationError(
@@ -43,12 +41,10 @@ class Advertisement:
             )
 
     def to_bytes(self, config: SecureAggregationConfig) -> bytes:
-        """Return the message that advertises the keys."""
         return config.frame(Kind.ADVERTISE, self.body, self.signature)
 
     @classmethod
     def from_bytes(cls, data: bytes, config: SecureAggregationConfig) -> Advertisement:
-        """Return the keys in a message."""
         reader = config.reader(data, Kind.ADVERTISE)
         advertisement = cls.read(reader, config.signed)
         reader.end()
@@ -56,7 +52,6 @@ class Advertisement:
 
     @classmethod
     def read(cls, reader: Reader, signed: bool) -> Advertisement:
-        """Return the next keys of a message."""
         return cls(reader.text(), reader.take(KEY_BYTES), reader.take(KEY_BYTES), reader.take(SIGNATURE_BYTES * signed))
 
 
@@ -82,7 +77,6 @@ class Roster:
 
     @classmethod
     def of(cls, config: SecureAggregationConfig, clients: Iterable[Advertisement]) -> Roster:
-        """Return the roster of clients in any order."""
         return cls(config, tuple(sorted(clients, key=lambda client: client.client_id)))
 
     def __len__(self) -> int:
@@ -90,12 +84,10 @@ class Roster:
 
     @property
     def threshold(self) -> int:
-        """How many clients it takes to open the sum."""
         return self.config.threshold_for(len(self.clients))
 
     @cached_property
     def indices(self) -> dict[str, int]:
-        """The index of each client."""
         return {client.client_id: index for index, client in enumerate(self.clients)}
 
     @cached_property
@@ -112,7 +104,6 @@ class Roster:
         return digest(b"survivors", self.cohort_hash(cohort), pack_indices(survivors))
 
     def check_quorum(self, indices: tuple[int, ...], what: str) -> None:
-        """Raise unless there are as many clients as the threshold asks for."""
         if len(indices) < self.threshold:
             raise SecureAggregationError(
                 f"Expected at least {self.threshold} of {len(self)} clients {what} but got {len(indices)}; nothing is "
@@ -120,13 +111,11 @@ class Roster:
             )
 
     def to_bytes(self) -> bytes:
-        """Return the message with all keys."""
         parts = (part for client in self.clients for part in (client.body, client.signature))
         return self.config.frame(Kind.KEYS, pack_u16(len(self)), *parts)
 
     @classmethod
     def from_bytes(cls, data: bytes, config: SecureAggregationConfig) -> Roster:
-        """Return the roster in a message."""
         reader = config.reader(data, Kind.KEYS)
         count = reader.u16()
         if count > MOST_CLIENTS:

@@ -41,20 +41,18 @@ class SecureAggregationServer:
     """
 
     def __init__(self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes] | None = None) -> None:
-        self.config = config
-        self._verification_keys = verification_keys
-        self._stage = Kind.ADVERTISE
+        self.config, self._verification_keys = config, verification_keys
+        self._stage, self._total = Kind.ADVERTISE, MaskedVector(config.cells)
         self._received: dict[tuple[Kind, str], bytes] = {}
         self._advertised: dict[str, Advertisement] = {}
+        self._roster: Roster | None = None
         self._shares: dict[int, list[bytes]] = {}
-        self._total = MaskedVector(config.cells)
+        self._cohort: tuple[int, ...] = ()
+        self._boxes: dict[str, bytes] = {}
         self._survivors: tuple[int, ...] = ()
         self._signatures: dict[int, bytes] = {}
         self._answers: dict[int, list[bytes]] = {}
-        self._roster: Roster | None = None
-        self._cohort: tuple[int, ...] = ()
         self._sent: dict[str, bytes] = {}
-        self._boxes: dict[str, bytes] = {}
         self._result: tuple[NDArray[np.int64], tuple[str, ...]] | None = None
 
     def start(self) -> bytes:
@@ -75,10 +73,8 @@ class SecureAggregationServer:
         known = self._received.get((self._stage, sender))
         if known == mark:
             return
-        if self._stage is Kind.ADVERTISE:
-            self._take_keys(sender, message, known is not None)
-        else:
-            self._take_rows(sender, message, known is not None)
+        take = self._take_keys if self._stage is Kind.ADVERTISE else self._take_rows
+        take(sender, message, known is not None)
         self._received[self._stage, sender] = mark
 
     def keys(self) -> bytes:
@@ -162,9 +158,8 @@ class SecureAggregationServer:
         elif self._stage is Kind.SIGNATURE:
             keys = self._verification_keys
             if keys is not None and not is_signed(about, rows[0], keys[sender]):
-                raise SecureAggregationError(
-                    f"Expected the signature of client {sender!r} but it is wrong. Leave it out."
-                )
+                wrong = f"Expected the signature of client {sender!r} but it is wrong. Leave it out."
+                raise SecureAggregationError(wrong)
             self._signatures[index] = rows[0]
         else:
             self._answers[index] = rows
@@ -186,9 +181,8 @@ class SecureAggregationServer:
         combiner = Combiner([index + 1 for index in responders])
         opened = {}
         for place, index in enumerate(self._cohort):
-            secret = combiner.combine([self._answers[responder][place] for responder in responders])
-            self._verify(index, secret, index in among)
-            opened[index] = secret
+            opened[index] = combiner.combine([self._answers[responder][place] for responder in responders])
+            self._verify(index, opened[index], index in among)
         total = self._total.copy()
         for index, secret in opened.items():
             if index in among:
@@ -201,12 +195,8 @@ class SecureAggregationServer:
         return total
 
     def _verify(self, index: int, secret: bytes, survived: bool) -> None:
-        roster = self._known
-        if survived:
-            right = commitment(secret, roster.hash, index) == self._shares[index][0]
-        else:
-            right = KeyPair(secret).public == roster.clients[index].masking
-        if not right:
+        committed = self._shares[index][0] if survived else self._known.clients[index].masking
+        if (commitment(secret, self._known.hash, index) if survived else KeyPair(secret).public) != committed:
             raise SecureAggregationError(
                 f"Expected the shares of client {self._name(index)!r} to give the {'seed' if survived else 'key'} it "
                 "committed to but they give another: it dealt wrong shares, or an answer holds one. Nothing was "

@@ -1,4 +1,4 @@
-"""States: how far client and server of one aggregation have come, and which call moves them on. Tables, and no I/O.
+"""States: how far client and server of one aggregation have come, which call moves them on, what a client remembers.
 
 Every call is allowed exactly where its table has a row; everything moves forward only, and once.
 """
@@ -6,9 +6,14 @@ Every call is allowed exactly where its table has a row; everything moves forwar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
-from torchmetrics_fed.release.wire import Kind
+from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS, SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, KeyPair, digest
+from torchmetrics_fed.aggregation.secure.roster import Roster
+from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_block, pack_indices, pack_table, pack_text
 
 
 class Stage(IntEnum):
@@ -46,3 +51,51 @@ _SERVER_SIGNED = _SERVER | {(Kind.MASKED, "survivors"): Kind.SIGNATURE, (Kind.SI
 def server_moves(signed: bool) -> Mapping[tuple[Kind, str], Kind]:
     """Return the server's table: the kind of message that it collects, and the call that closes that stage."""
     return _SERVER_SIGNED if signed else _SERVER_UNSIGNED
+
+
+@dataclass(repr=False)
+class Progress:
+    """What a client knows of one sum, all of it secret."""
+
+    stage: Stage = Stage.NEW
+    sealing: KeyPair | None = None
+    masking: KeyPair | None = None
+    seed: bytes = b""
+    roster: Roster | None = None
+    agreed: dict[int, bytes] = field(default_factory=dict)
+    """The secrets shared with the other clients' sealing keys."""
+    held: dict[int, bytes] = field(default_factory=dict)
+    """For each client a share of its masking key and one of its seed."""
+    cohort: tuple[int, ...] = ()
+    survivors: tuple[int, ...] = ()
+    answer: bytes = b""
+
+    def to_bytes(self, client_id: str, config: SecureAggregationConfig) -> bytes:
+        pairs = [pair.private if pair else b"" for pair in (self.sealing, self.masking)]
+        blocks = map(pack_block, (*pairs, self.seed, self.roster.to_bytes() if self.roster else b""))
+        tables = pack_table(self.agreed), pack_table(self.held), pack_indices(self.cohort), pack_indices(self.survivors)
+        body = b"".join((pack_text(client_id), bytes([self.stage]), *blocks, *tables, pack_block(self.answer)))
+        return config.frame(Kind.PROGRESS, digest(b"progress", body), body)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, config: SecureAggregationConfig) -> tuple[str, Progress]:
+        reader = config.reader(data, Kind.PROGRESS)
+        checksum = reader.take(DIGEST_BYTES)
+        if digest(b"progress", bytes(reader.rest)) != checksum:
+            raise reader.error("the checksum of its content", "another")
+        client_id, stage = reader.text(), Stage(reader.number(1))
+        sealing, masking, seed, roster = (reader.block() for _ in range(4))
+        progress = cls(
+            stage,
+            KeyPair(sealing) if sealing else None,
+            KeyPair(masking) if masking else None,
+            seed,
+            Roster.from_bytes(roster, config) if roster else None,
+            reader.table(MOST_CLIENTS, KEY_BYTES),
+            reader.table(MOST_CLIENTS, 2 * SHARE_BYTES),
+            reader.indices(MOST_CLIENTS),
+            reader.indices(MOST_CLIENTS),
+            reader.block(),
+        )
+        reader.end()
+        return client_id, progress

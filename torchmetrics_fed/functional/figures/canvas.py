@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +15,13 @@ from torchmetrics_fed.functional.figures.page import LINE, caption, fitted, ink,
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Colour-blind readers can tell these apart, on white and on black: Okabe and Ito's without their yellow and black."""
+
+Score: TypeAlias = Tensor | float | None
+"""What a legend shows of a curve: nothing for False, the curve's own value for None and True."""
+Labels: TypeAlias = Sequence[str] | None
+"""Names of the classes, their numbers if None."""
+Names: TypeAlias = tuple[str, str | None, Labels]
+"""What a single curve is called by itself, then ``label`` and ``labels`` of :meth:`ROCCurve.plot`."""
 
 _STYLES = ("-", "--")
 _MANY = 10  # of more classes than this the best and the worst are named, and the rest is grey
@@ -51,29 +58,23 @@ def rows(values: Tensor) -> Tensor:
     return values.detach().cpu().double().reshape(-1, values.shape[-1])
 
 
-def shown(score: Tensor | float | None, own: Tensor) -> Tensor | float | None:
-    """Return what a legend shows: the figure's ``own`` value for None and True, None for False, or the score given."""
+def shown(score: Score, own: Tensor) -> Score:
+    """Return the score that a legend shows, None for none."""
     if score is None or score is True:
         return own
     return None if score is False else score
 
 
 def entries(
-    curves: int,
-    names: tuple[str, str | None, Sequence[str] | None],
-    score: Tensor | float | None,
-    form: str,
-    interval: Interval | None = None,
-    lowest_is_best: bool = False,
+    curves: int, names: Names, score: Score, form: str, interval: Interval | None = None, lowest_is_best: bool = False
 ) -> list[str]:
     """Return a legend entry for each curve; of many those of the best and the worst, "" for the rest, and the mean's.
 
     Args:
         curves: how many there are.
-        names: what a single curve is called by itself, then ``label`` and ``labels`` of :meth:`ROCCurve.plot`.
-        score: a value for each curve, or ``(values, curves)`` where an entry shows several. A single value for several
-            curves has an entry of its own, the last. None for names alone.
-        form: how an entry shows them.
+        names: of the curves.
+        score: a value for each curve, or ``(values, curves)`` where an entry shows several, as ``form`` says. A single
+            value for several curves has an entry of its own, the last. None for names alone.
         interval: of the score, shown behind it.
         lowest_is_best: whether the first value of a score is an error.
     """
@@ -83,7 +84,7 @@ def entries(
             f"Expected argument `labels` to name {curves} curves but got {len(labels)} names. Give one for each class."
         )
     model = f"{label}, " if label else ""
-    each = [model + name for name in labels or (f"class {index}" for index in range(curves))]
+    each = [model + name for name in labels or map("class {}".format, range(curves))]
     if curves == 1 and labels is None:
         each = [label or kind]
     if score is None:
@@ -146,21 +147,20 @@ def draw_curves(ax: Any, x: Any, y: Any, names: Sequence[str], **style: Any) -> 
 
 def plot_areas(
     curves: tuple[Tensor, Tensor],
-    score: tuple[Tensor | float | None, str],
+    score: tuple[Score, str],
     chance: tuple[Sequence[float], Sequence[float], str],
     axes: tuple[str, str],
     ax: Any,
-    names: tuple[str, str | None, Sequence[str] | None],
+    names: Names,
     band: Band | None = None,
     interval: Interval | None = None,
     **style: Any,
 ) -> Any:
     """Draw curves with a line to compare with, bands, and their areas in the legend; return ``(fig, ax)``.
 
-    Of many curves the mean is drawn, too: that of y at each x, whose area is the mean of the areas.
-
-    ``curves`` are x and y, ``score`` the areas and how the legend shows one, ``chance`` the line's x, y and name,
-    ``axes`` the names of both axes, and ``names`` those that :func:`entries` takes.
+    ``curves`` are x and y, ``score`` the areas and how the legend shows one, ``chance`` the line's x, y and name, and
+    ``axes`` the names of both. Of many curves the mean is drawn, too: that of y at each x, whose area is the mean of
+    the areas.
     """
     x, y = map(rows, curves)
     legend = entries(len(x), names, *score, interval)
@@ -181,11 +181,8 @@ def _with_mean(x: Tensor, y: Tensor, steps: bool) -> tuple[list[Any], list[Any]]
     return [*x, at], [*y, np.nanmean([np.interp(at, one[::order], other[::order]) for one, other in curves], 0)]
 
 
-def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Sequence[str] | None]) -> Any:
-    """Draw values in [0, 1] as points, one for each class, or a list of them as lines over steps.
-
-    ``names`` are those that :func:`entries` takes. Returns ``(fig, ax)``.
-    """
+def plot_values(values: Any, ax: Any, names: Names) -> Any:
+    """Draw values in [0, 1] as points, one for each class, or a list as lines over steps; return ``(fig, ax)``."""
     steps = isinstance(values, list | tuple)
     try:
         table = [torch.as_tensor(step, dtype=torch.float64).detach().cpu() for step in (values if steps else [values])]

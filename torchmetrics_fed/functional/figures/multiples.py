@@ -46,11 +46,10 @@ def small_multiples(results: Mapping[str, Any], labels: Sequence[str] | None = N
     drawn = [[line for line in ax.get_lines() if line.get_gid() == "curve" and line.get_zorder() >= 2] for ax in panels]
     for place, (ax, name, own) in enumerate(zip(panels, results, drawn, strict=True)):
         look = {"color": ink(ax, min(0.25, 4 / number)), "linewidth": 0.5 * times, "zorder": 1.1, "gid": "behind"}
-        for x, y, style in (
-            (*line.get_data(), line.get_drawstyle()) for other in drawn if other is not own for line in other
-        ):
+        for line in (line for other in drawn if other is not own for line in other):
+            x, y = line.get_data()
             some = np.linspace(0, len(x) - 1, 256).astype(int)
-            ax.plot(x[some], y[some], drawstyle=style, **look)
+            ax.plot(x[some], y[some], drawstyle=line.get_drawstyle(), **look)
         score = own[0].get_label().rpartition(" (")[2][:-1].replace("\n", " ") if len(own) == 1 else ""
         ax.set_title(f"{cut(name)}\n{score}".rstrip(), fontsize=8 * times)
         left, bottom = place % columns == 0, place + columns >= number

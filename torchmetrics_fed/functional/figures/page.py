@@ -14,7 +14,6 @@ from torchmetrics_fed.privacy import Privacy
 LINE = 31
 """The longest line of a legend inside the axes, in characters."""
 
-
 _SIZES = {"paper": 1.0, "slide": 2.0}
 _scale = ContextVar("scale", default=1.0)
 scale = _scale.get

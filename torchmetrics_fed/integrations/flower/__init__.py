@@ -3,9 +3,7 @@
 On the client one line in ``@app.evaluate``, on the server one argument of the strategy; ``docs/flower.md`` has both.
 """
 
-from torchmetrics_fed.integrations.flower.aggregation import aggregate_fn
-from torchmetrics_fed.integrations.flower.mod import evaluation_mod
-from torchmetrics_fed.integrations.flower.records import RECORD, state_record
-from torchmetrics_fed.integrations.flower.strategy import FederatedEvaluationMixin
+from torchmetrics_fed.integrations.flower.client import RECORD, evaluation_mod, state_record
+from torchmetrics_fed.integrations.flower.strategy import FederatedEvaluationMixin, aggregate_fn
 
 __all__ = ["RECORD", "FederatedEvaluationMixin", "aggregate_fn", "evaluation_mod", "state_record"]

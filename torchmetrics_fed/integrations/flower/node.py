@@ -23,10 +23,8 @@ class Node:
     A note is taken out before it is used, and the next one is on disk before an answer leaves. So no two processes go
     on from the same note, and a node that crashed in between has dropped out: it never answers twice.
 
-    Args:
-        context: of the message. Files are named by the ``partition-id`` of the node's own configuration: ids of nodes
-            and runs are the SuperLink's to give, and with a new one the node would forget what it has answered.
-        home: the folder of all nodes of this user; below Flower's home if not given. The node's own is made in it.
+    The node's folder, in ``home`` or Flower's, is named by the ``partition-id`` of its own configuration: ids of nodes
+    and runs are the SuperLink's to give, and with a new one the node would forget what it has answered.
     """
 
     def __init__(self, context: Context, home: str | Path | None) -> None:
@@ -80,14 +78,12 @@ class Node:
             tables.execute("DELETE FROM sessions WHERE round = ?", (round,))
 
     def take(self, name: str) -> bytes:
-        """Return what was kept last, once."""
         with self._store.transaction() as tables:
             found = tables.execute("SELECT content FROM notes WHERE name = ?", (name,)).fetchone()
             tables.execute("UPDATE notes SET content = x'' WHERE name = ?", (name,))
         return self._found(found, name)
 
     def keep(self, name: str, content: bytes) -> None:
-        """Replace a note, and return once it is on disk."""
         with self._store.transaction() as tables:
             tables.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content))
 
@@ -99,7 +95,6 @@ class Node:
                 tables.execute("INSERT INTO sessions VALUES (?, ?)", (round, note))
 
     def take_session(self, round: str) -> bytes:
-        """Return the session of a round, once."""
         with self._store.transaction() as tables:
             found = tables.execute("SELECT content FROM sessions WHERE round = ?", (round,)).fetchone()
             tables.execute("DELETE FROM sessions")

@@ -1,32 +1,112 @@
-"""FederatedEvaluationMixin: a strategy whose evaluation rounds end in one release, with as many queries as it takes."""
+"""The server's side: aggregate_fn for one query, FederatedEvaluationMixin for as many queries as a release takes."""
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.errors import FederatedMetricError
+from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, ReleaseError
 from torchmetrics_fed.exchange import Coordinator
+from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.exchange.stages import Answers, Asked, ask_release, release_stages
-from torchmetrics_fed.integrations.flower.aggregation import scalars
-from torchmetrics_fed.integrations.flower.records import RECORD, answers_of
-from torchmetrics_fed.metrics import FederatedMetric, representative
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.integrations.flower.client import RECORD
+from torchmetrics_fed.metrics import FederatedMetric, areas, representative
+from torchmetrics_fed.release import Release, Share, Spec
 
 if TYPE_CHECKING:
     from flwr.serverapp.strategy import FedAvg as _Strategy
 else:
     _Strategy = object  # whichever strategy it is mixed into
 
+AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
 _ANSWERS = "share", "mask"  # the stages in which a query is answered
 _log = logging.getLogger("flwr")
+
+
+def aggregate_fn(metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> Aggregation:
+    """Return the function for ``FedAvg(evaluate_metrics_aggr_fn=...)``.
+
+    Args:
+        metric: made as on the clients; it is not updated.
+        inner: aggregates the clients' other metrics; Flower's weighted mean if not given.
+
+    Example:
+        >>> from flwr.serverapp.strategy import FedAvg
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.integrations.flower import aggregate_fn
+        >>> curves = aggregate_fn(FederatedROC())
+        >>> strategy = FedAvg(evaluate_metrics_aggr_fn=curves)
+        >>> curves.releases
+        []
+    """
+    return Aggregation(metric, inner)
+
+
+class Aggregation:
+    """Sums the shares of each round's replies. It cannot ask again, so a release takes one query.
+
+    Flower gives it neither names nor failures: every record counts as one client, and a share that came before, in this
+    round or an earlier one, is left out.
+    """
+
+    def __init__(self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> None:
+        self.metric = representative(metric)
+        check_one_query(self.metric.plan)
+        self.inner, self._seen = inner or aggregate_metricrecords, set[bytes]()
+        self.releases: list[Release] = []
+        """The release of every round that had one, for curves, figures and reports."""
+
+    def __call__(self, records: list[RecordDict], weighted_by_key: str) -> MetricRecord:
+        """Return the clients' other metrics as ``inner`` aggregates them, and the release's scalars beside them."""
+        sent = {str(values.get(weighted_by_key)) for record in records for values in record.metric_records.values()}
+        if self.metric.spec.privacy is not None and len(sent) > 1:
+            _log.warning(
+                "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
+                "`evaluation_mod` on the client, which does.",
+                weighted_by_key,
+            )
+        metrics = self.inner(records, weighted_by_key)
+        try:
+            coordinator = Coordinator(self.metric, round="", can_ask_again=False)
+            for number, record in enumerate(records):
+                self._receive(coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord()))
+            coordinator.advance()
+            release = coordinator.release
+            metrics.update(_scalars(release))
+            self._seen.update(release.last.names)
+            self.releases.append(release)
+        except FederatedMetricError as error:
+            _log.warning("torchmetrics-fed: no curve of this round. %s", error)
+        return metrics
+
+    def _receive(self, coordinator: Coordinator, sender: str, record: ConfigRecord) -> None:
+        """Hand over the share in a reply; what cannot be added, or came before, is logged and left out."""
+        sent, spec, query = record.get("share"), record.get("spec"), coordinator.query
+        try:
+            if isinstance(spec, bytes) and spec != coordinator.spec.canonical:
+                coordinator.spec.check(Spec.from_canonical(spec))  # names what differs, with both values
+            share = Share.from_bytes(sent if isinstance(sent, bytes) else b"", coordinator.spec, query)
+            if share.id in self._seen:
+                raise DuplicateClientError("Expected a share of this round but it was sent in an earlier one.")
+            coordinator.receive(sender, share)
+        except FederatedMetricError as error:
+            what = "a share" if sent else "a reply without `state_record(metric)`"
+            _log.warning("torchmetrics-fed: left out %s (%s). %s", what, sender, error)
+
+
+def _scalars(release: Release) -> dict[str, float]:
+    """Return what is logged of a release, by names in Flower's style; raises with fewer shares than ``min_clients``."""
+    return {name.replace("_", "-"): area for name, area in areas(release, "federated_{}").items()}
 
 
 class FederatedEvaluationMixin(_Strategy):
@@ -39,11 +119,10 @@ class FederatedEvaluationMixin(_Strategy):
     evaluated once a round.
 
     Args:
-        args: the strategy's own.
+        args: the strategy's own, as are ``kwargs``.
         metric: made as on the clients; it is not updated.
         stage_timeout: seconds to wait for each stage that asks for no evaluation.
         verification_keys: by node id, the clients' public keys; aggregations are signed if given.
-        kwargs: the strategy's own.
 
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
@@ -69,8 +148,7 @@ class FederatedEvaluationMixin(_Strategy):
         first = Coordinator(self.metric, round="a round")  # raises now rather than after the first training
         if self.metric.spec.hides_shares:
             first.config_for(verification_keys is not None)
-        self.stage_timeout = stage_timeout
-        self.verification_keys = verification_keys
+        self.stage_timeout, self.verification_keys = stage_timeout, verification_keys
         self.releases: dict[int, Release] = {}
         """By server round, the release of every round that had one, for curves, figures and reports."""
         self._round: _Round | None = None
@@ -101,7 +179,7 @@ class FederatedEvaluationMixin(_Strategy):
         try:
             release = self._round.end(replies)
             metrics = MetricRecord() if metrics is None else metrics
-            metrics.update(scalars(release))
+            metrics.update(_scalars(release))
             self.releases[server_round], self._round = release, None
         except FederatedMetricError as error:
             self._break_off(server_round, error)
@@ -155,10 +233,36 @@ class _Round:
         return self._sent
 
     def _carry(self, asked: Mapping[str, Asked]) -> Answers:
-        """Send what is asked in a stage and return the answers."""
         return self._answers(self._grid.send_and_receive(self._messages(asked), timeout=self._timeout))
 
     def _answers(self, replies: Iterable[Message]) -> Answers:
-        answers = answers_of(self._sent, replies)
+        """Return, by node, the answer in its reply, or an error that says why there is none."""
+        asked = {message.metadata.message_id: message for message in self._sent}
+        # an error can come from the SuperLink, whose id it then bears: what it replies to says whose it is
+        pairs = [(asked.get(reply.metadata.reply_to_message_id), reply) for reply in replies]
+        answers = {str(sent.metadata.dst_node_id): _answer(sent, reply) for sent, reply in pairs if sent is not None}
         self._there = [node for node, answer in answers.items() if isinstance(answer, bytes)]
         return answers
+
+
+def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
+    got, stranger = "a reply without an answer", True
+    if reply.has_error():
+        reason, raised = reply.error.reason or "", (ErrorCode.UNKNOWN, ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+        stranger = reply.error.code in raised and "torchmetrics_fed.errors" not in reason
+        got = _cause(reason) or f"error {reply.error.code}"
+    else:
+        answer = reply.content.config_records.get(RECORD, ConfigRecord()).get("answer")
+        if isinstance(answer, bytes):
+            return answer
+    if stranger and message.content.config_records[RECORD]["stage"] != "evaluate":
+        # only the mod knows the other stages: an app takes them for an evaluation
+        use = "use `@app.evaluate(mods=[evaluation_mod(metric)])`"
+        got = f"`evaluation_mod` is not installed there: {use}. Got {got}"
+    return ReleaseError(got)
+
+
+def _cause(reason: str) -> str:
+    """Return an exception's name and text, without Flower's quotes and, in the simulation, without Ray's traceback."""
+    lines = (reason.removesuffix("'>") if reason.startswith("<class") else reason).rstrip().splitlines()
+    return re.sub(r"^(?:<class ')?(?:\w+\.)*(\w+)(?:'>:<'|: )", r"\1: ", lines[-1]) if lines else ""

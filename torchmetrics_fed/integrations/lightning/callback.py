@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import lightning
+import torch
+from lightning.pytorch.loggers import Logger, MLFlowLogger, WandbLogger
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.integrations.lightning.loaders import check_data
-from torchmetrics_fed.integrations.lightning.loggers import log_curve
-from torchmetrics_fed.integrations.lightning.names import check_names, held_metrics, scalar_names, suffix
+from torchmetrics_fed.functional import PrecisionRecallCurve, Source, confusion_at, read
+from torchmetrics_fed.functional.figures.page import caption, provenance
+from torchmetrics_fed.integrations.lightning.loaders import Group, check_data, held_metrics
+from torchmetrics_fed.metrics import FederatedMetric
+from torchmetrics_fed.release import Release
 
 
 class FederatedEvaluation(lightning.Callback):
@@ -52,12 +58,8 @@ class FederatedEvaluation(lightning.Callback):
         federated: bool = False,
         each_example_once: bool = False,
     ) -> None:
-        self.attribute = attribute
-        self.prefix = prefix
-        self.test_prefix = test_prefix
-        self.figures = figures
-        self.federated = federated
-        self.each_example_once = each_example_once
+        self.attribute, self.prefix, self.test_prefix = attribute, prefix, test_prefix
+        self.figures, self.federated, self.each_example_once = figures, federated, each_example_once
         self.curves: dict[str, Any] = {}
         """The curves of the last evaluation, by metric name."""
 
@@ -87,7 +89,7 @@ class FederatedEvaluation(lightning.Callback):
                 )
         self.curves = {}
         for number, group in enumerate(groups):
-            end, names = suffix(number, groups), scalar_names(group)
+            end, names = _suffix(number, groups), _scalar_names(group)
             for name, metric in group.items():
                 self.curves[name + end] = result = metric.compute()
                 # a number, or a result that knows its scalars and its figure
@@ -100,7 +102,7 @@ class FederatedEvaluation(lightning.Callback):
                     release = metric.release()  # on all ranks together; a private one is there already
                     if trainer.is_global_zero:
                         at = trainer.global_step
-                        log_curve(trainer.loggers, f"{prefix}{name}{end}", at, metric, result, release)
+                        _log_curve(trainer.loggers, f"{prefix}{name}{end}", at, metric, result, release)
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Reset, when every callback has read the release; a federated client's data stays for its share."""
@@ -131,13 +133,99 @@ class FederatedEvaluation(lightning.Callback):
                 f"Expected one use of {place} but got a callback with `federated=True` and one without, which would "
                 "reset what the share is made of. Keep a metric for each."
             )
-        check_names(module, [(one._prefix(trainer) or "", one.attribute) for one in others if not one.federated])
+        _check_names(module, [(one._prefix(trainer) or "", one.attribute) for one in others if not one.federated])
         check_data(trainer, place, held_metrics(module, self.attribute), self.each_example_once)
 
 
-def _by_class(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _by_class(name: str, value: Tensor) -> list[tuple[str, Tensor]]:
     """The scalar itself, or one per class, numbered."""
-    if value.ndim == 0:
-        yield name, value
-    else:
-        yield from ((f"{name}_{number}", one) for number, one in enumerate(value))
+    return [(f"{name}_{number}", one) for number, one in enumerate(value)] if value.ndim else [(name, value)]
+
+
+def _scalar_names(group: Group) -> dict[str, dict[str, str]]:
+    """Return each metric's scalars' names: a number's is its metric's, a curve's its own, behind that if not unique."""
+    own = {name: metric.scalar_names or (name,) for name, metric in group.items()}
+    times = Counter(scalar for scalars in own.values() for scalar in scalars)
+    return {
+        name: {one: f"{name}_{one}" if times[one] > 1 and group[name].scalar_names else one for one in scalars}
+        for name, scalars in own.items()
+    }
+
+
+def _suffix(number: int, groups: Sequence[Group]) -> str:
+    """Return what stands behind the names of a dataloader where there are several."""
+    # not Lightning's own `/dataloader_idx_0`: of names logged at the epoch's end its table shows the last for all
+    return f"/dataloader_{number}" if len(groups) > 1 else ""
+
+
+def _check_names(module: lightning.LightningModule, logged: Iterable[tuple[str, str]]) -> None:
+    """Raise if two metrics of these prefixes and attributes would be logged under one name."""
+    owners: dict[str, str] = {}
+    for prefix, attribute in logged:
+        for name, owner in _names(module, attribute):
+            if prefix + name in owners:
+                raise InputError(
+                    f"Expected one metric for each logged name but got {owners[prefix + name]} and {owner} for "
+                    f"{prefix + name!r}, and Lightning would log their mean. Give one another name in its collection, "
+                    "or one of the callbacks another prefix; None leaves validation or test alone."
+                )
+            owners[prefix + name] = owner
+
+
+def _names(module: lightning.LightningModule, attribute: str) -> Iterator[tuple[str, str]]:
+    """Every name that an attribute's metrics can be logged under, and the metric."""
+    groups = held_metrics(module, attribute)
+    for number, group in enumerate(groups):
+        for name, scalars in _scalar_names(group).items():
+            place = f"`{type(module).__name__}.{attribute}{f'[{number}]' * (len(groups) > 1)}`"
+            owner = place if name == attribute else f"{name!r} of {place}"
+            classes = group[name].spec.classes if group[name].average is None else 1
+            for scalar in scalars.values():
+                for end in ("", *(f"_{label}" for label in range(classes) if classes > 1)):
+                    yield f"{scalar}{end}{_suffix(number, groups)}", owner
+
+
+def _log_curve(
+    loggers: Sequence[Logger], name: str, step: int, metric: FederatedMetric, result: Any, release: Release
+) -> None:
+    """Hand what a release says to the loggers, on rank zero: a figure, and of a PR curve the counts behind it."""
+    boards: list[Any] = [getattr(logger, "experiment", None) for logger in loggers]
+    if isinstance(result, PrecisionRecallCurve) and metric.average in (None, "micro"):
+        source = read(release, reconstruction=metric.reconstruction)
+        for end, rows in _pr_counts(source.pooled() if metric.average == "micro" else source):
+            for board in (board for board in boards if hasattr(board, "add_pr_curve_raw")):
+                board.add_pr_curve_raw(name + end, *rows.tolist(), step, num_thresholds=rows.shape[-1])
+    if find_spec("matplotlib") is None:
+        return
+    import matplotlib.pyplot as plt
+
+    sure = metric.confidence
+    fig, ax = result.plot(**({} if sure is None else {"band": metric.bands_of(release, sure, metric.population)}))
+    caption(ax, provenance(metric.spec.privacy, sure))
+    fig.set_dpi(200)  # loggers show pixels
+    for logger, board in zip(loggers, boards, strict=True):
+        if isinstance(logger, WandbLogger):
+            logger.log_image(name, [fig], step)
+        elif isinstance(logger, MLFlowLogger):
+            board.log_figure(logger.run_id, fig, f"{name}/{step:08}.png")
+        elif hasattr(board, "add_figure"):
+            board.add_figure(name, fig, step)
+    plt.close(fig)
+
+
+def _pr_counts(source: Source) -> Iterator[tuple[str, Tensor]]:
+    """For each class what stands behind its name, and TP, FP, TN, FN, precision, recall, as TensorBoard has them.
+
+    It shows them at even thresholds from 0 to 1. Only edges of the grid are, or nothing comes: no count is guessed.
+    """
+    edges = source.edges
+    even = [torch.linspace(0, 1, parts + 1, dtype=edges.dtype) for parts in (64, 32, 16, 8)]
+    thresholds = next((some for some in even if bool(torch.isin(some, edges).all())), None)
+    if thresholds is None or edges[0] < 0 or edges[-1] > 1:
+        return
+    matrix = torch.stack([confusion_at(source, at).matrix for at in thresholds.tolist()], -1).double()
+    (tn, fp), (fn, tp) = (row.unbind(-2) for row in matrix.unbind(-3))
+    precision = torch.where(tp + fp > 0, tp / (tp + fp), 1.0)  # as at the end of a PR curve
+    recall = torch.where(tp + fn > 0, tp / (tp + fn), 0.0)
+    rows = torch.stack([tp, fp, tn, fn, precision, recall], -2)
+    yield from [("", rows)] if rows.ndim == 2 else ((f"_{index}", one) for index, one in enumerate(rows))

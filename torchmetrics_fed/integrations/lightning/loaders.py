@@ -1,9 +1,9 @@
-"""What dataloaders feed into metrics: each dataloader its own, and private ones no example too often."""
+"""Which metrics a module holds, and what dataloaders feed into them: each its own, no private example too often."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -13,14 +13,41 @@ from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler, UnrepeatedDistributedSamplerWrapper
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import ModuleList
 from torch.utils import data
+from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.integrations.lightning.names import Group
+from torchmetrics_fed.metrics import FederatedMetric
 
+Group = Mapping[str, FederatedMetric]
+"""The metrics of one dataloader, by name."""
 _Rows = NDArray[Any]
 _LISTS = (list, tuple, range, np.ndarray, Tensor)
 _WRAPPERS = (DistributedSamplerWrapper, UnrepeatedDistributedSamplerWrapper)
+
+
+def held_metrics(module: lightning.LightningModule, attribute: str) -> Sequence[Group]:
+    """Return the metrics of a module's attribute: one group, or where it is a list one for each dataloader."""
+    held, place = getattr(module, attribute, None), f"`{type(module).__name__}.{attribute}`"
+    groups: list[dict[str, Any]] = []
+    for one in held if isinstance(held, list | tuple | ModuleList) else [held]:
+        items = one.items(copy_state=False) if isinstance(one, MetricCollection) else [(attribute, one)]
+        group: dict[str, Any] = dict(items)
+        for name, metric in group.items():
+            if not isinstance(metric, FederatedMetric):
+                raise InputError(
+                    f"Expected {place} to be a federated metric, a collection of them, or a list with one of these for "
+                    f"each dataloader but {name!r} is {type(metric).__name__}. Keep other metrics elsewhere."
+                )
+        groups.append(group)
+    metrics = [id(metric) for group in groups for metric in group.values()]
+    if len(set(metrics)) < len(metrics):
+        raise InputError(
+            f"Expected different metrics in {place} but got one of them twice: their data would be mixed. Build each "
+            "by itself, not as `[metric] * 2`."
+        )
+    return groups
 
 
 def check_data(trainer: lightning.Trainer, place: str, groups: Sequence[Group], each_example_once: bool) -> None:

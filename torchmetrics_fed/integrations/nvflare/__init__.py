@@ -4,7 +4,7 @@ Extra ``nvflare``. Shares travel with the models; what is private or secure is a
 """
 
 from torchmetrics_fed.integrations.nvflare.aggregator import FederatedMetricAggregator
-from torchmetrics_fed.integrations.nvflare.client import META_KEY, attach
-from torchmetrics_fed.integrations.nvflare.filter import FederatedMetricFilter
+from torchmetrics_fed.integrations.nvflare.client import META_KEY, FederatedMetricFilter, attach
+from torchmetrics_fed.integrations.nvflare.comparison import FederatedComparisonAggregator
 
-__all__ = ["META_KEY", "FederatedMetricAggregator", "FederatedMetricFilter", "attach"]
+__all__ = ["META_KEY", "FederatedComparisonAggregator", "FederatedMetricAggregator", "FederatedMetricFilter", "attach"]

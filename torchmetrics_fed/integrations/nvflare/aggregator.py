@@ -29,9 +29,15 @@ from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, 
 from torchmetrics_fed.exchange import Coordinator, PlanName
 from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 from torchmetrics_fed.functional.curve import GridName, Groups
-from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, round_name
-from torchmetrics_fed.integrations.nvflare.filter import TOPIC
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedPrecisionRecallCurve, FederatedROC, areas
+from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, TOPIC, round_name
+from torchmetrics_fed.metrics import (
+    FederatedAUROC,
+    FederatedMetric,
+    FederatedModelComparison,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+    areas,
+)
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
@@ -50,9 +56,8 @@ class FederatedMetricAggregator(ModelAggregator):
 
     Shares come with the models. Where sites hold their data instead, by a :class:`FederatedMetricFilter`, they are
     asked once all models are in: as many queries as the plan takes, through secure aggregation where shares are hidden.
-
-    A share that cannot be added, be it damaged, of another round or spec or a client's second, is left out and its
-    sender logged; so is a site that is silent or refuses. Too few shares: no curve in this round, and training goes on.
+    A share that cannot be added is left out and its sender logged; so is a site that is silent or refuses. Too few
+    shares: no curve in this round, and training goes on.
 
     Args:
         task: as in the clients' metrics, and likewise all up to ``secure``.
@@ -104,8 +109,7 @@ class FederatedMetricAggregator(ModelAggregator):
         self.min_clients, self.max_examples, self.stage_timeout = min_clients, max_examples, stage_timeout
         self.folder, self.figures, self.key_metric = folder, figures, key_metric
         self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
-        names = "num_classes", "num_labels", "multi_class", "quantiles", "grid", "groups", "privacy", "secure", "plan"
-        self.spec = FederatedAUROC(task, **{name: getattr(self, name) for name in names}).spec
+        self.spec = self._template().spec
         first = Coordinator(self, round="", min_clients=min_clients)  # raises now rather than after the first training
         if self.spec.hides_shares:
             first.config_for()
@@ -113,8 +117,11 @@ class FederatedMetricAggregator(ModelAggregator):
         self._previous: Release | None = None
         self.reset_stats()
 
+    def _template(self) -> FederatedMetric:
+        names = "num_classes", "num_labels", "multi_class", "quantiles", "grid", "groups", "privacy", "secure", "plan"
+        return FederatedAUROC(self.task, **{name: getattr(self, name) for name in names})
+
     def reset_stats(self) -> None:
-        """Forget what the round has brought so far."""
         self._params, self._params_type = WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
         self._metrics, self._all_have_metrics = WeightedAggregationHelper(), True
         self._coordinator: Coordinator | None = None
@@ -145,14 +152,12 @@ class FederatedMetricAggregator(ModelAggregator):
         self._params.add(model.params, weight, client, self._number)
         self._all_have_metrics &= model.metrics is not None
         # a client's own number must not stand in for the sum's in a round without a curve
-        theirs = {k: v for k, v in filter_aggregatable_metrics(model.metrics).items() if k not in _SCALARS}
+        theirs = {k: v for k, v in filter_aggregatable_metrics(model.metrics).items() if not k.startswith("global_")}
         self._metrics.add(theirs, weight, client, self._number)
 
     def _add(self, data: Any, client: str) -> None:
         if not isinstance(data, bytes):
-            raise WireError(
-                f"Expected bytes in meta[{META_KEY!r}] but got {type(data).__name__}. Did the client call `attach`?"
-            )
+            raise WireError(f"Expected bytes in meta[{META_KEY!r}], by `attach`, but got {type(data).__name__}.")
         held = data == HELD
         if self._coordinator is None:
             asks = held or self.spec.hides_shares
@@ -219,10 +224,12 @@ class FederatedMetricAggregator(ModelAggregator):
         if self.figures:
             from matplotlib.figure import Figure  # no pyplot: it would keep the figure, and ask for a display
 
-            figure = Figure(figsize=(9, 4.2), layout="constrained")
-            left, right = figure.subplots(1, 2)
-            FederatedROC.from_release(release).plot(ax=left)
-            FederatedPrecisionRecallCurve.from_release(release).plot(ax=right)
+            kinds: list[type[FederatedMetric]] = [FederatedROC, FederatedPrecisionRecallCurve]
+            if release.spec.models:
+                kinds = [FederatedModelComparison]
+            figure = Figure(figsize=(4.5 * len(kinds), 4.2), layout="constrained")
+            for ax, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+                kind.from_release(release).plot(ax=ax)
             figure.savefig(path.with_suffix(".png"), dpi=150)
 
     def _tell_best(self, scalars: Mapping[str, float]) -> None:

@@ -11,8 +11,7 @@ from nvflare.app_opt.lightning.api import FL_META_KEY, FLCallback
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.integrations.lightning.loaders import check_data
-from torchmetrics_fed.integrations.lightning.names import held_metrics
+from torchmetrics_fed.integrations.lightning.loaders import check_data, held_metrics
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, payload
 from torchmetrics_fed.metrics import FederatedMetric, representative
 
@@ -41,8 +40,7 @@ class FlareEvaluation(lightning.Callback):
     """
 
     def __init__(self, attribute: str, *, each_example_once: bool = False) -> None:
-        self.attribute = attribute
-        self.each_example_once = each_example_once
+        self.attribute, self.each_example_once = attribute, each_example_once
 
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Refuse data that is mixed or repeated, where a share is made of it; begin without earlier data."""

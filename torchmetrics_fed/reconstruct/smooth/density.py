@@ -98,11 +98,9 @@ def fit(
     prior = np.zeros((2, terms)) if centre is None else centre
     if centre is None:
         prior[1, 1] = slope / np.sqrt(12)
-    at = (
-        prior
-        if start is None or centre is not None
-        else _projected(start, series, width.reshape(-1, len(middle)).mean(0), power)
-    )
+    at = prior
+    if start is not None and centre is None:
+        at = _projected(start, series, width.reshape(-1, len(middle)).mean(0), power)
     rough = np.full((2, 1), roughness**2)
     for step in range(_STEPS):
         precision[:, 2:_TERMS] = power / rough

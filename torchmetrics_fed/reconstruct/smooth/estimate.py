@@ -14,9 +14,7 @@ from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties, without_empty_ends
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, agree, fit, together
-from torchmetrics_fed.reconstruct.smooth.prior import weighed
-from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release import Release, Sum
 from torchmetrics_fed.typing import Floats, Places
 
 # Cells of a leaf in the smooth model.
@@ -26,17 +24,16 @@ _LOGIT = 0.01
 _SLOPE = 6.0
 # How far the many small leaves of a tree may be off, relative to their counts.
 _MOST_EXCESS = 0.6
+# A model that changed more than this, relative to its counts, has jumped. Training moves it by 0.1 to 0.5.
+_JUMP = 0.55
 
 
 def bin_counts(release: Release) -> Tensor:
-    """Return estimated counts on all bins, ``(classes, rows, bins)``, non-negative.
+    """Return estimated counts on all bins, ``(classes, rows, bins)``, of a release whose last query has its own edges.
 
     Where the smooth model fits what is known, it shapes the counts inside of leaves, and of what a leaf holds beyond
     the model as much is added as sampling explains. Elsewhere (ties, spikes, so much data that it needs no model) the
     leaves, made consistent and non-negative, are interpolated, and those that hold a tie are steps.
-
-    Args:
-        release: one whose last query has edges of its own.
     """
     return _all(release)[0]
 
@@ -103,6 +100,30 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
         else:  # the model has jumped
             seen = None
     return modelled(known, even_mass(last.places, u) if seen is None else seen.below, seen, u)
+
+
+def weighed(leaves: NoisyLeaves, before: ScoreMass, number: int) -> NoisyLeaves | None:
+    r"""Return what the release before said of a class, as an answer with the variance that the new leaves give it.
+
+    Scaled to the new class sizes, its leaves hold :math:`\lambda`. The new leaves y differ from what it predicts for
+    them by their own noise v, by sampling in both, by its noise w, and by what the model has changed since. That last
+    part is :math:`\tau^2 \lambda^2` with :math:`\tau^2 = \sum ((y - \lambda)^2 - v - w - 2\lambda) / \sum \lambda^2`. A
+    model that jumped has nothing in common with it: None.
+    """
+    if not before.said or not all(before.smooth):
+        return None
+    said = before.said[number]
+    sizes = np.maximum(leaves.counts.sum(1, keepdims=True), 1.0)
+    scale = sizes / before.sizes[number][:, None]
+    predicted = np.diff(before.rows_below()[:, leaves.edges], axis=1) * sizes
+    noise = scale**2 * said.variance * said.counts.shape[1] / predicted.shape[1]
+    beyond = (leaves.counts - predicted) ** 2 - leaves.variance - noise - predicted * (1 + scale)
+    changed = np.maximum(beyond.sum(1, keepdims=True) / (predicted**2).sum(1, keepdims=True), 0.0)
+    if changed.max() > _JUMP**2:
+        return None
+    counts = said.counts * scale
+    size = np.maximum(counts, 0)
+    return NoisyLeaves(said.edges, counts, scale**2 * said.variance + size * scale + changed * size**2)
 
 
 def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Floats) -> Floats | None:

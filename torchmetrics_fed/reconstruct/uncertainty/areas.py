@@ -52,9 +52,8 @@ Area = Callable[[Floats, Floats], Reach]
 def roc_area(negative: Floats, positive: Floats) -> Reach:
     """Area under the ROC curve: leaf by leaf the negatives times the positives above them, and half of those beside."""
     size = np.maximum(negative[..., 0] * positive[..., 0], 1e-300)[..., None]  # a drawn sample may lack a class
-    least, most = (
-        (negative[..., :-1] - negative[..., 1:]) * tail / size for tail in (positive[..., 1:], positive[..., :-1])
-    )
+    beside = negative[..., :-1] - negative[..., 1:]
+    least, most = (beside * tail / size for tail in (positive[..., 1:], positive[..., :-1]))
     half = (most - least) / 2
     return Reach(least + half, half, half)
 
@@ -92,9 +91,8 @@ def area_interval(release: Release, confidence: float, population: bool, binning
     smooth, modelled = [True] * len(classes), False
     if tree.edges is not None and not exact:
         fine, places = list(above(bin_counts(release).numpy())), release.last.places
-        modelled = (
-            len(tree.branching) == 1 or tree.weights[0] > 1
-        )  # many leaves tell ties from smooth scores themselves
+        # many leaves tell ties from smooth scores themselves
+        modelled = len(tree.branching) == 1 or tree.weights[0] > 1
         if modelled:
             smooth = are_smooth(release)
     else:
@@ -129,20 +127,18 @@ def area_interval(release: Release, confidence: float, population: bool, binning
 
 def _kept(tails: UncertainTails) -> Places:
     """Return edges with about equal mass between, so much that noise does not drown it: all of a well-placed tree."""
-    sizes = np.maximum(tails.guess[:, :1], 1.0)
-    deviation = np.sqrt(max(tails.spread[0].max(), 1.0))
-    leaves = int(np.clip(_LEAVES * sizes.min() / deviation, _FEWEST, _MOST))
+    smaller, deviation = max(tails.guess[:, 0].min(), 1.0), np.sqrt(max(tails.spread[0].max(), 1.0))
+    leaves = int(np.clip(_LEAVES * smaller / deviation, _FEWEST, _MOST))
     last = tails.guess.shape[1] - 1
     if last <= leaves:
         return np.arange(last + 1)
-    mass = (tails.guess / sizes).mean(0)
-    inner = np.searchsorted(-mass, -np.linspace(1, 0, leaves + 1)[1:-1])
+    inner = np.searchsorted(-tails.mass, -np.linspace(1, 0, leaves + 1)[1:-1])
     return np.unique(np.r_[0, inner, last])
 
 
 def _crowded(tails: UncertainTails, kept: Places) -> NDArray[np.bool_]:
     """Return which runs of leaves between kept edges hold far more than others: scores crowd in a spike there."""
-    mass = -np.diff((tails.guess[:, kept] / np.maximum(tails.guess[:, :1], 1.0)).mean(0))
+    mass = -np.diff(tails.mass[kept])
     crowded: NDArray[np.bool_] = mass > _CROWDED / len(mass)
     return crowded
 
@@ -155,6 +151,6 @@ def _maybe_tied(tails: UncertainTails, kept: Places, fits: bool) -> NDArray[np.b
     """
     if len(kept) == tails.guess.shape[1]:
         return _crowded(tails, kept) | (not fits)
-    mass = -np.diff((tails.guess / np.maximum(tails.guess[:, :1], 1.0)).mean(0))
+    mass = -np.diff(tails.mass)
     most: NDArray[np.bool_] = np.maximum.reduceat(mass, kept[:-1]) > np.add.reduceat(mass, kept[:-1]) / 2
     return most

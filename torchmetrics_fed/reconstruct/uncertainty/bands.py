@@ -53,10 +53,8 @@ class UncertainTails(NamedTuple):
         """Return those of each class, of everybody."""
         release = release.overall
         release.last.query.tree.places(release.spec.grid.bins)  # raises for two models
-        levels, (noise, spread) = (
-            least_squares(release.levels, release.last.query.tree.weights),
-            noise_tails(release.last),
-        )
+        levels = least_squares(release.levels, release.last.query.tree.weights)
+        noise, spread = noise_tails(release.last)
         seen, guess = above(levels[-1].numpy()), non_negative(levels)[-1].numpy()
         vectors = [noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess]
         return [cls(*each, spread, population) for each in zip(seen, above(guess), vectors, strict=True)]
@@ -66,6 +64,12 @@ class UncertainTails(NamedTuple):
         worst = np.max([self._furthest(*pair) for pair in pairs], 0)
         c = order_statistic(worst, confidence)
         return [self._bounds(*pair, c) for pair in pairs]
+
+    @property
+    def mass(self) -> Floats:
+        """The part of both classes at or above each edge, their mean."""
+        mean: Floats = (self.guess / np.maximum(self.guess[:, :1], 1.0)).mean(0)
+        return mean
 
     @property
     def empty(self) -> bool:

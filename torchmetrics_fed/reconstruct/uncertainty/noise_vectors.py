@@ -71,9 +71,8 @@ def _noise_tails(tree: Tree, mechanism: Mechanism, variance: float, shares: floa
         row[:] = above(least_squares(tree.split(torch.from_numpy(cells)), tree.weights)[-1].numpy())
     result.setflags(write=False)
     flat = result.reshape(-1, tree.leaves + 1)
-    moments = np.stack(
-        [np.einsum("ve,ve->e", flat, other) for other in (flat, np.broadcast_to(flat[:, :1], flat.shape))]
-    )
+    others = flat, np.broadcast_to(flat[:, :1], flat.shape)
+    moments = np.stack([np.einsum("ve,ve->e", flat, other) for other in others])
     return Vectors(result, moments.astype(np.float64) / len(flat))
 
 
@@ -83,14 +82,8 @@ def summed_noise(
     """Return cells with the law that sums of shares have, to measure what noise does; it protects nobody.
 
     Each kind of noise but the discrete Gaussian is the difference of two alike, and divides: a sum of n shares
-    calibrated for k has n / k times the parameter.
-
-    Args:
-        generator: where it comes from.
-        mechanism: the law.
-        variance: of the noise of all shares that it is calibrated for.
-        shares: how many were summed, in units of those it is calibrated for.
-        shape: of the cells.
+    calibrated for k has n / k times the parameter. ``variance`` is that of all shares that it is calibrated for, and
+    ``shares`` how many were summed, in units of those.
     """
     if mechanism == "discrete_gaussian":
         return np.rint(generator.normal(0.0, np.sqrt(max(variance * shares - 1 / 12, 0.0)), shape))  # 1/12 of rounding

@@ -34,11 +34,12 @@ class UncertainCounts(NamedTuple):
 
 
 def uncertain_counts(
-    release: Release, population: bool, leaf: Floats, edges: Floats, thresholds: Floats
+    release: Release, population: bool, leaf: Floats, edges: Floats, thresholds: Floats, tied: bool = False
 ) -> Iterator[UncertainCounts]:
     """Yield those of each class, at thresholds of all classes or of each.
 
     How a leaf of the release is filled is what the counts say that were read from it: ``leaf`` and their ``edges``.
+    Where scores may be ``tied`` any order within a leaf is possible, whether it looks like it or not.
     """
     own = release.last.edges.numpy()
     rows = np.broadcast_to(thresholds, (len(leaf), np.shape(thresholds)[-1]))
@@ -51,7 +52,7 @@ def uncertain_counts(
         part = np.where(low > high, np.clip((here - high) / np.maximum(low - high, 1e-300), 0, 1), line)
         inside, held, step = part * (1 - part), -np.diff(tails.guess), tails.noise[..., k] - tails.noise[..., k + 1]
         # any order is possible among tied scores, and in the end leaves, where no leaf beyond tells how they go on
-        free = are_tied(held) | (not tails.spread.any())
+        free = are_tied(held) | tied | (not tails.spread.any())
         free[[0, -1]] = True
         free, held = free[k], held[:, k]
         most = (held + _NOISE * step.std(1)) * np.maximum(part, 1 - part)

@@ -333,7 +333,7 @@
     select.addEventListener("change", choose);
   }
   const names = Object.keys(now.numbers);
-  const head = several ? ["class", ...names.map((name) => now.numbers[name].title)] : ["number", "value", "meaning"];
+  const head = several ? ["which", ...names.map((name) => now.numbers[name].title)] : ["number", "value", "meaning"];
   const body = several
     ? report.classes.map((one) => [one.name, ...names.map((name) => show(one.numbers[name]))])
     : names.map((name) => [now.numbers[name].title, show(now.numbers[name]), report.meanings[name]]);

@@ -1,10 +1,12 @@
-"""evaluation_mod: the client's side of a release around ``@app.evaluate``, and the guard of what leaves it."""
+"""The client's side: evaluation_mod around ``@app.evaluate``, state_record in it, and the guard of what leaves."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -13,12 +15,16 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.aggregation.secure.states import Stage
-from torchmetrics_fed.errors import SecureAggregationError
+from torchmetrics_fed.errors import InputError, ReleaseError, SecureAggregationError
+from torchmetrics_fed.exchange.queries import check_one_query
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower.node import Node
-from torchmetrics_fed.integrations.flower.records import RECORD, Evaluation, answer_record, asked, current
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.release import Query
 
+RECORD = "torchmetrics-fed"
+"""The key of our record in the content of a message."""
 _log = logging.getLogger("flwr")
 
 
@@ -33,11 +39,10 @@ def evaluation_mod(
 ) -> Mod:
     """Return the mod for ``@app.evaluate(mods=[...])`` that answers :class:`FederatedEvaluationMixin`'s messages.
 
-    It takes part in releases of what ``metric`` says and in no others, hands the server's query and the keys of secure
-    aggregation to :func:`state_record`, and answers the second query of a round from the counts that the node has kept,
-    without a second evaluation. Every answer is noted on disk before it leaves, so that a crash cannot make it answer
-    twice. Under privacy, and where counts are hidden, the weight leaves as 1 and other metrics stay here unless
-    ``publish`` names them.
+    It takes part in releases of what ``metric`` says and in no others, and answers the second query of a round from the
+    counts that the node has kept, without a second evaluation. Every answer is noted on disk before it leaves, so that
+    a crash cannot make it answer twice. Under privacy, and where counts are hidden, the weight leaves as 1 and other
+    metrics stay here unless ``publish`` names them.
 
     Args:
         metric: made as in the evaluation, with the same ledger; it is not updated. A private one needs a ledger with a
@@ -75,7 +80,7 @@ def evaluation_mod(
         return _guarded(reply, published, weight) if protected else reply
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        request = asked(message.content)
+        request = _asked(message)
         if request is None and common.spec.privacy is None:
             return guard(call_next(message, context))
         node = Node(context, folder)
@@ -84,16 +89,16 @@ def evaluation_mod(
             return _reply(message, ConfigRecord(), weight)
         agreed = node.charged(common, terms)
         if request is None:
-            return guard(_evaluated(Evaluation(agreed, None), message, context, call_next))
+            return guard(_evaluated(_Evaluation(agreed, None), message, context, call_next))
         request.agreed_query(agreed.spec)
 
         def answered(client: SecureAggregationClient | None) -> Message:
             if request.stage == "answer":
                 own = deepcopy(agreed)
                 own.resume(node.take_session(request.round))
-                return _reply(message, answer_record(own, request, client), weight)
+                return _reply(message, _answer_record(own, request, client), weight)
             node.keep_session(request.round)  # what an earlier round has left is erased
-            evaluation = Evaluation(agreed, request, client)
+            evaluation = _Evaluation(agreed, request, client)
             reply = _evaluated(evaluation, message, context, call_next)
             if evaluation.kept is None:
                 raise SecureAggregationError(
@@ -135,13 +140,13 @@ def evaluation_mod(
     return mod
 
 
-def _evaluated(evaluation: Evaluation, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def _evaluated(evaluation: _Evaluation, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Run the app's evaluation, in which `state_record` finds what was asked for."""
-    token = current.set(evaluation)
+    token = _current.set(evaluation)
     try:
         return call_next(message, context)
     finally:
-        current.reset(token)
+        _current.reset(token)
 
 
 def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:
@@ -164,3 +169,89 @@ def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
         if weight in record:
             record[weight] = 1
     return reply
+
+
+def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:
+    """Return this client's share as a record, for the content of the reply to an EVALUATE message.
+
+    Where shares may only travel through secure aggregation, it is masked; that takes :func:`evaluation_mod` on the
+    client and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing. A private
+    metric needs a ledger with a budget because the server decides how often it asks; without the mod, with a path, too.
+
+    Args:
+        metric: the client's metric, or collection of metrics, updated with its data.
+        message: the message that is answered; needed under FederatedEvaluationMixin where there is no mod.
+
+    Example:
+        >>> import torch
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.integrations.flower import state_record
+        >>> metric = FederatedROC()
+        >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
+        >>> list(state_record(metric))
+        ['share', 'spec']
+    """
+    counting = representative(metric)
+    evaluation = _current.get()
+    if evaluation is not None:
+        evaluation.admit(counting)
+        if evaluation.asked is not None:
+            return evaluation.answer(counting, evaluation.asked)
+    if counting.spec.hides_shares:
+        raise ReleaseError(
+            "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes part in one here. Use "
+            "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
+            "FederatedEvaluationMixin on the server, or pass `trusted_aggregator=True` if the server may see each "
+            "share."
+        )
+    counting.check_ledger()
+    request = None if message is None else _asked(message)
+    if request is not None:
+        request.agreed_query(counting.spec)
+        return _answer_record(counting, request, None)
+    check_one_query(counting.plan)
+    return ConfigRecord({"share": bytes(counting.share()), "spec": counting.spec.canonical})
+
+
+@dataclass
+class _Evaluation:
+    """The evaluation that a client is in: where :func:`state_record` finds what the server has asked for."""
+
+    metric: FederatedMetric  # that the mod has agreed on with the server, with the node's ledger
+    asked: Asked | None  # None for a strategy without our mix-in
+    client: SecureAggregationClient | None = None
+    kept: bytes | None = None  # the session after the answer, for a second query
+
+    def admit(self, metric: FederatedMetric) -> None:
+        """Raise unless it is the metric that was agreed on; its releases are charged to the node's ledger."""
+        self.metric.spec.check(metric.spec)
+        if metric.ledger.path is None:
+            metric.charge_to(self.metric.ledger)
+        mine, theirs = (self.metric.ledger.path, self.metric.data), (metric.ledger.path, metric.data)
+        if metric.spec.privacy is not None and mine != theirs:
+            raise InputError(
+                "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
+                "Build both metrics by one function."
+            )
+
+    def answer(self, metric: FederatedMetric, asked: Asked) -> ConfigRecord:
+        """Return the answer of a metric that was admitted, and keep its session where there may be a second query."""
+        if self.kept is not None:
+            raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
+        record = _answer_record(metric, asked, self.client)
+        self.kept = metric.suspend() if Query.from_bytes(asked.query).fraction < 1 else b""
+        return record
+
+
+_current: ContextVar[_Evaluation | None] = ContextVar("current", default=None)
+
+
+def _answer_record(metric: FederatedMetric, asked: Asked, client: SecureAggregationClient | None) -> ConfigRecord:
+    stage = "share" if client is None else "mask"  # Flower's own stages say whether it takes an evaluation
+    return ConfigRecord({"answer": replace(asked, stage=stage).answered_by(client, metric)})
+
+
+def _asked(message: Message) -> Asked | None:
+    """Return what a message asks for; None if it is not from our strategy."""
+    record = message.content.config_records.get(RECORD)
+    return None if record is None else Asked.of(record)

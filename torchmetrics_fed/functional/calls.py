@@ -1,8 +1,10 @@
-"""Predictive values: what a positive or a negative call means where the model will be used."""
+"""Calls at a threshold: the confusion matrix, and what a call means where the model will be used."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,18 +12,57 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
-from torchmetrics_fed.functional.confusion import confusion_at
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.source import Edges, Readable, read
+from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, uncertain_counts
+
+
+class Confusion(NamedTuple):
+    """Counts and the edge at which they were taken.
+
+    Example:
+        >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.5).matrix
+        tensor([[3, 1],
+                [1, 3]])
+    """
+
+    matrix: Tensor
+    """``(..., 2, 2)``: [[tn, fp], [fn, tp]] as in scikit-learn, of the counts' dtype."""
+    threshold: Tensor
+    """The edge that was used, a float64 scalar."""
+
+
+def confusion_at(
+    source: Readable, threshold: float, edges: Edges = None, reconstruction: Reconstruction | None = None
+) -> Confusion:
+    """Return the confusion matrix of "score >= threshold" at the edge nearest to ``threshold``, the lower of two.
+
+    Nothing is known inside a leaf, so the edge that was used comes with the counts. The highest edge selects nothing,
+    not even scores equal to it: these are counted in the last leaf. Counts are read, whatever the method of the
+    ``reconstruction``.
+
+    Example:
+        >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.4).threshold
+        tensor(0.5000, dtype=torch.float64)
+    """
+    if not math.isfinite(threshold):
+        raise InputError(
+            f"Expected argument `threshold` to be a finite score but got {threshold!r}. The lowest edge selects "
+            "everything, the highest nothing."
+        )
+    histograms = read(source, edges, reconstruction)
+    nearest = int((histograms.edges - threshold).abs().argmin())
+    leaf = histograms.leaf.clamp(min=0)
+    below, above = leaf[..., :nearest].sum(-1), leaf[..., nearest:].sum(-1)
+    return Confusion(torch.stack([below, above], -1), histograms.edges[nearest])
 
 
 class PredictiveValues(NamedTuple):
     """The positives' share of the examples called positive, the negatives' share of the others, ``(...)`` each.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import predictive_values
         >>> predictive_values(torch.tensor([[3, 1], [1, 3]]), 0.5).negative
         tensor(0.7500, dtype=torch.float64)
     """
@@ -39,6 +80,20 @@ class PredictiveValues(NamedTuple):
         """Both values."""
         return {"positive_predictive_value": self.positive, "negative_predictive_value": self.negative}
 
+    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+        """Draw both values, with their intervals if there are any, as :meth:`ROCCurve.plot` does."""
+        y = canvas.rows(torch.stack([self.positive, self.negative], -1))
+        names = canvas.entries(len(y), ("calls", label, labels), y.T, "PPV {:.3f}, NPV {:.3f}")
+        fig, ax = canvas.open_axes(ax, names)
+        x = torch.linspace(-0.2, 0.2, len(y))[:, None] * (len(y) > 1) + torch.tensor([0.0, 1.0])
+        colours = canvas.draw_curves(ax, x, y, names, marker="o", linewidth=0.4)
+        for number, ends in enumerate(self.intervals or ()):
+            for at, *end, colour in zip(x[:, number], *(each.reshape(-1) for each in ends), colours, strict=False):
+                ax.plot([at, at], end, color=colour, alpha=0.5, linewidth=3)
+        ax.set(xticks=[0, 1], xticklabels=["positive", "negative"], xlim=(-0.5, 1.5), ylim=(-0.02, 1.02))
+        canvas.dress(ax, f"Call at threshold {self.threshold:.3g}", "Predictive value", rates=False)
+        return fig, ax
+
 
 def predictive_values(
     source: Readable,
@@ -53,14 +108,12 @@ def predictive_values(
 
     Args:
         source: a release, or leaf counts ``(..., 2, leaves)``.
-        threshold: any finite score; the nearest edge is used.
+        threshold: as in :func:`confusion_at`.
         prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
         confidence: probability that an interval holds its value. It needs a release.
         population: whether the values of the population that the examples were drawn from are meant.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import predictive_values
         >>> predictive_values(torch.tensor([[3, 1], [1, 3]]), 0.5, prevalence=0.1).positive
         tensor(0.2500, dtype=torch.float64)
     """
