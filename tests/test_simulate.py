@@ -33,6 +33,7 @@ from torchmetrics_fed import (
     functional,
 )
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.errors import LedgerConflictError
 from torchmetrics_fed.simulate import simulate
 
 ALPHA = 1e-6
@@ -78,6 +79,17 @@ def test_it_is_the_sum_of_real_clients_shares(options: dict[str, Any], compare: 
     assert ours.release.queries == real.queries
     assert (ours.release.spec, ours.release.round, ours.release.shares) == (real.spec, real.round, real.shares)
     assert ours.clients == len(shares)
+
+
+def test_a_named_round_is_charged_once_under_its_name() -> None:
+    metric = FederatedROC(quantiles=4, privacy=LocalDP(epsilon=1.0))
+    for name in ("7", "8", "", ""):
+        simulate(empty(3), metric, round=name)
+    assert [entry.round for entry in metric.ledger][:2] == ["7", "8"]
+    assert len(metric.ledger) == 4  # a round without a name has one of its own
+    with pytest.raises(LedgerConflictError, match=r"round '7'.*A retry is a new round"):
+        simulate(empty(3), metric, round="7")
+    assert len(metric.ledger) == 4
 
 
 @pytest.mark.parametrize("options", TASKS.values(), ids=TASKS)

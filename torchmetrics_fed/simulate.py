@@ -87,7 +87,7 @@ def simulate(
         compare: whether to give the averaged local and the pooled AUROC, too, exact whatever the privacy: for data that
             may be seen.
         progress: whether to count clients on stderr; if not given, where that is a terminal, which a notebook is not.
-        round: the round's name in the release.
+        round: the round's name, in the release and in the ledger, which charges each name once.
         previous: the release before this one, for ``plan="carry_over"``.
 
     Example:
@@ -132,7 +132,7 @@ def simulate(
     def answer(query: Query) -> Sum:
         cells = spec.cells(query, total).to(spec.dtype)
         if spec.privacy is not None:
-            spec.charge(template.ledger, query, template.data, name)
+            spec.charge(template.ledger, query, template.data, name, round)
             cells += _noise(spec, query, counter(range(draws), "drew noise for {} clients"))
         return Sum(spec, query, cells, count)
 

@@ -30,10 +30,12 @@ Data = tuple[Tensor, Tensor]
 DISTRIBUTED = DistributedDP(0.5, min_clients=3)
 
 
-def _release(data: Data, privacy: Privacy | None, ledger: PrivacyLedger | None = None, **options: Any) -> Release:
+def _release(
+    data: Data, privacy: Privacy | None, ledger: PrivacyLedger | None = None, round: str = "7", **options: Any
+) -> Release:
     halves = list(zip(*(part.chunk(5) for part in data), strict=True))
     metric = FederatedROC(quantiles=64, privacy=privacy, ledger=ledger, data="validation", **options)
-    return simulate(halves, metric, round="7").release
+    return simulate(halves, metric, round=round).release
 
 
 @pytest.mark.parametrize(
@@ -113,14 +115,14 @@ def test_a_release_that_may_not_leave_has_no_digest(scored: Data) -> None:
 
 def test_the_entry_is_found_by_what_was_asked(scored: Data) -> None:
     ledger = PrivacyLedger()
-    releases = [_release(scored, DISTRIBUTED, ledger) for _ in range(3)]  # all of one round, placed by their noise
+    releases = [_release(scored, DISTRIBUTED, ledger, round="") for _ in range(3)]  # placed by their noise
     entries = [privacy_statement(release, ledger).fields["ledger"]["entry"] for release in releases]
     assert [entry["session"] for entry in entries] == [entry.session for entry in ledger]
 
 
 def test_an_entry_that_could_be_another_is_not_named(scored: Data) -> None:
     ledger = PrivacyLedger()
-    release = [_release(scored, DISTRIBUTED, ledger, plan="single") for _ in range(2)][-1]
+    release = [_release(scored, DISTRIBUTED, ledger, round="", plan="single") for _ in range(2)][-1]
     statement = privacy_statement(release, ledger)
     assert statement.fields["ledger"]["entry"] is None
     assert statement.fields["ledger"]["digest"] == ledger.digest()
