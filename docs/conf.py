@@ -1,7 +1,7 @@
 """The site: `make docs`."""
 
+import json
 import re
-import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,7 +93,11 @@ def notebook(app: Any, page: str, template: str, context: dict[str, Any], doctre
         return
     there = Path(app.outdir, f"{page}.ipynb")
     there.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(executed, there)
+    content = json.loads(executed.read_text(encoding="utf-8"))
+    for cell in content["cells"]:
+        if cell["cell_type"] == "markdown":  # away from the site, links to its other pages lead nowhere
+            cell["source"] = re.sub(r"\[([^\]]+)\]\((?![a-z]+:|#)[^)\s]+\)", r"\1", "".join(cell["source"]))
+    there.write_text(json.dumps(content, indent=1), encoding="utf-8")
     link = f'<p class="notebook"><a href="{there.name}" download>Download this notebook</a></p>'
     context["body"] = context["body"].replace("</h1>", f"</h1>\n{link}", 1)
 

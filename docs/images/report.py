@@ -1,0 +1,37 @@
+"""Draw report.png for docs/report.md: `PYTHONPATH=docs python docs/images/report.py`; it needs Chromium.
+
+The first block of the page makes the report; this opens its HTML file and takes a screenshot of what a desktop shows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from screenshots import DESKTOP, browser, size
+
+HERE = Path(__file__).resolve()
+TALL = 1_700  # pixels, down to the end of the figures
+
+
+def main() -> None:
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        sys.exit("report.png needs chromium and chromedriver")
+    found = re.search(r"```python\n(.*?)```", (HERE.parents[1] / "report.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        exec(found[1], {})
+        with browser(chromium, chromedriver) as driver:
+            size(driver, DESKTOP, TALL)
+            driver.get((Path(folder) / "report.html").as_uri())
+            driver.save_screenshot(str(HERE.with_suffix(".png")))
+
+
+if __name__ == "__main__":
+    main()
