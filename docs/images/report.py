@@ -10,8 +10,10 @@ import re
 import shutil
 import sys
 import tempfile
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from screenshots import DESKTOP, browser, size
 
 HERE = Path(__file__).resolve()
@@ -30,7 +32,8 @@ def main() -> None:
         with browser(chromium, chromedriver) as driver:
             size(driver, DESKTOP, TALL)
             driver.get((Path(folder) / "report.html").as_uri())
-            driver.save_screenshot(str(HERE.with_suffix(".png")))
+            shot = Image.open(BytesIO(driver.get_screenshot_as_png()))
+    shot.quantize(128).save(HERE.with_suffix(".png"), optimize=True)
 
 
 if __name__ == "__main__":
