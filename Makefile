@@ -14,7 +14,7 @@ test: $(VENV)/check
 	$(PYTEST) -n 2 -m "not audit and not integration"
 
 audit: $(VENV)/check
-	$(PYTEST) -m audit tests
+	$(PYTEST) -n 2 -m audit tests
 
 # The report's page in a browser, which root installs where there is apt-get; without one its tests are skipped and say so.
 # Flower's simulation and deployment, NVFlare's simulator and POC mode, declearn's server and clients, all on the loopback

@@ -114,7 +114,7 @@ def test_pasting_keeps_what_is_around_the_markers(tmp_path: Path) -> None:
         paste(page, "new")
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 def test_quick_reproduction_agrees_with_the_published_code(shared_folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.reproduce", "--quick", "--classifiers", "LogisticRegression"]
     command += ["--processes", "1", "--data", str(shared_folder / "data"), "--out", str(tmp_path)]

@@ -64,7 +64,7 @@ def test_noise_adds_nothing_on_average() -> None:
     assert np.mean(raw) > np.mean(values)
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.filterwarnings("ignore:The index:UserWarning")
 @pytest.mark.parametrize(("epsilon", "values"), [(None, None), (1.0, None), (1.0, 12)])
 def test_it_errs_as_often_as_it_says(epsilon: float | None, values: int | None) -> None:

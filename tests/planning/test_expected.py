@@ -69,7 +69,7 @@ def _agree(one: ExpectedError, other: ExpectedError, off: float = 1.0) -> bool:
     return all(abs(a * off - b) < 4.5 * math.hypot(spread * off, other_spread) for a, b, spread, other_spread in pairs)
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.parametrize("plan", PLANS)
 def test_it_is_the_error_of_real_releases(plan: PlanName) -> None:
     metric = FederatedROC(privacy=CentralDP(0.5), plan=plan, grid=grid_for(plan))
@@ -84,7 +84,7 @@ def test_it_is_the_error_of_real_releases(plan: PlanName) -> None:
     assert not _agree(expected, measured, off=2.5)  # noise of another epsilon would show
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.parametrize(
     "privacy",
     [

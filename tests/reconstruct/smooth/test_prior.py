@@ -66,7 +66,7 @@ def gain(found: NDArray[np.float64]) -> float:
     return float(less.mean() / (less.std() / len(less) ** 0.5))
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 def test_a_prior_that_agrees_lowers_the_error() -> None:
     """Other examples, the same model. 400 pairs of curves tell by some nine deviations, five more than asked for."""
     assert gain(errors(400, 0.1, (1.5, 0.0))) > 4
