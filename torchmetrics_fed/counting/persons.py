@@ -55,7 +55,7 @@ class Persons:
         self._encryptor = self._aes.encryptor()
         # persons have numbers from 1 on; by number their hashes and examples, by hash their numbers, or 0
         self._size, self._index = 0, np.zeros(1 << 10, np.int32)
-        self._hashes, self._counted = np.zeros(1, np.complex128), np.zeros(1, np.min_scalar_type(most))
+        self._hashes, self._counted = np.zeros(1, np.complex128), np.zeros(1, np.min_scalar_type(most + _CHUNK))
 
     def __reduce__(self) -> Any:
         raise ReleaseError("Expected no table of persons in a pickle: it stays on the client, until `reset`.")
@@ -147,23 +147,19 @@ class Persons:
 
     def _first_come(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return which of up to a chunk of examples may be counted, and take them for counted."""
-        before, place = self._counted.take(numbers), np.arange(len(numbers), dtype=np.int32)
-        may = before < self.most
-        self._counted[numbers] = before + may
-        last = np.empty(len(self._counted), np.int32)
-        last[numbers] = place
-        again = np.flatnonzero(last.take(numbers) != place)
-        if len(again):
-            last[numbers.take(again)] = -1
-            several = np.flatnonzero((last.take(numbers) < 0) & may)  # examples of those who come again
+        np.add.at(self._counted, numbers.astype(np.intp), self._counted.dtype.type(1))
+        after = self._counted.take(numbers)
+        may = after <= self.most
+        if not may.all():
+            over = np.flatnonzero(~may)  # all examples in this chunk of those who have too many now
             # persons side by side, each one's examples as they came
-            order = np.sort(numbers.take(several).astype(np.int64) << _BITS | several)
+            order = np.sort(numbers.take(over).astype(np.int64) << _BITS | over)
             person, place = order >> _BITS, order & (_CHUNK - 1)
-            starts = np.flatnonzero(np.concatenate(([True], person[1:] != person[:-1]))[: len(person)])
+            starts = np.flatnonzero(np.concatenate(([True], person[1:] != person[:-1])))
             runs = np.diff(np.concatenate((starts, [len(person)])))
-            allowed = self.most - before.take(place.take(starts)).astype(np.int64)
+            allowed = self.most + runs - after.take(place.take(starts)).astype(np.int64)
             may[place] = np.arange(len(person)) < (starts + allowed).repeat(runs)
-            self._counted[person.take(starts)] = self.most - np.maximum(allowed - runs, 0)
+            self._counted[person.take(starts)] = self.most
         return may
 
     def _numbers(self, hashes: Hashes) -> NDArray[np.int32]:
