@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.plain import CHUNK, ColumnKernel, PlainKernel
-from torchmetrics_fed.counting.rules import Rules, check_kind, check_pairs, check_weight, plain_int, probabilities, wide
+from torchmetrics_fed.counting.rules import Rules, check_kind, check_weight, plain_int, probabilities, wide
 from torchmetrics_fed.counting.shapes import check_shapes
 from torchmetrics_fed.errors import InputError
 
@@ -42,13 +42,8 @@ class Kernel:
         refused: Tensor | None = None,
         weight: Tensor | None = None,
         group: Tensor | None = None,
-        groups: int = 1,
     ) -> Tensor:
-        """Add a batch to ``counts``, in place where their layout allows, and return them.
-
-        The counts are int64 ``(columns, groups * rows, bins)``. With ``refused``, one number to which examples are
-        added that cannot be counted, no error is raised and no device is waited for.
-        """
+        """Add a batch, as :meth:`ScoreGrid.add` says."""
         check_kind(preds, target)
         columns = len(counts)
         if rules.task != "binary" or preds.shape != target.shape:
@@ -67,8 +62,8 @@ class Kernel:
         labels = target
         if rules.task == "binary" and scores.ndim != 1:
             labels = rules.unless_one_hot(labels)
-        if group is not None:
-            labels, rules = rules.grouped(labels, group, columns, groups)
+        if rules.groups or group is not None:
+            labels, rules = rules.grouped(labels, group, columns)
         if rules.task == "binary":
             if scores.ndim != 1:
                 scores, labels = scores.reshape(-1), labels.reshape(-1)
@@ -100,9 +95,9 @@ class Kernel:
     ) -> Tensor:
         """Add two models' scores of the same examples to ``counts`` of pairs of bins, and return them.
 
-        The cells ``(1, 2, bins * bins)`` are at the first model's bin times ``bins`` plus the second's.
+        They have passed :func:`check_pairs`. The cells ``(1, 2, bins * bins)`` are at the first model's bin times
+        ``bins`` plus the second's.
         """
-        check_pairs(models, target)
         if target.numel() == 0:
             return counts
         labels = rules.whole(target) if target.is_floating_point() else target

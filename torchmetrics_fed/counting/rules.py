@@ -29,8 +29,8 @@ class Rules(NamedTuple):
     validate: bool = True
     private: bool = False
     """Whether errors must not show values of the data: under privacy an error text may travel."""
-    groups: int = 1
-    """With several, label y of group g is the number g * labels + y."""
+    groups: int = 0
+    """Where there are some, label y of group g is the number g * labels + y."""
 
     def ignored(self, labels: Tensor) -> Tensor | None:
         """Return which labels are to be left out; None if none can be."""
@@ -40,17 +40,24 @@ class Rules(NamedTuple):
         return columns if self.task == "multiclass" else 2
 
     def highest(self, columns: int) -> int:
-        return self.labels(columns) * self.groups - 1
+        return self.labels(columns) * max(self.groups, 1) - 1
 
     def are_pairs(self, columns: int, rows: int) -> bool:
         """Whether a group's rows are the true classes, one against one."""
-        return rows == columns * self.groups and columns > 2
+        return rows == columns * max(self.groups, 1) and columns > 2
 
-    def grouped(self, labels: Tensor, group: Tensor, columns: int, groups: int) -> tuple[Tensor, Rules]:
+    def grouped(self, labels: Tensor, group: Tensor | None, columns: int) -> tuple[Tensor, Rules]:
         """Return labels that say their group, and the rules to read them by, without a look at the values."""
+        if not self.groups:
+            raise InputError("Expected no argument `groups` because this metric has none. Build it with `groups=`.")
+        if group is None:
+            raise InputError(
+                f"Expected argument `groups`, an integer from 0 to {self.groups - 1} for each example, because this "
+                f"metric has {self.groups} groups, but got none. Pass `update(preds, target, groups)`."
+            )
         check_per_example("groups", group, labels, self.task)
         if group.is_floating_point() or group.is_complex() or group.dtype == torch.bool:
-            raise InputError(f"Expected `groups` to hold integers from 0 to {groups - 1} but got {group.dtype}.")
+            raise InputError(f"Expected `groups` to hold integers from 0 to {self.groups - 1} but got {group.dtype}.")
         several, group = self.labels(columns), group.detach().to(labels.device).long()
         if self.task == "multilabel":
             group = group.unsqueeze(1)
@@ -58,11 +65,11 @@ class Rules(NamedTuple):
         fused = labels + several * group
         if self.validate:
             fused = torch.where((labels >= 0) & (labels < several), fused, labels.clamp(max=_STRANGE))
-            fused = torch.where((group >= 0) & (group < groups), fused, _NO_GROUP)
+            fused = torch.where((group >= 0) & (group < self.groups), fused, _NO_GROUP)
         ignored = self.ignored(labels)
         if ignored is None:
-            return fused, self._replace(groups=groups)
-        return torch.where(ignored, _IGNORED, fused), self._replace(groups=groups, ignore_index=_IGNORED)
+            return fused, self
+        return torch.where(ignored, _IGNORED, fused), self._replace(ignore_index=_IGNORED)
 
     def whole(self, target: Tensor) -> Tensor:
         """Return a floating target as integers, without a look at the values."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.persons import Ids
+from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan
@@ -77,6 +77,7 @@ class FederatedMetric(PersonsMetric):
         (True, torch.Size([3, 2, 256]))
     """
 
+    __jit_unused_properties__: ClassVar[list[str]] = [*PersonsMetric.__jit_unused_properties__, "rules"]
     short_name: str = ""
     """What collections call it."""
     scalar_names: tuple[str, ...] = ()
@@ -158,7 +159,6 @@ class FederatedMetric(PersonsMetric):
             options |= {name: spec.classes, "multi_class": spec.multi_class}
         return cls(spec.task, **options)
 
-    @uncompiled
     def update(
         self,
         preds: Tensor,
@@ -179,23 +179,18 @@ class FederatedMetric(PersonsMetric):
             persons: under privacy the person of each of N, or of each position, integers or strings, read on the
                 host: the first ``examples_per_person`` of each are counted, and the rest is :attr:`left_out`.
         """
-        try:
-            guards.check_groups(groups is not None, self.spec.groups)
-            if sample_weight is not None:
-                guards.refuse_weights(self.spec.privacy is not None, self.confidence)
-            self._check_local()
-            self._join_session()
-            before, spec = self.counts, self.spec
-            rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
-            refused = self._refusing() if self.validate_args == "deferred" else None
-            with self._admitted(persons, preds, target, groups) as (preds, target, groups):
-                more = refused, sample_weight, groups, len(spec.groups)
-                after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, *more)
-            if after is not before:  # setting an attribute of a module costs as much as counting a small batch
-                self.counts = after
-        except Exception:
-            self._update_count -= 1  # torchmetrics has counted the call already
-            raise
+        if sample_weight is not None:
+            guards.refuse_weights(self.spec.privacy is not None, self.confidence)
+        with self._admitted(persons, preds, target, groups) as (preds, target, groups):
+            more = self.rules, self._refusing(), sample_weight, groups
+            self._set_counts(self.spec.grid.add(self.counts, preds, target, *more))
+
+    @property
+    def rules(self) -> Rules:
+        """How a batch is to be read."""
+        spec, validate = self.spec, bool(self.validate_args)
+        private, groups = spec.privacy is not None, len(spec.groups)
+        return Rules(spec.task, self.normalization, self.ignore_index, validate, private, groups)
 
     @abstractmethod
     def compute(self) -> Any:

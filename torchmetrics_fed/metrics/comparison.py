@@ -8,10 +8,9 @@ import numpy as np
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.persons import Ids
-from torchmetrics_fed.counting.rules import Rules, check_pairs
+from torchmetrics_fed.counting.rules import check_pairs
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, roc_band
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
@@ -90,7 +89,6 @@ class FederatedModelComparison(FederatedMetric):
         known = {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
         return cls(spec.models, spec.thresholds, **(options | known))
 
-    @uncompiled
     def update(  # type: ignore[override]
         self, preds_old: Tensor, preds_new: Tensor, target: Tensor, *, persons: Ids | None = None
     ) -> None:
@@ -98,20 +96,10 @@ class FederatedModelComparison(FederatedMetric):
 
         Scores have any floating dtype and shape; ``target`` and ``persons`` are as in :meth:`FederatedMetric.update`.
         """
-        try:
-            check_pairs((preds_old, preds_new), target)
-            self._check_local()
-            self._join_session()
-            private, before = self.spec.privacy is not None, self.counts
-            rules = Rules("binary", self.normalization, self.ignore_index, bool(self.validate_args), private)
-            refused = self._refusing() if self.validate_args == "deferred" else None
-            with self._admitted(persons, preds_old, target, preds_new) as (first, labels, second):
-                after = self.spec.grid.add_pairs(before, (first, second), labels, rules, refused)
-            if after is not before:
-                self.counts = after
-        except Exception:
-            self._update_count -= 1  # torchmetrics has counted the call already
-            raise
+        check_pairs((preds_old, preds_new), target)
+        with self._admitted(persons, preds_old, target, preds_new) as (first, labels, second):
+            batch = (first, second), labels, self.rules, self._refusing()
+            self._set_counts(self.spec.grid.kernel.add_pairs(self.counts, *batch))
 
     def compute(self) -> ModelComparison:
         """Return the comparison of both models on all ranks' data."""

@@ -12,6 +12,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
 
 from torchmetrics_fed.aggregation import Alone, Ranks
+from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.session import Session, Sessions
@@ -183,6 +184,20 @@ class CountsMetric(StateMetric):
                 return compute(*args, **kwargs)
 
         return wrapped
+
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        return super()._wrap_update(functools.wraps(update)(functools.partial(self._updated, update)))
+
+    @uncompiled
+    def _updated(self, update: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Call ``update`` where data can be added. One that is refused changes nothing."""
+        try:
+            self._check_local()
+            self._join_session()
+            update(*args, **kwargs)
+        except Exception:
+            self._update_count -= 1  # torchmetrics has counted the call already
+            raise
 
     def _ranks(
         self, gather: Callable[..., Any] | None = None, group: Any = None, available: Callable[..., Any] | None = None

@@ -13,6 +13,7 @@ from typing_extensions import Self
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.metrics.guards import check_state
 from torchmetrics_fed.release import Spec
+from torchmetrics_fed.typing import Validation
 
 
 class StateMetric(Metric):
@@ -32,6 +33,7 @@ class StateMetric(Metric):
     counts: Tensor
     layout: Tensor
     refused: Tensor
+    validate_args: Validation
 
     def __init__(self, spec: Spec, meaning: object, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -101,8 +103,14 @@ class StateMetric(Metric):
             setattr(self, name, state[name].clone().to(self.counts.device))
         self._update_count = max(self._update_count, 1)
 
-    def _refusing(self) -> Tensor:
-        """The number of examples that could not be counted, which may be changed in place."""
+    def _set_counts(self, counts: Tensor) -> None:
+        if counts is not self.counts:  # setting an attribute of a module costs as much as counting a small batch
+            self.counts = counts
+
+    def _refusing(self) -> Tensor | None:
+        """Where checks do not wait, the number of examples that could not be counted, to be changed in place."""
+        if self.validate_args != "deferred":
+            return None
         if self.refused.is_inference() and not torch.is_inference_mode_enabled():
             self.refused = self.refused.clone()
         return self.refused
