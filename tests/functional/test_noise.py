@@ -21,7 +21,7 @@ from torchmetrics_fed import (
     federated_collection,
 )
 from torchmetrics_fed.functional import average_precision_interval
-from torchmetrics_fed.reconstruct.uncertainty.deviation import noisy_areas
+from torchmetrics_fed.reconstruct.uncertainty.areas import noisy_areas
 
 
 def binary(examples: int, seed: int = 4) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,6 @@ Each kind has two ways that agree: :meth:`Binning.of` in torch, for any device, 
 :meth:`Binning.codes` in numpy, for plain batches in this machine's memory.
 """
 
-from __future__ import annotations
-
 import threading
 from functools import lru_cache
 from typing import Any, TypeAlias

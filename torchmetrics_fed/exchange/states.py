@@ -1,7 +1,5 @@
 """States: what may happen to a session and to a coordinator, and what comes of it. Tables, and no I/O."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from torchmetrics_fed.errors import ReleaseError

@@ -1,6 +1,7 @@
 """CountsMetric: counts and their session as a torchmetrics Metric. Only this module and `states` know its internals."""
 
 import functools
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -12,7 +13,6 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
 
 from torchmetrics_fed.aggregation import Alone, Ranks
-from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.session import Session, Sessions
@@ -23,6 +23,23 @@ from torchmetrics_fed.release import Release, Spec
 
 # What torchmetrics' forward switches off and on, and leaves off when update raises in between.
 _FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_grad", "_is_synced", "compute_on_cpu")
+
+
+def uncompiled(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that is a break in the graph of a compiled module: counting is not torch alone.
+
+    ``torch.compiler.disable`` would do, but imports the compiler, for a second, where nobody compiles.
+    """
+    disabled: Any = None
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> None:
+        nonlocal disabled
+        if disabled is None and "torch._dynamo" in sys.modules:
+            disabled = torch.compiler.disable(function)
+        (disabled or function)(*args, **kwargs)
+
+    return call
 
 
 class CountsMetric(StateMetric):

@@ -1,7 +1,5 @@
 """Tables of two models' scores: where their leaves are placed, and what they say of each model by itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -7,8 +7,6 @@ moves with a positive by :math:`h^1_{ij} = F_j - F_i - d` and with a negative by
 of variance v in each cell adds :math:`v \sum (h^1)^2 / m^2 + v \sum (h^0)^2 / n^2`, and a little for its products.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -8,8 +8,8 @@ import torch
 
 from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.reconstruct.uncertainty.deviation import noisy_areas
-from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import noise_tails
+from torchmetrics_fed.reconstruct.uncertainty.areas import noisy_areas
+from torchmetrics_fed.reconstruct.uncertainty.bands import noise_tails
 from torchmetrics_fed.release import Sum
 from torchmetrics_fed.typing import Floats
 
