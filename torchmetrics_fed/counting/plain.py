@@ -163,14 +163,14 @@ def _kept(scores: Tensor, labels: Tensor, rules: Rules) -> tuple[Array, Array]:
 def _rows(label: Array, rules: Rules, kind: Any) -> Array | None:
     """Return each label as a row of the histogram, the last for what is ignored; None where a label is not plain."""
     highest, (_, row) = rules.highest(1), scratch.room("row", kind, len(label))
-    ignored = None if rules.ignore_index is None else label == rules.ignore_index
-    if ignored is not None:
-        label = np.where(ignored, 0, label)
-    if rules.validate and not are_labels(label, highest):
-        return None
     row[:] = label
-    if ignored is not None:
-        np.putmask(row, ignored, highest + 1)
+    if rules.ignore_index is None:
+        return None if rules.validate and not are_labels(label, highest) else row
+    ignored = label == rules.ignore_index
+    if rules.validate and not (ignored | (label.view(UNSIGNED[label.itemsize]) <= highest)).all():
+        return None
+    row *= ~ignored  # a product takes a tenth of the time of a choice
+    row += np.multiply(ignored, highest + 1, dtype=kind)
     return row
 
 
