@@ -28,7 +28,7 @@ from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
-_Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
+_Value = TypeVar("_Value")
 
 
 class FederatedMetric(PersonsMetric):
@@ -257,11 +257,9 @@ class FederatedMetric(PersonsMetric):
             self._warned = warn_if_tied(source, self.spec.grid)
         return source
 
-    def _out(self, values: Tensor) -> Tensor:
-        """The values on the metric's device and in its dtype."""
-        return values.to(self.device, self.dtype)
-
-    def _answer(self, curve: _Curve) -> _Curve:
-        """The curve, a named tuple of tensors, on the metric's device and in its dtype."""
-        kind: Any = type(curve)
-        return cast(_Curve, kind(*map(self._out, curve)))
+    def _answer(self, value: _Value) -> _Value:
+        """The tensors of a value, itself or in a tuple of such, on the metric's device and in its dtype."""
+        if isinstance(value, Tensor):
+            return cast(_Value, value.to(self.device, self.dtype))
+        make: Any = getattr(value, "_make", tuple)
+        return cast(_Value, make(map(self._answer, value))) if isinstance(value, tuple) else value

@@ -12,10 +12,9 @@ from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.persons import Ids
 from torchmetrics_fed.counting.rules import check_pairs
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Interval, roc_band
+from torchmetrics_fed.functional.band import roc_band
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.curve import GridName, agreed_spec
-from torchmetrics_fed.functional.roc import ROCCurve
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.guards import warn_before_update
 from torchmetrics_fed.release import Spec
@@ -105,17 +104,8 @@ class FederatedModelComparison(FederatedMetric):
         """Return the comparison of both models on all ranks' data."""
         if self.spec.privacy is None and not self.update_called:
             warn_before_update(type(self).__name__)
-        found = compare_models(self._source(), self._asked_confidence())
-        return ModelComparison(*map(self._moved, found))
+        return self._answer(compare_models(self._source(), self._asked_confidence()))
 
     def plot(self, result: ModelComparison | None = None, ax: Any = None) -> Any:
         """Draw ``result``, or what :meth:`compute` returns, and return ``(fig, ax)``."""
         return (self.compute() if result is None else result).plot(ax)
-
-    def _moved(self, value: Any) -> Any:
-        """A part of the result on the metric's device and in its dtype."""
-        if isinstance(value, ROCCurve | Interval):
-            return self._answer(value)
-        if isinstance(value, Tensor):
-            return self._out(value)
-        return tuple(map(self._moved, value)) if isinstance(value, tuple) else value
