@@ -107,12 +107,8 @@ class ScoreGrid:
     def from_edges(cls, edges: Sequence[float] | Tensor) -> ScoreGrid:
         """Return the grid with exactly these edges, for scores of which you know what values they can have.
 
-        Put the edges *between* the values (of k-nearest neighbours, of trees), so that each value has its own bin.
-
-        Example:
-            >>> from torchmetrics_fed import ScoreGrid
-            >>> ScoreGrid.from_edges([-0.1, 0.1, 0.5, 0.9, 1.1]).bins  # scores are 0, 0.2, 0.6 or 1
-            4
+        Put the edges *between* the values (of k-nearest neighbours, of trees), so that each value has its own bin:
+        ``[-0.1, 0.1, 0.5, 0.9, 1.1]`` where scores are 0, 0.2, 0.6 or 1.
         """
         values = torch.as_tensor(edges, dtype=torch.float64, device="cpu").flatten().tolist()
         ascending = all(a < b for a, b in pairwise(values))

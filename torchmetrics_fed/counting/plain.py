@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.binning import UNSIGNED, Array, Binning, scratch
-from torchmetrics_fed.counting.rules import Rules, probabilities
+from torchmetrics_fed.counting.rules import Rules, probabilities, wide
 from torchmetrics_fed.typing import Places
 
 # Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold.
@@ -130,8 +130,7 @@ class ColumnKernel:
 
 
 def as_array(scores: Tensor) -> Array:
-    kept = scores.dtype == torch.float32 or scores.dtype == torch.float64
-    return (scores if kept else scores.float()).contiguous().numpy()
+    return wide(scores).contiguous().numpy()
 
 
 def are_plain(scores: Array, binning: Binning, rules: Rules) -> bool:

@@ -155,15 +155,8 @@ def _maybe_tied(tails: UncertainTails, kept: Places, fits: bool) -> NDArray[np.b
     return most
 
 
-class NoisyArea(NamedTuple):
-    """Areas ``(classes,)`` as the leaves show them, and the standard deviations that noise gives them."""
-
-    area: Floats
-    deviation: Floats
-
-
-def noisy_areas(release: Release, pooled: bool = False) -> NoisyArea:
-    r"""Return each class's area and what the noise does to it; of all classes' scores together if ``pooled``.
+def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]:
+    r"""Return the classes' ROC areas and noise's standard deviations of them; of all scores together if ``pooled``.
 
     In closed form, one pass over the leaves. To first order, noise :math:`z_k` in the leaves moves the area A by
     :math:`\sum_k z^-_k (T_k - A) / N^- + \sum_k z^+_k (B_k - A) / N^+`, with T the positives above a leaf and B the
@@ -181,7 +174,7 @@ def noisy_areas(release: Release, pooled: bool = False) -> NoisyArea:
     area = (negative * above).sum(-1, keepdims=True) / sizes[0]
     weights = (above - area) / sizes[0], (below - area) / sizes[1]
     squares = sum(_least_squares_gain(weight, last.query.tree) for weight in weights)
-    return NoisyArea(area[:, 0], np.sqrt(variance * squares))
+    return area[:, 0], np.sqrt(variance * squares)
 
 
 def _least_squares_gain(weight: Floats, tree: Tree) -> Floats:

@@ -9,6 +9,7 @@ simulated noise, makes all of them hold at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -106,23 +107,24 @@ class UncertainTails(NamedTuple):
         return furthest
 
     def _bounds(self, row: int, of: int, c: float) -> Bounds:
-        """Solve (U - t N)^2 = c^2 variance(t) for t."""
-        tail, total = self.seen[row], self.seen[of, 0]
-        one, t, t2 = c**2 * self._variance(row, of)
-        square, half = total**2 - t2, tail * total + t / 2
-        # half^2 - square * (tail^2 - one), without the terms that cancel
-        under = tail * total * t + t**2 / 4 + total**2 * one + t2 * (tail**2 - one)
         most = 1.0 if row == of else np.inf
-        low, high = np.zeros_like(tail), np.full_like(tail, most)
-        if total > 0:
-            known = square > 0
-            root = np.sqrt(np.maximum(under, 0))[known]
-            low[known] = np.clip((half[known] - root) / square[known], 0, most)
-            high[known] = np.clip((half[known] + root) / square[known], 0, most)
-        low[-1] = high[-1] = 0.0
+        bounds = ratio_bounds(self.seen[row], self.seen[of, 0], c**2 * self._variance(row, of), most)
+        bounds.low[-1] = bounds.high[-1] = 0.0
         if row == of:
-            low[0] = high[0] = 1.0
-        return Bounds(low, high)
+            bounds.low[0] = bounds.high[0] = 1.0
+        return bounds
+
+
+def ratio_bounds(part: Floats, whole: Floats, variance: Iterable[Floats], most: float = 1.0) -> Bounds:
+    """Solve (part - t whole)^2 = variance(t) for t from 0 to ``most``; ``variance`` has its terms of 1, t and t^2."""
+    one, t, t2 = variance
+    square, half = whole**2 - t2, part * whole + t / 2
+    # half^2 - square * (part^2 - one), without the terms that cancel
+    root = np.sqrt(np.maximum(part * whole * t + t**2 / 4 + whole**2 * one + t2 * (part**2 - one), 0))
+    known = (square > 0) & (whole > 0)
+    scale = np.where(known, square, 1.0)
+    low, high = np.where(known, (half - root) / scale, 0.0), np.where(known, (half + root) / scale, most)
+    return Bounds(np.clip(low, 0, most), np.clip(high, 0, most))
 
 
 def order_statistic(values: Floats, level: float) -> float:

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from torchmetrics_fed.reconstruct.leaves import are_tied
 from torchmetrics_fed.reconstruct.tail import Reconstruction
-from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, above, order_statistic
+from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, above, order_statistic, ratio_bounds
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
@@ -147,12 +147,9 @@ class Counted(NamedTuple):
 
 def _ratio(part: Floats, whole: Floats, noise: Sequence[Floats], z: float) -> Rates:
     """Return t = part / whole and its interval; ``noise`` are the coefficients of 1, t and t^2 in v."""
-    square, half = whole**2 + z**2 * (whole - noise[2]), part * whole + z**2 * (whole + noise[1]) / 2
-    root = np.sqrt(np.maximum(half**2 - square * (part**2 - z**2 * noise[0]), 0.0))
-    known = (square > 0) & (whole > 0)
-    scale, size = np.where(known, square, 1.0), np.where(whole > 0, whole, 1.0)
-    low, high = (np.clip(np.where(known, (half + sign * root) / scale, sign > 0), 0.0, 1.0) for sign in (-1, 1))
-    return Rates(np.clip(np.where(whole > 0, part / size, np.nan), 0.0, 1.0), low, high)
+    variance = [z**2 * each for each in (noise[0], noise[1] + whole, noise[2] - whole)]
+    value = np.clip(np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), np.nan), 0.0, 1.0)
+    return Rates(value, *ratio_bounds(part, whole, variance))
 
 
 def _counted(part: Release, place: int) -> list[Floats]:
