@@ -54,11 +54,10 @@ class FederatedMetric(PersonsMetric):
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
             then, is made once per data, and is charged to ``ledger``.
         secure: with ``privacy=None``, whether counts may only travel through secure aggregation.
-        plan: under privacy, which queries a release takes. ``"adaptive"``: two, a small fraction of epsilon places the
-            leaves of the second. ``"single"``: one, for any data. ``"carry_over"``: one, placed by the release before
-            the last ``reset`` (two the first time). ``"paper"``: every level of the binary tree. A
-            :class:`~torchmetrics_fed.Query`: that. If not given, ``"adaptive"`` where the aggregator can ask twice,
-            ``"single"`` where it cannot.
+        plan: under privacy, which queries a release takes. ``"adaptive"``: two, the first of which places the leaves of
+            the second. ``"single"``: one, for any data. ``"carry_over"``: one, placed by the release before the last
+            ``reset``. ``"paper"``: every level of the binary tree. A :class:`~torchmetrics_fed.Query`: that. If not
+            given, ``"adaptive"`` where the aggregator can ask twice, else ``"single"``.
         reconstruction: how curves are read from a release, for comparisons with the paper.
         ledger: where releases are charged; one in memory, without budget, if not given.
         data: the name of the data in the ledger.
@@ -114,17 +113,15 @@ class FederatedMetric(PersonsMetric):
         guards.refuse_others(kwargs)
         counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
         spec = self._extended(agreed_spec(*counted, privacy, secure, groups))
-        if plan is not None or privacy is not None:
-            check_plan(plan, spec)
+        check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
         if not isinstance(validate_args, bool) and validate_args != "deferred":
             raise InputError(
                 f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
             )
-        ledger = guards.checked_ledger(ledger)
         meaning = ignore_index, normalization, validate_args == "deferred"
-        super().__init__(spec, plan, ledger, data, meaning, **kwargs)
+        super().__init__(spec, plan, guards.checked_ledger(ledger), data, meaning, **kwargs)
         if average == "default":
             average = None if task == "binary" else self.default_average
         self.average: Average | None = checked_average(average, self.averages, task)
