@@ -44,8 +44,6 @@ class Kernel:
         """Add a batch, as :meth:`ScoreGrid.add` says."""
         columns = len(counts)
         check_batch(preds, target, columns, rules.task)
-        if target.numel() == 0:
-            return counts
         if target.is_floating_point():
             target = rules.whole(target)
         counts, scores = _changeable(counts), preds.detach()
@@ -58,6 +56,8 @@ class Kernel:
             labels = rules.unless_one_hot(labels)
         if rules.groups or group is not None:
             labels, rules = rules.grouped(labels, group, columns)
+        if target.numel() == 0:
+            return counts
         if rules.task == "binary":
             if scores.ndim != 1:
                 scores, labels = scores.reshape(-1), labels.reshape(-1)
