@@ -19,7 +19,6 @@ from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedMetric, representative
-from torchmetrics_fed.metrics.guards import check_groups
 from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
@@ -142,7 +141,6 @@ def simulate(
 
 def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
     """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
-    rules = template.normalization, template.ignore_index, bool(template.validate_args), template.spec.task
     privacy, own, plain = template.spec.privacy, None, False
     try:
         for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
@@ -159,12 +157,8 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                 own.validate_args = bool(template.validate_args)
                 own.update(**parts)
             else:
-                check_groups("groups" in parts, template.spec.groups)
-                counts = template.spec.grid.add(
-                    *(counts, parts["preds"], parts["target"], *rules),
-                    group=parts.get("groups"),
-                    groups=len(template.spec.groups),
-                )
+                arrays, group = (parts["preds"], parts["target"]), parts.get("groups")
+                counts = template.spec.grid.add(counts, *arrays, template.rules, group=group)
                 plain = True
             if own is not None and plain:
                 raise InputError("Expected batches of one kind but got tuples and mappings. Name the parts of all.")

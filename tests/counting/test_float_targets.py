@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.counting import kernel, plain
+from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.typing import Task
 
 GRID, K = ScoreGrid.two_sided(64), 5
@@ -34,7 +35,7 @@ def batch(task: Task) -> tuple[Tensor, Tensor]:
 
 
 def counted(scores: Tensor, target: Tensor, task: Task, **options: Any) -> Tensor:
-    return GRID.add(GRID.empty(1 if task == "binary" else K), scores, target, task=task, **options)
+    return GRID.add(GRID.empty(1 if task == "binary" else K), scores, target, Rules(task=task, **options))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -66,7 +67,7 @@ def test_nothing_is_counted_of_a_batch_with_others(task: Task, label: float, ign
     target = target.double()
     target.view(-1)[-1] = label
     with pytest.raises(InputError, match=r"Make labels of them|or name the one to leave out"):
-        GRID.add(counts, scores, target, task=task, ignore_index=ignore_index)
+        GRID.add(counts, scores, target, Rules(task=task, ignore_index=ignore_index))
     assert torch.equal(counts, before)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.counting import kernel, plain
+from torchmetrics_fed.counting.rules import Rules
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -67,7 +68,7 @@ def test_counts_are_numpys_on_adversarial_scores(
     target = torch.randint(0, 2, scores.shape)
     expected = histograms(grid, scores, target)
     for validate in (True, False):
-        assert torch.equal(grid.add(grid.empty(), scores, target, validate=validate), expected)
+        assert torch.equal(grid.add(grid.empty(), scores, target, Rules(validate=validate)), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -154,9 +155,9 @@ def test_ignored_examples_leave_no_trace_whatever_their_score(ignore_index: int,
     target[::7] = ignore_index
     kept = target != ignore_index
     expected = histograms(grid, scores[kept], target[kept])
-    assert torch.equal(grid.add(grid.empty(), scores, target, ignore_index=ignore_index), expected)
+    assert torch.equal(grid.add(grid.empty(), scores, target, Rules(ignore_index=ignore_index)), expected)
     scores[~kept] = torch.nan
-    assert torch.equal(grid.add(grid.empty(), scores, target, ignore_index=ignore_index), expected)
+    assert torch.equal(grid.add(grid.empty(), scores, target, Rules(ignore_index=ignore_index)), expected)
 
 
 @pytest.mark.usefixtures("path")
@@ -166,7 +167,7 @@ def test_sigmoid_is_applied_to_every_batch_alike(make: Callable[[int], ScoreGrid
     logits, target = 3 * torch.randn(4_000).double(), torch.randint(0, 2, (4_000,))
     inside = logits.clamp(0.1, 0.9)  # looks like probabilities; torchmetrics would take it for them
     for batch in (logits, inside):
-        counts = grid.add(grid.empty(), batch, target, normalization="sigmoid")
+        counts = grid.add(grid.empty(), batch, target, Rules(normalization="sigmoid"))
         assert torch.equal(counts, histograms(grid, batch.sigmoid(), target))
 
 
@@ -175,7 +176,7 @@ def test_sigmoid_is_applied_to_every_batch_alike(make: Callable[[int], ScoreGrid
 def test_logits_are_distinct_where_probabilities_are_not(dtype: torch.dtype) -> None:
     grid = ScoreGrid.two_sided(1024)
     logits = torch.linspace(-28, 28, 400).to(dtype)
-    counts = grid.add(grid.empty(), logits, torch.ones(len(logits), dtype=torch.bool), normalization="sigmoid")
+    counts = grid.add(grid.empty(), logits, torch.ones(len(logits), dtype=torch.bool), Rules(normalization="sigmoid"))
     distance = torch.sigmoid(-logits.double().abs())
     below = np.searchsorted(grid.edges.numpy()[: grid.bins // 2 + 1], distance.numpy(), side="right") - 1
     expected = np.sort(np.where(logits.double().numpy() < 0, below, grid.bins - 1 - below))
@@ -256,7 +257,7 @@ def test_a_bad_batch_is_refused_and_changes_nothing(
 def test_logits_must_be_finite(value: float) -> None:
     grid = ScoreGrid()
     with pytest.raises(InputError, match="finite logits"):
-        grid.add(grid.empty(), torch.tensor([0.0, value]), torch.tensor([0, 1]), normalization="sigmoid")
+        grid.add(grid.empty(), torch.tensor([0.0, value]), torch.tensor([0, 1]), Rules(normalization="sigmoid"))
 
 
 @pytest.mark.parametrize(("quantiles", "bins"), [(2, 8), (3, 16), (1000, 4096), (1024, 4096), (1025, 8192)])

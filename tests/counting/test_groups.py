@@ -98,9 +98,15 @@ def test_what_is_no_group_says_what_is(groups: Any, message: str) -> None:
     assert not metric.counts.any()
 
 
-def test_a_metric_without_groups_takes_none() -> None:
+@pytest.mark.parametrize("size", [0, 1])
+def test_groups_come_exactly_where_a_metric_has_them(size: int) -> None:
+    scores, labels = torch.full((size,), 0.1), torch.zeros(size, dtype=torch.int64)
     with pytest.raises(InputError, match="this metric has none"):
-        FederatedROC().update(torch.tensor([0.1]), torch.tensor([0]), torch.tensor([0]))
+        FederatedROC().update(scores, labels, labels)
+    grouped = FederatedROC(groups=2)
+    with pytest.raises(InputError, match="but got none"):
+        grouped.update(scores, labels)
+    assert not grouped.update_called
 
 
 @pytest.mark.parametrize(

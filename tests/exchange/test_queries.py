@@ -13,8 +13,7 @@ from torchmetrics_fed import CentralDP, DistributedDP, FederatedAUROC, Federated
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import PlanName, next_query
 from torchmetrics_fed.exchange.queries import check_plan, first_query, make_release
-from torchmetrics_fed.reconstruct import LEAST_BINS
-from torchmetrics_fed.reconstruct.placement import placed_query
+from torchmetrics_fed.reconstruct.placement import LEAST_BINS, placed_query
 from torchmetrics_fed.release import Sum
 
 PRIVACY = CentralDP(1.0)

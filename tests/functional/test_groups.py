@@ -21,7 +21,7 @@ from torch import Tensor
 
 from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, InputError, Privacy, Release
 from torchmetrics_fed.functional import GroupGaps, group_gaps, roc_from_counts
-from torchmetrics_fed.reconstruct.uncertainty.rates import Counted
+from torchmetrics_fed.reconstruct.uncertainty.thresholds import Counted
 
 NAMES = ("a", "b", "c")
 

@@ -9,8 +9,7 @@ import torch
 from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct.uncertainty.areas import average_precision_area, roc_area
-from torchmetrics_fed.reconstruct.uncertainty.bands import Bounds, order_statistic, staircase
-from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above, noise_tails
+from torchmetrics_fed.reconstruct.uncertainty.bands import Bounds, above, noise_tails, order_statistic, staircase
 from torchmetrics_fed.release import Sum
 
 PRIVACY = [

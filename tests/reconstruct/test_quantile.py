@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.reconstruct import tree_quantiles
+from torchmetrics_fed.reconstruct.tail import tree_quantiles
 
 
 def walked(levels: list[Tensor], leaves: int, q: float) -> float:

@@ -4,8 +4,6 @@ Each kind has two ways that agree: :meth:`Binning.of` in torch, for any device, 
 :meth:`Binning.codes` in numpy, for plain batches in this machine's memory.
 """
 
-from __future__ import annotations
-
 import threading
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -151,8 +149,13 @@ class TwoSidedBinning(EvenBinning):
 
     def __init__(self, bins: int) -> None:
         super().__init__(two_sided_edges(bins))
-        self.depth = max(octave_bins(bins)).bit_length() - 1
+        *octaves, rest = octave_bins(bins)
+        self.depth = max(*octaves, rest).bit_length() - 1
         """Bits of the mantissa that a cell knows."""
+        self.last = (len(octaves) + rest.bit_length()) << self.depth
+        """The furthest cell from the middle; those beyond the last octave are as good as its last."""
+        self.ring = 1 << (9 + self.depth)
+        """Cells of all float32: by sign and exponent, and the mantissa's first bits."""
 
     def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
         size = scores.element_size()
@@ -160,8 +163,7 @@ class TwoSidedBinning(EvenBinning):
         other = 1 - scores if complement is None else complement
         # the absolute value makes -0.0 the 0 it is
         t = scores.abs().clamp_(max=0.5).view(kind) - other.clamp(max=0.5).view(kind)
-        last = self._last_cell
-        cell = (t >> (_MANTISSA[size] - self.depth)).clamp_(-last, last).add_(last)
+        cell = (t >> (_MANTISSA[size] - self.depth)).clamp_(-self.last, self.last).add_(self.last)
         table = _device_table(self.bins, scores.device)
         return table.index_select(0, cell.reshape(-1)).view(scores.shape)
 
@@ -181,32 +183,23 @@ class TwoSidedBinning(EvenBinning):
         np.minimum(complement.view(kind), half, out=other)
         np.subtract(t, other, out=t)
         shift = _MANTISSA[size] - self.depth
-        if size == 8:  # cells beyond the last octave are as good as its last
+        if size == 8:
             np.right_shift(t, shift, out=t)
-            np.clip(t, -self._last_cell, self._last_cell, out=t)
-            np.bitwise_and(t, _ring_size(self.depth) - 1, out=t)
+            np.clip(t, -self.last, self.last, out=t)
+            np.bitwise_and(t, self.ring - 1, out=t)
         else:
             np.right_shift(t.view(np.uint32), np.uint32(shift), out=t.view(np.uint32))
         ring = ring_of_bins(self.bins, out.dtype.char, step)
         torch.index_select(ring, 0, cells, out=torch.from_numpy(out))
 
-    @property
-    def _last_cell(self) -> int:
-        *octaves, rest = octave_bins(self.bins)
-        return (len(octaves) + rest.bit_length()) << self.depth
-
-
-def _ring_size(depth: int) -> int:
-    return 1 << (9 + depth)  # sign and exponent of a float32, and the mantissa's first bits
-
 
 @lru_cache(maxsize=16)
-def _bins_of_cells(bins: int, last: int, depth: int) -> NDArray[np.int64]:
-    low = two_sided_edges(bins)[: bins // 2 + 1]
-    cell = np.arange(last + 1, dtype=np.int64)
+def _bins_of_cells(bins: int) -> NDArray[np.int64]:
+    """Return the bin of each cell from the first on."""
+    binning = TwoSidedBinning(bins)
+    low, cell = binning.edges[: bins // 2 + 1], np.arange(binning.last + 1, dtype=np.int64)
     # the distance of a cell's lowest score from the nearer end: the half, that many cells further out
-    bits = np.maximum(_BITS_OF_HALF[8] - (cell << (52 - depth)), 0)
-    distance = bits.view(np.float64)
+    distance = np.maximum(_BITS_OF_HALF[8] - (cell << (52 - binning.depth)), 0).view(np.float64)
     upper = bins - 1 - np.maximum(np.searchsorted(low, distance, side="left") - 1, 0)
     lower = np.minimum(np.searchsorted(low, distance[:0:-1], side="right") - 1, bins // 2 - 1)
     result: NDArray[np.int64] = np.concatenate([lower, upper])
@@ -216,11 +209,9 @@ def _bins_of_cells(bins: int, last: int, depth: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=16)
 def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
     """Return ``step`` times the bins of all cells of float32 scores; negative cells from the end of the ring."""
-    binning = TwoSidedBinning(bins)
-    last, size = binning._last_cell, _ring_size(binning.depth)
-    table = _bins_of_cells(bins, last, binning.depth)
-    ring = np.empty(size, char)
-    ring[: size // 2], ring[size // 2 :] = bins - 1, 0
+    binning, table = TwoSidedBinning(bins), _bins_of_cells(bins)
+    last, ring = binning.last, np.empty(binning.ring, char)
+    ring[: len(ring) // 2], ring[len(ring) // 2 :] = bins - 1, 0
     ring[: last + 1], ring[-last:] = table[last:], table[:last]
     # unchecked, -0.0 arrives as well: its bits, less those of the half, wrap around to this cell
     ring[(0x8000_0000 - _BITS_OF_HALF[4]) >> (23 - binning.depth)] = 0
@@ -229,8 +220,7 @@ def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _device_table(bins: int, device: torch.device) -> Tensor:
-    binning = TwoSidedBinning(bins)
-    return torch.from_numpy(_bins_of_cells(bins, binning._last_cell, binning.depth)).to(device)
+    return torch.from_numpy(_bins_of_cells(bins)).to(device)
 
 
 def _inner(binning: Binning, dtype: Any) -> Array:

@@ -22,7 +22,7 @@ from torchmetrics_fed.counting.kernel import Kernel
 from torchmetrics_fed.counting.octaves import two_sided_edges
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.typing import Floats, Normalization, Task
+from torchmetrics_fed.typing import Floats
 
 GridKind = Literal["two_sided", "even", "custom"]
 
@@ -31,6 +31,7 @@ MOST_BINS = 1 << 24
 _MOST_TWO_SIDED, _MOST_BY_TABLE = 1 << 22, 1 << 16
 # How much of the coordinate of a two-sided grid goes by the logarithm of the distance from the ends, down to this one.
 _BY_OCTAVES, _NEAREST = 0.05, 2.0**-42
+_PLAIN = Rules()
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,8 @@ class ScoreGrid:
     def from_edges(cls, edges: Sequence[float] | Tensor) -> ScoreGrid:
         """Return the grid with exactly these edges, for scores of which you know what values they can have.
 
-        Put the edges *between* the values (of k-nearest neighbours, of trees), so that each value has its own bin.
-
-        Example:
-            >>> from torchmetrics_fed import ScoreGrid
-            >>> ScoreGrid.from_edges([-0.1, 0.1, 0.5, 0.9, 1.1]).bins  # scores are 0, 0.2, 0.6 or 1
-            4
+        Put the edges *between* the values (of k-nearest neighbours, of trees), so that each value has its own bin:
+        ``[-0.1, 0.1, 0.5, 0.9, 1.1]`` where scores are 0, 0.2, 0.6 or 1.
         """
         values = torch.as_tensor(edges, dtype=torch.float64, device="cpu").flatten().tolist()
         ascending = all(a < b for a, b in pairwise(values))
@@ -189,42 +186,26 @@ class ScoreGrid:
         counts: Tensor,
         preds: Tensor,
         target: Tensor,
-        normalization: Normalization | None = None,
-        ignore_index: int | None = None,
-        validate: bool = True,
-        task: Task = "binary",
-        private: bool = False,
+        rules: Rules = _PLAIN,
         refused: Tensor | None = None,
         weight: Tensor | None = None,
         group: Tensor | None = None,
-        groups: int = 1,
     ) -> Tensor:
-        """Add a batch to ``counts`` and return it. A batch that is refused leaves ``counts`` as it was.
+        """Add a batch, read by ``rules``, to ``counts`` and return it. One that is refused leaves it as it was.
 
         Args:
             counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be done.
-            preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
-            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
-                that are whole numbers), or ``ignore_index``, which is left out, whatever the score.
-            normalization: ``"sigmoid"`` or ``"softmax"`` if ``preds`` are logits.
-            validate: whether to check the values; off, what comes of bad ones is undefined.
-            private: whether errors must not show values of the data.
+            preds: scores and ``target``, as :meth:`FederatedMetric.update` takes them.
             refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
                 where they would raise otherwise, and no device is waited for.
             weight: integers, how often each example counts; once if not given.
-            group: integers, the group of each example, where there are several ``groups``.
+            group: integers, the group of each example, where there are several.
         """
-        rules = Rules(task, normalization, ignore_index, validate, private)
-        return self._kernel.add(counts, preds, target, rules, refused, weight, group, groups)
-
-    def add_pairs(
-        self, counts: Tensor, models: tuple[Tensor, Tensor], target: Tensor, rules: Rules, refused: Tensor | None
-    ) -> Tensor:
-        """Add two models' scores of the same examples to counts of pairs of bins, as :meth:`Kernel.add_pairs` does."""
-        return self._kernel.add_pairs(counts, models, target, rules, refused)
+        return self.kernel.add(counts, preds, target, rules, refused, weight, group)
 
     @cached_property
-    def _kernel(self) -> Kernel:
+    def kernel(self) -> Kernel:
+        """What counts batches on this grid."""
         unit = self.score_range == (0.0, 1.0)
         if self.kind == "two_sided" and self.bins <= _MOST_BY_TABLE:
             return Kernel(TwoSidedBinning(self.bins))

@@ -7,17 +7,15 @@ In memory the counts are ``(rows, bins, columns)``, seen as ``(columns, rows, bi
 lowest bins, whose counts of all classes then lie side by side. A binary task is one column.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.plain import CHUNK, ColumnKernel, PlainKernel
-from torchmetrics_fed.counting.rules import Rules, check_kind, check_pairs, check_weight, plain_int, probabilities, wide
-from torchmetrics_fed.counting.shapes import check_shapes
+from torchmetrics_fed.counting.rules import Rules, check_batch, check_weight, plain_int, probabilities, wide
 from torchmetrics_fed.errors import InputError
 
 
@@ -42,24 +40,13 @@ class Kernel:
         refused: Tensor | None = None,
         weight: Tensor | None = None,
         group: Tensor | None = None,
-        groups: int = 1,
     ) -> Tensor:
-        """Add a batch to ``counts``, in place where their layout allows, and return them.
-
-        The counts are int64 ``(columns, groups * rows, bins)``. With ``refused``, one number to which examples are
-        added that cannot be counted, no error is raised and no device is waited for.
-        """
-        check_kind(preds, target)
+        """Add a batch, as :meth:`ScoreGrid.add` says."""
         columns = len(counts)
-        if rules.task != "binary" or preds.shape != target.shape:
-            check_shapes(preds, target, columns, rules.task)
-        if target.numel() == 0:
-            return counts
+        check_batch(preds, target, columns, rules.task)
         if target.is_floating_point():
             target = rules.whole(target)
-        if counts.is_inference() and not torch.is_inference_mode_enabled():
-            counts = counts.clone()
-        scores = preds.detach()
+        counts, scores = _changeable(counts), preds.detach()
         here = counts.is_cpu and preds.is_cpu and target.is_cpu and not preds.is_neg()
         if weight is not None:
             check_weight(weight, target, rules.task)
@@ -67,8 +54,10 @@ class Kernel:
         labels = target
         if rules.task == "binary" and scores.ndim != 1:
             labels = rules.unless_one_hot(labels)
-        if group is not None:
-            labels, rules = rules.grouped(labels, group, columns, groups)
+        if rules.groups or group is not None:
+            labels, rules = rules.grouped(labels, group, columns)
+        if target.numel() == 0:
+            return counts
         if rules.task == "binary":
             if scores.ndim != 1:
                 scores, labels = scores.reshape(-1), labels.reshape(-1)
@@ -77,7 +66,7 @@ class Kernel:
             scores, labels = scores[:, None], plain_int(labels)[:, None]
         else:
             labels = plain_int(labels)
-        chunks = _chunks(scores, labels, CHUNK if here else None)
+        chunks = partial(_chunks, scores, labels, CHUNK if here else None)
         counts = _own_layout(counts)
         if here and self._columns.add(counts, chunks, rules):
             return counts
@@ -87,11 +76,9 @@ class Kernel:
                 "or on the module that holds it, before the first update."
             )
         if rules.validate and refused is None:
-            # all of it before anything is counted
-            for some_scores, some_labels in chunks:
-                if not bool(rules.good(wide(some_scores), some_labels, self.binning, weight).all()):
-                    raise rules.objection(wide(some_scores), some_labels, self.binning, weight)
-        for some_scores, some_labels in chunks:
+            for some_scores, some_labels in chunks():  # all of it before anything is counted
+                rules.check(wide(some_scores), some_labels, self.binning, weight)
+        for some_scores, some_labels in chunks():
             self._count(counts, wide(some_scores), some_labels, rules, refused, weight)
         return counts
 
@@ -100,29 +87,24 @@ class Kernel:
     ) -> Tensor:
         """Add two models' scores of the same examples to ``counts`` of pairs of bins, and return them.
 
-        The cells ``(1, 2, bins * bins)`` are at the first model's bin times ``bins`` plus the second's.
+        They have passed :func:`check_pairs`. The cells ``(1, 2, bins * bins)`` are at the first model's bin times
+        ``bins`` plus the second's.
         """
-        check_pairs(models, target)
         if target.numel() == 0:
             return counts
         labels = rules.whole(target) if target.is_floating_point() else target
         labels = plain_int(rules.unless_one_hot(labels)).reshape(-1, 1)
         both = [wide(scores.detach()).reshape(-1, 1) for scores in models]
-        good = torch.ones_like(labels[:, 0], dtype=torch.bool)
-        for scores in both if rules.validate else ():
-            fine = rules.good(scores, labels, self.binning)
-            if refused is None and not bool(fine.all()):
-                raise rules.objection(scores, labels, self.binning)
-            good &= fine
-        first, second = (self.binning.of(*probabilities(scores, rules.normalization))[:, 0] for scores in both)
-        ignored = rules.ignored(labels)
-        kept = good if ignored is None else good & ~ignored[:, 0]
+        good = None
         if refused is not None:
-            refused += (~good).sum()
-        index = (labels[:, 0].clamp(0, 1).long() * self.binning.bins + first) * self.binning.bins + second
-        if counts.is_inference() and not torch.is_inference_mode_enabled():
-            counts = counts.clone()
-        counts.view(-1).scatter_add_(0, index, kept.long())
+            good = rules.good(both[0], labels, self.binning) & rules.good(both[1], labels, self.binning)
+        elif rules.validate:
+            for scores in both:
+                rules.check(scores, labels, self.binning)
+        first, second = (self.binning.of(*probabilities(scores, rules.normalization)) for scores in both)
+        index = (labels.clamp(0, 1).long() * self.binning.bins + first) * self.binning.bins + second
+        counts = _changeable(counts)
+        counts.view(-1).scatter_add_(0, index.view(-1), _times(index, rules.ignored(labels), good, refused).view(-1))
         return counts
 
     def _count(
@@ -144,43 +126,39 @@ class Kernel:
             group, row = row[:, None] // columns, row[:, None] % columns
             row = (row == number).long() + 2 * group
         index = (row * bins + self.binning.of(*probabilities(scores, rules.normalization))) * columns + number
-        ignored, kept = rules.ignored(labels), None
-        if ignored is not None:
-            kept = ~(ignored[:, None] if rules.task == "multiclass" else ignored)
-        if refused is not None:
-            good = rules.good(scores, labels, self.binning, weight)
-            refused += (~good).sum()
-            kept = good[:, None] if kept is None else kept & good[:, None]
-        one = torch.ones_like(index) if kept is None else kept.expand_as(index).long()
+        ignored = rules.ignored(labels)
+        if ignored is not None and rules.task == "multiclass":
+            ignored = ignored[:, None]
+        good = None if refused is None else rules.good(scores, labels, self.binning, weight)
+        times = _times(index, ignored, good, refused)
         if weight is not None:
-            one *= weight.reshape(-1, 1)
+            times *= weight.reshape(-1, 1)
         # safe and deterministic on every device
-        counts.permute(1, 2, 0).view(-1).scatter_add_(0, index.view(-1), one.view(-1))
+        counts.permute(1, 2, 0).view(-1).scatter_add_(0, index.view(-1), times.view(-1))
 
 
-def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterable[tuple[Tensor, Tensor]]:
-    """Return scores ``(N, columns, ...)`` as ``(n, columns)`` and their labels, up to ``size`` scores at a time."""
+def _times(index: Tensor, ignored: Tensor | None, good: Tensor | None, refused: Tensor | None) -> Tensor:
+    """Return how often each of ``(N, columns)`` scores counts, once or never, and add those that are not good."""
+    kept = None if ignored is None else ~ignored
+    if good is not None and refused is not None:
+        refused += (~good).sum()
+        kept = good[:, None] if kept is None else kept & good[:, None]
+    return torch.ones_like(index) if kept is None else kept.expand_as(index).long()
+
+
+def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield scores ``(N, columns, ...)`` as ``(n, columns)`` and their labels, up to ``size`` scores at a time."""
     if size is None or scores.numel() <= size:
-        return [_rows_of(scores, labels)]
-    return _Chunks(scores.flatten(2) if scores.ndim > 2 else scores[..., None], labels, size)
-
-
-class _Chunks:
-    """Scores ``(N, columns, positions)`` in chunks, without a copy of more than one of them."""
-
-    def __init__(self, scores: Tensor, labels: Tensor, size: int) -> None:
-        examples, columns, positions = scores.shape
-        self._scores = scores
-        self._labels = labels.reshape(scores.shape if labels.numel() == scores.numel() else (examples, positions))
-        self._steps = max(size // (columns * positions), 1), min(max(size // columns, 1), positions)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        step, width = self._steps
-        for start in range(0, len(self._scores), step):
-            rows = slice(start, start + step)
-            for left in range(0, self._scores.shape[2], width):
-                part = slice(left, left + width)
-                yield _rows_of(self._scores[rows, :, part], self._labels[rows, ..., part])
+        yield _rows_of(scores, labels)
+        return
+    scores = scores.flatten(2) if scores.ndim > 2 else scores[..., None]
+    examples, columns, positions = scores.shape
+    labels = labels.reshape(scores.shape if labels.numel() == scores.numel() else (examples, positions))
+    step, width = max(size // (columns * positions), 1), min(max(size // columns, 1), positions)
+    for start in range(0, examples, step):
+        for left in range(0, positions, width):
+            rows, part = slice(start, start + step), slice(left, left + width)
+            yield _rows_of(scores[rows, :, part], labels[rows, ..., part])
 
 
 def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,6 +168,10 @@ def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     columns, several = scores.shape[1], labels.ndim == scores.ndim
     rows = scores.movedim(1, -1).reshape(-1, columns)
     return rows, labels.movedim(1, -1).reshape(-1, columns) if several else labels.reshape(-1)
+
+
+def _changeable(counts: Tensor) -> Tensor:
+    return counts.clone() if counts.is_inference() and not torch.is_inference_mode_enabled() else counts
 
 
 def _own_layout(counts: Tensor) -> Tensor:

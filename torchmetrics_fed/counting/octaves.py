@@ -4,8 +4,6 @@ With d the distance of a score from the nearer end, octave j is :math:`2^{-j-2} 
 into a power of two of even bins, so that every edge is a short binary fraction.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchmetrics_fed.counting.rules import Rules, check_kind
-from torchmetrics_fed.counting.shapes import check_shapes
+from torchmetrics_fed.counting.rules import Rules, check_batch
 from torchmetrics_fed.errors import InputError, ReleaseError
 
 Ids: TypeAlias = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
@@ -79,8 +78,7 @@ class Persons:
             rules: how to read scores and targets, which are as a metric takes them.
             columns: how many classes or labels there are.
         """
-        check_kind(preds, target)
-        check_shapes(preds, target, columns, rules.task)
+        check_batch(preds, target, columns, rules.task)
         several = rules.task == "multilabel"
         ids, shape = _as_array(ids), (*target.shape[:1], *target.shape[1 + several :])
         if ids.shape not in (shape, shape[:1]):

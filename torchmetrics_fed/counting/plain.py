@@ -5,9 +5,7 @@ enters torch's OpenMP pool, so that large ones can be cut to fit the cache. What
 kernel that looks closer.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.binning import UNSIGNED, Array, Binning, scratch
-from torchmetrics_fed.counting.rules import Rules, probabilities
+from torchmetrics_fed.counting.rules import Rules, probabilities, wide
 from torchmetrics_fed.typing import Places
 
 # Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold.
@@ -89,23 +87,23 @@ class ColumnKernel:
         self._tile: tuple[int, Places] = 0, np.empty(0, np.int64)
         self._one = torch.ones(CHUNK, dtype=torch.int64, device="cpu")
 
-    def add(self, counts: Tensor, chunks: Iterable[tuple[Tensor, Tensor]], rules: Rules) -> bool:
+    def add(self, counts: Tensor, chunks: Callable[[], Iterable[tuple[Tensor, Tensor]]], rules: Rules) -> bool:
         """Add all chunks to ``counts`` in place and return True, or add nothing and return False if one is not plain.
 
         The counts are ``(columns, rows, bins)``, in the kernel's own order in memory. Chunks are scores ``(n,
-        columns)`` and labels, a bounded number at a time; they are iterated twice.
+        columns)`` and labels, a bounded number at a time.
         """
         columns, rows, bins = counts.shape
         if rules.ignore_index is not None and rules.task != "multiclass":
             return False
         if rules.validate:  # all of it before anything is counted
-            for scores, labels in chunks:
+            for scores, labels in chunks():
                 score, label = _kept(scores, labels, rules)
                 good = are_plain(score.reshape(-1), self.binning, rules) and are_labels(label, rules.highest(columns))
                 if not good:
                     return False
         flat, below = counts.permute(1, 2, 0).view(-1), bins * columns  # how far one row lies below another
-        for scores, labels in chunks:
+        for scores, labels in chunks():
             score, label = _kept(scores, labels, rules)
             (cells, cell), examples = scratch.room("cells", np.int64, score.size), len(score)
             score, complement = normalized(score, rules)
@@ -132,8 +130,7 @@ class ColumnKernel:
 
 
 def as_array(scores: Tensor) -> Array:
-    kept = scores.dtype == torch.float32 or scores.dtype == torch.float64
-    return (scores if kept else scores.float()).contiguous().numpy()
+    return wide(scores).contiguous().numpy()
 
 
 def are_plain(scores: Array, binning: Binning, rules: Rules) -> bool:
@@ -164,29 +161,15 @@ def _kept(scores: Tensor, labels: Tensor, rules: Rules) -> tuple[Array, Array]:
 
 def _rows(label: Array, rules: Rules, kind: Any) -> Array | None:
     """Return each label as a row of the histogram, the last for what is ignored; None where a label is not plain."""
-    _, row = scratch.room("row", kind, len(label))
-    highest = rules.highest(1)
-    if rules.ignore_index is None or rules.groups > 1:  # with groups all that is ignored is -1
-        label = label if rules.ignore_index is None else np.where(label == rules.ignore_index, highest + 1, label)
-        if rules.validate and not are_labels(label, highest + (rules.ignore_index is not None)):
-            return None
-        row[:] = label
-        return row
-    (_, ignored), (_, positive), (_, known) = (
-        scratch.room(name, np.bool_, len(label)) for name in ("ignored", "positive", "known")
-    )
-    np.equal(label, rules.ignore_index, out=ignored)
-    np.equal(label, 1, out=positive)
-    if rules.validate:
-        np.equal(label, 0, out=known)
-        known |= positive
-        known |= ignored
-        if not known.all():
-            return None
-    row[:] = ignored.view(np.int8)
-    row += row
-    positive &= ~ignored
-    row += positive.view(np.int8)
+    highest, (_, row) = rules.highest(1), scratch.room("row", kind, len(label))
+    row[:] = label
+    if rules.ignore_index is None:
+        return None if rules.validate and not are_labels(label, highest) else row
+    ignored = label == rules.ignore_index
+    if rules.validate and not (ignored | (label.view(UNSIGNED[label.itemsize]) <= highest)).all():
+        return None
+    row *= ~ignored  # a product takes a tenth of the time of a choice
+    row += np.multiply(ignored, highest + 1, dtype=kind)
     return row
 
 

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Size, Tensor
 
 from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.errors import InputError
@@ -29,8 +29,8 @@ class Rules(NamedTuple):
     validate: bool = True
     private: bool = False
     """Whether errors must not show values of the data: under privacy an error text may travel."""
-    groups: int = 1
-    """With several, label y of group g is the number g * labels + y."""
+    groups: int = 0
+    """Where there are some, label y of group g is the number g * labels + y."""
 
     def ignored(self, labels: Tensor) -> Tensor | None:
         """Return which labels are to be left out; None if none can be."""
@@ -40,17 +40,24 @@ class Rules(NamedTuple):
         return columns if self.task == "multiclass" else 2
 
     def highest(self, columns: int) -> int:
-        return self.labels(columns) * self.groups - 1
+        return self.labels(columns) * max(self.groups, 1) - 1
 
     def are_pairs(self, columns: int, rows: int) -> bool:
         """Whether a group's rows are the true classes, one against one."""
-        return rows == columns * self.groups and columns > 2
+        return rows == columns * max(self.groups, 1) and columns > 2
 
-    def grouped(self, labels: Tensor, group: Tensor, columns: int, groups: int) -> tuple[Tensor, Rules]:
+    def grouped(self, labels: Tensor, group: Tensor | None, columns: int) -> tuple[Tensor, Rules]:
         """Return labels that say their group, and the rules to read them by, without a look at the values."""
+        if not self.groups:
+            raise InputError("Expected no argument `groups` because this metric has none. Build it with `groups=`.")
+        if group is None:
+            raise InputError(
+                f"Expected argument `groups`, an integer from 0 to {self.groups - 1} for each example, because this "
+                f"metric has {self.groups} groups, but got none. Pass `update(preds, target, groups)`."
+            )
         check_per_example("groups", group, labels, self.task)
         if group.is_floating_point() or group.is_complex() or group.dtype == torch.bool:
-            raise InputError(f"Expected `groups` to hold integers from 0 to {groups - 1} but got {group.dtype}.")
+            raise InputError(f"Expected `groups` to hold integers from 0 to {self.groups - 1} but got {group.dtype}.")
         several, group = self.labels(columns), group.detach().to(labels.device).long()
         if self.task == "multilabel":
             group = group.unsqueeze(1)
@@ -58,11 +65,11 @@ class Rules(NamedTuple):
         fused = labels + several * group
         if self.validate:
             fused = torch.where((labels >= 0) & (labels < several), fused, labels.clamp(max=_STRANGE))
-            fused = torch.where((group >= 0) & (group < groups), fused, _NO_GROUP)
+            fused = torch.where((group >= 0) & (group < self.groups), fused, _NO_GROUP)
         ignored = self.ignored(labels)
         if ignored is None:
-            return fused, self._replace(groups=groups)
-        return torch.where(ignored, _IGNORED, fused), self._replace(groups=groups, ignore_index=_IGNORED)
+            return fused, self
+        return torch.where(ignored, _IGNORED, fused), self._replace(ignore_index=_IGNORED)
 
     def whole(self, target: Tensor) -> Tensor:
         """Return a floating target as integers, without a look at the values."""
@@ -94,7 +101,12 @@ class Rules(NamedTuple):
         fine &= known
         return (fine if ignored is None else fine | ignored).all(1)
 
-    def objection(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None) -> InputError:
+    def check(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None) -> None:
+        """Raise unless every example is good."""
+        if not bool(self.good(scores, labels, binning, weight).all()):
+            raise self._objection(scores, labels, binning, weight)
+
+    def _objection(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None) -> InputError:
         """Return the error of a batch in which not every example is good. It may take its time."""
         if weight is not None and not bool(_can_weigh(weight).all()):
             return InputError(f"Expected argument `sample_weight` to hold integers from 0 to {_MOST_WEIGHT}.")
@@ -148,7 +160,7 @@ class Rules(NamedTuple):
         return "others" if self.private else f"values from {least} to {most}"
 
 
-def check_kind(preds: Tensor, target: Tensor) -> None:
+def _check_kind(preds: Tensor, target: Tensor) -> None:
     for name, value in (("preds", preds), ("target", target)):
         if not isinstance(value, Tensor):
             raise InputError(
@@ -164,9 +176,50 @@ def check_kind(preds: Tensor, target: Tensor) -> None:
         raise InputError(f"Expected argument `target` to be labels but got {target.dtype}. Pass `target.real.long()`.")
 
 
+def check_batch(preds: Tensor, target: Tensor, columns: int, task: Task) -> None:
+    """Raise unless there is a label for each score, or for multi-class tasks one for each row of scores."""
+    _check_kind(preds, target)
+    expected = _without_columns(preds.shape) if task == "multiclass" else preds.shape
+    if target.shape == expected and (task == "binary" or (preds.ndim > 1 and preds.shape[1] == columns)):
+        return
+    scores = "(N, ...)" if task == "binary" else f"(N, {columns}, ...)"
+    shapes = f"the shapes {scores} and (N, ...)" if task == "multiclass" else f"the same shape, {scores},"
+    raise InputError(
+        f'Expected arguments `preds` and `target` to have {shapes} for task="{task}" but got '
+        f"{tuple(preds.shape)} and {tuple(target.shape)}. {_remedy(preds.shape, target.shape, task)}"
+    )
+
+
+def _without_columns(shape: Size) -> Size:
+    return shape[:1] + shape[2:]
+
+
+def _remedy(scores: Size, labels: Size, task: Task) -> str:
+    if task == "binary" and len(scores) > 1 and _without_columns(scores) == labels:
+        if scores[1] == 1:
+            return "Pass `preds.squeeze(1)`."
+        if scores[1] == 2:
+            return "Pass the scores of the positive class, `preds[:, 1]`."
+        return f'Pass `task="multiclass", num_classes={scores[1]}` to the metric if these are scores of classes.'
+    if task != "multilabel" and len(labels) > 1:
+        if _without_columns(labels) == (scores if task == "binary" else _without_columns(scores)):
+            if labels[1] == 1:
+                return "Pass `target.squeeze(1)`."
+            return "Pass classes in place of a one-hot target: `target.argmax(1)`."
+        if task == "binary" and labels[1] == 1 and scores[1:2] == (2,):
+            return "Pass `preds[:, 1]` and `target.squeeze(1)`."
+    if task == "binary":
+        return "Pass one label for each score."
+    if len(scores) > 1 and labels == (scores if task == "multilabel" else _without_columns(scores)):
+        return f"Pass `num_{'classes' if task == 'multiclass' else 'labels'}={scores[1]}` to the metric."
+    if task == "multiclass" and scores == labels:
+        return 'Pass one score for each class, or `task="binary"` to the metric.'
+    return f"Pass one score and one label for each {'class' if task == 'multiclass' else 'label'} of each example."
+
+
 def check_pairs(models: tuple[Tensor, Tensor], target: Tensor) -> None:
     for scores in models:
-        check_kind(scores, target)
+        _check_kind(scores, target)
         if scores.shape != target.shape:
             raise InputError(
                 f"Expected one score of each model for each of target's {tuple(target.shape)} but got "

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
 from torchmetrics_fed.errors import DuplicateClientError, InputError, ReleaseError, RoundMismatchError
 from torchmetrics_fed.exchange.queries import Plan, check_plan, finished, next_query
-from torchmetrics_fed.exchange.states import Asking, coordinator_move
+from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking, moved
 from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum
 from torchmetrics_fed.release.sums import Adder
@@ -148,7 +148,7 @@ class Coordinator:
     @property
     def release(self) -> Release:
         """The release, once no query is left."""
-        coordinator_move(self.state, "release")
+        moved(COORDINATOR_MOVES, self.state, "release")
         return finished(self.plan, self.sums, self._previous, self.round)
 
     def to_bytes(self) -> bytes:
@@ -197,7 +197,7 @@ class Coordinator:
         return Adder(self.spec, self.query or self.sums[-1].query, self._max_examples)
 
     def _asked(self, event: str) -> Query:
-        coordinator_move(self.state, event)
+        moved(COORDINATOR_MOVES, self.state, event)
         assert self.query is not None
         return self.query
 

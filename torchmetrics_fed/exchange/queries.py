@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.reconstruct.margins import even_tables, pilot_tables, placed_tables
+from torchmetrics_fed.reconstruct.paired import even_tables, pilot_tables, placed_tables
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS, pilot_query, placed_query, single_query
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 

@@ -23,7 +23,7 @@ from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.errors import LedgerError, ReleaseError
 from torchmetrics_fed.exchange.queries import Plan, make_release, plan_label
-from torchmetrics_fed.exchange.states import State, session_move
+from torchmetrics_fed.exchange.states import SESSION_MOVES, State, moved
 from torchmetrics_fed.privacy import CentralDP, PrivacyLedger
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum, rice
 from torchmetrics_fed.release.share import ID_BYTES
@@ -64,7 +64,7 @@ class Session:
         return session
 
     def check(self, event: str) -> State:
-        return session_move(self.state, event)
+        return moved(SESSION_MOVES, self.state, event)
 
     def share(self, counts: Tensor, query: Query, round: str, ranks: Ranks) -> Share:
         """Return this client's answer to a query, its ranks' counts summed first; asked again, the very same."""

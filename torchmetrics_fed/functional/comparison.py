@@ -16,8 +16,7 @@ from torchmetrics_fed.counting.tree import Table
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_confidence
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
-from torchmetrics_fed.reconstruct.margins import margins, tables_of
-from torchmetrics_fed.reconstruct.paired import area, difference
+from torchmetrics_fed.reconstruct.paired import area, difference, margins, tables_of
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.typing import Floats
 

@@ -13,7 +13,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Estimate, bounds_at
 from torchmetrics_fed.functional.figures.canvas import plot_areas
 from torchmetrics_fed.functional.source import Readable, read
-from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
+from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts
 
 # The slope of the curve is that between this much less and this much more of the examples.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.grid import ScoreGrid
+from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Edges, Readable, Source, read
 from torchmetrics_fed.privacy import Privacy
@@ -128,7 +129,7 @@ def count(
     """Return the histograms of one batch, to be read as the options ask for."""
     spec = agreed_spec(task, num_classes, num_labels, multi_class, quantiles, grid, normalization)
     empty = spec.empty_counts().to(preds.device)
-    counts = spec.grid.add(empty, preds, target, normalization, ignore_index, validate_args, task)
+    counts = spec.grid.add(empty, preds, target, Rules(task, normalization, ignore_index, validate_args))
     source = read(Release.exact(spec, counts), reconstruction=Reconstruction.sized(reconstruction, quantiles))
     warn_if_tied(source, spec.grid)
     return source

@@ -15,7 +15,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import check_uncertain
 from torchmetrics_fed.functional.figures import canvas
 from torchmetrics_fed.functional.source import read
-from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
+from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import uncertain_counts
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats

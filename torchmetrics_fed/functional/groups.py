@@ -18,7 +18,7 @@ from torchmetrics_fed.functional.band import auroc_interval, check_confidence
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
 from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.reconstruct.placement import whole_epsilon
-from torchmetrics_fed.reconstruct.uncertainty.rates import Counted, Rates
+from torchmetrics_fed.reconstruct.uncertainty.thresholds import Counted, Rates
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Floats

@@ -8,7 +8,7 @@ from weakref import WeakSet
 import numpy as np
 
 from torchmetrics_fed.functional.band import average_precision_interval
-from torchmetrics_fed.reconstruct.uncertainty.deviation import noisy_areas
+from torchmetrics_fed.reconstruct.uncertainty.areas import noisy_areas
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average
 

@@ -61,8 +61,7 @@ class UserShares:
     def __call__(self, preds: Tensor, target: Tensor) -> tuple[ShareValue, Callable[[ShareValue], ShareValue]]:
         """Return the counts of a batch, and what pfl has to do once with those of a user."""
         one, spec = self.one, self.one.spec
-        rules = one.normalization, one.ignore_index, bool(one.validate_args), spec.task
-        counts = spec.grid.add(spec.empty_counts(), preds.detach().cpu(), target.cpu(), *rules)
+        counts = spec.grid.add(spec.empty_counts(), preds.detach().cpu(), target.cpu(), one.rules)
         return ShareValue(self, counts), lambda value: ShareValue(self, value.counts, of_user=True)
 
     def begin(self) -> Query:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.integrations.columns import matrix, numbered, parsed, person_ids, scores_of
 from torchmetrics_fed.integrations.files import OR_SKIP, checked_names, read_file
@@ -97,7 +98,7 @@ class PartialCounts:
     """
 
     spec: Spec
-    rules: tuple[Any, Any]
+    rules: Rules
     layout: bytes
     score: tuple[str, ...]
     label: tuple[str, ...]
@@ -132,7 +133,7 @@ class PartialCounts:
             delimiter: of CSV files; in those that end in ``.tsv`` it is a tab.
             skip_bad: whether to leave out rows with missing, unknown or impossible values instead of raising.
         """
-        spec, rules = metric.spec, (metric.normalization, metric.ignore_index)
+        spec, rules = metric.spec, metric.rules._replace(validate=True)
         score, label = ((names,) if isinstance(names, str) else tuple(names) for names in (score, label))
         needed = spec.classes, spec.classes if spec.task == "multilabel" else 1
         if (len(score), len(label)) != needed:
@@ -155,9 +156,7 @@ class PartialCounts:
 
         def add(preds: Tensor, target: Tensor, groups: Tensor | None, _: Any) -> None:
             nonlocal counts
-            spec = self.spec
-            rules, private = (*self.rules, True, spec.task), spec.privacy is not None
-            counts = spec.grid.add(counts, preds, target, *rules, private, None, None, groups, len(spec.groups))
+            counts = self.spec.grid.add(counts, preds, target, self.rules, group=groups)
 
         counted = self._each(table, add)
         row = {"layout": self.layout, "counts": counts.numpy().tobytes(), **counted._asdict()}
@@ -214,8 +213,9 @@ class PartialCounts:
             return int(bad.sum())
         row = int(bad.int().argmax())
         name = names[int((~fine[row]).int().argmax())]
+        scores = "finite logits" if self.rules.normalization else f"scores in {list(self.spec.grid.score_range)}"
         expected = {
-            self.score: "finite logits" if self.rules[0] else f"scores in {list(self.spec.grid.score_range)}",
+            self.score: scores,
             self.label: f"labels {list(self.labels or [f'from 0 to {self._highest}'])}",
             self.group: f"groups {list(self.spec.groups)}",
             self.person: "persons' ids",
@@ -245,9 +245,9 @@ class PartialCounts:
 
     def _fine(self, preds: Tensor, target: Tensor) -> Tensor:
         """Return which values of these rows can be counted, for every column."""
-        (low, high), (normalization, ignore_index) = self.spec.grid.score_range, self.rules
+        (low, high), ignore_index = self.spec.grid.score_range, self.rules.ignore_index
         scores, labels = preds.double(), target.double()
-        fine = scores.isfinite() if normalization else (scores >= low) & (scores <= high)
+        fine = scores.isfinite() if self.rules.normalization else (scores >= low) & (scores <= high)
         ignored = labels == (math.nan if ignore_index is None else ignore_index)
         known = (labels >= 0) & (labels <= self._highest) & (labels == labels.floor())
         return torch.cat([fine | ignored, known | ignored], 1)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.persons import Ids
+from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan
@@ -28,7 +28,7 @@ from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
 
-_Curve = TypeVar("_Curve", bound=tuple[Tensor, ...])
+_Value = TypeVar("_Value")
 
 
 class FederatedMetric(PersonsMetric):
@@ -54,11 +54,10 @@ class FederatedMetric(PersonsMetric):
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
             then, is made once per data, and is charged to ``ledger``.
         secure: with ``privacy=None``, whether counts may only travel through secure aggregation.
-        plan: under privacy, which queries a release takes. ``"adaptive"``: two, a small fraction of epsilon places the
-            leaves of the second. ``"single"``: one, for any data. ``"carry_over"``: one, placed by the release before
-            the last ``reset`` (two the first time). ``"paper"``: every level of the binary tree. A
-            :class:`~torchmetrics_fed.Query`: that. If not given, ``"adaptive"`` where the aggregator can ask twice,
-            ``"single"`` where it cannot.
+        plan: under privacy, which queries a release takes. ``"adaptive"``: two, the first of which places the leaves of
+            the second. ``"single"``: one, for any data. ``"carry_over"``: one, placed by the release before the last
+            ``reset``. ``"paper"``: every level of the binary tree. A :class:`~torchmetrics_fed.Query`: that. If not
+            given, ``"adaptive"`` where the aggregator can ask twice, else ``"single"``.
         reconstruction: how curves are read from a release, for comparisons with the paper.
         ledger: where releases are charged; one in memory, without budget, if not given.
         data: the name of the data in the ledger.
@@ -77,6 +76,7 @@ class FederatedMetric(PersonsMetric):
         (True, torch.Size([3, 2, 256]))
     """
 
+    __jit_unused_properties__: ClassVar[list[str]] = [*PersonsMetric.__jit_unused_properties__, "rules"]
     short_name: str = ""
     """What collections call it."""
     scalar_names: tuple[str, ...] = ()
@@ -113,17 +113,15 @@ class FederatedMetric(PersonsMetric):
         guards.refuse_others(kwargs)
         counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
         spec = self._extended(agreed_spec(*counted, privacy, secure, groups))
-        if plan is not None or privacy is not None:
-            check_plan(plan, spec)
+        check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
             raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
         if not isinstance(validate_args, bool) and validate_args != "deferred":
             raise InputError(
                 f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
             )
-        ledger = guards.checked_ledger(ledger)
         meaning = ignore_index, normalization, validate_args == "deferred"
-        super().__init__(spec, plan, ledger, data, meaning, **kwargs)
+        super().__init__(spec, plan, guards.checked_ledger(ledger), data, meaning, **kwargs)
         if average == "default":
             average = None if task == "binary" else self.default_average
         self.average: Average | None = checked_average(average, self.averages, task)
@@ -158,7 +156,6 @@ class FederatedMetric(PersonsMetric):
             options |= {name: spec.classes, "multi_class": spec.multi_class}
         return cls(spec.task, **options)
 
-    @uncompiled
     def update(
         self,
         preds: Tensor,
@@ -179,23 +176,18 @@ class FederatedMetric(PersonsMetric):
             persons: under privacy the person of each of N, or of each position, integers or strings, read on the
                 host: the first ``examples_per_person`` of each are counted, and the rest is :attr:`left_out`.
         """
-        try:
-            guards.check_groups(groups is not None, self.spec.groups)
-            if sample_weight is not None:
-                guards.refuse_weights(self.spec.privacy is not None, self.confidence)
-            self._check_local()
-            self._join_session()
-            before, spec = self.counts, self.spec
-            rules = self.normalization, self.ignore_index, bool(self.validate_args), spec.task
-            refused = self._refusing() if self.validate_args == "deferred" else None
-            with self._admitted(persons, preds, target, groups) as (preds, target, groups):
-                more = refused, sample_weight, groups, len(spec.groups)
-                after = spec.grid.add(before, preds, target, *rules, spec.privacy is not None, *more)
-            if after is not before:  # setting an attribute of a module costs as much as counting a small batch
-                self.counts = after
-        except Exception:
-            self._update_count -= 1  # torchmetrics has counted the call already
-            raise
+        if sample_weight is not None:
+            guards.refuse_weights(self.spec.privacy is not None, self.confidence)
+        with self._admitted(persons, preds, target, groups) as (preds, target, groups):
+            more = self.rules, self._refusing(), sample_weight, groups
+            self._set_counts(self.spec.grid.add(self.counts, preds, target, *more))
+
+    @property
+    def rules(self) -> Rules:
+        """How a batch is to be read."""
+        spec, validate = self.spec, bool(self.validate_args)
+        private, groups = spec.privacy is not None, len(spec.groups)
+        return Rules(spec.task, self.normalization, self.ignore_index, validate, private, groups)
 
     @abstractmethod
     def compute(self) -> Any:
@@ -262,11 +254,9 @@ class FederatedMetric(PersonsMetric):
             self._warned = warn_if_tied(source, self.spec.grid)
         return source
 
-    def _out(self, values: Tensor) -> Tensor:
-        """The values on the metric's device and in its dtype."""
-        return values.to(self.device, self.dtype)
-
-    def _answer(self, curve: _Curve) -> _Curve:
-        """The curve, a named tuple of tensors, on the metric's device and in its dtype."""
-        kind: Any = type(curve)
-        return cast(_Curve, kind(*map(self._out, curve)))
+    def _answer(self, value: _Value) -> _Value:
+        """The tensors of a value, itself or in a tuple of such, on the metric's device and in its dtype."""
+        if isinstance(value, Tensor):
+            return cast(_Value, value.to(self.device, self.dtype))
+        make: Any = getattr(value, "_make", tuple)
+        return cast(_Value, make(map(self._answer, value))) if isinstance(value, tuple) else value

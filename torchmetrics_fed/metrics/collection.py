@@ -1,7 +1,5 @@
 """federated_collection: metrics of the same data that make one release; areas: what is logged of one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

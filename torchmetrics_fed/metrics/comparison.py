@@ -8,15 +8,13 @@ import numpy as np
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.eager import uncompiled
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.persons import Ids
-from torchmetrics_fed.counting.rules import Rules, check_pairs
+from torchmetrics_fed.counting.rules import check_pairs
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Interval, roc_band
+from torchmetrics_fed.functional.band import roc_band
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.curve import GridName, agreed_spec
-from torchmetrics_fed.functional.roc import ROCCurve
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.guards import warn_before_update
 from torchmetrics_fed.release import Spec
@@ -90,7 +88,6 @@ class FederatedModelComparison(FederatedMetric):
         known = {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
         return cls(spec.models, spec.thresholds, **(options | known))
 
-    @uncompiled
     def update(  # type: ignore[override]
         self, preds_old: Tensor, preds_new: Tensor, target: Tensor, *, persons: Ids | None = None
     ) -> None:
@@ -98,36 +95,17 @@ class FederatedModelComparison(FederatedMetric):
 
         Scores have any floating dtype and shape; ``target`` and ``persons`` are as in :meth:`FederatedMetric.update`.
         """
-        try:
-            check_pairs((preds_old, preds_new), target)
-            self._check_local()
-            self._join_session()
-            private, before = self.spec.privacy is not None, self.counts
-            rules = Rules("binary", self.normalization, self.ignore_index, bool(self.validate_args), private)
-            refused = self._refusing() if self.validate_args == "deferred" else None
-            with self._admitted(persons, preds_old, target, preds_new) as (first, labels, second):
-                after = self.spec.grid.add_pairs(before, (first, second), labels, rules, refused)
-            if after is not before:
-                self.counts = after
-        except Exception:
-            self._update_count -= 1  # torchmetrics has counted the call already
-            raise
+        check_pairs((preds_old, preds_new), target)
+        with self._admitted(persons, preds_old, target, preds_new) as (first, labels, second):
+            batch = (first, second), labels, self.rules, self._refusing()
+            self._set_counts(self.spec.grid.kernel.add_pairs(self.counts, *batch))
 
     def compute(self) -> ModelComparison:
         """Return the comparison of both models on all ranks' data."""
         if self.spec.privacy is None and not self.update_called:
             warn_before_update(type(self).__name__)
-        found = compare_models(self._source(), self._asked_confidence())
-        return ModelComparison(*map(self._moved, found))
+        return self._answer(compare_models(self._source(), self._asked_confidence()))
 
     def plot(self, result: ModelComparison | None = None, ax: Any = None) -> Any:
         """Draw ``result``, or what :meth:`compute` returns, and return ``(fig, ax)``."""
         return (self.compute() if result is None else result).plot(ax)
-
-    def _moved(self, value: Any) -> Any:
-        """A part of the result on the metric's device and in its dtype."""
-        if isinstance(value, ROCCurve | Interval):
-            return self._answer(value)
-        if isinstance(value, Tensor):
-            return self._out(value)
-        return tuple(map(self._moved, value)) if isinstance(value, tuple) else value

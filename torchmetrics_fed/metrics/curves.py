@@ -35,7 +35,6 @@ class FederatedROC(CurveMetric):
     scalar_names = ("auroc",)
 
     def compute(self) -> F.ROCCurve:
-        """Return the ROC curve of all ranks' counts."""
         return self._answer(F.roc_from_counts(self._read(), average=self.average))
 
 
@@ -70,7 +69,6 @@ class FederatedPrecisionRecallCurve(CurveMetric):
         self.strategy: F.Strategy = strategy
 
     def compute(self) -> F.PrecisionRecallCurve:
-        """Return the precision-recall curve of all ranks' counts."""
         return self._answer(F.precision_recall_from_counts(self._read(), strategy=self.strategy, average=self.average))
 
 
@@ -95,7 +93,6 @@ class FederatedPrecisionRecallGain(CurveMetric):
     averages: tuple[Average, ...] = ("micro",)
 
     def compute(self) -> F.PrecisionRecallGainCurve:
-        """Return the PR-gain curve of all ranks' counts."""
         return self._answer(F.precision_recall_gain_from_counts(self._read(), average=self.average))
 
 
@@ -120,7 +117,6 @@ class FederatedDET(CurveMetric):
     averages: tuple[Average, ...] = ("micro",)
 
     def compute(self) -> F.DETCurve:
-        """Return the DET curve of all ranks' counts."""
         return self._answer(F.det_from_counts(self._read(), average=self.average))
 
 
@@ -153,7 +149,6 @@ class FederatedCalibration(CurveMetric):
         self.bins = bins
 
     def compute(self) -> F.Calibration:
-        """Return the calibration of all ranks' counts."""
         return self._answer(F.calibration_from_counts(self._read(), bins=self.bins, average=self.average))
 
 

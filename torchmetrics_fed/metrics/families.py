@@ -86,7 +86,7 @@ class AreaMetric(FederatedMetric):
 
     def compute(self) -> Tensor:
         """Return the area of all ranks' counts."""
-        return self._out(self._area(self.average))
+        return self._answer(self._area(self.average))
 
     def interval(self, population: bool = False) -> Interval:
         """Return the interval of the exact area, or the ``population``'s, with the metric's ``confidence``."""

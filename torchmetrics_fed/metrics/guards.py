@@ -66,17 +66,6 @@ def refuse_weights(private: bool, confidence: float | None) -> None:
         )
 
 
-def check_groups(given: bool, names: tuple[str, ...]) -> None:
-    """Raise unless examples come with groups exactly where a metric has some."""
-    if given and not names:
-        raise InputError("Expected no argument `groups` because this metric has none. Build it with `groups=`.")
-    if names and not given:
-        raise InputError(
-            f"Expected argument `groups`, an integer from 0 to {len(names) - 1} for each example, because this metric "
-            f"has {len(names)} groups, but got none. Pass `update(preds, target, groups)`."
-        )
-
-
 def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
     """Raise unless a state from elsewhere can be counts of a metric with these states. Never prints what it holds."""
     names = "layout", "counts", "refused"

@@ -1,8 +1,7 @@
-"""CountsMetric: counts and their session as a torchmetrics Metric. Only this module and `states` know its internals."""
+"""CountsMetric: counts with a session as a torchmetrics Metric. Only this module and `states` know its internals."""
 
 import functools
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -11,21 +10,26 @@ from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
 
-from torchmetrics_fed.aggregation import Alone, Ranks
+from torchmetrics_fed.aggregation import Alone
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
+from torchmetrics_fed.exchange.queries import first_query
 from torchmetrics_fed.exchange.session import Session, Sessions
 from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling, warn_of_several_releases
-from torchmetrics_fed.metrics.states import StateMetric
+from torchmetrics_fed.metrics.states import StateMetric, uncompiled
 from torchmetrics_fed.privacy import PrivacyLedger
-from torchmetrics_fed.release import Release, Spec
+from torchmetrics_fed.release import Query, Release, Share, Spec
 
 # What torchmetrics' forward switches off and on, and leaves off when update raises in between.
 _FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_grad", "_is_synced", "compute_on_cpu")
 
 
 class CountsMetric(StateMetric):
-    """A Metric whose counts belong to a session, and that no error, cache or pickle can spoil or leak."""
+    """A Metric whose counts belong to a session, and that no error or pickle can spoil or leak.
+
+    The session makes a release over ranks, or answers an aggregator's queries: in the open, or masked.
+    """
 
     # as in torchmetrics: a module that holds a metric can be scripted, without what the metric does
     __jit_unused_properties__: ClassVar[list[str]] = [*Metric.__jit_unused_properties__, "update_called", "_given"]
@@ -113,21 +117,66 @@ class CountsMetric(StateMetric):
         self._cache = self._copy_state_dict()
         self.counts, self._is_synced = total, True
 
-    @contextmanager
-    def sync_context(
-        self,
-        dist_sync_fn: Callable[..., Any] | None = None,
-        process_group: Any | None = None,
-        should_sync: bool = True,
-        should_unsync: bool = True,
-        distributed_available: Callable[..., Any] | None = None,
-    ) -> Generator[None, None, None]:
-        """Sum over ranks inside, and give the local counts back afterwards, whatever happens inside."""
-        self.sync(dist_sync_fn, process_group, should_sync, distributed_available)
-        try:
-            yield
-        finally:
-            self.unsync(should_unsync=self._is_synced and should_unsync)
+    def share(self, *, round: str = "", query: Query | None = None) -> Share:
+        """Return this client's answer to a query. Ranks of one client (its ``process_group``) are summed first.
+
+        Under privacy the answer is drawn once, and its release charged once: asked again, in the same round, it is the
+        very same one. Where shares may only travel through secure aggregation this raises; use :meth:`mask`.
+
+        Args:
+            round: the round that the aggregator has opened, if it has; only shares of one round add up.
+            query: what the aggregator asks; the first query of this metric's own plan if not given.
+        """
+        session = self._answering()
+        return session.share(self.counts, query or first_query(self.plan, self.spec), round, self._ranks())
+
+    def mask(
+        self, client: SecureAggregationClient, boxes: bytes, *, round: str = "", query: Query | None = None
+    ) -> bytes:
+        """Return this client's answer, masked for one secure aggregation: the message that the server waits for.
+
+        Noise is drawn and the ledger charged only when the protocol has checked everything else. An answer enters one
+        aggregation; a retry after masking is a new round, drawn and charged again.
+
+        Args:
+            client: this client's side of the aggregation, after ``share_keys``.
+            boxes: the server's ciphertexts for this client.
+            round: as in :meth:`share`, and likewise ``query``.
+        """
+        session, ranks = self._answering(), self._ranks()
+        if not isinstance(ranks, Alone):
+            raise ReleaseError(
+                "Expected one process for secure aggregation but this client has ranks. Add their counts up in one "
+                "metric with `merge_state`, outside of the process group."
+            )
+        return session.mask(self.counts, client, boxes, query or first_query(self.plan, self.spec), round, ranks)
+
+    def suspend(self) -> bytes:
+        """Return this session with its raw counts, for a node that is asked the second query in a new process.
+
+        Keep it where this user alone may read it, erase it when the round is over, and send it nowhere.
+        """
+        return self._answering().to_bytes(self.counts)
+
+    def resume(self, note: bytes) -> None:
+        """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
+        session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
+        self.reset()
+        self._session, self.counts = session, counts.to(self.counts.device)
+        self._update_count = 1
+
+    def charge_to(self, ledger: PrivacyLedger) -> None:
+        """Charge releases to another ledger from now on; raises once something of this data was drawn."""
+        session = self._current_session()
+        if session is not None:
+            session.check("update")
+            session.ledger = ledger
+        self.ledger = ledger
+
+    def check_ledger(self) -> None:
+        """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
+        if self.spec.privacy is not None:
+            self.ledger.check_lasting()
 
     def reset(self) -> None:
         """Forget counts and release. The ledger keeps what was spent."""
@@ -171,26 +220,19 @@ class CountsMetric(StateMetric):
         twin.__setstate__({key: shared[key] if key in shared else deepcopy(state[key], memo) for key in state})
         return twin
 
-    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """torchmetrics' wrapper without its cache, and without its warning, which comes once the sum is made.
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        return super()._wrap_update(functools.wraps(update)(functools.partial(self._updated, update)))
 
-        A rank that answers from its own cache, or whose warning is an error, leaves the others waiting in the sum.
-        """
-
-        @functools.wraps(compute)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.sync_context(self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync):
-                return compute(*args, **kwargs)
-
-        return wrapped
-
-    def _ranks(
-        self, gather: Callable[..., Any] | None = None, group: Any = None, available: Callable[..., Any] | None = None
-    ) -> Ranks:
-        refused = int(self.refused)
-        if not (available or self.distributed_available_fn)():
-            return Alone(self.counts.device, refused=refused)
-        return Ranks(self.counts.device, group or self.process_group, gather or self.dist_sync_fn, refused)
+    @uncompiled
+    def _updated(self, update: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Call ``update`` where data can be added. One that is refused changes nothing."""
+        try:
+            self._check_local()
+            self._join_session()
+            update(*args, **kwargs)
+        except Exception:
+            self._update_count -= 1  # torchmetrics has counted the call already
+            raise
 
     def _summed(self) -> Any:
         """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
@@ -241,7 +283,9 @@ class CountsMetric(StateMetric):
                 warn_of_several_releases(self)
             self._joined().check("update")
 
-    def _check_local(self) -> None:
-        """Raise where the counts are the sum over ranks for the moment."""
-        if self._is_synced:
-            raise TorchMetricsUserError("Expected local counts but they are summed over ranks. Call `unsync` first.")
+    def _answering(self) -> Session:
+        """The session that answers queries."""
+        if self._given is not None:
+            raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
+        self._check_local()
+        return self._joined()

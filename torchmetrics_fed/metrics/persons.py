@@ -12,11 +12,11 @@ from torchmetrics_fed.aggregation import Ranks
 from torchmetrics_fed.counting.persons import Ids, Persons
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.metrics.answers import AnsweringMetric
+from torchmetrics_fed.metrics.host import CountsMetric
 from torchmetrics_fed.typing import Validation
 
 
-class PersonsMetric(AnsweringMetric):
+class PersonsMetric(CountsMetric):
     """A Metric with a table of the persons in its counts. It goes where the counts go, and into nothing that is kept.
 
     A collection's first batch updates every metric, so each has a table of its own; later ones the one that counts for
@@ -24,7 +24,7 @@ class PersonsMetric(AnsweringMetric):
     """
 
     __jit_unused_properties__: ClassVar[list[str]] = [
-        *AnsweringMetric.__jit_unused_properties__,
+        *CountsMetric.__jit_unused_properties__,
         *("bound_enforced", "left_out", "_table", "_enforced"),
     ]
     ignore_index: int | None

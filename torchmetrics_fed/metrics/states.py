@@ -1,18 +1,41 @@
 """StateMetric: counts as a torchmetrics state that no cast, move, load or merge can spoil."""
 
+import functools
 import hashlib
 import secrets
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import Self
 
+from torchmetrics_fed.aggregation import Alone, Ranks
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.metrics.guards import check_state
 from torchmetrics_fed.release import Spec
+from torchmetrics_fed.typing import Validation
+
+
+def uncompiled(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that is a break in the graph of a compiled module: counting is not torch alone.
+
+    ``torch.compiler.disable`` would do, but imports the compiler, for a second, where nobody compiles.
+    """
+    disabled: Any = None
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> None:
+        nonlocal disabled
+        if disabled is None and "torch._dynamo" in sys.modules:
+            disabled = torch.compiler.disable(function)
+        (disabled or function)(*args, **kwargs)
+
+    return call
 
 
 class StateMetric(Metric):
@@ -32,6 +55,7 @@ class StateMetric(Metric):
     counts: Tensor
     layout: Tensor
     refused: Tensor
+    validate_args: Validation
 
     def __init__(self, spec: Spec, meaning: object, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -101,8 +125,56 @@ class StateMetric(Metric):
             setattr(self, name, state[name].clone().to(self.counts.device))
         self._update_count = max(self._update_count, 1)
 
-    def _refusing(self) -> Tensor:
-        """The number of examples that could not be counted, which may be changed in place."""
+    def _set_counts(self, counts: Tensor) -> None:
+        if counts is not self.counts:  # setting an attribute of a module costs as much as counting a small batch
+            self.counts = counts
+
+    def _refusing(self) -> Tensor | None:
+        """Where checks do not wait, the number of examples that could not be counted, to be changed in place."""
+        if self.validate_args != "deferred":
+            return None
         if self.refused.is_inference() and not torch.is_inference_mode_enabled():
             self.refused = self.refused.clone()
         return self.refused
+
+    @contextmanager
+    def sync_context(
+        self,
+        dist_sync_fn: Callable[..., Any] | None = None,
+        process_group: Any | None = None,
+        should_sync: bool = True,
+        should_unsync: bool = True,
+        distributed_available: Callable[..., Any] | None = None,
+    ) -> Generator[None, None, None]:
+        """Sum over ranks inside, and give the local counts back afterwards, whatever happens inside."""
+        self.sync(dist_sync_fn, process_group, should_sync, distributed_available)
+        try:
+            yield
+        finally:
+            self.unsync(should_unsync=self._is_synced and should_unsync)
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """torchmetrics' wrapper without its cache, and without its warning, which comes once the sum is made.
+
+        A rank that answers from its own cache, or whose warning is an error, leaves the others waiting in the sum.
+        """
+
+        @functools.wraps(compute)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.sync_context(self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync):
+                return compute(*args, **kwargs)
+
+        return wrapped
+
+    def _ranks(
+        self, gather: Callable[..., Any] | None = None, group: Any = None, available: Callable[..., Any] | None = None
+    ) -> Ranks:
+        refused = int(self.refused)
+        if not (available or self.distributed_available_fn)():
+            return Alone(self.counts.device, refused=refused)
+        return Ranks(self.counts.device, group or self.process_group, gather or self.dist_sync_fn, refused)
+
+    def _check_local(self) -> None:
+        """Raise where the counts are the sum over ranks for the moment."""
+        if self._is_synced:
+            raise TorchMetricsUserError("Expected local counts but they are summed over ranks. Call `unsync` first.")

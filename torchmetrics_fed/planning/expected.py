@@ -20,7 +20,7 @@ from torchmetrics_fed.functional.source import Readable
 from torchmetrics_fed.planning.reference import ReferenceScores, check_int
 from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import summed_noise
+from torchmetrics_fed.reconstruct.uncertainty.bands import summed_noise
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.typing import Floats
 

@@ -1,7 +1,5 @@
 """One consistent, non-negative tree from the noisy levels of a release. Pure post-processing: it costs no privacy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From leaves to bins: what is known of counts between the edges of leaves, without a model."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator

@@ -1,33 +1,134 @@
-r"""The difference of two models' AUROCs on the same examples, from tables of both scores: one for each class.
-
-With :math:`J^y_{ij}` the examples of class y whose scores are in leaf i of one model and in leaf j of the other,
-:math:`F` the negatives' and :math:`S` one minus the positives' distribution at the middle of a leaf, the difference d
-moves with a positive by :math:`h^1_{ij} = F_j - F_i - d` and with a negative by :math:`h^0_{ij} = S_j - S_i - d`
-(DeLong et al. 1988). So :math:`\sum J^1 (h^1)^2 / m^2 + \sum J^0 (h^0)^2 / n^2` is its variance by sampling, and noise
-of variance v in each cell adds :math:`v \sum (h^1)^2 / m^2 + v \sum (h^0)^2 / n^2`, and a little for its products.
-"""
-
-from __future__ import annotations
+"""Two models on the same examples: where leaves of both are placed, and what they say of each and of the difference."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
+from torchmetrics_fed.counting import ScoreGrid, Table
+from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import non_negative
-from torchmetrics_fed.typing import Floats
+from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties
+from torchmetrics_fed.reconstruct.placement import ScoreMass, snapped, whole_epsilon
+from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves
+from torchmetrics_fed.reconstruct.smooth.estimate import even_mass, modelled
+from torchmetrics_fed.release import Query, Release, Spec, Sum
+from torchmetrics_fed.typing import Floats, Places
 
+# The fraction of epsilon that finds out where the scores of both models are, and the leaves of each.
+_PILOT_FRACTION, _PILOT_LEAVES = 5 / 64, 32
+# Leaves of a model in the only query, and per fourth root of (sampling / noise) in a placed one, within limits; no
+# fewer than the last where there is so much data that what leaves do not tell apart outweighs noise.
+_EVEN, _SIDES, _FEWEST, _MOST, _FEWEST_OF_MUCH = 12, 1.3, 6, 24, 10
+_MUCH = 4000.0
 # A class below this many standard deviations of the noise in its size is lost.
 _LOST = 5.0
 # What the order of scores within leaves does beyond the model of it, as a part of what it can do: this, and so much of
 # the noise of a leaf relative to its counts, up to a limit. Noise counts for more by so much of the same. The last is
 # where no model holds.
-_WITHIN, _NOISY, _MOST = 0.003, 0.45, 0.015
+_WITHIN, _NOISY, _MOST_WITHIN = 0.003, 0.45, 0.015
 _SECOND, _ROUGH = 1.5, 0.05
 # How far apart sampling within leaves may be from what the leaves show, and the points of a normal law it is judged by.
 _LEAST_FACTOR, _POINTS = 0.2, 64
+
+
+class Margin(NamedTuple):
+    """What a table says of one model."""
+
+    leaves: Floats
+    """Negatives and positives on its leaves, ``(2, leaves)``, noise and all."""
+    bins: Floats
+    """The same on all bins, ``(2, bins)``, by the smooth model if it holds."""
+    places: Places
+    smooth: bool
+
+
+def pilot_tables(grid: ScoreGrid) -> Query:
+    """Return the first query of two: few leaves of each model, even in the grid's own coordinate."""
+    places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
+    return Query(Table((_PILOT_LEAVES,) * 2, (*places.tolist(), *places.tolist()), joint=False), _PILOT_FRACTION)
+
+
+def even_tables(spec: Spec) -> Query:
+    """Return the only query: a table of leaves that are even in the grid's own coordinate, or of all of few bins."""
+    even = snapped(np.linspace(0, 1, min(_EVEN, spec.grid.bins) + 1), spec.grid)
+    return Query(_table([even, even], spec))
+
+
+def placed_tables(seen: Sum, fraction: float) -> Query:
+    """Return a table with leaves of equal mass where an earlier sum found the scores, and thresholds among their edges.
+
+    With sampling noise b = 1/m + 1/n, and a = 1/m^2 + 1/n^2 times the variance of a cell, there are
+    1.3 (b / a)^(1/4) leaves: more cells tell apart more, and add more noise.
+    """
+    if seen.spec.privacy is None:
+        raise InputError("Expected a private release to place leaves by but got exact counts, whose quantiles are raw.")
+    epsilon = whole_epsilon(seen) * fraction
+    known = _noisy(seen)
+    sizes = np.maximum(np.mean([each.counts.sum(1) for each in known], 0), 10.0)
+    noise = 0.5 / math.sinh(epsilon / 2) ** 2
+    sides = round(_SIDES * float((1 / sizes).sum() / (noise * (1 / sizes**2).sum())) ** 0.25)
+    fewest = _FEWEST_OF_MUCH if sizes.min() * epsilon > _MUCH else _FEWEST
+    even, grid = np.linspace(0, 1, min(max(sides, fewest), _MOST, seen.spec.grid.bins) + 1), seen.spec.grid
+    axes = [snapped(np.interp(even, _mass(each, grid).below, grid.coordinate), grid) for each in known]
+    return Query(_table(axes, seen.spec), fraction)
+
+
+def tables_of(release: Release) -> Floats:
+    """Return the table of negatives and that of positives, ``(2, leaves, leaves)``."""
+    tables: Floats = release.last.levels[-1][0].double().numpy().reshape(2, *release.last.query.tree.branching)
+    return tables
+
+
+def margins(release: Release) -> list[Margin]:
+    """Return what a release of two models says of each."""
+    grid, last, pilot = release.spec.grid, release.last, release.pilot
+    if release.spec.privacy is None:
+        tables, places = tables_of(release), np.arange(grid.bins + 1)
+        return [Margin(each, each, places, True) for each in (tables.sum(2), tables.sum(1))]
+    before = [None, None] if pilot is None else _noisy(pilot)
+    found = []
+    for best, first in zip(_noisy(last), before, strict=True):
+        u, model, seen = grid.coordinate, None, None if first is None else _mass(first, grid)
+        mass = even_mass(best.edges, u) if seen is None else seen.below
+        if seen is None or all(seen.smooth):
+            model = modelled([[best] if first is None else [best, first]], mass, seen, u)[0]
+        bins = model
+        if bins is None:
+            leaf = non_negative([torch.from_numpy(best.counts)])[0].numpy()
+            bins = with_ties(on_bins(leaf, best.edges, u, lines_at_ends=True), leaf, best.edges, u)
+        found.append(Margin(best.counts, bins, best.edges, model is not None))
+    return found
+
+
+def _noisy(seen: Sum) -> list[NoisyLeaves]:
+    """Return the leaves of each model; those of a joint table are sums of cells, and hold the noise of each."""
+    table = seen.query.tree
+    assert isinstance(table, Table)
+    levels, variance = [level[0].double().numpy() for level in seen.levels], seen.noise_variance
+    if table.joint:
+        pairs = levels[0].reshape(2, *table.branching)
+        levels = [pairs.sum(2), pairs.sum(1)]
+    times = reversed(table.branching) if table.joint else (1, 1)
+    each = zip(table.axes, levels, times, strict=True)
+    return [NoisyLeaves(np.array(axis), leaf, variance * many) for axis, leaf, many in each]
+
+
+def _mass(known: NoisyLeaves, grid: ScoreGrid) -> ScoreMass:
+    leaves = non_negative([torch.from_numpy(known.counts[None])])[0].numpy()
+    return ScoreMass.fitted([[known]], leaves, known.edges, grid)
+
+
+def _table(axes: Sequence[Places], spec: Spec) -> Table:
+    """Return the table with these leaves, each model's threshold in place of the nearest edge."""
+    places = [axis.copy() for axis in axes]
+    for axis, threshold in zip(places, spec.thresholds, strict=True):
+        at = int(np.searchsorted(spec.grid.edges.numpy(), threshold))
+        axis[1 + np.abs(axis[1:-1] - at).argmin()] = at
+    return Table((len(axes[0]) - 1, len(axes[1]) - 1), tuple(np.concatenate(places).tolist()))
 
 
 class Difference(NamedTuple):
@@ -54,7 +155,14 @@ def difference(
     confidence: float = 0.95,
     smooth: tuple[bool, bool] = (True, True),
 ) -> Difference:
-    """Return how much higher the AUROC of the columns' model is than that of the rows' model, with its interval.
+    r"""Return how much higher the AUROC of the columns' model is than that of the rows' model, with its interval.
+
+    With :math:`J^y_{ij}` the examples of class y whose scores are in leaf i of one model and in leaf j of the other,
+    :math:`F` the negatives' and :math:`S` one minus the positives' distribution at the middle of a leaf, the difference
+    d moves with a positive by :math:`h^1_{ij} = F_j - F_i - d` and with a negative by :math:`h^0_{ij} = S_j - S_i - d`
+    (DeLong et al. 1988). So :math:`\sum J^1 (h^1)^2 / m^2 + \sum J^0 (h^0)^2 / n^2` is its variance by sampling, and
+    noise of variance v in each cell adds :math:`v \sum (h^1)^2 / m^2 + v \sum (h^0)^2 / n^2`, and a little for its
+    products.
 
     ``tables`` are negatives and positives, ``(2, rows, columns)``, leaves ascending by score, with noise of a
     ``variance`` in each cell; without noise this is DeLong's interval, pairs of one leaf tied. ``beyond`` is what the
@@ -83,18 +191,18 @@ def difference(
         fourth += (moves**4).sum() / size**4
         apart += sum(float(_spread(each, own)) / size for each in (rows, columns))
     if not variance:
-        return _interval(value, sampled, norm.ppf((1 + confidence) / 2))
+        return _interval(value, sampled, ndtri((1 + confidence) / 2))
     squared = (noise / variance) ** 2
     for leaves, across in ((len(rows[0]), len(columns[0])), (len(columns[0]), len(rows[0]))):
         noise += (across * variance) ** 2 * _products(leaves) / (sizes[0] * sizes[1]) ** 2
     sampled = min(max(sampled, 0.0) + math.sqrt(doubt), apart)
     doubtful = max(math.sqrt(variance) * cells**0.75 / size for size in sizes)
     noise *= 1 + _SECOND * doubtful
-    known = math.hypot(_WITHIN, min(_NOISY * doubtful, _MOST))
+    known = math.hypot(_WITHIN, min(_NOISY * doubtful, _MOST_WITHIN))
     margins = zip((rows, columns), smooth, strict=True)
     within = math.hypot(*(float(each[0] @ each[1]) * (known if fits else _ROUGH) for each, fits in margins))
     whole = sampled + noise + within**2
-    z = norm.ppf((1 + confidence) / 2)
+    z = ndtri((1 + confidence) / 2)
     # noise has heavier tails than the normal law (Cornish and Fisher)
     z += (z**3 - 3 * z) / 24 * 3 * fourth / squared * (noise / whole) ** 2
     return _interval(value, whole, z)
@@ -127,9 +235,9 @@ def _factor(table: Floats, rows: Floats, columns: Floats, own: int) -> float:
     spread = math.prod(float(margin[own] @ rank**2) for margin, rank in zip((rows, columns), ranks, strict=True))
     correlation = float(ranks[0] @ table @ ranks[1]) / math.sqrt(max(spread, 1e-12))
     normal = 2 * math.sin(math.pi / 6 * min(max(correlation, 0.0), 0.995))
-    z = norm.ppf((np.arange(_POINTS) + 0.5) / _POINTS)
+    z = ndtri((np.arange(_POINTS) + 0.5) / _POINTS)
     first = np.repeat(z, _POINTS)
-    points = norm.cdf(np.stack([first, normal * first + math.sqrt(1 - normal**2) * np.tile(z, _POINTS)]))
+    points = ndtr(np.stack([first, normal * first + math.sqrt(1 - normal**2) * np.tile(z, _POINTS)]))
     exact, binned = np.zeros(len(first)), np.zeros(len(first))
     inside = 0.0
     for u, each, sign in zip(points, edges, (-1, 1), strict=True):

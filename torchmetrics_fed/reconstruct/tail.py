@@ -14,7 +14,7 @@ from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from torchmetrics_fed.counting import ScoreGrid, Tree
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
 from torchmetrics_fed.release.release import Release
@@ -67,12 +67,8 @@ class Reconstruction:
     non_negative: bool = True
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("method", self.method, get_args(Method)),
-            ("interpolation", self.interpolation, get_args(Interpolation)),
-        ):
-            if value not in choices:
-                raise InputError(f"Expected argument `{name}` to be one of {choices} but got {value!r}.")
+        check_choice("method", self.method, get_args(Method))
+        check_choice("interpolation", self.interpolation, get_args(Interpolation))
 
     @classmethod
     def sized(cls, given: Reconstruction | None, quantiles: int) -> Reconstruction:

@@ -1,15 +1,21 @@
-"""Counts above any threshold, also between the edges of leaves, and what noise and sampling may add to them."""
+r"""Counts above any threshold, also between the edges of leaves, and rates of groups there, under noise and sampling.
+
+For a rate t = A / B the interval holds all t with :math:`(A - t B)^2 \le z^2 (v(t) + B t (1 - t))`, where v is the
+variance that noise gives the left side, quadratic in t. Without noise it is Wilson's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from torchmetrics_fed.reconstruct.leaves import are_tied
-from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, order_statistic
-from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import above
+from torchmetrics_fed.reconstruct.tail import Reconstruction
+from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, above, order_statistic, ratio_bounds
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
@@ -17,6 +23,8 @@ from torchmetrics_fed.typing import Floats
 _OFF = 0.1
 # How many examples more the latter may hold than it seems to, in standard deviations of its noise.
 _NOISE = 2.0
+# How well the part of a leaf of a group above a threshold inside it is known, at worst: a standard deviation.
+_INSIDE = 0.1
 _SEED = 20_250_301
 
 
@@ -76,3 +84,95 @@ def reach(deviations: Floats, confidence: float) -> Floats:
     spread: Floats = deviations.std(0)
     furthest = np.abs(deviations / np.where(spread > 0, spread, np.inf)).max(-1)
     return order_statistic(furthest, confidence) * spread
+
+
+class Rates(NamedTuple):
+    """Rates of groups and classes, ``(groups, classes)``, or differences ``(classes,)``, with their intervals."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+    def stretched(self, times: float) -> Rates:
+        """Return intervals that reach ``times`` as far."""
+        return Rates(self.value, *(self.value + times * (end - self.value) for end in (self.low, self.high)))
+
+    def withheld(self, which: NDArray[np.bool_]) -> Rates:
+        """Return the same with NaN in place of some."""
+        return Rates(*(np.where(which, np.nan, each) for each in self))
+
+    def difference(self, one: int, other: int) -> Rates:
+        """Return one group's rates less another's: each end takes what is unknown of both (Zou and Donner 2008)."""
+        (value, low, high), (less, least, most) = ([each[number] for each in self] for number in (one, other))
+        gap = value - less
+        return Rates(gap, gap - np.hypot(value - low, most - less), gap + np.hypot(high - value, less - least))
+
+
+class Counted(NamedTuple):
+    """Examples at or above a threshold, all examples, and what noise does to both; each ``(groups, classes, 2)``."""
+
+    above: Floats
+    size: Floats
+    variance: Floats
+    """Of ``above``."""
+    covariance: Floats
+    """Of ``above`` and ``size``."""
+    spread: Floats
+    """Variance of ``size``."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Release], place: int) -> Counted:
+        """Return those of each group's release at an edge of the grid."""
+        return cls(*(np.array(each) for each in zip(*(_counted(part, place) for part in parts), strict=True)))
+
+    def rates(self, level: float) -> dict[str, Rates]:
+        """Return the rates by name, each end of their intervals right with probability ``level``."""
+        z, own = float(ndtri(level)), (self.variance, -2 * self.covariance, self.spread)
+        false, true = (
+            _ratio(self.above[..., row], self.size[..., row], [each[..., row] for each in own], z) for row in (0, 1)
+        )
+        positive = _ratio(self.above.sum(-1), self.size.sum(-1), [each.sum(-1) for each in own], z)
+        found, selected = self.variance[..., 1], self.variance.sum(-1)
+        precision = _ratio(self.above[..., 1], self.above.sum(-1), [found, -2 * found, selected], z)
+        return {"tpr": true, "fpr": false, "positive_rate": positive, "precision": precision}
+
+    def noise(self) -> Floats:
+        """Return the standard deviations that noise gives true and false positive rates, ``(groups, classes, 2)``."""
+        size = np.maximum(self.size, 1.0)
+        t = np.clip(self.above / size, 0.0, 1.0)
+        variance = self.variance - 2 * t * self.covariance + t**2 * self.spread
+        deviation: Floats = np.sqrt(np.maximum(variance, 0.0)) / size
+        return deviation
+
+
+def _ratio(part: Floats, whole: Floats, noise: Sequence[Floats], z: float) -> Rates:
+    """Return t = part / whole and its interval; ``noise`` are the coefficients of 1, t and t^2 in v."""
+    variance = [z**2 * each for each in (noise[0], noise[1] + whole, noise[2] - whole)]
+    value = np.clip(np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), np.nan), 0.0, 1.0)
+    return Rates(value, *ratio_bounds(part, whole, variance))
+
+
+def _counted(part: Release, place: int) -> list[Floats]:
+    """Return the fields of :class:`Counted` of one group, ``(classes, 2)`` each.
+
+    Between the edges of leaves tails are interpolated as the group's model says, and their variances as if the noise of
+    both edges were the same, which is no less.
+    """
+    fine, places = Reconstruction().levels(part)[-1].double().numpy(), part.last.places
+    leaf = min(int(np.searchsorted(places, place, side="right")) - 1, len(places) - 2)
+    first, after = places[leaf], places[leaf + 1]
+    inside = np.full(fine.shape[:2], (after - place) / (after - first))
+    if fine.shape[-1] == part.spec.grid.bins:
+        bins = np.maximum(fine[..., first:after], 0)
+        total = bins.sum(-1)
+        inside = np.where(total > 0, bins[..., place - first :].sum(-1) / np.maximum(total, 1e-300), inside)
+    result = []
+    for tails, upper in zip(UncertainTails.of(part, False), inside, strict=True):
+        seen, (variance, covariance) = tails.seen, tails.spread
+        above, noise, shared = (
+            upper * each[..., leaf] + (1 - upper) * each[..., leaf + 1] for each in (seen, variance, covariance)
+        )
+        if part.spec.privacy is not None:
+            noise = noise + (_INSIDE * 4 * upper * (1 - upper) * (seen[:, leaf] - seen[:, leaf + 1])) ** 2
+        result.append((above, seen[:, 0], noise, shared, np.full(2, variance[0])))
+    return [np.array(each) for each in zip(*result, strict=True)]

@@ -8,8 +8,8 @@ import torch
 
 from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.reconstruct.uncertainty.deviation import noisy_areas
-from torchmetrics_fed.reconstruct.uncertainty.noise_vectors import noise_tails
+from torchmetrics_fed.reconstruct.uncertainty.areas import noisy_areas
+from torchmetrics_fed.reconstruct.uncertainty.bands import noise_tails
 from torchmetrics_fed.release import Sum
 from torchmetrics_fed.typing import Floats
 
@@ -55,9 +55,9 @@ def test_the_deviation_of_an_area_is_the_dense_one(tree: Tree) -> None:
             moved[row, place] = step
             gradient[place] = (area(leaf + moved) - area(leaf - moved)) / (2 * step)
         variance += float(gradient @ covariance(total) @ gradient)
-    found = noisy_areas(Release((total,)))
-    assert found.area[0] == pytest.approx(area(leaf), rel=1e-9)
-    assert found.deviation[0] == pytest.approx(np.sqrt(variance), rel=1e-6)
+    value, deviation = noisy_areas(Release((total,)))
+    assert value[0] == pytest.approx(area(leaf), rel=1e-9)
+    assert deviation[0] == pytest.approx(np.sqrt(variance), rel=1e-6)
 
 
 def tails(leaves: Floats) -> Floats:
