@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -83,11 +84,11 @@ def roc_band(release: Release, confidence: float = 0.95, population: bool = Fals
         tensor([True])
     """
 
-    def one(tails: UncertainTails) -> list[Floats]:
+    def one(tails: UncertainTails) -> Sequence[Floats]:
         fpr, tpr = tails.ratios(((0, 0), (1, 1)), confidence)
-        return list(staircase(fpr, tpr))
+        return staircase(fpr, tpr)
 
-    return Band(*_each(release, confidence, population, one))
+    return _band(release, confidence, population, one)
 
 
 def precision_recall_band(release: Release, confidence: float = 0.95, population: bool = False) -> Band:
@@ -102,29 +103,34 @@ def precision_recall_band(release: Release, confidence: float = 0.95, population
         >>> band = precision_recall_band(metric.release(), confidence=0.9)
     """
 
-    def one(tails: UncertainTails) -> list[Floats]:
+    def one(tails: UncertainTails) -> Sequence[Floats]:
         recall, false = tails.ratios(((1, 1), (0, 1)), confidence)
         steps, reached = staircase(recall, false, _RECALLS), staircase(recall, recall, _RECALLS)
         x = steps.x
         low = np.divide(x, x + steps.high, out=np.ones_like(x), where=x + steps.high > 0)
         high = np.divide(reached.high, reached.high + steps.low, out=np.ones_like(x), where=reached.high > 0)
-        return [x, np.where(x > 0, low, 0.0), np.maximum(high, low)]
+        return x, np.where(x > 0, low, 0.0), np.maximum(high, low)
 
-    return Band(*_each(release, confidence, population, one))
+    return _band(release, confidence, population, one)
+
+
+def _band(
+    release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], Sequence[Floats]]
+) -> Band:
+    release = check_uncertain(release, confidence)
+    classes = [one(tails) for tails in UncertainTails.of(release, population)]
+    x, low, high = (torch.from_numpy(np.stack(each)) for each in zip(*classes, strict=True))
+    return Band(x[0], low[0], high[0]) if release.spec.task == "binary" else Band(x, low, high)
 
 
 def auroc_interval(
     release: Release, confidence: float = 0.95, population: bool = False, binning: float | None = None
 ) -> Interval:
-    """Return an interval for the area under the ROC curve.
+    """Return an interval for the area under the ROC curve, with arguments as in :func:`roc_band`, and ``binning``.
 
-    Args:
-        release: as in :func:`roc_band`.
-        confidence: probability that the interval holds the area.
-        population: whether the area of the population is meant.
-        binning: which part of what the order of scores within leaves can do is allowed for. 1 holds for any scores,
-            and is the default without noise. Under privacy it is 0.1, enough for scores that run through leaves
-            smoothly or are all tied; leaves that hold far more than others count in full in any case.
+    That is which part of what the order of scores within leaves can do is allowed for. 1 holds for any scores, and is
+    the default without noise. Under privacy it is 0.1, enough for scores that run through leaves smoothly or are all
+    tied; leaves that hold far more than others count in full in any case.
 
     Example:
         >>> from torchmetrics_fed import FederatedAUROC
@@ -152,14 +158,6 @@ def average_precision_interval(
     return _interval(release, confidence, population, binning, average_precision_area, 0.25)
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise unless ``confidence`` is a probability that simulated noise can tell."""
-    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence <= 0.99:
-        raise InputError(
-            f"Expected argument `confidence` to be a number above 0, up to 0.99, but got {confidence!r}. 0.95 is usual."
-        )
-
-
 def _interval(
     release: Release, confidence: float, population: bool, binning: float | None, area: Area, usual: float
 ) -> Interval:
@@ -172,14 +170,12 @@ def _interval(
     return Interval(*(ends[0] if release.spec.task == "binary" else ends.T))
 
 
-def _each(
-    release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], list[Floats]]
-) -> list[Tensor]:
-    """The arrays of each class, stacked; without class axis for binary tasks."""
-    release = check_uncertain(release, confidence)
-    arrays = [one(tails) for tails in UncertainTails.of(release, population)]
-    stacked = [torch.from_numpy(np.stack(array)) for array in zip(*arrays, strict=True)]
-    return [array[0] for array in stacked] if release.spec.task == "binary" else stacked
+def check_confidence(confidence: float) -> None:
+    """Raise unless ``confidence`` is a probability that simulated noise can tell."""
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence <= 0.99:
+        raise InputError(
+            f"Expected argument `confidence` to be a number above 0, up to 0.99, but got {confidence!r}. 0.95 is usual."
+        )
 
 
 def check_uncertain(release: object, confidence: float) -> Release:
@@ -206,7 +202,8 @@ def bounds_at(
     estimate: Callable[[UncertainCounts, int], Estimate],
     confidence: float | None,
     population: bool,
-) -> tuple[Floats, Floats] | tuple[None, None]:
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
     """Return bounds of values, ``(classes, values)``, that hold at once; None if there is no ``confidence``.
 
     ``estimate`` is given the counts of a class at the thresholds, and its number. Values as they were read are within.
@@ -220,5 +217,5 @@ def bounds_at(
         centre, deviations, slack = estimate(known, number)
         half = np.inf if known.empty else reach(deviations, confidence) + slack
         ends.append([np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])])
-    low, high = np.stack(ends, 1)
+    low, high = (histograms.shaped(end.clip(*limits)) for end in np.stack(ends, 1))
     return low, high

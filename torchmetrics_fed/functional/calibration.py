@@ -10,11 +10,10 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures import canvas
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.source import Edges, Readable, read
+from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average, read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Task
 
@@ -57,17 +56,11 @@ class Calibration(NamedTuple):
         observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
         scores = torch.stack([self.expected_calibration_error, self.brier_score])
         form = "ECE {:.3f}, Brier {:.3f}" if len(count) > 1 else "ECE {:.4f},\nBrier {:.4f}"
-        score = canvas.shown(score, scores)
-        names = canvas.entries(len(count), ("scores", label, labels), score, form, lowest_is_best=True)
-        fig, ax = canvas.open_axes(ax, names)
-        canvas.draw_chance(ax, [0, 1], [0, 1], "calibrated")
-        colours = canvas.draw_curves(ax, predicted, observed, names, linewidth=0.9 * scale())
         area = _MARKER * scale() ** 2 * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
-        for name, x, y, size, colour in zip(names, predicted, observed, area, colours, strict=False):
-            if name:
-                ax.scatter(x[size > 0], y[size > 0], s=size[size > 0], color=colour, alpha=0.8, linewidth=0, zorder=2.5)
-        canvas.dress(ax, "Mean score", "Share of positives")
-        return fig, ax
+        axes, chance = ("Mean score", "Share of positives"), ([0, 1], [0, 1], "calibrated")
+        curves, names, shown = (predicted, observed), ("scores", label, labels), (score, scores, form)
+        look: dict[str, Any] = {"sizes": area, "lowest_is_best": True, "linewidth": 0.9 * scale()}
+        return canvas.plot_curves(curves, shown, axes, ax, names, chance, **look)
 
 
 def calibration_from_counts(

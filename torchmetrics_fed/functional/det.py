@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.average import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
 from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.functional.source import Edges, Readable
+from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Task
 
@@ -45,21 +44,17 @@ class DETCurve(NamedTuple):
         Both rates are drawn at :math:`\Phi^{-1}`, so scores that are normal in each class make a straight line. The
         legend shows the equal error rate (EER). Arguments are those of :meth:`ROCCurve.plot`.
         """
-        fpr, fnr = canvas.rows(self.fpr), canvas.rows(self.fnr)
-        error = _equal_error(fpr, fnr)
-        score = canvas.shown(score, error)
-        names = canvas.entries(len(fpr), ("DET", label, labels), score, "EER {:.2%}", lowest_is_best=True)
-        fig, ax = canvas.open_axes(ax, names)
+        error, curves = self.scalars["equal_error_rate"], (_deviate(self.fpr), _deviate(self.fnr))
         low, high = _view(ax, error)
-        canvas.draw_chance(ax, [-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_")
-        canvas.draw_curves(ax, _deviate(fpr), _deviate(fnr), names)
+        axes, names = ("False positive rate (%)", "False negative rate (%)"), ("DET", label, labels)
+        chance, shown = ([-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_"), (score, error, "EER {:.2%}")
+        fig, ax = canvas.plot_curves(curves, shown, axes, ax, names, chance, lowest_is_best=True, rates=False)
         at = _deviate(torch.tensor(_PERCENT, dtype=torch.float64) / 100).tolist()
         ticks = [(place, f"{percent:g}") for place, percent in zip(at, _PERCENT, strict=True) if low <= place <= high]
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_ticks(*zip(*ticks, strict=True))
         ax.set(xlim=(low, high), ylim=(low, high))
         ax.set_aspect("equal", adjustable="box")
-        canvas.dress(ax, "False positive rate (%)", "False negative rate (%)", rates=False)
         return fig, ax
 
 
@@ -96,7 +91,7 @@ def det_curve(
 
 
 def _deviate(rate: Tensor) -> Tensor:
-    deviate: Tensor = torch.special.ndtri(rate.clamp(_FINITE, 1 - _FINITE))
+    deviate: Tensor = torch.special.ndtri(rate.double().clamp(_FINITE, 1 - _FINITE))
     return deviate
 
 
@@ -104,7 +99,7 @@ def _view(ax: Any, error: Tensor) -> tuple[float, float]:
     """Ends of both axes: wide enough for every curve to pass from one end to the other, and for those drawn before."""
     at = torch.special.ndtri(error.clamp(1e-4, 0.5))
     low, high = min(-3.3, at.min().item() - 1.0), min(2.6, at.max().item() + 2.6)
-    if any(line.get_gid() == "curve" for line in ax.get_lines()):
+    if ax is not None and any(line.get_gid() == "curve" for line in ax.get_lines()):
         low, high = min(low, ax.get_xlim()[0]), max(high, ax.get_xlim()[1])
     return low, high
 

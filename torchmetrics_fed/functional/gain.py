@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.functional.average import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_areas, shown
-from torchmetrics_fed.functional.source import Edges, Readable
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Task
 
@@ -49,9 +48,9 @@ class PrecisionRecallGainCurve(NamedTuple):
 
         Arguments are those of :meth:`ROCCurve.plot`.
         """
-        curves, area = (self.recall_gain, self.precision_gain), (shown(score, self.area), "AUPRG {:.4f}")
-        chance, axes = ([0, 1], [1, 0], "F1 of selecting all"), ("Recall gain", "Precision gain")
-        return plot_areas(curves, area, chance, axes, ax, ("PR gain", label, labels))
+        curves, area = (self.recall_gain, self.precision_gain), (score, self.area, "AUPRG {:.4f}")
+        axes, chance = ("Recall gain", "Precision gain"), ([0, 1], [1, 0], "F1 of selecting all")
+        return plot_curves(curves, area, axes, ax, ("PR gain", label, labels), chance, mean=True)
 
 
 def precision_recall_gain_from_counts(
@@ -76,7 +75,7 @@ def precision_recall_gain_from_counts(
     return PrecisionRecallGainCurve(*shown, area)
 
 
-def area_under_gain(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Tensor:
+def area_under_gain(source: Readable) -> Tensor:
     r"""Return the area under the PR-gain curve (AUPRG) of a release or of leaf counts, in :math:`[-n^-/(2 n^+), 1]`.
 
     The rule of the authors' software: trapezoids in gain space over recall gain from 0 to 1, the curve entering at
@@ -87,7 +86,7 @@ def area_under_gain(source: Readable, edges: Edges = None, reconstruction: Recon
         >>> area_under_gain(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.5556, dtype=torch.float64)
     """
-    return precision_recall_gain_from_counts(source, edges, reconstruction).area
+    return precision_recall_gain_from_counts(source).area
 
 
 def _gains(tails: Tails) -> tuple[Tensor, Tensor]:

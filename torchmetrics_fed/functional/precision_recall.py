@@ -10,11 +10,10 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Averaging, averaged, checked_average, defined, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_areas, shown
-from torchmetrics_fed.functional.source import Edges, Readable, read
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.source import Averaging, Edges, Readable, averaged, checked_average, macro_curve, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Task
 
@@ -52,11 +51,11 @@ class PrecisionRecallCurve(NamedTuple):
         The chance line is the positives' share, the precision where everything is selected; the mean of the classes'.
         Arguments are those of :meth:`ROCCurve.plot`.
         """
-        area = shown(score, average_precision_from_curve(self)), "AP {:.4f}"
-        share, several = float(self.precision[..., 0].mean()), self.precision.ndim > 1
-        chance = [0, 1], [share, share], f"{'mean chance' if several else 'chance'} ({share:.2g})"
-        curves, axes, names = (self.recall, self.precision), ("Recall", "Precision"), ("PR", label, labels)
-        return plot_areas(curves, area, chance, axes, ax, names, band, interval, drawstyle="steps-post")
+        area, names = (score, average_precision_from_curve(self), "AP {:.4f}"), ("PR", label, labels)
+        share, whose = float(self.precision[..., 0].mean()), "mean chance" if self.precision.ndim > 1 else "chance"
+        curves, chance = (self.recall, self.precision), ([0, 1], [share, share], f"{whose} ({share:.2g})")
+        look: dict[str, Any] = {"band": band, "interval": interval, "mean": True, "drawstyle": "steps-post"}
+        return plot_curves(curves, area, ("Recall", "Precision"), ax, names, chance, **look)
 
 
 def precision_recall_curve(
@@ -111,11 +110,7 @@ def precision_recall_from_counts(
         both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in histograms.levels]
         histograms = histograms._replace(levels=both)
     curve = precision_recall_from_tails(histograms.tails, strategy, histograms.exclusive)
-    if average != "macro":
-        return curve
-    kept = defined(curve.recall, "macro")
-    precision, recall = macro_curve(curve.precision[kept], curve.recall[kept])
-    return PrecisionRecallCurve(precision, recall, curve.thresholds.repeat(int(kept.sum())).sort().values)
+    return PrecisionRecallCurve(*macro_curve(*curve)) if average == "macro" else curve
 
 
 def precision_recall_from_quantiles(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import check_probabilities
-from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.figures.canvas import plot_curves
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
@@ -61,14 +61,10 @@ class CalibrationLine(NamedTuple):
     def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
         """Draw the probability of each score by the line, as :meth:`ROCCurve.plot` does."""
         x = torch.linspace(1e-3, 1 - 1e-3, 199, dtype=torch.float64)
-        y = canvas.rows(torch.sigmoid(self.intercept[..., None] + self.slope[..., None] * torch.logit(x)))
-        scores = torch.stack([self.intercept, self.slope])
-        names = canvas.entries(len(y), ("scores", label, labels), scores, "intercept {:.2f}, slope {:.2f}")
-        fig, ax = canvas.open_axes(ax, names)
-        canvas.draw_chance(ax, [0, 1], [0, 1], "calibrated")
-        canvas.draw_curves(ax, x.expand_as(y), y, names)
-        canvas.dress(ax, "Score", "Probability of a positive")
-        return fig, ax
+        y = torch.sigmoid(self.intercept[..., None] + self.slope[..., None] * torch.logit(x))
+        score = None, torch.stack([self.intercept, self.slope]), "intercept {:.2f}, slope {:.2f}"
+        axes, chance = ("Score", "Probability of a positive"), ([0, 1], [0, 1], "calibrated")
+        return plot_curves((x.expand_as(y), y), score, axes, ax, ("scores", label, labels), chance)
 
 
 class Recalibration(nn.Module):

@@ -8,14 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+import torch
+
+from torchmetrics_fed.aggregation.secure import SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS
+from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES
+from torchmetrics_fed.aggregation.secure.messages import row_sizes
+from torchmetrics_fed.aggregation.secure.roster import Advertisement
+from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.planning import expected
 from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
-from torchmetrics_fed.planning.traffic import bytes_per_client
-from torchmetrics_fed.privacy import DistributedDP, LocalDP, Privacy
+from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
-from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release import Query, Share, Spec
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_u16
 
+_ROUND = "round-1"
 _WIDTH = 78
 _HOPELESS = 0.05  # a ROC Area Error above which a curve says little, as in the warning of noise
 # From the least to the most that it asks of a federation. A plan this much above the best is as good, if it asks less.
@@ -215,6 +224,36 @@ def advise(
             plans.append(PlanAdvice(name, error, cells, sent))
     sampling = expected.expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs)
     return Advice(privacy, n_pos, n_neg, clients, auroc, quantiles, runs, tuple(plans), sampling)
+
+
+def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
+    """Return how many bytes one client sends to answer one query, with names of 20 letters.
+
+    That is the share's size; where shares are hidden all that a client sends in secure aggregation, unsigned and
+    without dropouts; with ``CentralDP`` a rank's raw counts.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedROC, LocalDP
+        >>> from torchmetrics_fed.exchange import next_query
+        >>> spec = FederatedROC(privacy=LocalDP(1.0)).spec
+        >>> [bytes_per_client(spec, next_query(plan, (), spec=spec), clients=20) for plan in ("adaptive", "single")]
+        [544, 17824]
+    """
+    if isinstance(spec.privacy, CentralDP):
+        return 8 * math.prod(spec.counts_shape)
+    if not spec.hides_shares:
+        return len(bytes(Share(spec, query, torch.zeros(spec.shape(query), dtype=spec.dtype), _ROUND)))
+    if not 3 <= clients <= MOST_CLIENTS:
+        raise InputError(
+            f"Expected 3 to {MOST_CLIENTS} clients of one secure aggregation but got {clients}. Use LocalDP, or "
+            "`trusted_aggregator=True` where the aggregator may see single shares."
+        )
+    config = SecureAggregationConfig(_ROUND, b"spec", math.prod(spec.shape(query)), min_clients=3)
+    sent = len(Advertisement(20 * "x", bytes(KEY_BYTES), bytes(KEY_BYTES)).to_bytes(config))
+    for kind in (Kind.KEY_SHARES, Kind.MASKED, Kind.ANSWER):
+        head = config.frame(kind, bytes(DIGEST_BYTES), pack_u16(0))
+        sent += len(head) + sum(row_sizes(kind, config, clients, clients))
+    return sent
 
 
 def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:

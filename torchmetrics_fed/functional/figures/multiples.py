@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.figures.canvas import figure
+from torchmetrics_fed.functional.figures.canvas import figure, named
 from torchmetrics_fed.functional.figures.page import cut, ink, scale
 
 
@@ -43,7 +43,7 @@ def small_multiples(results: Mapping[str, Any], labels: Sequence[str] | None = N
     for ax, result in zip(panels, results.values(), strict=True):
         result.plot(ax=ax, labels=labels)
         ax.get_legend().remove()
-    drawn = [[line for line in ax.get_lines() if line.get_gid() == "curve" and line.get_zorder() >= 2] for ax in panels]
+    drawn = [named(ax) for ax in panels]
     for place, (ax, name, own) in enumerate(zip(panels, results, drawn, strict=True)):
         look = {"color": ink(ax, min(0.25, 4 / number)), "linewidth": 0.5 * times, "zorder": 1.1, "gid": "behind"}
         for line in (line for other in drawn if other is not own for line in other):
