@@ -52,8 +52,8 @@ class ROCCurve(NamedTuple):
             ax: axes to draw on; new ones if not given.
             label: name in the legend, which tells several models on the same axes apart.
             labels: names of the classes.
-            band: shaded behind the curve, if given.
-            interval: of the AUROC, shown behind it, if given.
+            band: shaded behind the curve.
+            interval: of the AUROC, shown behind it.
 
         Example:
             >>> fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
@@ -141,11 +141,10 @@ def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
     max_fpr = checked_max_fpr(max_fpr)
     if max_fpr is None:
         return torch.trapezoid(curve.tpr, curve.fpr).clamp(0.0, 1.0)
-    left, low = curve.fpr[..., :-1], curve.tpr[..., :-1]
     run, rise = curve.fpr.diff(), curve.tpr.diff()
-    width = torch.minimum(run, (max_fpr - left).clamp(min=0.0))
+    width = torch.minimum(run, (max_fpr - curve.fpr[..., :-1]).clamp(min=0.0))
     part = torch.where(run > 0, width / run, 0.0)  # how much of the step lies below max_fpr
-    area = (width * (low + rise * part / 2)).sum(-1)
+    area = (width * (curve.tpr[..., :-1] + rise * part / 2)).sum(-1)
     chance = max_fpr**2 / 2
     scaled = (1 + (area - chance) / (max_fpr - chance)) / 2
     empty = (curve.fpr[..., -1] <= 0) | (curve.tpr[..., -1] <= 0)
@@ -154,11 +153,9 @@ def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
 
 def checked_max_fpr(max_fpr: float | None) -> float | None:
     """Return ``max_fpr`` if an area can end there."""
-    if max_fpr is not None and not 0 < max_fpr <= 1:
-        raise InputError(
-            f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for the whole area."
-        )
-    return max_fpr
+    if max_fpr is None or 0 < max_fpr <= 1:
+        return max_fpr
+    raise InputError(f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for all of it.")
 
 
 def auroc_from_counts(
@@ -179,8 +176,7 @@ def auroc_from_counts(
     """
     histograms = read(source, edges, reconstruction)
     if histograms.pairs is not None and average in ("macro", "weighted"):
-        tails = histograms.reconstruction.tails(histograms.pairs, histograms.edges)
-        return _over_pairs(tails, average, max_fpr)
+        return _over_pairs(histograms.reconstruction.tails(histograms.pairs, histograms.edges), average, max_fpr)
     return averaged(lambda each: auroc_from_curve(roc_from_tails(each.tails), max_fpr), histograms, average)
 
 
