@@ -17,18 +17,10 @@ from torchmetrics_fed.functional.calls import Confusion, PredictiveValues, confu
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.decisions import CumulativeGains, NetBenefit, cumulative_gains, net_benefit
-from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
 from torchmetrics_fed.functional.drift import Drift, population_stability_index
-from torchmetrics_fed.functional.figures.multiples import small_multiples
 from torchmetrics_fed.functional.figures.page import figure_size
-from torchmetrics_fed.functional.gain import (
-    PrecisionRecallGainCurve,
-    area_under_gain,
-    precision_recall_gain_curve,
-    precision_recall_gain_from_counts,
-)
+from torchmetrics_fed.functional.figures.panels import plot_histograms, small_multiples
 from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
-from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
@@ -62,6 +54,15 @@ from torchmetrics_fed.functional.roc import (
     roc_from_quantiles,
 )
 from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.tradeoffs import (
+    DETCurve,
+    PrecisionRecallGainCurve,
+    area_under_gain,
+    det_curve,
+    det_from_counts,
+    precision_recall_gain_curve,
+    precision_recall_gain_from_counts,
+)
 
 __all__ = ["Quantiles", "Source", "exact_quantiles", "read"]
 __all__ += ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles"]

@@ -1,10 +1,13 @@
-"""Confidence bands of curves and intervals of areas, from the same release and at no further cost of privacy."""
+"""Confidence bands of curves and intervals of areas, at no further cost of privacy; a word where noise drowns them."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -14,12 +17,18 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
+from torchmetrics_fed.reconstruct.uncertainty.deviation import noisy_areas
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach, uncertain_counts
 from torchmetrics_fed.release.release import Release, no_release
-from torchmetrics_fed.typing import Floats
+from torchmetrics_fed.typing import Average, Floats
 
 # Recalls at which the lower bound of precision, a hyperbola between steps, is evaluated; lines between lie below it.
 _RECALLS = np.linspace(0, 1, 129)
+# Noise that moves an AUROC by more than this, with a probability of 95%, is worth a word; the normal law's 95%.
+_MOST, _NORMAL = 0.05, 1.96
+# Half the width of an average precision's interval that is worth a word; ties make it wide at any epsilon.
+_MOST_PRECISION = 0.03
+_said: defaultdict[str, WeakSet[Release]] = defaultdict(WeakSet)
 
 
 class Band(NamedTuple):
@@ -219,3 +228,58 @@ def bounds_at(
         ends.append([np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])])
     low, high = (histograms.shaped(end.clip(*limits)) for end in np.stack(ends, 1))
     return low, high
+
+
+def said_before(release: Release, what: str) -> bool:
+    """Return whether this was asked of the release before: a warning is given once."""
+    before = release in _said[what]
+    _said[what].add(release)
+    return before
+
+
+def warn_if_drowned(release: Release, average: Average | None) -> None:
+    """Warn, once for each private release, if its noise moves the AUROC by much; of classes, the one it moves most."""
+    release = release.overall
+    if release.spec.rows != 2 or said_before(release, "area"):
+        return
+    area, deviation = noisy_areas(release, pooled=average == "micro")
+    worst = int(deviation.argmax())
+    whose = f"The AUROC of class {worst} is" if len(area) > 1 else "The AUROC of this release is"
+    value, reach = float(area[worst]), _NORMAL * float(deviation[worst])
+    if average in ("macro", "weighted"):
+        value, reach = float(area.mean()), _NORMAL * float(np.sqrt((deviation**2).mean() / len(deviation)))
+        whose = "The mean AUROC of this release is"
+    if reach <= _MOST:
+        return
+    spec = release.spec
+    over = f" over {spec.classes} {'labels' if spec.task == 'multilabel' else 'classes'}" if spec.classes > 1 else ""
+    fewer = ", fewer classes" if spec.classes > 1 else ""
+    warnings.warn(
+        f"{whose} about {value:.2f}, but the noise of epsilon {spec.epsilon:g}{over} moves it by about "
+        f"{min(reach, 1.0):.2f} (95%): it may be anything from {max(value - reach, 0.0):.2f} to "
+        f"{min(value + reach, 1.0):.2f}. More examples{fewer} or a larger epsilon would help; "
+        "`python -m torchmetrics_fed plan` says how much.",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def warn_of_precision(release: Release) -> None:
+    """Warn, once for each release, if noise or scores that may be tied leave its average precision uncertain."""
+    release = release.overall
+    if release.spec.rows != 2 or said_before(release, "precision"):
+        return
+    low, high = (ends.reshape(-1) for ends in average_precision_interval(release))
+    worst = int((high - low).argmax())
+    if float(high[worst] - low[worst]) <= 2 * _MOST_PRECISION:
+        return
+    whose = f" of class {worst}" if len(low) > 1 else ""
+    warnings.warn(
+        f"The average precision{whose} may be anything from {low[worst]:.2f} to {high[worst]:.2f} (95%): noise of "
+        f"epsilon {release.spec.epsilon:g}, or scores that seem to be tied where no edge of the release tells them "
+        "apart. Report it with its interval, `functional.average_precision_interval(metric.release())`. More examples "
+        "or a larger epsilon would help, and for tied scores `grid=ScoreGrid.from_edges(...)`, with an edge between "
+        "any two of their values.",
+        UserWarning,
+        stacklevel=4,
+    )

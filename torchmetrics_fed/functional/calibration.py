@@ -76,11 +76,8 @@ def calibration_from_counts(
     torchmetrics' ``BinaryCalibrationError(norm="l1")``, and :math:`\frac1n \sum_k c^+_k (1 - s_k)^2 + c^-_k s_k^2`.
     Without any examples both are 0.
 
-    Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges``, which are within [0, 1].
-        reconstruction: what to do with noisy levels; the counts are read, whatever its method.
-        bins: number of calibration bins, even over [0, 1]; a leaf is in the one that holds its centre.
-        average: None for each class, ``"micro"`` for all classes' scores together.
+    There are ``bins`` calibration bins, even over [0, 1]; a leaf is in the one that holds its centre. Other arguments
+    are those of :func:`roc_from_counts`, with edges within [0, 1]; ``average`` is None or ``"micro"``.
 
     Example:
         >>> calibration_from_counts(torch.tensor([[3, 1], [1, 3]]), bins=2).observed

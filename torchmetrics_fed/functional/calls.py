@@ -102,10 +102,9 @@ def predictive_values(
     :math:`PPV = \frac{\pi T}{\pi T + (1 - \pi) F}`, and NPV likewise with 1 - F and 1 - T. Intervals are Fieller's.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        threshold: as in :func:`confusion_at`.
+        source: as in :func:`confusion_at`, and likewise ``threshold``; for intervals it is a release.
         prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
-        confidence: probability that an interval holds its value. It needs a release.
+        confidence: probability that an interval holds its value.
         population: whether the values of the population that the examples were drawn from are meant.
 
     Example:

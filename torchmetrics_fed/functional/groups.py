@@ -125,11 +125,6 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
     Intervals are for the population that the examples were drawn from: they allow for noise and for sampling. Under
     privacy, gaps of groups so small that noise would make them are withheld, as NaN, with a warning.
 
-    Args:
-        release: one of a metric with ``groups``.
-        threshold: which scores count as positive.
-        confidence: of the intervals.
-
     Example:
         >>> from torchmetrics_fed import FederatedROC
         >>> metric = FederatedROC(groups=2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import check_choice
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
@@ -97,8 +97,8 @@ def precision_recall_from_counts(
         source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
         strategy: ``"separate"`` takes the denominator from both classes' tails, ``"combine"`` from the tail of all
             examples together, clipped at 1 (the paper compares them; they differ only for ``method="quantile"``).
-        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together, ``"macro"``
-            for torchmetrics' mean of recall at all the classes' precisions, of those classes that have positives.
+        average: as there, but ``"macro"`` is torchmetrics' mean of recall at all the classes' precisions, of those
+            classes that have positives.
 
     Example:
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
@@ -133,8 +133,7 @@ def precision_recall_from_quantiles(
 
 def check_strategy(strategy: Strategy) -> None:
     """Raise unless ``strategy`` is one of the two."""
-    if strategy not in get_args(Strategy):
-        raise InputError(f"Expected argument `strategy` to be one of {get_args(Strategy)} but got {strategy!r}.")
+    check_choice("strategy", strategy, get_args(Strategy))
 
 
 def precision_recall_from_tails(

@@ -135,10 +135,9 @@ class Advice:
         yield from textwrap.wrap(call, _WIDTH, initial_indent="  ", subsequent_indent=" " * 15)
         carried = next((other for other in self.plans if other.name == "carry_over"), None)
         if plan.name == "adaptive" and carried is not None:
-            ratio = carried.score / plan.score
             yield from _wrapped(
-                f"Where a model is evaluated again and again, carry_over saves the first query at {ratio:.2f} times "
-                "this error, as long as scores stay where they were."
+                "Where a model is evaluated again and again, carry_over saves the first query at "
+                f"{carried.score / plan.score:.2f} times this error, as long as scores stay where they were."
             )
         below = plan.error.roc / self.sampling.roc, plan.error.precision_recall / self.sampling.precision_recall
         verdict = "both count" if max(below) <= 1 else "more examples, or a larger epsilon, would show"
@@ -150,10 +149,10 @@ class Advice:
 
     def _privacy(self) -> Iterator[str]:
         plan = self.recommended or self._best
-        privacy, (*_, query) = self.privacy, plan.error.queries
+        privacy = self.privacy
         yield from _wrapped(f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}.")
         spec = Spec("binary", 1, reference_grid(plan.name, self.quantiles), privacy)
-        noise = spec.noise(query)
+        noise = spec.noise(plan.error.queries[-1])
         assert noise is not None
         asked = math.sqrt(noise.variance)
         if isinstance(privacy, DistributedDP):
@@ -161,8 +160,8 @@ class Advice:
             yield from _wrapped(
                 f"min_clients={privacy.min_clients}: a sum of fewer is not opened. Noise is calibrated for "
                 f"{privacy.calibrated_for} clients: {privacy.min_clients} clients, of whom {privacy.max_colluding} may "
-                "subtract their own noise. A higher min_clients means less noise, "
-                "and fewer dropouts that an evaluation survives."
+                "subtract their own noise. A higher min_clients means less noise, and fewer dropouts that an "
+                "evaluation survives."
             )
             yield from _wrapped(
                 f"Noise of a cell: standard deviation {asked:.3g} asked for, {asked * math.sqrt(times):.3g} in the sum "
@@ -194,25 +193,15 @@ def advise(
 ) -> Advice:
     """Return the error to expect of every plan, by simulation, and what each client has to send.
 
-    Args:
-        privacy: who adds how much noise.
-        n_pos: number of positives of all clients together.
-        n_neg: number of negatives.
-        clients: how many take part.
-        auroc: the area under the ROC curve that the model is expected to have.
-        quantiles: the resolution.
-        runs: simulated releases of each plan.
-        progress: what the plans are taken through, one by one.
+    Arguments are those of :func:`expected_area_error`, and ``progress``, which the plans are taken through one by one.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
-        >>> from torchmetrics_fed.planning.advice import advise
         >>> advice = advise(DistributedDP(epsilon=1.0, min_clients=16), 6_000, 24_000, clients=20, runs=5)
         >>> advice.plans[-1].name, advice.plans[-1].score > 1.5 * advice.plans[0].score
         ('paper', True)
     """
-    bins = reference_grid("single", quantiles).bins
-    plans = []
+    bins, plans = reference_grid("single", quantiles).bins, []
     for name in progress(_SIMPLEST):
         if bins >= LEAST_BINS or name in ("single", "paper"):
             error = expected.expected_area_error(

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import check_confidence
+from torchmetrics_fed.functional.band import check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import figure, room
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.noise import warn_if_drowned
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release

@@ -63,13 +63,9 @@ def entries(
 ) -> list[str]:
     """Return a legend entry for each curve; of many those of the best and the worst, "" for the rest, and the mean's.
 
-    Args:
-        curves: how many there are.
-        names: of the curves.
-        score: a value for each curve, or ``(values, curves)`` where an entry shows several, as ``form`` says. A single
-            value for several curves has an entry of its own, the last. None for names alone.
-        interval: of the score, shown behind it.
-        lowest_is_best: whether the first value of a score is an error.
+    ``score`` is a value for each curve, or ``(values, curves)`` where an entry shows several, as ``form`` says. One
+    value for several curves has an entry of its own, the last. None is for names alone. The ``interval`` is shown
+    behind it, and with ``lowest_is_best`` the first value of a score is an error.
     """
     kind, label, labels = names
     if labels is not None and len(labels) != curves:
