@@ -64,7 +64,7 @@ from torchmetrics_fed.functional.tradeoffs import (
     precision_recall_gain_from_counts,
 )
 
-__all__ = ["Quantiles", "Source", "exact_quantiles", "read"]
+__all__ = ["Quantiles", "Source", "area_error_pr", "area_error_roc", "exact_quantiles", "read"]
 __all__ += ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles"]
 __all__ += ["PrecisionRecallCurve", "Strategy", "precision_recall_curve"]
 __all__ += ["precision_recall_from_counts", "precision_recall_from_quantiles"]
@@ -72,7 +72,6 @@ __all__ += ["DETCurve", "det_curve", "det_from_counts"]
 __all__ += ["PrecisionRecallGainCurve", "precision_recall_gain_curve", "precision_recall_gain_from_counts"]
 __all__ += ["area_under_gain", "auroc", "auroc_from_counts", "auroc_from_curve", "mann_whitney_u"]
 __all__ += ["average_precision", "average_precision_from_counts", "average_precision_from_curve"]
-__all__ += ["area_error_pr", "area_error_roc"]
 __all__ += ["Band", "Interval", "auroc_interval", "average_precision_interval", "precision_recall_band", "roc_band"]
 __all__ += ["Calibration", "calibration", "calibration_from_counts"]
 __all__ += ["CalibrationLine", "Recalibration", "calibration_line", "recalibrate"]

@@ -259,7 +259,6 @@ def warn_if_drowned(release: Release, average: Average | None) -> None:
         f"{min(reach, 1.0):.2f} (95%): it may be anything from {max(value - reach, 0.0):.2f} to "
         f"{min(value + reach, 1.0):.2f}. More examples{fewer} or a larger epsilon would help; "
         "`python -m torchmetrics_fed plan` says how much.",
-        UserWarning,
         stacklevel=4,
     )
 
@@ -280,6 +279,5 @@ def warn_of_precision(release: Release) -> None:
         "apart. Report it with its interval, `functional.average_precision_interval(metric.release())`. More examples "
         "or a larger epsilon would help, and for tied scores `grid=ScoreGrid.from_edges(...)`, with an edge between "
         "any two of their values.",
-        UserWarning,
         stacklevel=4,
     )

@@ -23,7 +23,6 @@ from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
 GridName = Literal["two_sided", "even"]
 Groups: TypeAlias = int | Sequence[str] | None
 
-
 _MOST_TIED = 0.01
 
 
@@ -169,7 +168,6 @@ def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
         f"it can be off by up to {tied / 2:.3f}. If scores differ where the bins do not, pass {finer}, or more "
         "`quantiles`. If the scores themselves are equal (a constant classifier, nearest neighbours, trees), nothing "
         "is lost.",
-        UserWarning,
         stacklevel=3,
     )
     return True

@@ -118,7 +118,6 @@ def population_stability_index(
             f"The index {value[worst]:.3f} may be as low as {least[worst]:.3f}: these releases have different leaves, "
             "and do not say how scores are spread within a leaf. Trust the test, or ask for the same leaves next time: "
             "`plan=Query(before.queries[-1].tree)`.",
-            UserWarning,
             stacklevel=2,
         )
     fractions = (np.stack([each[0] for each in which]) for which in (first, second))

@@ -182,7 +182,6 @@ def _warn_if_few(few: Floats, spec: Spec) -> None:
             warnings.warn(
                 f"Gaps of {', '.join(names)} {what}: the smaller class times epsilon {spec.epsilon:g} is below "
                 f"{below:g}. More examples, a larger epsilon or fewer groups would help.",
-                UserWarning,
                 stacklevel=3,
             )
 
@@ -198,6 +197,5 @@ def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
                 warnings.warn(
                     f"The largest difference of the {_RATES[name].lower()}, {found:.3f}, is inflated: noise alone "
                     f"would show about {inflated:.3f}. Report its interval, {least:.3f} to {most:.3f}.",
-                    UserWarning,
                     stacklevel=3,
                 )

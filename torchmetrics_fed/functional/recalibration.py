@@ -136,10 +136,9 @@ def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> R
     It has as many knots as the release can tell apart, and corrections are shrunk by what chance alone would correct:
     calibrated scores stay nearly as they are.
 
-    Args:
-        release: of probabilities; with a class axis each class is calibrated against the rest.
-        method: ``"isotonic"`` for any rising curve, ``"logistic"`` for a line of the logits: that of least Brier score,
-            which is not the :func:`calibration_line` where no line fits.
+    With a class axis each class is calibrated against the rest. The ``method`` is ``"isotonic"`` for any rising curve,
+    or ``"logistic"`` for a line of the logits: that of least Brier score, which is not the :func:`calibration_line`
+    where no line fits.
 
     Example:
         >>> from torchmetrics_fed import CentralDP, FederatedROC

@@ -118,10 +118,10 @@ def expected_area_error(
 ) -> ExpectedError:
     """Return the Area Error that privacy noise and binning will cost, from simulated releases of reference scores.
 
-    Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together would add, reads the
-    curves from the release, and compares them with the exact curves of the same examples. Nothing private is involved,
-    so noise comes from a seeded generator here. With ``DistributedDP`` it is calibrated for ``min_clients -
-    max_colluding`` clients, and whoever takes part beyond that adds more; with ``LocalDP`` every client adds all of it.
+    Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together would add, from a seeded
+    generator because nothing private is involved, and compares the release's curves with the exact ones. With
+    ``DistributedDP`` noise is calibrated for ``min_clients - max_colluding`` clients, and whoever takes part beyond
+    that adds more; with ``LocalDP`` every client adds all of it.
 
     Args:
         plan: as of the metrics, and likewise ``quantiles`` and ``reconstruction``.
@@ -179,8 +179,8 @@ def expected_sampling_error(
 ) -> ExpectedError:
     """Return the Area Error of exact curves of a test set, against those of the distribution that it is drawn from.
 
-    What a test set of this size cannot tell in any case: noise well below it is not worth another unit of epsilon.
-    Arguments are those of :func:`expected_area_error`; ``runs`` is the number of test sets.
+    Noise well below it is not worth another unit of epsilon. Arguments are those of :func:`expected_area_error`;
+    ``runs`` is the number of test sets.
 
     Example:
         >>> few, many = (expected_sampling_error(n, 4 * n, runs=5).roc for n in (100, 10_000))

@@ -89,39 +89,30 @@ class EvaluationReport:
     negatives: Tensor = field(init=False)
     """Number of negatives as the release shows it: not a whole number if it is noisy."""
     positives: Tensor = field(init=False)
+    prevalence: Tensor = field(init=False)
+    """The positives' share."""
+    auroc: Tensor = field(init=False)
+    """The area under the ROC curve."""
+    average_precision: Tensor = field(init=False)
+    """The area under the PR curve, read as a step."""
+    area_under_gain: Tensor = field(init=False)
+    """The area under the PR-gain curve."""
 
     def __post_init__(self) -> None:
-        results: dict[str, Any] = {"roc": F.roc_from_counts(self.source)}
-        results |= zip(("negatives", "positives"), self.source.tails.total.unbind(-1), strict=True)
+        negatives, positives = self.source.tails.total.unbind(-1)
+        share = positives / (negatives + positives).clamp(min=1e-300)
+        results: dict[str, Any] = {"negatives": negatives, "positives": positives, "prevalence": share}
+        results["roc"] = F.roc_from_counts(self.source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
             for name, function in _RESULTS.items():
                 known = name not in _OF_PROBABILITIES or _are_probabilities(self.source)
                 results[name] = function(self.source) if known else None
-        for name, result in results.items():
-            bounds = self.intervals.get(name)
-            value = result if bounds is None else result._replace(**bounds._asdict())
-            object.__setattr__(self, name, value)
-
-    @property
-    def prevalence(self) -> Tensor:
-        """The positives' share."""
-        return self.positives / (self.negatives + self.positives).clamp(min=1e-300)
-
-    @property
-    def auroc(self) -> Tensor:
-        """The area under the ROC curve."""
-        return self.roc.scalars["auroc"]
-
-    @property
-    def average_precision(self) -> Tensor:
-        """The area under the PR curve, read as a step."""
-        return self.precision_recall.scalars["average_precision"]
-
-    @property
-    def area_under_gain(self) -> Tensor:
-        """The area under the PR-gain curve."""
-        return self.gain.area
+        for name in results.keys() & self.intervals.keys():
+            results[name] = results[name]._replace(**self.intervals[name]._asdict())
+        for curve in ("roc", "precision_recall", "gain"):
+            results |= results[curve].scalars
+        self.__dict__.update(results)  # the class is frozen
 
     @property
     def numbers(self) -> dict[str, Number]:
