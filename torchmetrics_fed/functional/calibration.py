@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import CurveOptions, count
-from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves, rows
 from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average, read
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -44,15 +44,13 @@ class Calibration(NamedTuple):
         """Expected calibration error and Brier score."""
         return {"expected_calibration_error": self.expected_calibration_error, "brier_score": self.brier_score}
 
-    def plot(
-        self, score: canvas.Score = None, ax: Any = None, label: str | None = None, labels: canvas.Labels = None
-    ) -> Any:
+    def plot(self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
 
         A marker's area is its bin's count. The legend shows the expected calibration error (ECE) and the Brier score.
         Arguments are those of :meth:`ROCCurve.plot`.
         """
-        predicted, observed, count = map(canvas.rows, (self.predicted, self.observed, self.examples))
+        predicted, observed, count = map(rows, (self.predicted, self.observed, self.examples))
         observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
         scores = torch.stack([self.expected_calibration_error, self.brier_score])
         form = "ECE {:.3f}, Brier {:.3f}" if len(count) > 1 else "ECE {:.4f},\nBrier {:.4f}"
@@ -60,7 +58,7 @@ class Calibration(NamedTuple):
         axes, chance = ("Mean score", "Share of positives"), ([0, 1], [0, 1], "calibrated")
         curves, names, shown = (predicted, observed), ("scores", label, labels), (score, scores, form)
         look: dict[str, Any] = {"sizes": area, "lowest_is_best": True, "linewidth": 0.9 * scale()}
-        return canvas.plot_curves(curves, shown, axes, ax, names, chance, **look)
+        return plot_curves(curves, shown, axes, ax, names, chance, **look)
 
 
 def calibration_from_counts(
@@ -93,8 +91,8 @@ def calibration_from_counts(
     boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     index = (torch.bucketize(centre, boundaries, right=True) - 1).clamp(max=bins - 1)
     # negatives, positives, and the scores of both, summed over each calibration bin
-    rows = torch.cat([leaf, (leaf.sum(-2) * centre)[..., None, :]], -2)
-    negative, positive, score = rows.new_zeros(*rows.shape[:-1], bins).index_add_(-1, index, rows).unbind(-2)
+    parts = torch.cat([leaf, (leaf.sum(-2) * centre)[..., None, :]], -2)
+    negative, positive, score = parts.new_zeros(*parts.shape[:-1], bins).index_add_(-1, index, parts).unbind(-2)
     examples = negative + positive
     total = examples.sum(-1)
     if bool((total <= 0).any()):

@@ -77,9 +77,7 @@ def cumulative_gains(
     histograms = read(source)
     q = np.linspace(0.01, 1, 100) if fractions is None else np.asarray(fractions, dtype=np.float64).reshape(-1)
     if not (len(q) and ((q > 0) & (q <= 1)).all()):
-        raise InputError(
-            "Expected argument `fractions` to be above 0, up to 1, but some are not. The top tenth is 0.1."
-        )
+        raise InputError("Expected argument `fractions` to be above 0, up to 1, but not all are. The top tenth is 0.1.")
     before, after = np.maximum(q - _NEAR, 0), np.minimum(q + _NEAR, 1)
     recall, slope, at = np.empty((3, len(histograms.flat), len(q)))
     for number, (negative, positive) in enumerate(above(histograms.flat)[..., ::-1]):
