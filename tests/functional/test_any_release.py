@@ -22,11 +22,10 @@ from torchmetrics_fed.functional import (
 )
 from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.calls import confusion_at
-from torchmetrics_fed.functional.det import det_from_counts
-from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
 from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.functional.tradeoffs import area_under_gain, det_from_counts, precision_recall_gain_from_counts
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Sum
 
@@ -44,13 +43,13 @@ FRACTIONS: dict[str, Values] = {
     "det": lambda s, how: det_from_counts(s, None, how),
     "gain": lambda s, how: precision_recall_gain_from_counts(s, None, how)[:3],
     "calibration": lambda s, how: calibration_from_counts(s, None, how)[:4],
-    "recall_at_precision": lambda s, how: operating.recall_at_precision(s, 0.7, None, how),
-    "precision_at_recall": lambda s, how: operating.precision_at_recall(s, 0.7, None, how),
-    "sensitivity_at_specificity": lambda s, how: operating.sensitivity_at_specificity(s, 0.7, None, how),
-    "specificity_at_sensitivity": lambda s, how: operating.specificity_at_sensitivity(s, 0.7, None, how),
-    "best_f1": lambda s, how: operating.best_f1(s, None, how),
-    "youden": lambda s, how: operating.youden(s, None, how),
-    "kolmogorov_smirnov": lambda s, how: (kolmogorov_smirnov(s, None, how),),
+    "recall_at_precision": lambda s, how: operating.recall_at_precision(read(s, None, how), 0.7),
+    "precision_at_recall": lambda s, how: operating.precision_at_recall(read(s, None, how), 0.7),
+    "sensitivity_at_specificity": lambda s, how: operating.sensitivity_at_specificity(read(s, None, how), 0.7),
+    "specificity_at_sensitivity": lambda s, how: operating.specificity_at_sensitivity(read(s, None, how), 0.7),
+    "best_f1": lambda s, how: operating.best_f1(read(s, None, how)),
+    "youden": lambda s, how: operating.youden(read(s, None, how)),
+    "kolmogorov_smirnov": lambda s, how: (kolmogorov_smirnov(read(s, None, how)),),
 }
 WAYS = [Reconstruction(), Reconstruction(non_negative=False, least_squares=False)]
 pytestmark = pytest.mark.filterwarnings("ignore:No (positive |negative )?examples")
@@ -70,14 +69,14 @@ def check(source: Source, how: Reconstruction) -> None:
             assert bool(((value >= 0) & (value <= 1)).all()), name
     leaf = read(source, None, how).leaf.double().clamp(min=0)
     negatives, positives = leaf.sum(-1).unbind(-1)
-    u = mann_whitney_u(source, None, how)
+    u = mann_whitney_u(read(source, None, how))
     assert bool(((u >= 0) & (u <= negatives * positives * (1 + 1e-12))).all())
     count = calibration_from_counts(source, None, how).examples
     assert torch.allclose(count.sum(-1), negatives + positives, rtol=1e-12)
-    matrix = confusion_at(source, 0.3, None, how).matrix.double()
+    matrix = confusion_at(read(source, None, how), 0.3).matrix.double()
     assert bool((matrix >= 0).all())
     assert torch.allclose(matrix.sum((-1, -2)), negatives + positives, rtol=1e-12)
-    area, total = area_under_gain(source, None, how), read(source, None, how).tails.total.clamp(min=0)
+    area, total = area_under_gain(read(source, None, how)), read(source, None, how).tails.total.clamp(min=0)
     lowest = torch.where(total[..., 1] > 0, -total[..., 0] / (2 * total[..., 1]), 0.0)
     assert bool((area.isfinite() & (area <= 1) & (area >= lowest)).all())
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.grids import bin_of
 from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional.curve import count
-from torchmetrics_fed.functional.det import det_from_counts
+from torchmetrics_fed.functional.tradeoffs import det_from_counts
 
 
 def test_it_is_scikit_learns_at_every_threshold_of_its(

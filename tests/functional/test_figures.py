@@ -33,16 +33,13 @@ from torchmetrics_fed.functional import (
     figure_size,
     least_cost,
     plot_histograms,
-    precision_recall_band,
     precision_recall_from_counts,
     precision_recall_gain_from_counts,
     predictive_values,
-    roc_band,
     roc_from_counts,
     small_multiples,
 )
 from torchmetrics_fed.functional.figures.page import caption
-from torchmetrics_fed.report.summary import summary_figure
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -330,23 +327,11 @@ def test_small_multiples_of_classes_share_a_legend_and_refuse_mixtures(leaf: Ten
 def test_the_summary_figure_has_bands_and_a_caption(scored: tuple[Tensor, Tensor]) -> None:
     metric = FederatedROC(privacy=CentralDP(1.0))
     metric.update(*scored)
-    release, report = metric.release(), evaluation_report(metric.release())
-    third = report.calibration
-    assert third is not None
-    bands = roc_band(release), precision_recall_band(release)
-    fig, axes = summary_figure(
-        report.roc,
-        report.precision_recall,
-        third,
-        report.source.leaf,
-        report.source.edges,
-        None,
-        bands,
-        "epsilon = 1, 95% bands",
-    )
+    report = evaluation_report(metric.release())
+    fig, axes = report.plot()
     _check_whole(fig, *axes.flat)
     assert [[patch.get_gid() for patch in ax.collections].count("band") for ax in axes.flat] == [1, 1, 0, 0]
-    assert fig.get_supxlabel() == "epsilon = 1, 95% bands"
+    assert fig.get_supxlabel() == report.privacy
 
 
 def test_curves_on_the_same_axes_differ_in_colour_and_share_the_chance_line(leaf: Tensor) -> None:

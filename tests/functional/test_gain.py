@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional.curve import count
-from torchmetrics_fed.functional.gain import area_under_gain, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.tradeoffs import area_under_gain, precision_recall_gain_from_counts
 
 
 def walked_area(leaf: Tensor) -> float:

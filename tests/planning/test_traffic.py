@@ -18,7 +18,7 @@ from torchmetrics_fed import (
     SecureAggregationServer,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.planning.traffic import bytes_per_client
+from torchmetrics_fed.planning import bytes_per_client
 
 
 @pytest.mark.parametrize("clients", [5, 12])

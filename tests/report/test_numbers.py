@@ -14,8 +14,7 @@ from torch import Tensor
 from tests.report.conftest import release_of
 from torchmetrics_fed import EvaluationReport, Release, evaluation_report
 from torchmetrics_fed import functional as F
-from torchmetrics_fed.functional.cumulative_gains import cumulative_gains
-from torchmetrics_fed.functional.net_benefit import net_benefit
+from torchmetrics_fed.functional import cumulative_gains, net_benefit
 from torchmetrics_fed.report.document import document
 
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-9}

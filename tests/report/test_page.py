@@ -12,8 +12,7 @@ import torch
 
 from tests.report.conftest import release_of
 from torchmetrics_fed import EvaluationReport, evaluation_report
-from torchmetrics_fed.report.document import document
-from torchmetrics_fed.report.page import page
+from torchmetrics_fed.report.document import document, page
 
 
 class Elements(HTMLParser):

@@ -17,18 +17,10 @@ from torchmetrics_fed.functional.calls import Confusion, PredictiveValues, confu
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.cumulative_gains import CumulativeGains, cumulative_gains
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
-from torchmetrics_fed.functional.det import DETCurve, det_curve, det_from_counts
 from torchmetrics_fed.functional.drift import Drift, population_stability_index
-from torchmetrics_fed.functional.figures.multiples import small_multiples
 from torchmetrics_fed.functional.figures.page import figure_size
-from torchmetrics_fed.functional.gain import (
-    PrecisionRecallGainCurve,
-    area_under_gain,
-    precision_recall_gain_curve,
-    precision_recall_gain_from_counts,
-)
+from torchmetrics_fed.functional.figures.panels import plot_histograms, small_multiples
 from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
-from torchmetrics_fed.functional.histogram import plot_histograms
 from torchmetrics_fed.functional.net_benefit import NetBenefit, net_benefit
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
@@ -63,8 +55,17 @@ from torchmetrics_fed.functional.roc import (
     roc_from_quantiles,
 )
 from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.tradeoffs import (
+    DETCurve,
+    PrecisionRecallGainCurve,
+    area_under_gain,
+    det_curve,
+    det_from_counts,
+    precision_recall_gain_curve,
+    precision_recall_gain_from_counts,
+)
 
-__all__ = ["Quantiles", "Source", "exact_quantiles", "read"]
+__all__ = ["Quantiles", "Source", "area_error_pr", "area_error_roc", "exact_quantiles", "read"]
 __all__ += ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles"]
 __all__ += ["PrecisionRecallCurve", "Strategy", "precision_recall_curve"]
 __all__ += ["precision_recall_from_counts", "precision_recall_from_quantiles"]
@@ -72,7 +73,6 @@ __all__ += ["DETCurve", "det_curve", "det_from_counts"]
 __all__ += ["PrecisionRecallGainCurve", "precision_recall_gain_curve", "precision_recall_gain_from_counts"]
 __all__ += ["area_under_gain", "auroc", "auroc_from_counts", "auroc_from_curve", "mann_whitney_u"]
 __all__ += ["average_precision", "average_precision_from_counts", "average_precision_from_curve"]
-__all__ += ["area_error_pr", "area_error_roc"]
 __all__ += ["Band", "Interval", "auroc_interval", "average_precision_interval", "precision_recall_band", "roc_band"]
 __all__ += ["Calibration", "calibration", "calibration_from_counts"]
 __all__ += ["CalibrationLine", "Recalibration", "calibration_line", "recalibrate"]

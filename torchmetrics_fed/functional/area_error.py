@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.typing import Floats
 
 # Recall that a bin has to add before its corner matters.
@@ -21,9 +21,8 @@ Reading = Literal["linear", "step", "binned"]
 def area_error_roc(estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor]) -> float:
     r"""Return :math:`\int_0^1 |T(f) - \hat T(f)|\,df`, both curves linear between their points.
 
-    Args:
-        estimate: ``(fpr, tpr, ...)``, for instance a :class:`~torchmetrics_fed.functional.ROCCurve`.
-        exact: the same from torchmetrics (``thresholds=None``) or scikit-learn (``drop_intermediate`` is harmless).
+    Curves are ``(fpr, tpr, ...)``: a :class:`~torchmetrics_fed.functional.ROCCurve`, and the exact one of torchmetrics
+    (``thresholds=None``) or scikit-learn (``drop_intermediate`` is harmless).
 
     Example:
         >>> area_error_roc(([0, 0.5, 1], [0, 0.5, 1]), ([0, 0.5, 1], [0, 1, 1]))
@@ -39,18 +38,15 @@ def area_error_pr(
 ) -> float:
     r"""Return :math:`\int_0^1 |P(t) - \hat P(t)|\,dt`; the exact curve is scikit-learn's step, whose area is the AP.
 
-    Args:
-        estimate: ``(precision, recall, ...)``.
-        exact: the same from torchmetrics (``thresholds=None``) or scikit-learn.
-        reading: how the estimate goes on between its points: ``"linear"``, or ``"step"`` as the exact one does,
-            which is right where each bin holds one known score (``ScoreGrid.from_edges``).
+    Curves are ``(precision, recall, ...)``. ``reading`` says how the estimate goes on between its points: ``"linear"``,
+    or ``"step"`` as the exact one does, which is right where each bin holds one known score
+    (``ScoreGrid.from_edges``).
 
     Example:
         >>> area_error_pr(([0.5, 0.5, 1], [1, 0.5, 0]), ([0.5, 1, 1], [1, 0.5, 0]), reading="step")
         0.25
     """
-    if reading not in get_args(Reading):
-        raise InputError(f"Expected argument `reading` to be one of {get_args(Reading)} but got {reading!r}.")
+    check_choice("reading", reading, get_args(Reading))
     x, y = _ascending(estimate[1], estimate[0])
     x_exact, y_exact = _ascending(exact[1], exact[0])
     if reading == "binned":

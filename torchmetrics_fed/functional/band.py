@@ -1,9 +1,13 @@
-"""Confidence bands of curves and intervals of areas, from the same release and at no further cost of privacy."""
+"""Confidence bands of curves and intervals of areas, at no further cost of privacy; a word where noise drowns them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -11,14 +15,25 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Readable, read
-from torchmetrics_fed.reconstruct.uncertainty.areas import Area, area_interval, average_precision_area, roc_area
+from torchmetrics_fed.reconstruct.uncertainty.areas import (
+    Area,
+    area_interval,
+    average_precision_area,
+    noisy_areas,
+    roc_area,
+)
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach, uncertain_counts
 from torchmetrics_fed.release.release import Release, no_release
-from torchmetrics_fed.typing import Floats
+from torchmetrics_fed.typing import Average, Floats
 
 # Recalls at which the lower bound of precision, a hyperbola between steps, is evaluated; lines between lie below it.
 _RECALLS = np.linspace(0, 1, 129)
+# Noise that moves an AUROC by more than this, with a probability of 95%, is worth a word; the normal law's 95%.
+_MOST, _NORMAL = 0.05, 1.96
+# Half the width of an average precision's interval that is worth a word; ties make it wide at any epsilon.
+_MOST_PRECISION = 0.03
+_said: defaultdict[str, WeakSet[Release]] = defaultdict(WeakSet)
 
 
 class Band(NamedTuple):
@@ -83,11 +98,11 @@ def roc_band(release: Release, confidence: float = 0.95, population: bool = Fals
         tensor([True])
     """
 
-    def one(tails: UncertainTails) -> list[Floats]:
+    def one(tails: UncertainTails) -> Sequence[Floats]:
         fpr, tpr = tails.ratios(((0, 0), (1, 1)), confidence)
-        return list(staircase(fpr, tpr))
+        return staircase(fpr, tpr)
 
-    return Band(*_each(release, confidence, population, one))
+    return _band(release, confidence, population, one)
 
 
 def precision_recall_band(release: Release, confidence: float = 0.95, population: bool = False) -> Band:
@@ -102,29 +117,34 @@ def precision_recall_band(release: Release, confidence: float = 0.95, population
         >>> band = precision_recall_band(metric.release(), confidence=0.9)
     """
 
-    def one(tails: UncertainTails) -> list[Floats]:
+    def one(tails: UncertainTails) -> Sequence[Floats]:
         recall, false = tails.ratios(((1, 1), (0, 1)), confidence)
         steps, reached = staircase(recall, false, _RECALLS), staircase(recall, recall, _RECALLS)
         x = steps.x
         low = np.divide(x, x + steps.high, out=np.ones_like(x), where=x + steps.high > 0)
         high = np.divide(reached.high, reached.high + steps.low, out=np.ones_like(x), where=reached.high > 0)
-        return [x, np.where(x > 0, low, 0.0), np.maximum(high, low)]
+        return x, np.where(x > 0, low, 0.0), np.maximum(high, low)
 
-    return Band(*_each(release, confidence, population, one))
+    return _band(release, confidence, population, one)
+
+
+def _band(
+    release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], Sequence[Floats]]
+) -> Band:
+    release = check_uncertain(release, confidence)
+    classes = [one(tails) for tails in UncertainTails.of(release, population)]
+    x, low, high = (torch.from_numpy(np.stack(each)) for each in zip(*classes, strict=True))
+    return Band(x[0], low[0], high[0]) if release.spec.task == "binary" else Band(x, low, high)
 
 
 def auroc_interval(
     release: Release, confidence: float = 0.95, population: bool = False, binning: float | None = None
 ) -> Interval:
-    """Return an interval for the area under the ROC curve.
+    """Return an interval for the area under the ROC curve, with arguments as in :func:`roc_band`, and ``binning``.
 
-    Args:
-        release: as in :func:`roc_band`.
-        confidence: probability that the interval holds the area.
-        population: whether the area of the population is meant.
-        binning: which part of what the order of scores within leaves can do is allowed for. 1 holds for any scores,
-            and is the default without noise. Under privacy it is 0.1, enough for scores that run through leaves
-            smoothly or are all tied; leaves that hold far more than others count in full in any case.
+    That is which part of what the order of scores within leaves can do is allowed for. 1 holds for any scores, and is
+    the default without noise. Under privacy it is 0.1, enough for scores that run through leaves smoothly or are all
+    tied; leaves that hold far more than others count in full in any case.
 
     Example:
         >>> from torchmetrics_fed import FederatedAUROC
@@ -152,14 +172,6 @@ def average_precision_interval(
     return _interval(release, confidence, population, binning, average_precision_area, 0.25)
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise unless ``confidence`` is a probability that simulated noise can tell."""
-    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence <= 0.99:
-        raise InputError(
-            f"Expected argument `confidence` to be a number above 0, up to 0.99, but got {confidence!r}. 0.95 is usual."
-        )
-
-
 def _interval(
     release: Release, confidence: float, population: bool, binning: float | None, area: Area, usual: float
 ) -> Interval:
@@ -172,14 +184,12 @@ def _interval(
     return Interval(*(ends[0] if release.spec.task == "binary" else ends.T))
 
 
-def _each(
-    release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], list[Floats]]
-) -> list[Tensor]:
-    """The arrays of each class, stacked; without class axis for binary tasks."""
-    release = check_uncertain(release, confidence)
-    arrays = [one(tails) for tails in UncertainTails.of(release, population)]
-    stacked = [torch.from_numpy(np.stack(array)) for array in zip(*arrays, strict=True)]
-    return [array[0] for array in stacked] if release.spec.task == "binary" else stacked
+def check_confidence(confidence: float) -> None:
+    """Raise unless ``confidence`` is a probability that simulated noise can tell."""
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence <= 0.99:
+        raise InputError(
+            f"Expected argument `confidence` to be a number above 0, up to 0.99, but got {confidence!r}. 0.95 is usual."
+        )
 
 
 def check_uncertain(release: object, confidence: float) -> Release:
@@ -206,7 +216,8 @@ def bounds_at(
     estimate: Callable[[UncertainCounts, int], Estimate],
     confidence: float | None,
     population: bool,
-) -> tuple[Floats, Floats] | tuple[None, None]:
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
     """Return bounds of values, ``(classes, values)``, that hold at once; None if there is no ``confidence``.
 
     ``estimate`` is given the counts of a class at the thresholds, and its number. Values as they were read are within.
@@ -220,5 +231,58 @@ def bounds_at(
         centre, deviations, slack = estimate(known, number)
         half = np.inf if known.empty else reach(deviations, confidence) + slack
         ends.append([np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])])
-    low, high = np.stack(ends, 1)
+    low, high = (histograms.shaped(end.clip(*limits)) for end in np.stack(ends, 1))
     return low, high
+
+
+def said_before(release: Release, what: str) -> bool:
+    """Return whether this was asked of the release before: a warning is given once."""
+    before = release in _said[what]
+    _said[what].add(release)
+    return before
+
+
+def warn_if_drowned(release: Release, average: Average | None) -> None:
+    """Warn, once for each private release, if its noise moves the AUROC by much; of classes, the one it moves most."""
+    release = release.overall
+    if release.spec.rows != 2 or said_before(release, "area"):
+        return
+    area, deviation = noisy_areas(release, pooled=average == "micro")
+    worst = int(deviation.argmax())
+    whose = f"The AUROC of class {worst} is" if len(area) > 1 else "The AUROC of this release is"
+    value, reach = float(area[worst]), _NORMAL * float(deviation[worst])
+    if average in ("macro", "weighted"):
+        value, reach = float(area.mean()), _NORMAL * float(np.sqrt((deviation**2).mean() / len(deviation)))
+        whose = "The mean AUROC of this release is"
+    if reach <= _MOST:
+        return
+    spec = release.spec
+    over = f" over {spec.classes} {'labels' if spec.task == 'multilabel' else 'classes'}" if spec.classes > 1 else ""
+    fewer = ", fewer classes" if spec.classes > 1 else ""
+    warnings.warn(
+        f"{whose} about {value:.2f}, but the noise of epsilon {spec.epsilon:g}{over} moves it by about "
+        f"{min(reach, 1.0):.2f} (95%): it may be anything from {max(value - reach, 0.0):.2f} to "
+        f"{min(value + reach, 1.0):.2f}. More examples{fewer} or a larger epsilon would help; "
+        "`python -m torchmetrics_fed plan` says how much.",
+        stacklevel=4,
+    )
+
+
+def warn_of_precision(release: Release) -> None:
+    """Warn, once for each release, if noise or scores that may be tied leave its average precision uncertain."""
+    release = release.overall
+    if release.spec.rows != 2 or said_before(release, "precision"):
+        return
+    low, high = (ends.reshape(-1) for ends in average_precision_interval(release))
+    worst = int((high - low).argmax())
+    if float(high[worst] - low[worst]) <= 2 * _MOST_PRECISION:
+        return
+    whose = f" of class {worst}" if len(low) > 1 else ""
+    warnings.warn(
+        f"The average precision{whose} may be anything from {low[worst]:.2f} to {high[worst]:.2f} (95%): noise of "
+        f"epsilon {release.spec.epsilon:g}, or scores that seem to be tied where no edge of the release tells them "
+        "apart. Report it with its interval, `functional.average_precision_interval(metric.release())`. More examples "
+        "or a larger epsilon would help, and for tied scores `grid=ScoreGrid.from_edges(...)`, with an edge between "
+        "any two of their values.",
+        stacklevel=4,
+    )

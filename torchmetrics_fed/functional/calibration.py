@@ -10,11 +10,10 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count
-from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves, rows
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.source import Edges, Readable, read
+from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average, read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Task
 
@@ -45,29 +44,21 @@ class Calibration(NamedTuple):
         """Expected calibration error and Brier score."""
         return {"expected_calibration_error": self.expected_calibration_error, "brier_score": self.brier_score}
 
-    def plot(
-        self, score: canvas.Score = None, ax: Any = None, label: str | None = None, labels: canvas.Labels = None
-    ) -> Any:
+    def plot(self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
 
         A marker's area is its bin's count. The legend shows the expected calibration error (ECE) and the Brier score.
         Arguments are those of :meth:`ROCCurve.plot`.
         """
-        predicted, observed, count = map(canvas.rows, (self.predicted, self.observed, self.examples))
+        predicted, observed, count = map(rows, (self.predicted, self.observed, self.examples))
         observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
         scores = torch.stack([self.expected_calibration_error, self.brier_score])
         form = "ECE {:.3f}, Brier {:.3f}" if len(count) > 1 else "ECE {:.4f},\nBrier {:.4f}"
-        score = canvas.shown(score, scores)
-        names = canvas.entries(len(count), ("scores", label, labels), score, form, lowest_is_best=True)
-        fig, ax = canvas.open_axes(ax, names)
-        canvas.draw_chance(ax, [0, 1], [0, 1], "calibrated")
-        colours = canvas.draw_curves(ax, predicted, observed, names, linewidth=0.9 * scale())
         area = _MARKER * scale() ** 2 * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
-        for name, x, y, size, colour in zip(names, predicted, observed, area, colours, strict=False):
-            if name:
-                ax.scatter(x[size > 0], y[size > 0], s=size[size > 0], color=colour, alpha=0.8, linewidth=0, zorder=2.5)
-        canvas.dress(ax, "Mean score", "Share of positives")
-        return fig, ax
+        axes, chance = ("Mean score", "Share of positives"), ([0, 1], [0, 1], "calibrated")
+        curves, names, shown = (predicted, observed), ("scores", label, labels), (score, scores, form)
+        look: dict[str, Any] = {"sizes": area, "lowest_is_best": True, "linewidth": 0.9 * scale()}
+        return plot_curves(curves, shown, axes, ax, names, chance, **look)
 
 
 def calibration_from_counts(
@@ -83,11 +74,8 @@ def calibration_from_counts(
     torchmetrics' ``BinaryCalibrationError(norm="l1")``, and :math:`\frac1n \sum_k c^+_k (1 - s_k)^2 + c^-_k s_k^2`.
     Without any examples both are 0.
 
-    Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges``, which are within [0, 1].
-        reconstruction: what to do with noisy levels; the counts are read, whatever its method.
-        bins: number of calibration bins, even over [0, 1]; a leaf is in the one that holds its centre.
-        average: None for each class, ``"micro"`` for all classes' scores together.
+    There are ``bins`` calibration bins, even over [0, 1]; a leaf is in the one that holds its centre. Other arguments
+    are those of :func:`roc_from_counts`, with edges within [0, 1]; ``average`` is None or ``"micro"``.
 
     Example:
         >>> calibration_from_counts(torch.tensor([[3, 1], [1, 3]]), bins=2).observed
@@ -103,8 +91,8 @@ def calibration_from_counts(
     boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     index = (torch.bucketize(centre, boundaries, right=True) - 1).clamp(max=bins - 1)
     # negatives, positives, and the scores of both, summed over each calibration bin
-    rows = torch.cat([leaf, (leaf.sum(-2) * centre)[..., None, :]], -2)
-    negative, positive, score = rows.new_zeros(*rows.shape[:-1], bins).index_add_(-1, index, rows).unbind(-2)
+    parts = torch.cat([leaf, (leaf.sum(-2) * centre)[..., None, :]], -2)
+    negative, positive, score = parts.new_zeros(*parts.shape[:-1], bins).index_add_(-1, index, parts).unbind(-2)
     examples = negative + positive
     total = examples.sum(-1)
     if bool((total <= 0).any()):

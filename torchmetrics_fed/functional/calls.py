@@ -13,8 +13,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.functional.source import Edges, Readable, read
-from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, uncertain_counts
 
@@ -34,14 +33,11 @@ class Confusion(NamedTuple):
     """The edge that was used, a float64 scalar."""
 
 
-def confusion_at(
-    source: Readable, threshold: float, edges: Edges = None, reconstruction: Reconstruction | None = None
-) -> Confusion:
+def confusion_at(source: Readable, threshold: float) -> Confusion:
     """Return the confusion matrix of "score >= threshold" at the edge nearest to ``threshold``, the lower of two.
 
     Nothing is known inside a leaf, so the edge that was used comes with the counts. The highest edge selects nothing,
-    not even scores equal to it: these are counted in the last leaf. Counts are read, whatever the method of the
-    ``reconstruction``.
+    not even scores equal to it: these are counted in the last leaf.
 
     Example:
         >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.4).threshold
@@ -52,7 +48,7 @@ def confusion_at(
             f"Expected argument `threshold` to be a finite score but got {threshold!r}. The lowest edge selects "
             "everything, the highest nothing."
         )
-    histograms = read(source, edges, reconstruction)
+    histograms = read(source)
     nearest = int((histograms.edges - threshold).abs().argmin())
     leaf = histograms.leaf.clamp(min=0)
     below, above = leaf[..., :nearest].sum(-1), leaf[..., nearest:].sum(-1)
@@ -88,8 +84,7 @@ class PredictiveValues(NamedTuple):
         x = torch.linspace(-0.2, 0.2, len(y))[:, None] * (len(y) > 1) + torch.tensor([0.0, 1.0])
         colours = canvas.draw_curves(ax, x, y, names, marker="o", linewidth=0.4)
         for number, ends in enumerate(self.intervals or ()):
-            for at, *end, colour in zip(x[:, number], *(each.reshape(-1) for each in ends), colours, strict=False):
-                ax.plot([at, at], end, color=colour, alpha=0.5, linewidth=3)
+            ax.vlines(x[:, number], *map(torch.flatten, ends), colors=colours[: len(y)], alpha=0.5, linewidth=3)
         ax.set(xticks=[0, 1], xticklabels=["positive", "negative"], xlim=(-0.5, 1.5), ylim=(-0.02, 1.02))
         canvas.dress(ax, f"Call at threshold {self.threshold:.3g}", "Predictive value", rates=False)
         return fig, ax
@@ -107,10 +102,9 @@ def predictive_values(
     :math:`PPV = \frac{\pi T}{\pi T + (1 - \pi) F}`, and NPV likewise with 1 - F and 1 - T. Intervals are Fieller's.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        threshold: as in :func:`confusion_at`.
+        source: as in :func:`confusion_at`, and likewise ``threshold``; for intervals it is a release.
         prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
-        confidence: probability that an interval holds its value. It needs a release.
+        confidence: probability that an interval holds its value.
         population: whether the values of the population that the examples were drawn from are meant.
 
     Example:

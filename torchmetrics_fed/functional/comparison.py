@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -14,10 +13,10 @@ from torch import Tensor
 
 from torchmetrics_fed.counting.tree import Table
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Interval, check_confidence
+from torchmetrics_fed.functional.band import Interval, check_uncertain, said_before
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
 from torchmetrics_fed.reconstruct.paired import area, difference, margins, tables_of
-from torchmetrics_fed.release.release import Release, no_release
+from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
 # Examples of the smaller class times epsilon below which a difference of 0.02 cannot be seen.
@@ -91,9 +90,7 @@ def compare_models(release: Release, confidence: float = 0.95) -> ModelCompariso
         >>> metric.update(torch.rand(1000), torch.rand(1000), torch.randint(0, 2, (1000,)))
         >>> low, high = compare_models(metric.release()).interval
     """
-    if not isinstance(release, Release):
-        raise no_release(release)
-    check_confidence(confidence)
+    check_uncertain(release, confidence)
     spec, table = release.spec, release.last.query.tree
     if not isinstance(table, Table):
         raise InputError("Expected a release of FederatedModelComparison but this one is of a single model's scores.")
@@ -124,16 +121,12 @@ def compare_models(release: Release, confidence: float = 0.95) -> ModelCompariso
     curves = tuple(roc_from_counts(torch.from_numpy(one.bins), edges) for one in each)
     return ModelComparison(
         curves=(curves[0], curves[1]),
-        interval=_interval(found.low, found.high),
-        net_interval=_interval(*nets),
+        interval=Interval(*torch.tensor([found.low, found.high], dtype=torch.float64)),
+        net_interval=Interval(*torch.tensor(nets, dtype=torch.float64)),
         models=spec.models,
         thresholds=edges[[axis[cut] for axis, cut in zip(table.axes, cuts, strict=True)]],
         **{name: torch.as_tensor(value, dtype=torch.float64) for name, value in values.items()},
     )
-
-
-def _interval(low: float, high: float) -> Interval:
-    return Interval(torch.tensor(low, dtype=torch.float64), torch.tensor(high, dtype=torch.float64))
 
 
 def _reclassified(tables: Floats, cuts: list[int], noise: float, z: float) -> tuple[Floats, float, float, float]:
@@ -158,9 +151,8 @@ def _reclassified(tables: Floats, cuts: list[int], noise: float, z: float) -> tu
 def _warn(release: Release, sizes: Floats, lost: bool) -> None:
     """Say, once for each release, what its noise hides."""
     epsilon, smaller = release.spec.epsilon, float(sizes.min())
-    if release in _known:
+    if said_before(release, "comparison"):
         return
-    _known.add(release)
     if lost:
         which = ("negative", "positive")[sizes.argmin()]
         why = f"the noise of epsilon {epsilon:g} drowns it" if epsilon else "there are fewer than two"
@@ -173,6 +165,3 @@ def _warn(release: Release, sizes: Floats, lost: bool) -> None:
     else:
         return
     warnings.warn(f"{text}. More examples or a larger epsilon would help.", UserWarning, stacklevel=4)
-
-
-_known: WeakSet[Release] = WeakSet()

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Estimate, bounds_at
-from torchmetrics_fed.functional.figures.canvas import plot_areas
+from torchmetrics_fed.functional.figures.canvas import plot_curves
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts
@@ -24,8 +25,6 @@ class CumulativeGains(NamedTuple):
     """Recall (gain) and lift of selecting the highest scores, ``(..., fractions)``.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import cumulative_gains
         >>> cumulative_gains(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).lift
         tensor([1.5000, 1.5000], dtype=torch.float64)
     """
@@ -48,11 +47,12 @@ class CumulativeGains(NamedTuple):
 
     def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
         """Draw recall against the selected fraction with its band, as :meth:`ROCCurve.plot` does."""
-        x, y = (torch.nn.functional.pad(each.expand_as(self.recall), (1, 0)) for each in (self.selected, self.recall))
-        ends = [torch.nn.functional.pad(end, (1, 0)) for end in (self.low, self.high) if end is not None]
-        score = self.scalars["lift_top_decile"], "top tenth: lift {:.2f}"
-        chance, axes = ([0, 1], [0, 1], "at random"), ("Selected examples", "Positives among them (recall)")
-        return plot_areas((x, y), score, chance, axes, ax, ("gains", label, labels), Band(x, *ends) if ends else None)
+        x, y = (pad(each.expand_as(self.recall), (1, 0)) for each in (self.selected, self.recall))
+        ends = [pad(end, (1, 0)) for end in (self.low, self.high) if end is not None]
+        score = None, self.scalars["lift_top_decile"], "top tenth: lift {:.2f}"
+        axes, chance = ("Selected examples", "Positives among them (recall)"), ([0, 1], [0, 1], "at random")
+        names, band = ("gains", label, labels), Band(x, *ends) if ends else None
+        return plot_curves((x, y), score, axes, ax, names, chance, band=band, mean=True)
 
 
 def cumulative_gains(
@@ -70,17 +70,13 @@ def cumulative_gains(
         population: whether the curve of the population that the examples were drawn from is meant.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import cumulative_gains
         >>> cumulative_gains(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5, 1.0]).recall
         tensor([0.3750, 0.7500, 1.0000], dtype=torch.float64)
     """
     histograms = read(source)
     q = np.linspace(0.01, 1, 100) if fractions is None else np.asarray(fractions, dtype=np.float64).reshape(-1)
     if not (len(q) and ((q > 0) & (q <= 1)).all()):
-        raise InputError(
-            "Expected argument `fractions` to be above 0, up to 1, but some are not. The top tenth is 0.1."
-        )
+        raise InputError("Expected argument `fractions` to be above 0, up to 1, but not all are. The top tenth is 0.1.")
     before, after = np.maximum(q - _NEAR, 0), np.minimum(q + _NEAR, 1)
     recall, slope, at = np.empty((3, len(histograms.flat), len(q)))
     for number, (negative, positive) in enumerate(above(histograms.flat)[..., ::-1]):
@@ -98,6 +94,5 @@ def cumulative_gains(
         slack = np.abs(1 / positives - steep / size) * known.slack[1, 1:] + steep / size * known.slack[0, 1:]
         return part - steep * off, moved, slack
 
-    bounds = bounds_at(source, at, recall, estimate, confidence, population)
-    ends = [None if end is None else histograms.shaped(end.clip(0, 1)) for end in bounds]
+    ends = bounds_at(source, at, recall, estimate, confidence, population, limits=(0, 1))
     return CumulativeGains(torch.from_numpy(q), histograms.shaped(recall), histograms.shaped(recall / q), *ends)

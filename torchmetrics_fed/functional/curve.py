@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.rules import Rules
@@ -23,19 +24,21 @@ from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
 GridName = Literal["two_sided", "even"]
 Groups: TypeAlias = int | Sequence[str] | None
 
-
 _MOST_TIED = 0.01
 
 
-class CurveOptions(TypedDict, total=False):
-    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedMetric` says what each means."""
-
+class _SpecOptions(TypedDict, total=False):
     num_classes: int | None
     num_labels: int | None
     multi_class: MultiClass
     quantiles: int
     grid: GridName | ScoreGrid
     normalization: Normalization | None
+
+
+class CurveOptions(_SpecOptions, total=False):
+    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedMetric` says what each means."""
+
     ignore_index: int | None
     reconstruction: Reconstruction | None
     validate_args: bool
@@ -116,21 +119,17 @@ def count(
     target: Tensor,
     task: Task = "binary",
     *,
-    num_classes: int | None = None,
-    num_labels: int | None = None,
-    multi_class: MultiClass = "ovr",
-    quantiles: int = 1024,
-    grid: GridName | ScoreGrid = "two_sided",
-    normalization: Normalization | None = None,
     ignore_index: int | None = None,
     reconstruction: Reconstruction | None = None,
     validate_args: bool = True,
+    **options: Unpack[_SpecOptions],
 ) -> Source:
     """Return the histograms of one batch, to be read as the options ask for."""
-    spec = agreed_spec(task, num_classes, num_labels, multi_class, quantiles, grid, normalization)
-    empty = spec.empty_counts().to(preds.device)
-    counts = spec.grid.add(empty, preds, target, Rules(task, normalization, ignore_index, validate_args))
-    source = read(Release.exact(spec, counts), reconstruction=Reconstruction.sized(reconstruction, quantiles))
+    spec = agreed_spec(task, **options)
+    rules = Rules(task, options.get("normalization"), ignore_index, validate_args)
+    counts = spec.grid.add(spec.empty_counts().to(preds.device), preds, target, rules)
+    reading = Reconstruction.sized(reconstruction, options.get("quantiles", 1024))
+    source = read(Release.exact(spec, counts), reconstruction=reading)
     warn_if_tied(source, spec.grid)
     return source
 
@@ -170,7 +169,6 @@ def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
         f"it can be off by up to {tied / 2:.3f}. If scores differ where the bins do not, pass {finer}, or more "
         "`quantiles`. If the scores themselves are equal (a constant classifier, nearest neighbours, trees), nothing "
         "is lost.",
-        UserWarning,
         stacklevel=3,
     )
     return True

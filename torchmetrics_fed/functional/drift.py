@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import check_uncertain
-from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.figures.canvas import plot_curves
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import uncertain_counts
@@ -61,15 +61,13 @@ class Drift(NamedTuple):
 
     def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
         """Draw how many times as many scores are in each part; arguments are those of :meth:`ROCCurve.plot`."""
-        y = canvas.rows(torch.where(self.before > 0, self.after / self.before, torch.nan))
-        scores = torch.stack([self.value, self.p_value])
-        names = canvas.entries(len(y), ("scores", label, labels), scores, "PSI {:.4f}, p {:.3f}")
-        fig, ax = canvas.open_axes(ax, names)
-        x = torch.arange(1, y.shape[-1] + 1).expand_as(y)
-        canvas.draw_chance(ax, [1, y.shape[-1]], [1, 1], "before")
-        canvas.draw_curves(ax, x, y, names, marker="o", markersize=4)
-        ax.set(xticks=x[0], ylim=(0, 1.25 * max(y.nan_to_num().max().item(), 1.0)))
-        canvas.dress(ax, "Part of the scores, from the lowest", "After / before", rates=False)
+        y = torch.where(self.before > 0, self.after / self.before, torch.nan)
+        parts = torch.arange(1, y.shape[-1] + 1)
+        score = None, torch.stack([self.value, self.p_value]), "PSI {:.4f}, p {:.3f}"
+        axes, names = ("Part of the scores, from the lowest", "After / before"), ("scores", label, labels)
+        curves, chance = (parts.expand_as(y), y), ([1, len(parts)], [1, 1], "before")
+        fig, ax = plot_curves(curves, score, axes, ax, names, chance, rates=False, marker="o", markersize=4)
+        ax.set(xticks=parts, ylim=(0, 1.25 * max(y.nan_to_num().max().item(), 1.0)))
         return fig, ax
 
 
@@ -120,7 +118,6 @@ def population_stability_index(
             f"The index {value[worst]:.3f} may be as low as {least[worst]:.3f}: these releases have different leaves, "
             "and do not say how scores are spread within a leaf. Trust the test, or ask for the same leaves next time: "
             "`plan=Query(before.queries[-1].tree)`.",
-            UserWarning,
             stacklevel=2,
         )
     fractions = (np.stack([each[0] for each in which]) for which in (first, second))

@@ -125,11 +125,6 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
     Intervals are for the population that the examples were drawn from: they allow for noise and for sampling. Under
     privacy, gaps of groups so small that noise would make them are withheld, as NaN, with a warning.
 
-    Args:
-        release: one of a metric with ``groups``.
-        threshold: which scores count as positive.
-        confidence: of the intervals.
-
     Example:
         >>> from torchmetrics_fed import FederatedROC
         >>> metric = FederatedROC(groups=2)
@@ -187,7 +182,6 @@ def _warn_if_few(few: Floats, spec: Spec) -> None:
             warnings.warn(
                 f"Gaps of {', '.join(names)} {what}: the smaller class times epsilon {spec.epsilon:g} is below "
                 f"{below:g}. More examples, a larger epsilon or fewer groups would help.",
-                UserWarning,
                 stacklevel=3,
             )
 
@@ -203,6 +197,5 @@ def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
                 warnings.warn(
                     f"The largest difference of the {_RATES[name].lower()}, {found:.3f}, is inflated: noise alone "
                     f"would show about {inflated:.3f}. Report its interval, {least:.3f} to {most:.3f}.",
-                    UserWarning,
                     stacklevel=3,
                 )

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Estimate, bounds_at
 from torchmetrics_fed.functional.calibration import check_probabilities
-from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.figures.canvas import plot_curves, rows
 from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, counts_above
 
@@ -21,8 +21,6 @@ class NetBenefit(NamedTuple):
     """A decision curve: true positives per example, less what false positives cost. Treating none has 0.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import net_benefit
         >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).treat_all
         tensor([0.3333, 0.0000], dtype=torch.float64)
     """
@@ -44,18 +42,15 @@ class NetBenefit(NamedTuple):
 
     def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
         """Draw the curve with its band, as :meth:`ROCCurve.plot` does; treating all is drawn for a single class."""
-        x, model, everybody = self.thresholds.cpu(), canvas.rows(self.model), canvas.rows(self.treat_all)
-        names = canvas.entries(len(model), ("model", label, labels), None, "")
-        fig, ax = canvas.open_axes(ax, [*names, "treat all", "treat none"])
-        canvas.draw_chance(ax, [0, 1], [0, 0], "treat none")
-        if len(model) == 1:
-            ax.plot(x, everybody[0], color="0.4", linewidth=0.9, label="treat all", gid="chance", zorder=1.5)
-        colours = canvas.draw_curves(ax, x.expand_as(model), model, names)
-        if self.low is not None and self.high is not None:
-            canvas.draw_bands(ax, colours, names, Band(x.expand_as(model), self.low, self.high))
-        top = max(model.max().item(), everybody.max().item(), 1e-3)
+        x, everybody, names = self.thresholds.expand_as(self.model), rows(self.treat_all), ("model", label, labels)
+        band = None if self.low is None or self.high is None else Band(x, self.low, self.high)
+        lines: list[tuple[Any, ...]] = [([0, 1], [0, 0], "treat none")]
+        if len(everybody) == 1:
+            lines.append((self.thresholds.tolist(), everybody[0].tolist(), "treat all", "-"))
+        axes = "Threshold probability", "Net benefit"
+        fig, ax = plot_curves((x, self.model), (None, None, ""), axes, ax, names, *lines, band=band, rates=False)
+        top = max(self.model.max().item(), everybody.max().item(), 1e-3)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.25 * top, 1.1 * top))
-        canvas.dress(ax, "Threshold probability", "Net benefit", rates=False)
         return fig, ax
 
 
@@ -67,15 +62,10 @@ def net_benefit(
 ) -> NetBenefit:
     r"""Return the decision curve (Vickers & Elkin 2006): :math:`\frac{TP}{n} - \frac{FP}{n} \frac{t}{1 - t}` at each t.
 
-    Args:
-        source: a release of probabilities, or leaf counts ``(..., 2, leaves)``.
-        thresholds: from 0 to below 1; 0.01, 0.02, ... 0.99 if not given.
-        confidence: probability that ``low`` and ``high`` hold the curve at all thresholds. It needs a release.
-        population: whether the curve of the population that the examples were drawn from is meant.
+    Its ``thresholds`` are from 0 to below 1; 0.01, 0.02, ... 0.99 if not given. Other arguments are those of
+    :func:`cumulative_gains`; scores are probabilities.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import net_benefit
         >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).model
         tensor([0.3333, 0.2500], dtype=torch.float64)
     """
@@ -84,9 +74,9 @@ def net_benefit(
     at = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=np.float64).reshape(-1)
     if not (len(at) and ((at >= 0) & (at < 1)).all()):
         raise InputError("Expected argument `thresholds` to be from 0 to below 1 but some are not. Give probabilities.")
-    places = np.r_[histograms.edges[0], at]
     odds = at / (1 - at)
-    negative, positive = counts_above(histograms.flat, histograms.edges.numpy(), places).swapaxes(0, 1)
+    counts = counts_above(histograms.flat, histograms.edges.numpy(), np.r_[histograms.edges[0], at])
+    negative, positive = counts.swapaxes(0, 1)
     size = np.maximum(negative[:, :1] + positive[:, :1], 1e-300)
     model, everybody = ((positive[:, k] - odds * negative[:, k]) / size for k in (slice(1, None), slice(1)))
 
@@ -97,6 +87,5 @@ def net_benefit(
         moved = (true - odds * false - value * (negative + positive)) / size
         return value, moved, (known.slack[1, 1:] + odds * known.slack[0, 1:]) / size
 
-    bounds = bounds_at(source, at, model, estimate, confidence, population)
-    ends = (None if end is None else histograms.shaped(end) for end in bounds)
+    ends = bounds_at(source, at, model, estimate, confidence, population)
     return NetBenefit(torch.from_numpy(at), histograms.shaped(model), histograms.shaped(everybody), *ends)

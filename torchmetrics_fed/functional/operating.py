@@ -1,8 +1,8 @@
 """Operating points: the threshold to work at, and what it attains.
 
-Thresholds are those of the tails: for ``"aligned"`` the edges of the leaves. "Score >= threshold" selects. Where
-several thresholds attain the best value the highest is given, and where none qualifies the value is 0 at the highest
-edge, which selects nothing. All values but costs are in [0, 1].
+Sources are releases, leaf counts, or what :func:`read` makes of them. Thresholds are those of the tails: for
+``"aligned"`` the edges of the leaves. "Score >= threshold" selects. Where several attain the best value the highest is
+given; where none qualifies the value is 0 at the highest edge, which selects nothing. All but costs are in [0, 1].
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import tails_of
-from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.functional.source import Edges, Readable
-from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.functional.figures.canvas import plot_curves
+from torchmetrics_fed.functional.source import Readable
 
 # A rate of exactly the minimum must qualify, and 1 - 9/10 is below 0.1 in float64.
 _SLACK = 1e-12
@@ -42,35 +41,27 @@ class OperatingPoint(NamedTuple):
 
     def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
         """Draw the value at its threshold, a point for each class, as :meth:`ROCCurve.plot` does."""
-        x, y = (canvas.rows(each[..., None]) for each in (self.threshold, self.value))
-        names = canvas.entries(
-            len(y), ("point", label, labels), torch.cat([x, y], 1).T, "threshold {:.3f}, value {:.3f}"
-        )
-        fig, ax = canvas.open_axes(ax, names)
-        canvas.draw_curves(ax, x, y, names, marker="o")
+        x, y, names = self.threshold[..., None], self.value[..., None], ("point", label, labels)
+        score = None, torch.stack([self.threshold, self.value]), "threshold {:.3f}, value {:.3f}"
+        fig, ax = plot_curves((x, y), score, ("Threshold", "Value"), ax, names, rates=False, marker="o")
         ax.set_ylim(0, max(1.02, 1.1 * y.nan_to_num().max().item()))
         if x.min() >= 0 and x.max() <= 1:  # as probabilities are
             ax.set_xlim(-0.02, 1.02)
-        canvas.dress(ax, "Threshold", "Value", rates=False)
         return fig, ax
 
 
-def recall_at_precision(
-    source: Readable, min_precision: float, edges: Edges = None, reconstruction: Reconstruction | None = None
-) -> OperatingPoint:
+def recall_at_precision(source: Readable, min_precision: float) -> OperatingPoint:
     """Return the highest recall whose precision is at least ``min_precision``.
 
     Example:
         >>> recall_at_precision(torch.tensor([[3, 1], [1, 3]]), 0.7)
         OperatingPoint(value=tensor(0.7500, dtype=torch.float64), threshold=tensor(0.5000, dtype=torch.float64))
     """
-    rates = _rates(source, edges, reconstruction, min_precision=min_precision)
+    rates = _Rates.of(source, min_precision=min_precision)
     return rates.best(rates.tpr, rates.precision >= min_precision - _SLACK)
 
 
-def precision_at_recall(
-    source: Readable, min_recall: float, edges: Edges = None, reconstruction: Reconstruction | None = None
-) -> OperatingPoint:
+def precision_at_recall(source: Readable, min_recall: float) -> OperatingPoint:
     """Return the highest precision whose recall is at least ``min_recall``, with the most recall it can have.
 
     Thresholds that select nothing have no precision and do not qualify.
@@ -79,59 +70,55 @@ def precision_at_recall(
         >>> precision_at_recall(torch.tensor([[3, 1], [1, 3]]), 0.7).value
         tensor(0.7500, dtype=torch.float64)
     """
-    rates = _rates(source, edges, reconstruction, min_recall=min_recall)
+    rates = _Rates.of(source, min_recall=min_recall)
     qualified = (rates.tpr >= min_recall - _SLACK) & (rates.selected > 0)
     best = torch.where(qualified, rates.precision, -1.0).amax(-1, keepdim=True)
     _, threshold = rates.best(rates.tpr, qualified & (rates.precision >= best))
     return OperatingPoint(best[..., 0].clamp(min=0.0), threshold)
 
 
-def sensitivity_at_specificity(
-    source: Readable, min_specificity: float, edges: Edges = None, reconstruction: Reconstruction | None = None
-) -> OperatingPoint:
+def sensitivity_at_specificity(source: Readable, min_specificity: float) -> OperatingPoint:
     """Return the highest sensitivity (recall) whose specificity is at least ``min_specificity``.
 
     Example:
         >>> sensitivity_at_specificity(torch.tensor([[3, 1], [1, 3]]), 0.7).value
         tensor(0.7500, dtype=torch.float64)
     """
-    rates = _rates(source, edges, reconstruction, min_specificity=min_specificity)
+    rates = _Rates.of(source, min_specificity=min_specificity)
     return rates.best(rates.tpr, 1 - rates.fpr >= min_specificity - _SLACK)
 
 
-def specificity_at_sensitivity(
-    source: Readable, min_sensitivity: float, edges: Edges = None, reconstruction: Reconstruction | None = None
-) -> OperatingPoint:
+def specificity_at_sensitivity(source: Readable, min_sensitivity: float) -> OperatingPoint:
     """Return the highest specificity (1 - fpr) whose sensitivity is at least ``min_sensitivity``.
 
     Example:
         >>> specificity_at_sensitivity(torch.tensor([[3, 1], [1, 3]]), 0.8).value
         tensor(0., dtype=torch.float64)
     """
-    rates = _rates(source, edges, reconstruction, min_sensitivity=min_sensitivity)
+    rates = _Rates.of(source, min_sensitivity=min_sensitivity)
     return rates.best(1 - rates.fpr, rates.tpr >= min_sensitivity - _SLACK)
 
 
-def best_f1(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> OperatingPoint:
+def best_f1(source: Readable) -> OperatingPoint:
     r"""Return the highest :math:`F_1 = 2 TP / (2 TP + FP + FN)`.
 
     Example:
         >>> best_f1(torch.tensor([[3, 1], [1, 3]])).value
         tensor(0.7500, dtype=torch.float64)
     """
-    rates = _rates(source, edges, reconstruction)
+    rates = _Rates.of(source)
     size = rates.selected + rates.positives
     return rates.best(torch.where(size > 0, 2 * rates.tpr * rates.positives / size, 0.0).clamp(0.0, 1.0))
 
 
-def youden(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> OperatingPoint:
+def youden(source: Readable) -> OperatingPoint:
     """Return Youden's J, the highest of tpr - fpr; 0 where a class is empty.
 
     Example:
         >>> youden(torch.tensor([[3, 1], [1, 3]])).value
         tensor(0.5000, dtype=torch.float64)
     """
-    rates = _rates(source, edges, reconstruction)
+    rates = _Rates.of(source)
     return rates.best(rates.tpr - rates.fpr, rates.both)
 
 
@@ -140,10 +127,8 @@ def least_cost(
 ) -> OperatingPoint:
     r"""Return the least expected cost of an example, :math:`c_{fp} (1 - \pi) F(s) + c_{fn} \pi (1 - T(s))`.
 
-    Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        false_positive: what a false positive costs, in the unit of ``false_negative``.
-        prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
+    Costs are in one unit. The ``prevalence`` :math:`\pi` is the positives' share where the model will be used, that of
+    the counts if not given.
 
     Example:
         >>> least_cost(torch.tensor([[3, 1], [1, 3]]), false_negative=5.0, prevalence=0.1)
@@ -152,7 +137,7 @@ def least_cost(
     for name, given in (("false_positive", false_positive), ("false_negative", false_negative)):
         if not 0 <= given < math.inf:
             raise InputError(f"Expected argument `{name}` to be a cost of 0 or more but got {given!r}. Give a number.")
-    rates = _rates(source, prevalence=prevalence)
+    rates = _Rates.of(source, prevalence=prevalence)
     share = rates.positives / rates.selected[..., -1:].clamp(min=1e-300)
     if prevalence is not None:
         share = torch.as_tensor(prevalence, dtype=torch.float64)
@@ -161,7 +146,7 @@ def least_cost(
     return OperatingPoint(-gain, threshold)
 
 
-def kolmogorov_smirnov(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Tensor:
+def kolmogorov_smirnov(source: Readable) -> Tensor:
     r"""Return the Kolmogorov-Smirnov distance ``(...)``, :math:`\max_s |T(s) - F(s)|`, in [0, 1].
 
     It is the largest over the edges, so at most that of the scores themselves. It is 0 where a class is empty.
@@ -170,7 +155,7 @@ def kolmogorov_smirnov(source: Readable, edges: Edges = None, reconstruction: Re
         >>> kolmogorov_smirnov(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.5000, dtype=torch.float64)
     """
-    tails = tails_of(source, edges, reconstruction)
+    tails = tails_of(source)
     farthest = tails.tail.diff(dim=-2).abs().amax((-2, -1))
     return torch.where((tails.total > 0).all(-1), farthest, 0.0)
 
@@ -187,6 +172,20 @@ class _Rates(NamedTuple):
     """Whether there are examples of both classes."""
     thresholds: Tensor
 
+    @classmethod
+    def of(cls, source: Readable, **fractions: float | None) -> _Rates:
+        for name, value in fractions.items():
+            if value is not None and not 0 <= value <= 1:
+                raise InputError(f"Expected argument `{name}` to be in [0, 1] but got {value!r}. Give a fraction.")
+        tails = tails_of(source)
+        total = tails.total.clamp(min=0.0)[..., None]
+        fpr, tpr = tails.tail.unbind(-2)
+        false, true = (tails.tail * total).unbind(-2)
+        selected = false + true
+        precision = torch.where(selected > 0, true / selected, 1.0)
+        both = (total > 0).all(-2).expand(fpr.shape)
+        return cls(fpr, tpr, precision, selected, total[..., 1, :], both, tails.thresholds)
+
     def best(self, value: Tensor, qualified: Tensor | None = None) -> OperatingPoint:
         """The highest value of those that qualify, all if not given."""
         qualified = torch.ones_like(value, dtype=torch.bool) if qualified is None else qualified
@@ -194,19 +193,3 @@ class _Rates(NamedTuple):
         index = torch.where(qualified, value, -torch.inf).argmax(-1, keepdim=True)
         found = torch.where(qualified, value, 0.0).gather(-1, index)
         return OperatingPoint(found[..., 0], self.thresholds[index[..., 0]])
-
-
-def _rates(
-    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, **fractions: float | None
-) -> _Rates:
-    for name, value in fractions.items():
-        if value is not None and not 0 <= value <= 1:
-            raise InputError(f"Expected argument `{name}` to be in [0, 1] but got {value!r}. Give it as a fraction.")
-    tails = tails_of(source, edges, reconstruction)
-    total = tails.total.clamp(min=0.0)[..., None]
-    fpr, tpr = tails.tail.unbind(-2)
-    false, true = (tails.tail * total).unbind(-2)
-    selected = false + true
-    precision = torch.where(selected > 0, true / selected, 1.0)
-    both = (total > 0).all(-2).expand(fpr.shape)
-    return _Rates(fpr, tpr, precision, selected, total[..., 1, :], both, tails.thresholds)

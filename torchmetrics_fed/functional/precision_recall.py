@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Averaging, averaged, checked_average, defined, macro_curve
+from torchmetrics_fed.errors import check_choice
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_areas, shown
-from torchmetrics_fed.functional.source import Edges, Readable, read
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.source import Averaging, Edges, Readable, averaged, checked_average, macro_curve, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Task
 
@@ -52,11 +51,11 @@ class PrecisionRecallCurve(NamedTuple):
         The chance line is the positives' share, the precision where everything is selected; the mean of the classes'.
         Arguments are those of :meth:`ROCCurve.plot`.
         """
-        area = shown(score, average_precision_from_curve(self)), "AP {:.4f}"
-        share, several = float(self.precision[..., 0].mean()), self.precision.ndim > 1
-        chance = [0, 1], [share, share], f"{'mean chance' if several else 'chance'} ({share:.2g})"
-        curves, axes, names = (self.recall, self.precision), ("Recall", "Precision"), ("PR", label, labels)
-        return plot_areas(curves, area, chance, axes, ax, names, band, interval, drawstyle="steps-post")
+        area, names = (score, average_precision_from_curve(self), "AP {:.4f}"), ("PR", label, labels)
+        share, whose = float(self.precision[..., 0].mean()), "mean chance" if self.precision.ndim > 1 else "chance"
+        curves, chance = (self.recall, self.precision), ([0, 1], [share, share], f"{whose} ({share:.2g})")
+        look: dict[str, Any] = {"band": band, "interval": interval, "mean": True, "drawstyle": "steps-post"}
+        return plot_curves(curves, area, ("Recall", "Precision"), ax, names, chance, **look)
 
 
 def precision_recall_curve(
@@ -98,8 +97,8 @@ def precision_recall_from_counts(
         source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
         strategy: ``"separate"`` takes the denominator from both classes' tails, ``"combine"`` from the tail of all
             examples together, clipped at 1 (the paper compares them; they differ only for ``method="quantile"``).
-        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together, ``"macro"``
-            for torchmetrics' mean of recall at all the classes' precisions, of those classes that have positives.
+        average: as there, but ``"macro"`` is torchmetrics' mean of recall at all the classes' precisions, of those
+            classes that have positives.
 
     Example:
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
@@ -111,11 +110,7 @@ def precision_recall_from_counts(
         both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in histograms.levels]
         histograms = histograms._replace(levels=both)
     curve = precision_recall_from_tails(histograms.tails, strategy, histograms.exclusive)
-    if average != "macro":
-        return curve
-    kept = defined(curve.recall, "macro")
-    precision, recall = macro_curve(curve.precision[kept], curve.recall[kept])
-    return PrecisionRecallCurve(precision, recall, curve.thresholds.repeat(int(kept.sum())).sort().values)
+    return PrecisionRecallCurve(*macro_curve(*curve)) if average == "macro" else curve
 
 
 def precision_recall_from_quantiles(
@@ -138,8 +133,7 @@ def precision_recall_from_quantiles(
 
 def check_strategy(strategy: Strategy) -> None:
     """Raise unless ``strategy`` is one of the two."""
-    if strategy not in get_args(Strategy):
-        raise InputError(f"Expected argument `strategy` to be one of {get_args(Strategy)} but got {strategy!r}.")
+    check_choice("strategy", strategy, get_args(Strategy))
 
 
 def precision_recall_from_tails(

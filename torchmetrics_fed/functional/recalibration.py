@@ -11,10 +11,10 @@ from scipy.optimize import least_squares
 from scipy.special import expit, logit
 from torch import Tensor, nn
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import check_probabilities
-from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.figures.canvas import plot_curves
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
@@ -37,9 +37,7 @@ class CalibrationLine(NamedTuple):
     """Calibration intercept and slope, ``(...)``: 0 and 1 if scores are calibrated.
 
     Example:
-        >>> import torch
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.functional import calibration_line
         >>> metric = FederatedROC()
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         >>> round(calibration_line(metric.release()).slope.item(), 2)
@@ -61,14 +59,10 @@ class CalibrationLine(NamedTuple):
     def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
         """Draw the probability of each score by the line, as :meth:`ROCCurve.plot` does."""
         x = torch.linspace(1e-3, 1 - 1e-3, 199, dtype=torch.float64)
-        y = canvas.rows(torch.sigmoid(self.intercept[..., None] + self.slope[..., None] * torch.logit(x)))
-        scores = torch.stack([self.intercept, self.slope])
-        names = canvas.entries(len(y), ("scores", label, labels), scores, "intercept {:.2f}, slope {:.2f}")
-        fig, ax = canvas.open_axes(ax, names)
-        canvas.draw_chance(ax, [0, 1], [0, 1], "calibrated")
-        canvas.draw_curves(ax, x.expand_as(y), y, names)
-        canvas.dress(ax, "Score", "Probability of a positive")
-        return fig, ax
+        y = torch.sigmoid(self.intercept[..., None] + self.slope[..., None] * torch.logit(x))
+        score = None, torch.stack([self.intercept, self.slope]), "intercept {:.2f}, slope {:.2f}"
+        axes, chance = ("Score", "Probability of a positive"), ([0, 1], [0, 1], "calibrated")
+        return plot_curves((x.expand_as(y), y), score, axes, ax, ("scores", label, labels), chance)
 
 
 class Recalibration(nn.Module):
@@ -83,8 +77,6 @@ class Recalibration(nn.Module):
         exclusive: whether probabilities of the classes add up to 1.
 
     Example:
-        >>> import torch
-        >>> from torchmetrics_fed.functional import Recalibration
         >>> Recalibration(torch.tensor([[[-1.0, 1.0], [-2.0, 2.0]]]))(torch.tensor([0.5, 0.731]))
         tensor([0.5000, 0.8807])
     """
@@ -118,15 +110,11 @@ class Recalibration(nn.Module):
 def calibration_line(release: Release, confidence: float | None = None, population: bool = False) -> CalibrationLine:
     r"""Return calibration intercept a and slope b of :math:`\ln\frac{p}{1 - p} = a + b \ln\frac{s}{1 - s}` (Cox 1958).
 
-    Args:
-        release: of probabilities; with a class axis there is a line of each class against the rest.
-        confidence: probability that an interval holds its value.
-        population: whether the line of the population that the examples were drawn from is meant.
+    The release is of probabilities; with a class axis there is a line of each class against the rest. An interval holds
+    its value, or with ``population`` that of where the examples were drawn from, with the probability ``confidence``.
 
     Example:
-        >>> import torch
         >>> from torchmetrics_fed import CentralDP, FederatedROC
-        >>> from torchmetrics_fed.functional import calibration_line
         >>> metric, scores = FederatedROC(privacy=CentralDP(epsilon=1.0)), torch.rand(20_000)
         >>> metric.update(scores, torch.bernoulli(scores).long())
         >>> bool(abs(calibration_line(metric.release()).slope - 1) < 0.2)
@@ -134,13 +122,12 @@ def calibration_line(release: Release, confidence: float | None = None, populati
     """
     fits = [_line(*each) for each in _known(release, confidence or 0.95, population)]
     shaped, values = read(release).shaped, np.array([line for line, _ in fits])
-    intervals = None
-    if confidence is not None:
-        half = np.array([[reach(off[:, [k]], confidence)[0] for k in (0, 1)] for _, off in fits])
-        first, second = shaped(np.stack([values - half, values + half], -1)).unbind(-2)
-        intervals = Interval(*first.unbind(-1)), Interval(*second.unbind(-1))
     intercept, slope = shaped(values).unbind(-1)
-    return CalibrationLine(intercept, slope, intervals)
+    if confidence is None:
+        return CalibrationLine(intercept, slope)
+    half = np.array([[reach(off[:, [k]], confidence)[0] for k in (0, 1)] for _, off in fits])
+    first, second = map(Interval, shaped(values - half).unbind(-1), shaped(values + half).unbind(-1))
+    return CalibrationLine(intercept, slope, (first, second))
 
 
 def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> Recalibration:
@@ -149,22 +136,18 @@ def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> R
     It has as many knots as the release can tell apart, and corrections are shrunk by what chance alone would correct:
     calibrated scores stay nearly as they are.
 
-    Args:
-        release: of probabilities; with a class axis each class is calibrated against the rest.
-        method: ``"isotonic"`` for any rising curve, ``"logistic"`` for a line of the logits: that of least Brier score,
-            which is not the :func:`calibration_line` where no line fits.
+    With a class axis each class is calibrated against the rest. The ``method`` is ``"isotonic"`` for any rising curve,
+    or ``"logistic"`` for a line of the logits: that of least Brier score, which is not the :func:`calibration_line`
+    where no line fits.
 
     Example:
-        >>> import torch
         >>> from torchmetrics_fed import CentralDP, FederatedROC
-        >>> from torchmetrics_fed.functional import recalibrate
         >>> metric, scores = FederatedROC(privacy=CentralDP(epsilon=1.0)), torch.rand(20_000)
         >>> metric.update(scores, torch.bernoulli(scores**2).long())  # they are too high
         >>> bool(abs(recalibrate(metric.release())(torch.tensor(0.5)) - 0.25) < 0.1)
         True
     """
-    if method not in get_args(RecalibrationMethod):
-        raise InputError(f"Expected argument `method` to be one of {get_args(RecalibrationMethod)} but got {method!r}.")
+    check_choice("method", method, get_args(RecalibrationMethod))
     fit = _curve if method == "isotonic" else _straight
     knots = [fit(*each) for each in _known(release, 0.95, population=True)]
     most, histograms = max(each.shape[1] for each in knots), read(release)

@@ -9,11 +9,10 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.average import Averaging, averaged, checked_average, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_areas, shown
-from torchmetrics_fed.functional.source import Edges, Readable, read
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.source import Averaging, Edges, Readable, averaged, checked_average, macro_curve, read
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
 
@@ -53,17 +52,18 @@ class ROCCurve(NamedTuple):
             ax: axes to draw on; new ones if not given.
             label: name in the legend, which tells several models on the same axes apart.
             labels: names of the classes.
-            band: shaded behind the curve, if given.
-            interval: of the AUROC, shown behind it, if given.
+            band: shaded behind the curve.
+            interval: of the AUROC, shown behind it.
 
         Example:
             >>> fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
             >>> ax.get_lines()[-1].get_label()
             'ROC (AUROC 0.7500)'
         """
-        area = shown(score, auroc_from_curve(self)), "AUROC {:.4f}"
-        chance, axes = ([0, 1], [0, 1], "chance"), ("False positive rate", "True positive rate")
-        return plot_areas((self.fpr, self.tpr), area, chance, axes, ax, ("ROC", label, labels), band, interval)
+        area, names = (score, auroc_from_curve(self), "AUROC {:.4f}"), ("ROC", label, labels)
+        axes, chance = ("False positive rate", "True positive rate"), ([0, 1], [0, 1], "chance")
+        curves = self.fpr, self.tpr
+        return plot_curves(curves, area, axes, ax, names, chance, band=band, interval=interval, mean=True)
 
 
 def roc(
@@ -103,10 +103,7 @@ def roc_from_counts(
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
     curve = roc_from_tails(read(source, edges, reconstruction).pooled(average).tails)
-    if average != "macro":
-        return curve
-    fpr, tpr = macro_curve(curve.fpr, curve.tpr)
-    return ROCCurve(fpr, tpr, curve.thresholds.repeat(len(curve.fpr)).sort(descending=True).values)
+    return ROCCurve(*macro_curve(*curve)) if average == "macro" else curve
 
 
 def roc_from_quantiles(
@@ -116,8 +113,7 @@ def roc_from_quantiles(
 
     Example:
         >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
-        >>> curve = roc_from_quantiles(Quantiles(negative=even, positive=high))
-        >>> round(torch.trapezoid(curve.tpr, curve.fpr).item(), 3)
+        >>> round(roc_from_quantiles(Quantiles(negative=even, positive=high)).scalars["auroc"].item(), 3)
         0.75
     """
     return roc_from_tails(tails_from_quantiles(torch.stack(quantiles), torch.ones(2), score_range, interpolation))
@@ -145,11 +141,10 @@ def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
     max_fpr = checked_max_fpr(max_fpr)
     if max_fpr is None:
         return torch.trapezoid(curve.tpr, curve.fpr).clamp(0.0, 1.0)
-    left, low = curve.fpr[..., :-1], curve.tpr[..., :-1]
     run, rise = curve.fpr.diff(), curve.tpr.diff()
-    width = torch.minimum(run, (max_fpr - left).clamp(min=0.0))
+    width = torch.minimum(run, (max_fpr - curve.fpr[..., :-1]).clamp(min=0.0))
     part = torch.where(run > 0, width / run, 0.0)  # how much of the step lies below max_fpr
-    area = (width * (low + rise * part / 2)).sum(-1)
+    area = (width * (curve.tpr[..., :-1] + rise * part / 2)).sum(-1)
     chance = max_fpr**2 / 2
     scaled = (1 + (area - chance) / (max_fpr - chance)) / 2
     empty = (curve.fpr[..., -1] <= 0) | (curve.tpr[..., -1] <= 0)
@@ -158,11 +153,9 @@ def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
 
 def checked_max_fpr(max_fpr: float | None) -> float | None:
     """Return ``max_fpr`` if an area can end there."""
-    if max_fpr is not None and not 0 < max_fpr <= 1:
-        raise InputError(
-            f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for the whole area."
-        )
-    return max_fpr
+    if max_fpr is None or 0 < max_fpr <= 1:
+        return max_fpr
+    raise InputError(f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for all of it.")
 
 
 def auroc_from_counts(
@@ -183,22 +176,20 @@ def auroc_from_counts(
     """
     histograms = read(source, edges, reconstruction)
     if histograms.pairs is not None and average in ("macro", "weighted"):
-        tails = histograms.reconstruction.tails(histograms.pairs, histograms.edges)
-        return _over_pairs(tails, average, max_fpr)
+        return _over_pairs(histograms.reconstruction.tails(histograms.pairs, histograms.edges), average, max_fpr)
     return averaged(lambda each: auroc_from_curve(roc_from_tails(each.tails), max_fpr), histograms, average)
 
 
-def mann_whitney_u(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Tensor:
+def mann_whitney_u(source: Readable) -> Tensor:
     r"""Return Mann and Whitney's U of the positives: :math:`\sum_k c^+_k (C^-_{<k} + c^-_k / 2)`, in [0, n+ n-].
 
-    It counts the pairs in which the positive scores higher, pairs of one leaf half. It needs no edges, and reads the
-    counts themselves, whatever the ``reconstruction``'s method.
+    It counts the pairs in which the positive scores higher, pairs of one leaf half, whatever the edges.
 
     Example:
         >>> mann_whitney_u(torch.tensor([[3, 1], [1, 3]]))
         tensor(12., dtype=torch.float64)
     """
-    negative, positive = read(source, edges, reconstruction).leaf.double().clamp(min=0.0).unbind(-2)
+    negative, positive = read(source).leaf.double().clamp(min=0.0).unbind(-2)
     return (positive * (negative.cumsum(-1) - negative / 2)).sum(-1)
 
 

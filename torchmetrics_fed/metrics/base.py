@@ -15,11 +15,9 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan
 from torchmetrics_fed.exchange.session import Session
-from torchmetrics_fed.functional.average import checked_average
-from torchmetrics_fed.functional.band import Band, check_confidence
+from torchmetrics_fed.functional.band import Band, check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import GridName, Groups, Quantiles, agreed_spec, warn_if_tied
-from torchmetrics_fed.functional.noise import warn_if_drowned
-from torchmetrics_fed.functional.source import Source, read
+from torchmetrics_fed.functional.source import Source, checked_average, read
 from torchmetrics_fed.metrics import guards
 from torchmetrics_fed.metrics.persons import PersonsMetric
 from torchmetrics_fed.privacy import Privacy, PrivacyLedger

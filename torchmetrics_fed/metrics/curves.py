@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.noise import warn_of_precision
+from torchmetrics_fed.functional.band import warn_of_precision
 from torchmetrics_fed.functional.precision_recall import check_strategy
 from torchmetrics_fed.functional.roc import checked_max_fpr
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric

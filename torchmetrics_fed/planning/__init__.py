@@ -1,10 +1,13 @@
 """Before anything is spent: the error to expect of every plan, advice, the paper's bounds, and bytes on the wire."""
 
-from torchmetrics_fed.planning.advice import advise
-from torchmetrics_fed.planning.expected import ExpectedError, expected_area_error, expected_sampling_error
-from torchmetrics_fed.planning.reference import ReferenceScores
+from torchmetrics_fed.planning.advice import advise, bytes_per_client
+from torchmetrics_fed.planning.expected import (
+    ExpectedError,
+    ReferenceScores,
+    expected_area_error,
+    expected_sampling_error,
+)
 from torchmetrics_fed.planning.study import Study
-from torchmetrics_fed.planning.traffic import bytes_per_client
 
 __all__ = ["ExpectedError", "ReferenceScores", "Study", "advise", "bytes_per_client"]
 __all__ += ["expected_area_error", "expected_sampling_error"]

@@ -8,14 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+import torch
+
+from torchmetrics_fed.aggregation.secure import SecureAggregationConfig
+from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS
+from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES
+from torchmetrics_fed.aggregation.secure.messages import row_sizes
+from torchmetrics_fed.aggregation.secure.roster import Advertisement
+from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.planning import expected
 from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
-from torchmetrics_fed.planning.traffic import bytes_per_client
-from torchmetrics_fed.privacy import DistributedDP, LocalDP, Privacy
+from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
-from torchmetrics_fed.release.spec import Spec
+from torchmetrics_fed.release import Query, Share, Spec
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_u16
 
+_ROUND = "round-1"
 _WIDTH = 78
 _HOPELESS = 0.05  # a ROC Area Error above which a curve says little, as in the warning of noise
 # From the least to the most that it asks of a federation. A plan this much above the best is as good, if it asks less.
@@ -126,10 +135,9 @@ class Advice:
         yield from textwrap.wrap(call, _WIDTH, initial_indent="  ", subsequent_indent=" " * 15)
         carried = next((other for other in self.plans if other.name == "carry_over"), None)
         if plan.name == "adaptive" and carried is not None:
-            ratio = carried.score / plan.score
             yield from _wrapped(
-                f"Where a model is evaluated again and again, carry_over saves the first query at {ratio:.2f} times "
-                "this error, as long as scores stay where they were."
+                "Where a model is evaluated again and again, carry_over saves the first query at "
+                f"{carried.score / plan.score:.2f} times this error, as long as scores stay where they were."
             )
         below = plan.error.roc / self.sampling.roc, plan.error.precision_recall / self.sampling.precision_recall
         verdict = "both count" if max(below) <= 1 else "more examples, or a larger epsilon, would show"
@@ -141,10 +149,10 @@ class Advice:
 
     def _privacy(self) -> Iterator[str]:
         plan = self.recommended or self._best
-        privacy, (*_, query) = self.privacy, plan.error.queries
+        privacy = self.privacy
         yield from _wrapped(f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}.")
         spec = Spec("binary", 1, reference_grid(plan.name, self.quantiles), privacy)
-        noise = spec.noise(query)
+        noise = spec.noise(plan.error.queries[-1])
         assert noise is not None
         asked = math.sqrt(noise.variance)
         if isinstance(privacy, DistributedDP):
@@ -152,8 +160,8 @@ class Advice:
             yield from _wrapped(
                 f"min_clients={privacy.min_clients}: a sum of fewer is not opened. Noise is calibrated for "
                 f"{privacy.calibrated_for} clients: {privacy.min_clients} clients, of whom {privacy.max_colluding} may "
-                "subtract their own noise. A higher min_clients means less noise, "
-                "and fewer dropouts that an evaluation survives."
+                "subtract their own noise. A higher min_clients means less noise, and fewer dropouts that an "
+                "evaluation survives."
             )
             yield from _wrapped(
                 f"Noise of a cell: standard deviation {asked:.3g} asked for, {asked * math.sqrt(times):.3g} in the sum "
@@ -185,25 +193,15 @@ def advise(
 ) -> Advice:
     """Return the error to expect of every plan, by simulation, and what each client has to send.
 
-    Args:
-        privacy: who adds how much noise.
-        n_pos: number of positives of all clients together.
-        n_neg: number of negatives.
-        clients: how many take part.
-        auroc: the area under the ROC curve that the model is expected to have.
-        quantiles: the resolution.
-        runs: simulated releases of each plan.
-        progress: what the plans are taken through, one by one.
+    Arguments are those of :func:`expected_area_error`, and ``progress``, which the plans are taken through one by one.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
-        >>> from torchmetrics_fed.planning.advice import advise
         >>> advice = advise(DistributedDP(epsilon=1.0, min_clients=16), 6_000, 24_000, clients=20, runs=5)
         >>> advice.plans[-1].name, advice.plans[-1].score > 1.5 * advice.plans[0].score
         ('paper', True)
     """
-    bins = reference_grid("single", quantiles).bins
-    plans = []
+    bins, plans = reference_grid("single", quantiles).bins, []
     for name in progress(_SIMPLEST):
         if bins >= LEAST_BINS or name in ("single", "paper"):
             error = expected.expected_area_error(
@@ -215,6 +213,36 @@ def advise(
             plans.append(PlanAdvice(name, error, cells, sent))
     sampling = expected.expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs)
     return Advice(privacy, n_pos, n_neg, clients, auroc, quantiles, runs, tuple(plans), sampling)
+
+
+def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
+    """Return how many bytes one client sends to answer one query, with names of 20 letters.
+
+    That is the share's size; where shares are hidden all that a client sends in secure aggregation, unsigned and
+    without dropouts; with ``CentralDP`` a rank's raw counts.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedROC, LocalDP
+        >>> from torchmetrics_fed.exchange import next_query
+        >>> spec = FederatedROC(privacy=LocalDP(1.0)).spec
+        >>> [bytes_per_client(spec, next_query(plan, (), spec=spec), clients=20) for plan in ("adaptive", "single")]
+        [544, 17824]
+    """
+    if isinstance(spec.privacy, CentralDP):
+        return 8 * math.prod(spec.counts_shape)
+    if not spec.hides_shares:
+        return len(bytes(Share(spec, query, torch.zeros(spec.shape(query), dtype=spec.dtype), _ROUND)))
+    if not 3 <= clients <= MOST_CLIENTS:
+        raise InputError(
+            f"Expected 3 to {MOST_CLIENTS} clients of one secure aggregation but got {clients}. Use LocalDP, or "
+            "`trusted_aggregator=True` where the aggregator may see single shares."
+        )
+    config = SecureAggregationConfig(_ROUND, b"spec", math.prod(spec.shape(query)), min_clients=3)
+    sent = len(Advertisement(20 * "x", bytes(KEY_BYTES), bytes(KEY_BYTES)).to_bytes(config))
+    for kind in (Kind.KEY_SHARES, Kind.MASKED, Kind.ANSWER):
+        head = config.frame(kind, bytes(DIGEST_BYTES), pack_u16(0))
+        sent += len(head) + sum(row_sizes(kind, config, clients, clients))
+    return sent
 
 
 def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:

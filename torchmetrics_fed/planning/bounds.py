@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.planning.reference import check_int
+from torchmetrics_fed.planning.expected import check_int
 
 __all__ = ["AreaErrorBound", "area_error_bound_pr", "area_error_bound_private"]
 __all__ += ["area_error_bound_roc", "area_error_bound_summed"]
@@ -21,8 +21,7 @@ class AreaErrorBound(NamedTuple):
     """Bounds of the Area Error of both curves; at most 1, which no error exceeds.
 
     Example:
-        >>> bound = area_error_bound_summed(1024, ratio=0.3)
-        >>> bound.roc < bound.precision_recall < 1
+        >>> area_error_bound_summed(1024, ratio=0.3).precision_recall < 1
         True
     """
 
@@ -35,18 +34,15 @@ def area_error_bound_roc(quantiles: int, positive_quantiles: int | None = None, 
 
     .. math:: AE_{ROC} \le \frac{1}{2(Q^+ - 1)} + \frac{1}{2(Q^- - 1)},
 
-    or, where positive quantiles lie in every strip, :math:`\frac{1}{4(Q^+ - 1)} + \frac{3}{4(Q^- - 1)}`; the larger one
-    is returned, and with :math:`Q^- = Q^+ = Q` both are :math:`1/(Q - 1)`. The proof takes it that between two
-    quantiles an estimated rate is off by at most *half* of their distance. That is so for the middle of the interval,
-    but an interpolation can be off by all of it: on scores without ties, in clumps, 1.4 times this bound was measured.
+    or, where positive quantiles lie in every strip, :math:`\frac{1}{4(Q^+ - 1)} + \frac{3}{4(Q^- - 1)}`, if that is
+    larger. The proof takes an estimated rate between two quantiles to be off by at most *half* of their distance. An
+    interpolation can be off by all of it: on scores without ties, in clumps, 1.4 times this bound was measured.
 
-    With ``strict``, which is not in the paper, any monotone interpolation is covered, of scores without ties. At every
-    threshold the true and the estimated point are between the same quantiles, so both curves pass the same cells of the
-    lattice of :math:`(Q^- - 1)(Q^+ - 1)`; a monotone path passes at most :math:`Q^- + Q^+ - 3` of them, whose area is
+    ``strict``, which is not in the paper, covers any monotone interpolation of scores without ties. Both curves pass
+    the same cells of the lattice of quantiles, at most :math:`Q^- + Q^+ - 3` of them, whose area is
     :math:`\frac{1}{Q^- - 1} + \frac{1}{Q^+ - 1} - \frac{1}{(Q^- - 1)(Q^+ - 1)}`.
 
     Example:
-        >>> from torchmetrics_fed.planning.bounds import area_error_bound_roc
         >>> area_error_bound_roc(101), round(area_error_bound_roc(101, strict=True), 4)
         (0.01, 0.0199)
     """
@@ -62,19 +58,17 @@ def area_error_bound_pr(quantiles: int, ratio: float, *, alpha: float | None = N
 
     .. math:: AE_{PR} \le \frac{2\alpha}{r} + \frac{\alpha}{r} \log \frac{r}{\alpha},
 
-    with 1 in the place of r where :math:`r > 1`: :math:`\tilde O(1/Q)` under mild imbalance,
-    :math:`\tilde O(1/(Qr))` under an extreme one. If not given, :math:`\alpha` is :math:`1/(Q - 1)`, as Theorem 4.2 has
-    it on average; the paper says :math:`O(1/Q)`. That it holds at every t takes scores that are well-behaved
-    (Definition E.1), which clumps and ties are not.
+    with 1 in the place of r where :math:`r > 1`. If not given, :math:`\alpha` is :math:`1/(Q - 1)`, as Theorem 4.2 has
+    it on average; that it holds at every t takes scores that are well-behaved (Definition E.1), which clumps and ties
+    are not.
 
     Example:
-        >>> from torchmetrics_fed.planning.bounds import area_error_bound_pr
         >>> round(area_error_bound_pr(10_000, ratio=1.0), 4)  # the paper: "Q = 10^4 gives AE = 10^-3"
         0.0011
     """
     alpha = 1 / _intervals(quantiles) if alpha is None else alpha
     _check_positive(ratio=ratio, alpha=alpha)
-    return _precision_recall(alpha, ratio)
+    return _both(alpha, ratio).precision_recall
 
 
 def area_error_bound_summed(
@@ -92,20 +86,17 @@ def area_error_bound_summed(
     Args:
         quantiles: Q.
         ratio: :math:`r = n^+ / n^-`.
-        lipschitz: :math:`\ell`: both classes' distributions are :math:`\ell`-Lipschitz over scores from 0 to 1, the
-            paper's "well-behaved". On data, :math:`\ell b^{-h}` is the largest fraction of a class in one bin.
+        lipschitz: :math:`\ell`, of both classes' distributions over scores from 0 to 1 (the paper's "well-behaved"). On
+            data, :math:`\ell b^{-h}` is the largest fraction of a class in one bin.
         branching: b.
         height: h, the number of levels; the paper's :math:`\lceil \log_b Q \rceil + 2` if not given.
 
     Example:
-        >>> from torchmetrics_fed.planning.bounds import area_error_bound_summed
         >>> round(area_error_bound_summed(1024, ratio=0.3, lipschitz=3.0).roc, 5)
         0.00244
     """
     _check_positive(ratio=ratio, lipschitz=lipschitz)
-    levels = _height(quantiles, branching, height)
-    alpha = 1 / _intervals(quantiles) + 2 * lipschitz * float(branching) ** -levels
-    return AreaErrorBound(min(alpha, 1.0), _precision_recall(alpha, ratio))
+    return _both(_binned(quantiles, lipschitz, branching, _height(quantiles, branching, height)), ratio)
 
 
 def area_error_bound_private(
@@ -126,38 +117,36 @@ def area_error_bound_private(
     .. math:: \alpha = \frac{1}{Q - 1} + 2 \ell b^{-h} + \sigma \Big( \frac{1}{n^+} + \frac{1}{n^-} \Big)
         = \tilde O \Big( \frac{1}{Q} + \frac{1}{n \varepsilon} \Big), \qquad AE_{ROC} \le \alpha,
 
-    and :math:`AE_{PR}` as in Theorem 4.3. The theorem speaks of n and leaves :math:`b`, h and r to its
-    :math:`\tilde O`; the sizes of both classes are taken here, for each has its own noise. It is no bound of a single
-    release but of the scale of its error, and the paper assumes :math:`n \gg \sqrt b h^{3/2}`.
-
-    Arguments are those of :func:`area_error_bound_summed`, the two class sizes, and ``epsilon``: that of the whole
-    release, with just the noise that it asks for.
+    and :math:`AE_{PR}` as in Theorem 4.3. The theorem speaks of n; here each class has its own size and noise. It
+    bounds the scale of a release's error, not a single release, and assumes :math:`n \gg \sqrt b h^{3/2}`. Arguments
+    are those of :func:`area_error_bound_summed`, the class sizes, and the ``epsilon`` of the whole release.
 
     Example:
-        >>> from torchmetrics_fed.planning.bounds import area_error_bound_private
         >>> round(area_error_bound_private(1024, epsilon=1.0, n_pos=6_000, n_neg=24_000).roc, 4)
         0.0188
     """
     _check_positive(epsilon=epsilon, n_pos=n_pos, n_neg=n_neg, lipschitz=lipschitz)
     levels = _height(quantiles, branching, height)
     noise = math.sqrt(2 * branching * levels**3) / epsilon * (1 / n_pos + 1 / n_neg)
-    alpha = 1 / _intervals(quantiles) + 2 * lipschitz * float(branching) ** -levels + noise
-    return AreaErrorBound(min(alpha, 1.0), _precision_recall(alpha, n_pos / n_neg))
+    return _both(_binned(quantiles, lipschitz, branching, levels) + noise, n_pos / n_neg)
 
 
-def _precision_recall(alpha: float, ratio: float) -> float:
-    scaled = alpha / min(ratio, 1.0)
-    return 1.0 if scaled >= 0.5 else min(2 * scaled - scaled * math.log(scaled), 1.0)
+def _binned(quantiles: int, lipschitz: float, branching: int, levels: int) -> float:
+    return 1 / _intervals(quantiles) + 2 * lipschitz * float(branching) ** -levels
+
+
+def _both(alpha: float, ratio: float) -> AreaErrorBound:
+    scaled = min(alpha / min(ratio, 1.0), 0.5)  # from there on the bound of PR is no less than 1
+    return AreaErrorBound(min(alpha, 1.0), min(2 * scaled - scaled * math.log(scaled), 1.0))
 
 
 def _height(quantiles: int, branching: int, height: int | None) -> int:
-    _intervals(quantiles)
     check_int("branching", branching, 2)
     if height is not None:
         check_int("height", height)
         return height
     needed = 0
-    while branching**needed < quantiles:  # no logarithm: it would round
+    while branching**needed <= _intervals(quantiles):  # no logarithm: it would round
         needed += 1
     return needed + 2
 

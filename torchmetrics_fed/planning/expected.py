@@ -1,15 +1,17 @@
-"""The Area Error to expect of a plan at an epsilon, before anything is spent: releases of reference scores."""
+"""The Area Error to expect of a plan at an epsilon, before anything is spent: releases of public reference scores."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.counting.grid import ScoreGrid
@@ -17,7 +19,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, make_release
 from torchmetrics_fed.functional.source import Readable
-from torchmetrics_fed.planning.reference import ReferenceScores, check_int
 from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.reconstruct.uncertainty.bands import summed_noise
@@ -29,12 +30,60 @@ _EXACT_BINS = 1 << 16
 _Curves = tuple[F.ROCCurve, F.PrecisionRecallCurve]
 
 
+def check_int(name: str, value: int, least: int = 1, which: str = "", why: str = "") -> None:
+    """Raise unless an argument is a whole number, and large enough."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"Expected argument `{name}` to be an int of at least {least}{which} but got {value!r}.{why}")
+
+
+@dataclass(frozen=True)
+class ReferenceScores:
+    r"""Scores of a calibrated classifier of two normal classes.
+
+    Something normal with variance 1 is seen of each example, its mean :math:`d` higher for positives, and the score is
+    the probability that the example is positive: :math:`\operatorname{logit} s = d x + \log(n^+ / n^-)` with
+    :math:`x \sim N(\pm d/2, 1)`. The area under the ROC curve of such scores is :math:`\Phi(d / \sqrt 2)`. They are
+    smooth: ties, as of a k-nearest-neighbours classifier, are harder for every plan.
+
+    Example:
+        >>> ReferenceScores(n_pos=20, n_neg=80).masses([0, 0.25, 0.5, 0.75, 1]).round(2)
+        array([[0.82, 0.13, 0.04, 0.01],
+               [0.3 , 0.29, 0.25, 0.17]])
+    """
+
+    n_pos: int
+    n_neg: int
+    auroc: float = 0.85
+
+    def __post_init__(self) -> None:
+        for name in ("n_pos", "n_neg"):
+            check_int(name, getattr(self, name), why=" A class without examples has no curve.")
+        if not 0.5 < self.auroc < 1:
+            raise InputError(
+                f"Expected argument `auroc` between 0.5 and 1 but got {self.auroc!r}: at 0.5 every score is the same, "
+                "at 1 there is nothing to tell apart. Give the area that you expect of your model."
+            )
+
+    def masses(self, edges: ArrayLike) -> Floats:
+        """Return the probability of each bin between edges from 0 to 1, ``(2, bins)``, negatives first."""
+        distance = math.sqrt(2) * float(ndtri(self.auroc))
+        inner = np.asarray(edges)[1:-1]
+        seen = (np.log(inner / (1 - inner)) - math.log(self.n_pos / self.n_neg)) / distance
+        below = ndtr(seen + np.array([[0.5], [-0.5]]) * distance)
+        masses: Floats = np.diff(below, prepend=0.0, append=1.0, axis=1)
+        return masses
+
+    def counts(self, edges: ArrayLike, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return counts of freshly drawn examples, ``(2, bins)``. What it costs does not depend on their number."""
+        drawn = [generator.multinomial(n, p) for n, p in zip((self.n_neg, self.n_pos), self.masses(edges), strict=True)]
+        return np.stack(drawn).astype(np.int64)
+
+
 class ExpectedError(NamedTuple):
     """A mean Area Error of both curves, and how well the runs know it.
 
     Example:
-        >>> error = expected_area_error("adaptive", 1.0, n_pos=1_000, n_neg=1_000, runs=4)
-        >>> [query.fraction for query in error.queries]
+        >>> [query.fraction for query in expected_area_error("adaptive", 1.0, 1_000, 1_000, runs=4).queries]
         [0.046875, 0.953125]
     """
 
@@ -69,49 +118,58 @@ def expected_area_error(
 ) -> ExpectedError:
     """Return the Area Error that privacy noise and binning will cost, from simulated releases of reference scores.
 
-    Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together would add, reads the
-    curves from the release, and compares them with the exact curves of the same examples. Nothing private is involved,
-    so noise comes from a seeded generator here. With ``DistributedDP`` it is calibrated for ``min_clients -
-    max_colluding`` clients, and whoever takes part beyond that adds more; with ``LocalDP`` every client adds all of it.
+    Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together would add, from a seeded
+    generator because nothing private is involved, and compares the release's curves with the exact ones. With
+    ``DistributedDP`` noise is calibrated for ``min_clients - max_colluding`` clients, and whoever takes part beyond
+    that adds more; with ``LocalDP`` every client adds all of it.
 
     Args:
-        plan: as of the metrics.
+        plan: as of the metrics, and likewise ``quantiles`` and ``reconstruction``.
         privacy: who adds how much noise; a number is the epsilon of ``CentralDP``.
         n_pos: number of positives of all clients together.
         n_neg: number of negatives.
         clients: how many take part.
         auroc: the area under the ROC curve that the model is expected to have.
-        quantiles: the resolution, as of the metrics.
-        reconstruction: how curves are read; as metrics do if not given.
         runs: number of simulated releases, at least 2.
-        seed: of examples and noise: the same answer for the same seed.
+        seed: of examples and noise.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
-        >>> from torchmetrics_fed.planning import expected_area_error
         >>> privacy = DistributedDP(epsilon=1.0, min_clients=16)
         >>> expected_area_error("adaptive", privacy, n_pos=6_000, n_neg=24_000, clients=20, runs=5).roc < 0.002
         True
     """
-    privacy = CentralDP(float(privacy)) if isinstance(privacy, int | float) else privacy
+    law = CentralDP(float(privacy)) if isinstance(privacy, int | float) else privacy
     check_int("clients", clients)
     check_int("runs", runs, 2)
-    needed = privacy.clients_needed
-    if clients < needed:
+    if clients < law.clients_needed:
         raise InputError(
-            f"Expected at least min_clients={needed} clients but got {clients}: the sum would not be opened. Lower "
-            "`min_clients`, at the price of more noise in each share."
+            f"Expected at least min_clients={law.clients_needed} clients but got {clients}: the sum would not be "
+            "opened. Lower `min_clients`, at the price of more noise in each share."
         )
     reference, reading = ReferenceScores(n_pos, n_neg, auroc), reconstruction or Reconstruction(quantiles=quantiles)
     grid = reference_grid(plan, quantiles, reading)
-    spec, generator = Spec("binary", 1, grid, privacy), np.random.default_rng(seed)
+    spec, generator = Spec("binary", 1, grid, law), np.random.default_rng(seed)
     check_plan(plan, spec)
+
+    def released(exact: NDArray[np.int64], previous: Release | None) -> Release:
+        """Return the release of fine counts as clients would make it, with noise of the same law from a generator."""
+        counts = torch.from_numpy(exact.reshape(1, 2, grid.bins, -1).sum(-1))
+
+        def answer(query: Query) -> Sum:
+            noise, shape = spec.noise(query), spec.shape(query)
+            assert noise is not None
+            drawn = summed_noise(generator, law.mechanism, noise.variance, law.noise_times(clients), shape)
+            return Sum(spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), clients)
+
+        return make_release(plan, spec, answer, previous=previous)
+
     edges, errors, release = _parts(grid), [], None
     for run in range(runs + (plan == "carry_over")):
         counts = reference.counts(edges, generator)
-        release = _released(plan, spec, counts, clients, generator, release)
+        release = released(counts, release)
         if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
-            errors.append(_errors(_curves(F.read(release, reconstruction=reading)), _exact(counts)))
+            errors.append(_errors(_curves(F.read(release, reconstruction=reading)), _curves(counts)))
     assert release is not None
     return ExpectedError.of(errors, release.queries)
 
@@ -121,11 +179,10 @@ def expected_sampling_error(
 ) -> ExpectedError:
     """Return the Area Error of exact curves of a test set, against those of the distribution that it is drawn from.
 
-    What a test set of this size cannot tell in any case: noise well below it is not worth another unit of epsilon.
-    Arguments are those of :func:`expected_area_error`; ``runs`` is the number of test sets.
+    Noise well below it is not worth another unit of epsilon. Arguments are those of :func:`expected_area_error`;
+    ``runs`` is the number of test sets.
 
     Example:
-        >>> from torchmetrics_fed.planning import expected_sampling_error
         >>> few, many = (expected_sampling_error(n, 4 * n, runs=5).roc for n in (100, 10_000))
         >>> few > 5 * many
         True
@@ -133,8 +190,8 @@ def expected_sampling_error(
     check_int("runs", runs, 2)
     reference, generator = ReferenceScores(n_pos, n_neg, auroc), np.random.default_rng(seed)
     edges = _parts(ScoreGrid.two_sided())
-    truth = _exact(reference.masses(edges) * [[n_neg], [n_pos]])
-    return ExpectedError.of([_errors(_exact(reference.counts(edges, generator)), truth) for _ in range(runs)])
+    truth = _curves(reference.masses(edges) * [[n_neg], [n_pos]])
+    return ExpectedError.of([_errors(_curves(reference.counts(edges, generator)), truth) for _ in range(runs)])
 
 
 def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = None) -> ScoreGrid:
@@ -150,38 +207,14 @@ def _parts(grid: ScoreGrid) -> Floats:
     return within
 
 
-def _curves(source: Readable) -> _Curves:
+def _curves(source: Readable | NDArray[np.generic]) -> _Curves:
+    """Return the curves of a source, or of counts on bins so fine that scores in one are as good as equal."""
+    if isinstance(source, np.ndarray):
+        source = torch.from_numpy(source[:, source.any(0)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # noise can leave nothing of a small class: the error tells
         return F.roc_from_counts(source), F.precision_recall_from_counts(source)
 
 
-def _exact(counts: NDArray[np.int64] | NDArray[np.float64]) -> _Curves:
-    """Return the curves of counts on bins so fine that scores in one are as good as equal."""
-    return _curves(torch.from_numpy(counts[:, counts.any(0)]))
-
-
 def _errors(curves: _Curves, exact: _Curves) -> tuple[float, float]:
     return F.area_error_roc(curves[0], exact[0]), F.area_error_pr(curves[1], exact[1])
-
-
-def _released(
-    plan: Plan,
-    spec: Spec,
-    exact: NDArray[np.int64],
-    shares: int,
-    generator: np.random.Generator,
-    previous: Release | None,
-) -> Release:
-    """Return the release of fine counts as clients would make it, with noise of the same law from a generator."""
-    privacy, counts = spec.privacy, torch.from_numpy(exact.reshape(1, 2, spec.grid.bins, -1).sum(-1))
-    assert privacy is not None
-
-    def answer(query: Query) -> Sum:
-        noise = spec.noise(query)
-        assert noise is not None
-        times, shape = privacy.noise_times(shares), spec.shape(query)
-        drawn = summed_noise(generator, privacy.mechanism, noise.variance, times, shape)
-        return Sum(spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), shares)
-
-    return make_release(plan, spec, answer, previous=previous)

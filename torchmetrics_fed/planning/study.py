@@ -41,9 +41,7 @@ class Study:
     """What is in a study file. ``torchmetrics-fed init`` writes one with comments.
 
     Example:
-        >>> from torchmetrics_fed.planning import Study
-        >>> study = Study.of({"privacy": {"kind": "LocalDP", "epsilon": 1.0}})
-        >>> print(study.metric().spec.privacy)
+        >>> print(Study.of({"privacy": {"kind": "LocalDP", "epsilon": 1.0}}).metric().spec.privacy)
         LocalDP(epsilon=1 for one example, added or removed; holds against everyone)
         >>> Study.of({"privacy": {"kind": "LocalDP", "epsilom": 1.0}})
         Traceback (most recent call last):
@@ -107,9 +105,7 @@ class Study:
         What is counted does not depend on ``kind``.
         """
         if name and isinstance(self.clients, list) and name not in self.clients:
-            raise InputError(
-                f"Expected the name of one of the study's `clients` but got {name!r}. They are {self.clients}."
-            )
+            raise InputError(f"Expected one of the study's `clients` but got {name!r}. They are {self.clients}.")
         if not name or "privacy" not in self.options:
             return kind(**self.options, data=name or "data")
         if not {"path", "budget"} <= self.ledger.keys():
@@ -136,11 +132,10 @@ def _check(content: Mapping[str, Any]) -> None:
 
 
 def _meant(key: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
-    homes = [f"[{table}]" for table, keys in _TABLES.items() if table and key in keys]
-    if near or not homes:
-        return f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
-    return f"It belongs into {homes[0]}."
+    for near in difflib.get_close_matches(key, known, 1):
+        return f"Did you mean {near!r}?"
+    homes = [f"It belongs into [{table}]." for table, keys in _TABLES.items() if table and key in keys]
+    return homes[0] if homes else f"There are {', '.join(known)}."
 
 
 def _grid(quantiles: int = 1024, kind: Any = "two_sided", range: Any = None, edges: Any = None) -> Any:

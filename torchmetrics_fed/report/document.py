@@ -1,9 +1,15 @@
-"""The report as plain JSON values: what the HTML page shows, and the counts that give the whole report back."""
+"""The report as plain JSON values, whose counts give it back, and as an HTML page of them, made with ``assets/``."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
 import math
+import re
 from dataclasses import asdict
+from importlib.resources import files
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +53,33 @@ def document(report: EvaluationReport) -> dict[str, Any]:
             "reconstruction": asdict(source.reconstruction),
         },
     }
+
+
+def page(report: EvaluationReport) -> str:
+    """Return the page. The browser lets nothing but its own script and style run, and nothing leave it."""
+    folder = files(__package__) / "assets"
+    frame, style, script = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    shown = {name: value for name, value in document(report).items() if name != "counts"}
+    shown["meanings"] = {name: number.meaning for name, number in report.numbers.items()}
+    several = bool(report.auroc.dim())
+    for name, part in shown.pop("groups").items():
+        shown["classes"] += [one | {"name": f"{name}, {one['name']}" if several else name} for one in part["classes"]]
+    if report.groups and not several:
+        shown["classes"][0]["name"] = "everybody"
+    for one in shown["classes"]:
+        one |= {name: _drawn(one[name]) for name in one.keys() - {"name", "numbers", "points"}}
+    # labels are others' words: none of them ends the element that they stand in
+    data = json.dumps(shown, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    parts = {"title": html.escape(report.head), "data": data, "style": style, "script": script}
+    for name in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(parts[name].encode()).digest()).decode()
+        parts[f"{name}_digest"] = f"'sha256-{digest}'"
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+
+
+def _drawn(value: Any) -> Any:
+    """Lists and dictionaries with as many digits as a figure can show."""
+    return json.loads(json.dumps(value, allow_nan=False), parse_float=lambda number: float(f"{float(number):.4g}"))
 
 
 def arguments(fields: dict[str, Any]) -> dict[str, Any]:

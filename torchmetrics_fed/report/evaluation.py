@@ -15,16 +15,15 @@ from torch import Tensor
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import check_confidence
+from torchmetrics_fed.functional.band import check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import warn_if_tied
-from torchmetrics_fed.functional.noise import warn_if_drowned
+from torchmetrics_fed.functional.figures.canvas import figure, room
+from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release
-from torchmetrics_fed.report.document import arguments, document
-from torchmetrics_fed.report.page import page
+from torchmetrics_fed.report.document import arguments, document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
-from torchmetrics_fed.report.summary import summary_figure
 from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
 
 _RESULTS: dict[str, Callable[[F.Source], Any]] = {
@@ -48,7 +47,6 @@ class EvaluationReport:
 
     Example:
         >>> import torch
-        >>> from torchmetrics_fed import evaluation_report
         >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
         >>> report.auroc, report.positives
         (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
@@ -59,20 +57,19 @@ class EvaluationReport:
     task: str
     """The task of the release; of leaf counts ``"binary"``, or ``"classes"`` where there is a class axis."""
     labels: tuple[str, ...] | None
-    privacy: str
-    shares: int | None
-    """How many shares were summed; None for leaf counts."""
     confidence: float
     population: bool
     """Whether intervals and bands hold what the examples were drawn from, or what all clients have."""
-    intervals: dict[str, F.Interval]
+    privacy: str = "exact counts"
+    shares: int | None = None
+    """How many shares were summed; None for leaf counts, as are ``calibration_line`` and ``statement``."""
+    intervals: dict[str, F.Interval] = field(default_factory=dict)
     """By the name of the number, where noise or sampling leaves it uncertain; of curves the bounds at their points."""
-    bands: dict[str, F.Band]
+    bands: dict[str, F.Band] = field(default_factory=dict)
     """Of ``"roc"`` and ``"precision_recall"``, likewise."""
-    calibration_line: F.CalibrationLine | None
-    """None for leaf counts."""
-    statement: PrivacyStatement | None
-    """What is protected; None for leaf counts."""
+    calibration_line: F.CalibrationLine | None = None
+    statement: PrivacyStatement | None = None
+    """What is protected."""
     groups: dict[str, EvaluationReport] = field(default_factory=dict)
     """The report of each group, by name."""
     gaps: F.GroupGaps | None = None
@@ -92,39 +89,30 @@ class EvaluationReport:
     negatives: Tensor = field(init=False)
     """Number of negatives as the release shows it: not a whole number if it is noisy."""
     positives: Tensor = field(init=False)
+    prevalence: Tensor = field(init=False)
+    """The positives' share."""
+    auroc: Tensor = field(init=False)
+    """The area under the ROC curve."""
+    average_precision: Tensor = field(init=False)
+    """The area under the PR curve, read as a step."""
+    area_under_gain: Tensor = field(init=False)
+    """The area under the PR-gain curve."""
 
     def __post_init__(self) -> None:
-        results: dict[str, Any] = {"roc": F.roc_from_counts(self.source)}
-        results |= zip(("negatives", "positives"), self.source.tails.total.unbind(-1), strict=True)
+        negatives, positives = self.source.tails.total.unbind(-1)
+        share = positives / (negatives + positives).clamp(min=1e-300)
+        results: dict[str, Any] = {"negatives": negatives, "positives": positives, "prevalence": share}
+        results["roc"] = F.roc_from_counts(self.source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
             for name, function in _RESULTS.items():
                 known = name not in _OF_PROBABILITIES or _are_probabilities(self.source)
                 results[name] = function(self.source) if known else None
-        for name, result in results.items():
-            bounds = self.intervals.get(name)
-            value = result if bounds is None else result._replace(**bounds._asdict())
-            object.__setattr__(self, name, value)
-
-    @property
-    def prevalence(self) -> Tensor:
-        """The positives' share."""
-        return self.positives / (self.negatives + self.positives).clamp(min=1e-300)
-
-    @property
-    def auroc(self) -> Tensor:
-        """The area under the ROC curve."""
-        return self.roc.scalars["auroc"]
-
-    @property
-    def average_precision(self) -> Tensor:
-        """The area under the PR curve, read as a step."""
-        return self.precision_recall.scalars["average_precision"]
-
-    @property
-    def area_under_gain(self) -> Tensor:
-        """The area under the PR-gain curve."""
-        return self.gain.area
+        for name in results.keys() & self.intervals.keys():
+            results[name] = results[name]._replace(**self.intervals[name]._asdict())
+        for curve in ("roc", "precision_recall", "gain"):
+            results |= results[curve].scalars
+        self.__dict__.update(results)  # the class is frozen
 
     @property
     def numbers(self) -> dict[str, Number]:
@@ -152,10 +140,17 @@ class EvaluationReport:
 
     def plot(self) -> Any:
         """Draw ROC, PR, calibration (or PR gain) and score histograms on one page, and return ``(fig, axes)``."""
-        third = self.gain if self.calibration is None else self.calibration
-        curves, counts = (self.roc, self.precision_recall, third), (self.source.leaf, self.source.edges)
-        bands = self.bands.get("roc"), self.bands.get("precision_recall")
-        return summary_figure(*curves, *counts, self.labels, bands, self.privacy)
+        fig, axes = figure(2, 2)
+        self.roc.plot(ax=axes[0, 0], labels=self.labels, band=self.bands.get("roc"))
+        self.precision_recall.plot(ax=axes[0, 1], labels=self.labels, band=self.bands.get("precision_recall"))
+        (self.calibration or self.gain).plot(ax=axes[1, 0], labels=self.labels)
+        F.plot_histograms(self.source.leaf, self.source.edges, ax=axes[1, 1])
+        axes[1, 1].set_box_aspect(1)
+        fig.supxlabel(self.privacy, fontsize=7.5 * scale())
+        legends = [[room(ax.get_legend_handles_labels()[1]) for ax in row] for row in axes]
+        wide = 6.6 + sum(map(max, zip(*legends, strict=True)))
+        fig.set_size_inches(wide * scale(), 6.6 * scale())
+        return fig, axes
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report, whole or not at all, as the suffix says.
@@ -213,9 +208,8 @@ def evaluation_report(
     A private release costs nothing more, however much is read from it: all of this is post-processing.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``.
-        edges: of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
+        source: as in :func:`~torchmetrics_fed.functional.roc_from_counts`, and likewise ``edges`` and
+            ``reconstruction``.
         labels: names of the classes.
         confidence: probability of every interval and band.
         population: whether they allow for sampling, too, and hold what the examples were drawn from. Exact counts have
@@ -224,7 +218,6 @@ def evaluation_report(
 
     Example:
         >>> import torch
-        >>> from torchmetrics_fed.report.evaluation import evaluation_report
         >>> print(evaluation_report(torch.tensor([[3, 1], [1, 3]])))  # doctest: +ELLIPSIS
         Evaluation (binary) of leaf counts, exact counts
           negatives                4
@@ -235,44 +228,37 @@ def evaluation_report(
           ...
     """
     check_confidence(confidence)
-    task, privacy, shares = "binary", "exact counts", None
-    if isinstance(source, Release):
-        task, privacy, shares = source.spec.task, str(source.spec.privacy or privacy), int(source.shares)
-    elif isinstance(source, Tensor):
-        task = task if source.dim() == 2 else "classes"
+    if isinstance(source, Tensor):
         source = source.clone()  # counts may go on; the report stays
-    else:
+    elif not isinstance(source, Release):
         raise no_release(source)
     histograms = F.read(source, edges, reconstruction)
     classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
         raise InputError(f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once.")
+    about = None if labels is None else tuple(labels), confidence, population
+    if isinstance(source, Tensor):
+        return EvaluationReport(histograms, "binary" if source.dim() == 2 else "classes", *about)
+    spec, statement = source.spec, privacy_statement(source, ledger)
     intervals: dict[str, F.Interval] = {}
     bands: dict[str, F.Band] = {}
-    line, statement = None, None
-    if isinstance(source, Release):
-        statement = privacy_statement(source, ledger)
-        if source.spec.privacy is None:
-            warn_if_tied(histograms, source.spec.grid)
-        else:
-            warn_if_drowned(source, None)
-        if source.spec.multi_class != "ovo":
-            uncertain = population or source.spec.privacy is not None
-            if _are_probabilities(histograms):
-                line = F.calibration_line(source, confidence if uncertain else None, population)
-            if uncertain:
-                intervals, bands = _uncertainty(source, line, confidence, population)
-    about = task, None if labels is None else tuple(labels), privacy, shares, confidence, population
-    groups: dict[str, EvaluationReport] = {}
-    gaps = None
-    if isinstance(source, Release) and source.spec.groups:
-        gaps = F.group_gaps(source, confidence=confidence) if source.spec.multi_class != "ovo" else None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
-            how: dict[str, Any] = {"confidence": confidence, "population": population}
-            for name, part in source.by_group.items():
-                groups[name] = evaluation_report(part, None, reconstruction, labels, **how)
-    return EvaluationReport(histograms, *about, intervals, bands, line, statement, groups, gaps)
+    line, gaps, uncertain = None, None, population or spec.privacy is not None
+    if spec.privacy is None:
+        warn_if_tied(histograms, spec.grid)
+    else:
+        warn_if_drowned(source, None)
+    if spec.multi_class != "ovo":
+        if _are_probabilities(histograms):
+            line = F.calibration_line(source, confidence if uncertain else None, population)
+        if uncertain:
+            intervals, bands = _uncertainty(source, line, confidence, population)
+        gaps = F.group_gaps(source, confidence=confidence) if spec.groups else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
+        how: dict[str, Any] = {"labels": labels, "confidence": confidence, "population": population}
+        groups = {n: evaluation_report(part, None, reconstruction, **how) for n, part in source.by_group.items()}
+    said = str(spec.privacy or "exact counts"), int(source.shares)
+    return EvaluationReport(histograms, spec.task, *about, *said, intervals, bands, line, statement, groups, gaps)
 
 
 def _uncertainty(
@@ -280,10 +266,8 @@ def _uncertainty(
 ) -> tuple[dict[str, F.Interval], dict[str, F.Band]]:
     """Intervals by the names of numbers, and of curves with bounds at their points; bands by the names of curves."""
     how = confidence, population
-    intervals = {
-        "auroc": F.auroc_interval(release, *how),
-        "average_precision": F.average_precision_interval(release, *how),
-    }
+    areas = F.auroc_interval(release, *how), F.average_precision_interval(release, *how)
+    intervals = dict(zip(("auroc", "average_precision"), areas, strict=True))
     curves: dict[str, Any] = {"cumulative_gains": F.cumulative_gains(release, None, *how)}
     if line is not None and line.intervals is not None:
         intervals |= dict(zip(line.scalars, line.intervals, strict=True))

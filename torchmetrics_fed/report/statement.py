@@ -24,7 +24,6 @@ class PrivacyStatement:
     Example:
         >>> import torch
         >>> from torchmetrics_fed import FederatedROC, LocalDP
-        >>> from torchmetrics_fed.report import privacy_statement
         >>> metric = FederatedROC(privacy=LocalDP(epsilon=1.0), data="validation")
         >>> metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
         >>> privacy_statement(metric.release(), metric.ledger).fields["ledger"]["entry"]["data"]
@@ -50,7 +49,6 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     Example:
         >>> import torch
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.report import privacy_statement
         >>> metric = FederatedROC()
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         >>> print(str(privacy_statement(metric.release())).splitlines()[2])

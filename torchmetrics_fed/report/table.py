@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from torchmetrics_fed.functional.band import Interval
-from torchmetrics_fed.functional.groups import GroupGaps
 
 if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
@@ -44,41 +43,28 @@ class Number(NamedTuple):
         return "" if not self.digits or self.title.endswith(" at") else f"{self.value.nanmean().item():.{self.digits}f}"
 
 
-def rows(report: EvaluationReport) -> list[list[str]]:
-    """Return a row for each number of a binary report; of others one for each class, below their titles."""
+def _tables(report: EvaluationReport) -> list[list[list[str]]]:
+    """The numbers: of a binary report a row each, of others one for each class. Groups, and how far they are apart."""
     numbers = report.numbers.values()
     if not report.auroc.dim():
-        return [[number.title, *number.texts] for number in numbers]
-    columns = [["class", *report.names, "mean"], *([number.title, *number.texts, number.mean] for number in numbers)]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def group_rows(report: EvaluationReport) -> list[list[str]]:
-    """Return a row for each group, means over classes if there are several, and one for each largest difference."""
-    shown = ("negatives", "positives", "auroc", "average_precision")
-    table = [["group", *(NUMBERS[name]["title"] for name in shown)]]
-    for name, part in report.groups.items():
-        numbers = [part.numbers[number] for number in shown]
-        table.append([name, *(each.mean or each.texts[0] if part.auroc.dim() else each.texts[0] for each in numbers)])
-    return table
-
-
-def gap_rows(gaps: GroupGaps) -> list[list[str]]:
-    """Return a row for each summary: the largest difference of groups, of several classes that of the worst."""
-    table = [[f"largest difference of groups, at {gaps.threshold:g}", "value"]]
-    for name, value in gaps.scalars.items():
-        gap = getattr(gaps, name, None) or gaps.largest[name.removesuffix("_gap")]
-        worst = int(value.nan_to_num(-1.0).argmax())
-        low, high = (end.flatten()[worst].item() for end in (gap.low, gap.high))
-        table.append([name.replace("_", " "), f"{value.flatten()[worst].item():.4f} ({low:.4f} to {high:.4f})"])
-    return table
-
-
-def _tables(report: EvaluationReport) -> list[list[list[str]]]:
-    """The numbers, and where there are groups these and their largest differences."""
-    tables = [rows(report)]
-    tables += [group_rows(report)] if report.groups else []
-    return tables + ([gap_rows(report.gaps)] if report.gaps else [])
+        tables = [[[number.title, *number.texts] for number in numbers]]
+    else:
+        columns = [["class", *report.names, "mean"], *([each.title, *each.texts, each.mean] for each in numbers)]
+        tables = [[list(row) for row in zip(*columns, strict=True)]]
+    if report.groups:  # with means over classes if there are several
+        shown = ("negatives", "positives", "auroc", "average_precision")
+        tables.append([["group", *(NUMBERS[name]["title"] for name in shown)]])
+        for name, part in report.groups.items():
+            each = [part.numbers[number] for number in shown]
+            tables[-1].append([name, *((part.auroc.dim() and one.mean) or one.texts[0] for one in each)])
+    if (gaps := report.gaps) is not None:  # of several classes that of the worst
+        tables.append([[f"largest difference of groups, at {gaps.threshold:g}", "value"]])
+        for name, value in gaps.scalars.items():
+            gap = getattr(gaps, name, None) or gaps.largest[name.removesuffix("_gap")]
+            worst = int(value.nan_to_num(-1.0).argmax())
+            found, low, high = (each.flatten()[worst].item() for each in gap)
+            tables[-1].append([name.replace("_", " "), f"{found:.4f} ({low:.4f} to {high:.4f})"])
+    return tables
 
 
 def text(report: EvaluationReport) -> str:

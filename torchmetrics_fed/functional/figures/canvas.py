@@ -58,25 +58,14 @@ def rows(values: Tensor) -> Tensor:
     return values.detach().cpu().double().reshape(-1, values.shape[-1])
 
 
-def shown(score: Score, own: Tensor) -> Score:
-    """Return the score that a legend shows, None for none."""
-    if score is None or score is True:
-        return own
-    return None if score is False else score
-
-
 def entries(
     curves: int, names: Names, score: Score, form: str, interval: Interval | None = None, lowest_is_best: bool = False
 ) -> list[str]:
     """Return a legend entry for each curve; of many those of the best and the worst, "" for the rest, and the mean's.
 
-    Args:
-        curves: how many there are.
-        names: of the curves.
-        score: a value for each curve, or ``(values, curves)`` where an entry shows several, as ``form`` says. A single
-            value for several curves has an entry of its own, the last. None for names alone.
-        interval: of the score, shown behind it.
-        lowest_is_best: whether the first value of a score is an error.
+    ``score`` is a value for each curve, or ``(values, curves)`` where an entry shows several, as ``form`` says. One
+    value for several curves has an entry of its own, the last. None is for names alone. The ``interval`` is shown
+    behind it, and with ``lowest_is_best`` the first value of a score is an error.
     """
     kind, label, labels = names
     if labels is not None and len(labels) != curves:
@@ -113,25 +102,22 @@ def entries(
     return [*some, f"{model}mean of {curves} ({form.format(*values.nanmean(-1).tolist())})"]
 
 
-def draw_bands(ax: Any, colours: Sequence[Any], names: Sequence[str], band: Band | None) -> None:
-    """Shade the band behind each curve that has a name, in its colour."""
-    for colour, name, *sides in zip(colours, names, *map(rows, band or ()), strict=False):
-        if sides and name:
-            ax.fill_between(*sides, color=colour, alpha=0.22, linewidth=0, gid="band", zorder=1.2)
+def named(ax: Any) -> list[Any]:
+    """Return the curves on these axes that have a colour of their own."""
+    return [line for line in ax.get_lines() if line.get_gid() == "curve" and line.get_zorder() >= 2]
 
 
-def draw_chance(ax: Any, x: Sequence[float], y: Sequence[float], label: str) -> None:
-    """Draw a dashed grey line to compare with, unless it is there already."""
+def draw_chance(ax: Any, x: Any, y: Any, label: str, dashes: Any = (0, (4, 3))) -> None:
+    """Draw a grey line to compare with, dashed or not, unless it is there already."""
     drawn = (line for line in ax.get_lines() if line.get_gid() == "chance")
     if not any(list(line.get_xdata()) == list(x) and list(line.get_ydata()) == list(y) for line in drawn):
-        look = {"color": ink(ax, 0.6), "linestyle": (0, (4, 3)), "linewidth": 0.8 * scale()}
+        look = {"color": ink(ax, 0.6), "linestyle": dashes, "linewidth": 0.8 * scale()}
         ax.plot(x, y, label=label, gid="chance", zorder=1.5, **look)
 
 
 def draw_curves(ax: Any, x: Any, y: Any, names: Sequence[str], **style: Any) -> list[Any]:
     """Draw ``(curves, points)`` with the :func:`entries` as their names, grey without one; return the colours."""
-    before = sum(line.get_gid() == "curve" and line.get_zorder() >= 2 for line in ax.get_lines())
-    many = not all(names)
+    before, many = len(named(ax)), not all(names)
     places = {name: before + place for place, name in enumerate(sorted(filter(None, names)) if many else names)}
     colours = [PALETTE[places[name] % len(PALETTE)] if name else ink(ax, 0.25) for name in names]
     look = {"gid": "curve", "solid_joinstyle": "round", "zorder": 2.0, "linewidth": 1.4 * scale(), **style}
@@ -145,30 +131,48 @@ def draw_curves(ax: Any, x: Any, y: Any, names: Sequence[str], **style: Any) -> 
     return colours
 
 
-def plot_areas(
+def plot_curves(
     curves: tuple[Tensor, Tensor],
-    score: tuple[Score, str],
-    chance: tuple[Sequence[float], Sequence[float], str],
+    score: tuple[Score, Score, str],
     axes: tuple[str, str],
     ax: Any,
     names: Names,
+    *chance: tuple[Any, ...],
     band: Band | None = None,
     interval: Interval | None = None,
+    sizes: Tensor | None = None,
+    mean: bool = False,
+    lowest_is_best: bool = False,
+    rates: bool = True,
     **style: Any,
 ) -> Any:
-    """Draw curves with a line to compare with, bands, and their areas in the legend; return ``(fig, ax)``.
+    """Draw curves with lines to compare with, bands, and their scores in the legend; return ``(fig, ax)``.
 
-    ``curves`` are x and y, ``score`` the areas and how the legend shows one, ``chance`` the line's x, y and name, and
-    ``axes`` the names of both. Of many curves the mean is drawn, too: that of y at each x, whose area is the mean of
-    the areas.
+    Args:
+        curves: x and y.
+        score: as given, the curves' own, and how the legend shows one.
+        axes: the names of both; with ``rates`` they go from 0 to 1.
+        chance: x, y and name of each line to compare with, and its dashes.
+        sizes: areas of markers, in square points; those that are 0 are left out.
+        mean: whether of many curves the mean is drawn, too: that of y at each x, whose area is the mean of the areas.
     """
-    x, y = map(rows, curves)
-    legend = entries(len(x), names, *score, interval)
-    fig, ax = open_axes(ax, legend)
-    draw_chance(ax, *chance)
-    across, up = _with_mean(x, y, "drawstyle" in style) if "mean of" in legend[-1] else ([*x], [*y])
-    draw_bands(ax, draw_curves(ax, across, up, legend, **style), legend, band)
-    dress(ax, *axes)
+    (x, y), (given, own, form) = map(rows, curves), score
+    if given is None or given is True:
+        given = own
+    legend = entries(len(x), names, None if given is False else given, form, interval, lowest_is_best)
+    fig, ax = open_axes(ax, [*legend, *(line[2] for line in chance[1:])])
+    for line in chance:
+        draw_chance(ax, *line)
+    across, up = _with_mean(x, y, "drawstyle" in style) if mean and "mean of" in legend[-1] else ([*x], [*y])
+    colours = draw_curves(ax, across, up, legend, **style)
+    for name, colour, *sides in zip(legend, colours, *map(rows, band or ()), strict=False):
+        if name and sides:
+            ax.fill_between(*sides, color=colour, alpha=0.22, linewidth=0, gid="band", zorder=1.2)
+    for name, colour, *marks, size in zip(legend, colours, x, y, [] if sizes is None else sizes, strict=False):
+        if name:
+            xs, ys, area = (each[size > 0] for each in (*marks, size))
+            ax.scatter(xs, ys, area, color=colour, alpha=0.8, linewidth=0, zorder=2.5)
+    dress(ax, *axes, rates=rates)
     return fig, ax
 
 

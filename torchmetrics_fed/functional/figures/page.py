@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import check_choice
 from torchmetrics_fed.privacy import Privacy
 
 LINE = 31
@@ -25,14 +25,13 @@ def figure_size(size: Literal["paper", "slide"]) -> Iterator[None]:
 
     Example:
         >>> import torch
-        >>> from torchmetrics_fed.functional import figure_size, roc_from_counts
+        >>> from torchmetrics_fed.functional import roc_from_counts
         >>> with figure_size("slide"):
         ...     fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
         >>> ax.xaxis.label.get_size()
         18.0
     """
-    if size not in _SIZES:
-        raise InputError(f"Expected argument `size` to be one of {tuple(_SIZES)} but got {size!r}.")
+    check_choice("size", size, tuple(_SIZES))
     token = _scale.set(_SIZES[size])
     try:
         yield
