@@ -102,7 +102,7 @@ def skellam_delta(epsilon: Number, mean: Number, sensitivity: Sensitivity) -> fl
 
 
 def discrete_gaussian_sigma2(epsilon: Number, delta: float, sensitivity: Sensitivity, shares: int = 1) -> Fraction:
-    r"""Return the :math:`\sigma^2` of which each of n honest shares takes the n-th part, to spend (epsilon, delta) in sum.
+    r"""Return the :math:`\sigma^2` of which each of n honest shares takes the n-th part, to spend (epsilon, delta).
 
     One share is a discrete Gaussian and has no gap. The sum of several is only near to one: the gap g of
     :func:`discrete_gaussian_gap` turns (epsilon, delta) into (epsilon + g, delta exp(g / 2)), and is taken off first.

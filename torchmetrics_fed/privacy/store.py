@@ -170,7 +170,7 @@ class Store:
 
 @dataclass
 class Records:
-    """What was read of a ledger. The chain is a digest of each record and all before: it finds accidents, but can be forged."""
+    """What was read. The chain is a digest of each record and all before: it finds accidents, but can be forged."""
 
     size: int = 0
     chain: str = ""
