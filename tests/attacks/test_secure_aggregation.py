@@ -28,8 +28,14 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
 from torchmetrics_fed.aggregation.secure.keys import signing_key_of
-from torchmetrics_fed.aggregation.secure.messages import pack_rows, pack_tables, read_rows, read_tables
-from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.aggregation.secure.roster import (
+    Advertisement,
+    Roster,
+    pack_rows,
+    pack_tables,
+    read_rows,
+    read_tables,
+)
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SecureAggregationError

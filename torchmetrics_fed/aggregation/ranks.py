@@ -164,6 +164,8 @@ class Ranks:
 
     def query_from_first(self, query: Query, bins: int) -> Query:
         """Return the first rank's query: all have placed it by the same sums, but floats may differ by machine."""
+        if self.size == 1:
+            return query
         encoded = pack_block(bytes(query))
         room = torch.zeros(256 + 8 * (bins + 1), dtype=torch.uint8)  # for the longest query
         room[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
@@ -179,8 +181,10 @@ class Ranks:
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
         if self.gather is not None:
-            gathered = torch.stack([part.to(tensor.device) for part in self.gather(tensor, group=self.group)])
-            return gathered.amax(0) if operation == dist.ReduceOp.MAX else gathered.sum(0)
+            parts = [part.to(tensor.device) for part in self.gather(tensor, group=self.group)]
+            if len(parts) == 1:
+                return parts[0]
+            return torch.stack(parts).amax(0) if operation == dist.ReduceOp.MAX else torch.stack(parts).sum(0)
         return self._collective(dist.all_reduce, tensor, operation)
 
     def _collective(self, call: Callable[..., Any], tensor: Tensor, *options: Any, first: bool = False) -> Tensor:
@@ -207,26 +211,11 @@ class Ranks:
             )
 
 
+@dataclass(frozen=True)
 class Alone(Ranks):
     """This process, as a federation of one: what ranks do together, without any collective."""
 
-    size = 1
-    rank = 0
-
-    def exchange(self, payload: bytes) -> list[bytes]:
-        return [payload]
-
-    def sum_to_first(self, counts: Tensor) -> Tensor:
-        return counts
-
-    def from_first(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-    def query_from_first(self, query: Query, bins: int) -> Query:
-        return query
-
-    def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
-        return tensor
+    gather: Gather | None = lambda tensor, group: [tensor]
 
 
 @contextmanager

@@ -14,8 +14,7 @@ from torchmetrics_fed.aggregation.secure import (
     SecureAggregationServer,
     new_signing_keys,
 )
-from torchmetrics_fed.aggregation.secure.messages import pack_tables
-from torchmetrics_fed.aggregation.secure.roster import Roster
+from torchmetrics_fed.aggregation.secure.roster import Roster, pack_tables
 from torchmetrics_fed.release.wire import Kind
 
 __all__ = ["STAGES", "Federation", "request_of", "survivors_of"]

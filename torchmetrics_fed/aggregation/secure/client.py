@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torchmetrics_fed.aggregation.secure import keys
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.messages import pack_rows, read_tables
-from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster, pack_rows, read_tables
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
 from torchmetrics_fed.aggregation.secure.states import Progress, Stage, client_moves
 from torchmetrics_fed.errors import InputError, SecureAggregationError
@@ -132,10 +131,8 @@ class SecureAggregationClient:
             assert masking is not None
             roster = Roster.from_bytes(keys_message, self.config)
             own = roster.indices.get(self.client_id, -1)
-            if own < 0 or (roster.clients[own].sealing, roster.clients[own].masking) != (
-                sealing.public,
-                masking.public,
-            ):
+            sent = Advertisement(self.client_id, sealing.public, masking.public)
+            if own < 0 or roster.clients[own].body != sent.body:
                 raise SecureAggregationError(
                     f"Expected the keys of {self.client_id!r} as it advertised them but they are missing or changed. "
                     "Leave this round: somebody else may be reading."

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.keys import KeyPair, commitment, is_signed, pair_key, seed_key
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.messages import pack_tables, read_rows
-from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster, pack_tables, read_rows
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
 from torchmetrics_fed.aggregation.secure.states import server_moves
 from torchmetrics_fed.errors import SecureAggregationError
@@ -137,12 +136,10 @@ class SecureAggregationServer:
         self._advertised[sender] = client
 
     def _take_rows(self, sender: str, message: bytes, again: bool) -> None:
-        if self._stage is Kind.KEY_SHARES:
-            about, among = self._known.hash, tuple(range(len(self._known)))
-        elif self._stage is Kind.MASKED:
-            about, among = self._cohort_hash, self._cohort
-        else:
-            about, among = self._survivors_hash, self._survivors
+        about, among = {
+            Kind.KEY_SHARES: (self._known.hash, tuple(range(len(self._known)))),
+            Kind.MASKED: (self._cohort_hash, self._cohort),
+        }.get(self._stage, (self._survivors_hash, self._survivors))
         index, rows = read_rows(message, self._stage, self._known, about, len(self._cohort))
         self._check_sender(self._name(index), sender, again)
         if index not in among:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+import numpy as np
+
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 
 PRIME = 2**256 + 297
 SECRET_BYTES = 32
 SHARE_BYTES = 33
-
-# A point is below 2^16, so this many steps add at most 128 bits before the next reduction.
-_LAZY_STEPS = 8
 
 
 def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
@@ -27,18 +26,11 @@ def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
             f"bytes, threshold {threshold} and count {count}."
         )
     falling = [secrets.randbelow(PRIME) for _ in range(threshold - 1)] + [int.from_bytes(secret, "little")]
-    blocks = [falling[start : start + _LAZY_STEPS] for start in range(0, threshold, _LAZY_STEPS)]
-    return [_evaluate(blocks, point).to_bytes(SHARE_BYTES, "little") for point in range(1, count + 1)]
-
-
-def _evaluate(blocks: list[list[int]], point: int) -> int:
-    """Horner's rule, reduced once a block."""
-    value = 0
-    for block in blocks:
-        for coefficient in block:
-            value = value * point + coefficient
-        value %= PRIME
-    return value
+    points = np.arange(1, count + 1).astype(object)  # Python's own integers, of any size
+    values = 0 * points
+    for coefficient in falling:  # Horner's rule
+        values = (values * points + coefficient) % PRIME
+    return [value.to_bytes(SHARE_BYTES, "little") for value in values]
 
 
 class Combiner:
