@@ -269,8 +269,7 @@ def _now() -> str:
 def _reopen(kind: type[PrivacyLedger], path: str, limit: Budget) -> PrivacyLedger:
     if not os.path.exists(path):
         raise LedgerFileError(
-            f"Expected the ledger file {path!r} to exist but it does not: what was spent would be forgotten. "
-            "Copy it here, or put it back."
+            f"Expected the ledger file {path!r} to exist, or what was spent would be forgotten. Copy it here."
         )
     ledger = kind(path=path)
     if ledger.budget is not None:  # which may have been changed since

@@ -210,8 +210,7 @@ def check_counts(answer: Answer, sender: str, shares: int = 1, max_examples: int
     reach = max(-lowest, highest)
     if not reach * cells.numel() <= MAX_TOTAL:  # nor is it where a float is not a number
         raise ImpossibleCountsError(
-            f"Expected cells whose sum fits into 63 bits but {sender} has larger ones. Drop it, and ask whether its "
-            "counts are damaged."
+            f"Expected cells whose sum fits into 63 bits but {sender} has larger ones, perhaps damaged. Drop it."
         )
     if answer.spec.privacy is None:
         _check_exact(answer, lowest >= 0, sender)
@@ -223,14 +222,10 @@ def check_counts(answer: Answer, sender: str, shares: int = 1, max_examples: int
 def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
     spec, tree = answer.spec, answer.query.tree
     if not counts:
-        raise ImpossibleCountsError(
-            f"Expected counts of at least 0 but {sender} has negative ones, though its spec adds no noise. Drop it."
-        )
+        raise ImpossibleCountsError(f"Expected exact counts of at least 0 but {sender} has negative ones. Drop it.")
     leaf = answer.cells[..., -tree.leaves :] // tree.weights[-1]
     if max(*tree.weights, len(tree.sizes)) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
-        raise ImpossibleCountsError(
-            f"Expected levels that agree but the leaves of {sender} do not add up to the levels above them. Drop it."
-        )
+        raise ImpossibleCountsError(f"Expected levels that agree but the leaves of {sender} add up to others. Drop it.")
     if spec.task != "multiclass":
         return
     # every example is in each class's histograms, as a positive of one, in each group by itself

@@ -248,8 +248,7 @@ class SecureAggregationClient:
         roster.check_quorum(survivors, "to survive")
         if own not in survivors or not set(survivors) <= set(self._progress.cohort):
             raise SecureAggregationError(
-                "Expected survivors among those who exchanged shares, this client included, but got others. Only "
-                "survivors are asked."
+                "Expected survivors among those who exchanged shares, this client included, but got others. Ask those."
             )
 
     def _check_signatures(self, statement: bytes, survivors: tuple[int, ...], signatures: dict[int, bytes]) -> None:

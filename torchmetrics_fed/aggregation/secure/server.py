@@ -167,9 +167,7 @@ class SecureAggregationServer:
                 f"Expected client {sender!r} to speak for itself but its message is of {claimed!r}. Leave it out."
             )
         if again:
-            raise SecureAggregationError(
-                f"Expected one message {self._stage.name} of client {sender!r} but got another one. The first stands."
-            )
+            raise SecureAggregationError(f"Expected one {self._stage.name} of {sender!r} but got 2. The first stands.")
 
     def _unmasked(self) -> MaskedVector:
         """Return the sum without its masks: for each client the seed of a survivor, or the key of a dropped one."""

@@ -56,8 +56,7 @@ class Combiner:
         secret = sum(weight * value for weight, value in zip(self._weights, values, strict=True)) % PRIME
         if secret >> 8 * SECRET_BYTES:
             raise SecureAggregationError(
-                f"Expected shares of a secret of {SECRET_BYTES} bytes but they give a longer one: a share is corrupt. "
-                "Start a new round."
+                f"Expected shares of a {SECRET_BYTES}-byte secret but one is corrupt: they give more. Start a new round."
             )
         return secret.to_bytes(SECRET_BYTES, "little")
 
