@@ -164,8 +164,6 @@ class Ranks:
 
     def query_from_first(self, query: Query, bins: int) -> Query:
         """Return the first rank's query: all have placed it by the same sums, but floats may differ by machine."""
-        if self.size == 1:
-            return query
         encoded = pack_block(bytes(query))
         room = torch.zeros(256 + 8 * (bins + 1), dtype=torch.uint8)  # for the longest query
         room[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
@@ -216,6 +214,9 @@ class Alone(Ranks):
     """This process, as a federation of one: what ranks do together, without any collective."""
 
     gather: Gather | None = lambda tensor, group: [tensor]
+
+    def query_from_first(self, query: Query, bins: int) -> Query:
+        return query
 
 
 @contextmanager

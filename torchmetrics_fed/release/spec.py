@@ -277,7 +277,7 @@ def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
 def _check_groups(groups: tuple[str, ...]) -> None:
     if not _are_names(groups) or len(groups) == 1 or len(groups) > MOST_GROUPS:
         raise InputError(
-            f"Expected argument `groups` to be 2 to {MOST_GROUPS} names or their number but got {groups!r}."
+            f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got {groups!r}."
         )
 
 

@@ -56,7 +56,7 @@ class Combiner:
         secret = sum(weight * value for weight, value in zip(self._weights, values, strict=True)) % PRIME
         if secret >> 8 * SECRET_BYTES:
             raise SecureAggregationError(
-                f"Expected shares of a {SECRET_BYTES}-byte secret but one is corrupt: they give more. Start a new round."
+                f"Expected shares of a {SECRET_BYTES}-byte secret but they give more: one is corrupt. Start anew."
             )
         return secret.to_bytes(SECRET_BYTES, "little")
 
