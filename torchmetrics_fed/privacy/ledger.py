@@ -81,14 +81,9 @@ class PrivacyLedger:
         """Enter a release before its noise is drawn. Once this has returned, the entry outlives any crash.
 
         The ranks of one release all spend for one (``data``, ``round``) and get one entry. Two draws of noise need two
-        rounds: where a draw might not be the first of its round, as in a resumed run, pass ``exist_ok=False``.
-
-        Args:
-            data: the name of the data.
-            round: which release of that data; an integer counts as its digits.
-            epsilon: price of the release, with ``delta``.
-            mechanism: a remark for readers of the ledger; the first one stays.
-            exist_ok: whether the same data, round and price once more return the entry or raise.
+        rounds: where a draw might not be the first of its round, as in a resumed run, pass ``exist_ok=False``, and the
+        same data, round and price once more raise. An integer round counts as its digits. ``mechanism`` is a remark for
+        readers of the ledger; the first one stays.
         """
         entry = LedgerEntry(data, round, epsilon, delta, mechanism)  # type: ignore[arg-type]
         with self._books() as (tables, books):

@@ -223,8 +223,6 @@ class CentralDP(Privacy):
         >>> from torchmetrics_fed import CentralDP
         >>> CentralDP(epsilon=0.5, examples_per_person=4).unit
         "one person's examples, 4 at most, added or removed"
-        >>> CentralDP(epsilon=0.5).holds_against
-        "everyone who sees the result, but not this job's processes"
     """
 
     holds_against = "everyone who sees the result, but not this job's processes"

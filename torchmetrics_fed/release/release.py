@@ -86,7 +86,6 @@ class Release:
         has raised, ``total`` is what it was.
 
         Args:
-            shares: what clients sent, or sums of it.
             max_examples: the most examples that one client can have. What is more, beyond noise, is refused. Sums of n
                 shares may have n times as many, so the aggregator of a part has to check it, too.
             round: the round that is open; if not given that of the first share.
@@ -148,16 +147,7 @@ class Release:
 
     @cached_property
     def by_group(self) -> dict[str, Release]:
-        """The release of each group, by its name; empty where there are no groups.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed import FederatedAUROC
-            >>> metric = FederatedAUROC(groups=("female", "male"))
-            >>> metric.update(torch.tensor([0.1, 0.4, 0.6]), torch.tensor([0, 1, 0]), torch.tensor([0, 1, 1]))
-            >>> {name: part.leaf.sum().item() for name, part in metric.release().by_group.items()}
-            {'female': 1, 'male': 2}
-        """
+        """The release of each group, by its name; empty where there are no groups."""
         return {
             name: Release(tuple(each.of_group(number) for each in self.sums), self.round, around=self.overall)
             for number, name in enumerate(self.spec.groups)

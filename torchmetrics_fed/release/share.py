@@ -33,9 +33,10 @@ class Answer:
     """Whether a sender leaves out rows that cannot be counted: its policy, which does not say if there were any."""
 
     def __post_init__(self) -> None:
-        expected, got = (self.spec.dtype, self.spec.shape(self.query)), (self.cells.dtype, tuple(self.cells.shape))
-        if got != expected:
-            raise InputError(f"Expected `cells` of dtype and shape {expected} but got {got}.")
+        dtype, shape, got = self.spec.dtype, self.spec.shape(self.query), tuple(self.cells.shape)
+        if self.cells.dtype != dtype or got != shape:
+            found = f"{self.cells.dtype} of shape {got}"
+            raise InputError(f"Expected argument `cells` to be {dtype} of shape {shape} but got {found}.")
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: as much as bytes may."""

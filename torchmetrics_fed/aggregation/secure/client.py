@@ -29,7 +29,6 @@ class SecureAggregationClient:
 
     Args:
         client_id: its name, 1 to 255 bytes, which no other client has.
-        config: the aggregation.
         signing_key: its long-term Ed25519 private key, 32 bytes, where the configuration asks for signatures.
         verification_keys: by name, the Ed25519 public keys of all who may take part. Not from the server.
 
@@ -156,10 +155,8 @@ class SecureAggregationClient:
     def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
         """Return the masked vector, once.
 
-        Args:
-            ciphertexts_message: the boxes for this client.
-            vector_factory: returns the vector, int64 of shape ``(cells,)``. It is called once, when everything was
-                checked and all that is left is to add the mask: here noise is drawn and charged.
+        ``vector_factory`` returns the vector, int64 of shape ``(cells,)``. It is called once, when everything was
+        checked and all that is left is to add the mask: here noise is drawn and charged.
         """
         with self._lock:
             after, known = self._after("mask"), self._progress

@@ -25,10 +25,8 @@ class SecureAggregationServer:
     ``sum`` each close a stage: who has not sent by then has dropped out. Where too few have, they raise and the stage
     stays open. Called again they return the same.
 
-    Args:
-        config: the aggregation.
-        verification_keys: the clients' Ed25519 public keys, if known, to refuse wrong signatures when they come rather
-            than let every client refuse the round.
+    With ``verification_keys``, the clients' Ed25519 public keys, it refuses wrong signatures when they come rather than
+    let every client refuse the round.
 
     Example:
         >>> from torchmetrics_fed import SecureAggregationClient, SecureAggregationConfig, SecureAggregationServer
