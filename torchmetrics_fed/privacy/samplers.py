@@ -2,8 +2,7 @@
 
 | sampler | law of a cell | the shares of n clients |
 |---|---|---|
-| `two_sided_geometric` | proportional to exp(-epsilon abs(k)) | |
-| `polya` | difference of two NB(1/n, 1 - exp(-epsilon)) | sum exactly to the one above |
+| `polya` | difference of two NB(1/n, 1 - exp(-epsilon)) | sum exactly to exp(-epsilon abs(k)), normalised |
 | `skellam` | difference of two Poisson(mean) | of mean / n sum exactly to mean |
 | `discrete_gaussian` | proportional to exp(-k^2 / (2 sigma2)) | sum only nearly to this law |
 | `gamma_difference` | continuous, in floats | for comparison only |
@@ -48,21 +47,12 @@ WIDEST = 1 << 22
 """The largest mean of a Poisson law with a table of its own, of about 55,000 weights."""
 
 
-def two_sided_geometric(shape: Shape, epsilon: Number) -> NDArray[np.int64]:
-    """Noise X with P(X = k) proportional to exp(-epsilon |k|): a difference of two geometrics.
-
-    With q = exp(-epsilon), the sum over g of q^g q^(g + |k|) is q^|k| / (1 - q^2).
-    """
-    rate, sides = _number("epsilon", epsilon, EPSILON_LEAST, EPSILON_MOST), _shape(shape)
-    count = math.prod(sides)
-    return (geometric(count, rate) - geometric(count, rate)).reshape(sides)
-
-
 def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:
     """One client's share: NB(r, 1 - q) - NB(r, 1 - q), q = exp(-epsilon), r = 1 / clients.
 
     NB(r, 1 - q) has the generating function ((1 - q) / (1 - q z))^r. Those of `clients` shares multiply to the one of
-    two geometrics' difference, so the sum of all shares is exactly `two_sided_geometric`.
+    two geometrics' difference X, so the sum of all shares is exactly X. P(X = k) is proportional to exp(-epsilon |k|):
+    the sum over g of q^g q^(g + |k|) is q^|k| / (1 - q^2).
 
     NB(r, 1 - q) is also a Poisson(-r ln(1 - q)) number of `logarithmic` terms; the difference of two has twice as many,
     with random signs. Most cells of a small share have none. Then the number of terms of all c cells is drawn, Poisson
@@ -70,10 +60,10 @@ def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:
     independent Poisson number in each.
     """
     rate, sides = _number("epsilon", epsilon, EPSILON_LEAST, EPSILON_MOST), _shape(shape)
-    parties = _clients(clients)
+    count, parties = math.prod(sides), _clients(clients)
     if parties == 1:
-        return two_sided_geometric(sides, rate)
-    count, mean = math.prod(sides), terms_per_cell(rate, parties)
+        return (geometric(count, rate) - geometric(count, rate)).reshape(sides)
+    mean = terms_per_cell(rate, parties)
     if mean <= SPARSE:
         cells = draws.uniform_below(count, int(poisson(1, count * mean)[0]))
     else:

@@ -141,10 +141,6 @@ class Reader:
         if count > below:
             raise self.error(f"at most {below} clients", str(count))
         numbers = struct.unpack(f"<{count}H", self.view(2 * count))
-        return self.increasing(numbers, below)
-
-    def increasing(self, numbers: tuple[int, ...], below: int) -> tuple[int, ...]:
-        """Return the numbers if they increase and are all below a limit."""
         if any(one >= other for one, other in pairwise((*numbers, below))):
             raise self.error(f"increasing indices below {below}", "others")
         return numbers

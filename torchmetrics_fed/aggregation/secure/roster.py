@@ -161,7 +161,8 @@ def row_sizes(kind: Kind, config: SecureAggregationConfig, clients: int, cohort:
 def read_rows(data: bytes, kind: Kind, roster: Roster, about: bytes, cohort: int = 0) -> tuple[int, list[bytes]]:
     """Return who sent a client's message, and its rows; of an answer, as many as the cohort has clients."""
     reader = _reader(data, kind, roster, about)
-    (sender,) = reader.increasing((reader.number(2),), len(roster))
+    if (sender := reader.number(2)) >= len(roster):
+        raise reader.error(f"an index below {len(roster)}", str(sender))
     rows = [reader.take(size) for size in row_sizes(kind, roster.config, len(roster), cohort)]
     reader.end()
     return sender, rows

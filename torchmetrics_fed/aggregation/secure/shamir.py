@@ -6,6 +6,7 @@ fit every secret equally well. Not constant-time: fine for secrets that are used
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 
@@ -62,8 +63,5 @@ class Combiner:
 
 
 def _weight(point: int, points: Sequence[int]) -> int:
-    above = below = 1
-    for other in points:
-        if other != point:
-            above, below = above * other % PRIME, below * (other - point) % PRIME
-    return above * pow(below, -1, PRIME) % PRIME
+    others = [other for other in points if other != point]
+    return math.prod(others) * pow(math.prod(other - point for other in others), -1, PRIME) % PRIME
