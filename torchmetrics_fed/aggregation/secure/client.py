@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torchmetrics_fed.aggregation.secure import keys
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster, pack_rows, read_tables
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
 from torchmetrics_fed.aggregation.secure.states import Progress, Stage, client_moves
 from torchmetrics_fed.errors import InputError, SecureAggregationError
@@ -150,7 +150,7 @@ class SecureAggregationClient:
                     boxes.append(keys.seal(key, key_shares[index] + seed_shares[index]))
             held = {own: key_shares[own] + seed_shares[own]}
             self._progress = Progress(after, None, masking, seed, roster, agreed, held)
-            return pack_rows(Kind.KEY_SHARES, roster, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
+            return roster.pack_rows(Kind.KEY_SHARES, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
 
     def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
         """Return the masked vector, once.
@@ -162,7 +162,7 @@ class SecureAggregationClient:
             after, known = self._after("mask"), self._progress
             assert known.masking is not None
             roster, own = self._known
-            (boxes,) = read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster, roster.hash)
+            (boxes,) = roster.read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster.hash)
             if own in boxes:
                 raise SecureAggregationError("Expected boxes of others but got one's own. Send what they sealed.")
             cohort = tuple(sorted((own, *boxes)))
@@ -182,7 +182,7 @@ class SecureAggregationClient:
                 self.purge()
                 raise
             self._progress = Progress(after, roster=roster, held=held, cohort=cohort)
-            return pack_rows(Kind.MASKED, roster, context, own, vector.to_bytes())
+            return roster.pack_rows(Kind.MASKED, context, own, vector.to_bytes())
 
     def sign_survivors(self, survivors_message: bytes) -> bytes:
         """Return a signature of the survivors, which binds this client to them."""
@@ -190,18 +190,18 @@ class SecureAggregationClient:
             after = self._after("sign_survivors")
             assert self._signing is not None
             (roster, own), cohort = self._known, self._progress.cohort
-            (listed,) = read_tables(survivors_message, Kind.SURVIVORS, roster, roster.cohort_hash(cohort))
+            (listed,) = roster.read_tables(survivors_message, Kind.SURVIVORS, roster.cohort_hash(cohort))
             survivors = tuple(listed)
             self._check_survivors(survivors)
             self._progress.survivors, self._progress.stage = survivors, after
             statement = roster.survivors_hash(cohort, survivors)
-            return pack_rows(Kind.SIGNATURE, roster, statement, own, self._signing.sign(statement))
+            return roster.pack_rows(Kind.SIGNATURE, statement, own, self._signing.sign(statement))
 
     def unmask(self, request: bytes) -> bytes:
         """Return shares of the survivors' seeds and of the dropped clients' keys; for the same survivors, the same."""
         with self._lock:
             after, known, (roster, own) = self._after("unmask"), self._progress, self._known
-            listed, *signatures = read_tables(request, Kind.REQUEST, roster, roster.cohort_hash(known.cohort))
+            listed, *signatures = roster.read_tables(request, Kind.REQUEST, roster.cohort_hash(known.cohort))
             survivors = tuple(listed)
             if known.survivors and survivors != known.survivors:
                 raise SecureAggregationError(
@@ -215,7 +215,7 @@ class SecureAggregationClient:
             if self.config.signed:
                 self._check_signatures(statement, survivors, *signatures)
             halves = [known.held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES] for index in known.cohort]
-            known.answer = pack_rows(Kind.ANSWER, roster, statement, own, *halves)
+            known.answer = roster.pack_rows(Kind.ANSWER, statement, own, *halves)
             known.survivors, known.stage, known.held = survivors, after, {}
             return known.answer
 

@@ -144,9 +144,39 @@ class Roster:
         reader.end()
         return cls(config, clients)
 
+    def pack_rows(self, kind: Kind, about: bytes, sender: int, *rows: bytes) -> bytes:
+        return self.config.frame(kind, about, sender.to_bytes(2, "little"), *rows)
 
-def pack_rows(kind: Kind, roster: Roster, about: bytes, sender: int, *rows: bytes) -> bytes:
-    return roster.config.frame(kind, about, sender.to_bytes(2, "little"), *rows)
+    def read_rows(self, data: bytes, kind: Kind, about: bytes, cohort: int = 0) -> tuple[int, list[bytes]]:
+        """Return who sent a client's message, and its rows; of an answer, as many as the cohort has clients."""
+        reader = self._reader(data, kind, about)
+        if (sender := reader.number(2)) >= len(self):
+            raise reader.error(f"an index below {len(self)}", str(sender))
+        rows = [reader.take(size) for size in row_sizes(kind, self.config, len(self), cohort)]
+        reader.end()
+        return sender, rows
+
+    def pack_tables(self, kind: Kind, about: bytes, *tables: Mapping[int, bytes]) -> bytes:
+        return self.config.frame(kind, about, *map(pack_table, tables))
+
+    def read_tables(self, data: bytes, kind: Kind, about: bytes) -> list[dict[int, bytes]]:
+        sizes = {Kind.CIPHERTEXTS: [BOX_BYTES], Kind.SURVIVORS: [0], Kind.REQUEST: [0]}[kind]
+        if kind is Kind.REQUEST and self.config.signed:
+            sizes = [0, SIGNATURE_BYTES]
+        reader = self._reader(data, kind, about)
+        tables = [reader.table(len(self), size) for size in sizes]
+        reader.end()
+        return tables
+
+    def _reader(self, data: bytes, kind: Kind, about: bytes) -> Reader:
+        """Return a reader past the hash of what a message is about, which must be the expected one."""
+        reader = self.config.reader(data, kind)
+        if reader.take(DIGEST_BYTES) != about:
+            raise SecureAggregationError(
+                f"Expected a message {kind.name} about the same clients and keys as before but it is about others. The "
+                "server must send everyone the same: leave this round, and start another only if the server is trusted."
+            )
+        return reader
 
 
 def row_sizes(kind: Kind, config: SecureAggregationConfig, clients: int, cohort: int) -> list[int]:
@@ -156,38 +186,3 @@ def row_sizes(kind: Kind, config: SecureAggregationConfig, clients: int, cohort:
         Kind.SIGNATURE: [SIGNATURE_BYTES],
         Kind.ANSWER: [SHARE_BYTES] * cohort,
     }[kind]
-
-
-def read_rows(data: bytes, kind: Kind, roster: Roster, about: bytes, cohort: int = 0) -> tuple[int, list[bytes]]:
-    """Return who sent a client's message, and its rows; of an answer, as many as the cohort has clients."""
-    reader = _reader(data, kind, roster, about)
-    if (sender := reader.number(2)) >= len(roster):
-        raise reader.error(f"an index below {len(roster)}", str(sender))
-    rows = [reader.take(size) for size in row_sizes(kind, roster.config, len(roster), cohort)]
-    reader.end()
-    return sender, rows
-
-
-def pack_tables(kind: Kind, roster: Roster, about: bytes, *tables: Mapping[int, bytes]) -> bytes:
-    return roster.config.frame(kind, about, *map(pack_table, tables))
-
-
-def read_tables(data: bytes, kind: Kind, roster: Roster, about: bytes) -> list[dict[int, bytes]]:
-    sizes = {Kind.CIPHERTEXTS: [BOX_BYTES], Kind.SURVIVORS: [0], Kind.REQUEST: [0]}[kind]
-    if kind is Kind.REQUEST and roster.config.signed:
-        sizes = [0, SIGNATURE_BYTES]
-    reader = _reader(data, kind, roster, about)
-    tables = [reader.table(len(roster), size) for size in sizes]
-    reader.end()
-    return tables
-
-
-def _reader(data: bytes, kind: Kind, roster: Roster, about: bytes) -> Reader:
-    """Return a reader past the hash of what a message is about, which must be the expected one."""
-    reader = roster.config.reader(data, kind)
-    if reader.take(DIGEST_BYTES) != about:
-        raise SecureAggregationError(
-            f"Expected a message {kind.name} about the same clients and keys as before but it is about others. The "
-            "server must send everyone the same: leave this round, and start another only if the server is trusted."
-        )
-    return reader

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.keys import KeyPair, commitment, is_signed, pair_key, seed_key
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster, pack_tables, read_rows
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
 from torchmetrics_fed.aggregation.secure.states import server_moves
 from torchmetrics_fed.errors import SecureAggregationError
@@ -89,7 +89,7 @@ class SecureAggregationServer:
             for index in cohort:
                 # the first row is the commitment, and nobody seals a box for itself
                 boxes = {other: self._shares[other][1 + index - (index > other)] for other in cohort if other != index}
-                self._boxes[self._name(index)] = pack_tables(Kind.CIPHERTEXTS, roster, roster.hash, boxes)
+                self._boxes[self._name(index)] = roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, boxes)
             self._cohort = cohort
             self._close("ciphertexts", b"")
         self._closed("ciphertexts")
@@ -102,7 +102,7 @@ class SecureAggregationServer:
         if self._closes("survivors"):
             self._known.check_quorum(self._survivors, "to send masked vectors")
             listed = dict.fromkeys(self._survivors, b"")
-            self._close("survivors", pack_tables(Kind.SURVIVORS, self._known, self._cohort_hash, listed))
+            self._close("survivors", self._known.pack_tables(Kind.SURVIVORS, self._cohort_hash, listed))
         return self._closed("survivors")
 
     def request(self) -> bytes:
@@ -113,7 +113,7 @@ class SecureAggregationServer:
                 self._known.check_quorum(tuple(self._signatures), "to sign the survivors")
                 tables.append(self._signatures)
             self._known.check_quorum(self._survivors, "to send masked vectors")
-            self._close("request", pack_tables(Kind.REQUEST, self._known, self._cohort_hash, *tables))
+            self._close("request", self._known.pack_tables(Kind.REQUEST, self._cohort_hash, *tables))
         return self._closed("request")
 
     def sum(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -138,7 +138,7 @@ class SecureAggregationServer:
             Kind.KEY_SHARES: (self._known.hash, tuple(range(len(self._known)))),
             Kind.MASKED: (self._cohort_hash, self._cohort),
         }.get(self._stage, (self._survivors_hash, self._survivors))
-        index, rows = read_rows(message, self._stage, self._known, about, len(self._cohort))
+        index, rows = self._known.read_rows(message, self._stage, about, len(self._cohort))
         self._check_sender(self._name(index), sender, again)
         if index not in among:
             raise SecureAggregationError(
