@@ -57,7 +57,7 @@ class Combiner:
         secret = sum(weight * value for weight, value in zip(self._weights, values, strict=True)) % PRIME
         if secret >> 8 * SECRET_BYTES:
             raise SecureAggregationError(
-                f"Expected shares of a {SECRET_BYTES}-byte secret but they give more: one is corrupt. Start anew."
+                f"Expected shares of a {SECRET_BYTES}-byte secret but they give more: a share is corrupt. Start anew."
             )
         return secret.to_bytes(SECRET_BYTES, "little")
 
