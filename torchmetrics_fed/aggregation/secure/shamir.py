@@ -57,7 +57,7 @@ class Combiner:
         secret = sum(weight * value for weight, value in zip(self._weights, values, strict=True)) % PRIME
         if secret >> 8 * SECRET_BYTES:
             raise SecureAggregationError(
-                f"Expected shares of a {SECRET_BYTES}-byte secret but they give more: a share is corrupt. Start anew."
+                f"Expected a secret of {SECRET_BYTES} bytes but got more: a share is corrupt. Start a new round."
             )
         return secret.to_bytes(SECRET_BYTES, "little")
 
