@@ -223,7 +223,7 @@ def _report(given: argparse.Namespace) -> None:
 def _inspect(given: argparse.Namespace) -> None:
     from torchmetrics_fed.exchange.queries import first_query
     from torchmetrics_fed.planning import Study
-    from torchmetrics_fed.release.contents import contents
+    from torchmetrics_fed.release.release import contents
 
     data, given.path = given.file.read_bytes(), given.file
     if data.startswith(b"SQLite format 3"):

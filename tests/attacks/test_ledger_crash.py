@@ -20,7 +20,6 @@ import pytest
 from tests.light import LightProcess
 from torchmetrics_fed.errors import LedgerConflictError, LedgerFileError
 from torchmetrics_fed.privacy import ledger as ledger_module
-from torchmetrics_fed.privacy import records as records_module
 from torchmetrics_fed.privacy import store as store_module
 from torchmetrics_fed.privacy.budget import LedgerEntry
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
@@ -472,7 +471,7 @@ def test_a_full_disk_spends_nothing_and_loses_nothing(tmp_path: Path) -> None:
 def test_an_interrupt_at_any_line_is_not_forgotten(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # an interrupt between the end of a block and its lock's release leaves the lock held: one for this test alone
     monkeypatch.setattr(store_module, "_turn", threading.RLock())
-    files = {store_module.__file__, ledger_module.__file__, records_module.__file__}
+    files = {store_module.__file__, ledger_module.__file__}
     for step in range(1, 1000):
         ledger = PrivacyLedger(path=None if where == "memory" else tmp_path / f"{step}")
         ledger.spend("val", "before", 0.1)

@@ -28,7 +28,6 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
 from torchmetrics_fed.aggregation.secure.keys import signing_key_of
-from torchmetrics_fed.aggregation.secure.messages import pack_rows, pack_tables, read_rows, read_tables
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
@@ -132,7 +131,7 @@ def test_unsigned_requests_do_not_open_a_signed_aggregation() -> None:
         with pytest.raises(SecureAggregationError, match=r"SIGNED for `unmask` but this one is MASKED"):
             client.unmask(request_of(roster, cohort, everyone))
     request = federation.request()
-    signatures = read_tables(request, Kind.REQUEST, roster, cohort)[1]
+    signatures = roster.read_tables(request, Kind.REQUEST, cohort)[1]
     shuffled = dict(zip(signatures, [*list(signatures.values())[1:], signatures[0]], strict=True))
     few = dict(list(signatures.items())[:2])
     for wrong, said in (({}, "but got 0"), (few, "but got 2"), (shuffled, "to have signed these survivors")):
@@ -251,10 +250,10 @@ def test_the_client_counts_for_itself() -> None:
     with pytest.raises(SecureAggregationError, match="Wait for more clients"):
         federation.clients["a"].share_keys(short.to_bytes())
     boxes = federation.share(keys)
-    (message,) = read_tables(boxes["a"], Kind.CIPHERTEXTS, roster, roster.hash)
+    (message,) = roster.read_tables(boxes["a"], Kind.CIPHERTEXTS, roster.hash)
     del message[min(message)]
     with pytest.raises(SecureAggregationError, match="at least 4 of 4 clients to exchange shares but got 3"):
-        federation.clients["a"].mask(pack_tables(Kind.CIPHERTEXTS, roster, roster.hash, message), lambda: ZEROS)
+        federation.clients["a"].mask(roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, message), lambda: ZEROS)
 
 
 # --- key shares
@@ -264,13 +263,13 @@ def test_boxes_open_only_for_whom_and_from_whom_they_are() -> None:
     federation = Federation("abcd")
     boxes = federation.share(federation.advertise())
     roster, _ = known(federation)
-    (mine,), (others,) = (read_tables(boxes[name], Kind.CIPHERTEXTS, roster, roster.hash) for name in "ab")
+    (mine,), (others,) = (roster.read_tables(boxes[name], Kind.CIPHERTEXTS, roster.hash) for name in "ab")
     swapped = dict(zip(mine, [*mine.values()][::-1], strict=True))
     reflected = dict(zip(mine, federation.server._shares[0][1:], strict=True))
     for wrong in (swapped, reflected, dict(zip(mine, others.values(), strict=True))):
         with pytest.raises(SecureAggregationError, match="does not open"):
             federation.clients["a"].mask(
-                pack_tables(Kind.CIPHERTEXTS, roster, roster.hash, wrong), lambda: federation.factory("a")
+                roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, wrong), lambda: federation.factory("a")
             )
     with pytest.raises(SecureAggregationError, match="got one's own"):
         federation.clients["a"].mask(boxes["b"], lambda: federation.factory("a"))
@@ -288,11 +287,11 @@ def test_a_wrong_share_is_seen_and_nothing_is_opened(drops: dict[str, str]) -> N
     for name in federation.there("answer"):
         message = federation.clients[name].unmask(request)
         if name == "b":
-            sender, shares = read_rows(message, Kind.ANSWER, roster, survivors, 4)
+            sender, shares = roster.read_rows(message, Kind.ANSWER, survivors, 4)
             place = 3 if drops else 0
             share = shares[place]  # a middle byte: X25519 ignores the lowest bits of a key
             shares[place] = share[:16] + bytes([share[16] ^ 1]) + share[17:]
-            message = pack_rows(Kind.ANSWER, roster, survivors, sender, *shares)
+            message = roster.pack_rows(Kind.ANSWER, survivors, sender, *shares)
         federation.send(name, message)
     with pytest.raises(
         SecureAggregationError, match=r"it dealt wrong shares, or an answer holds one|a share is corrupt"
@@ -306,9 +305,9 @@ def test_a_wrong_commitment_is_seen() -> None:
     roster, _ = known(federation)
     for name in "abcd":
         message = federation.clients[name].share_keys(keys)
-        sender, (commitment, *boxes) = read_rows(message, Kind.KEY_SHARES, roster, roster.hash)
+        sender, (commitment, *boxes) = roster.read_rows(message, Kind.KEY_SHARES, roster.hash)
         wrong = bytes(32) if name == "c" else commitment
-        federation.send(name, pack_rows(Kind.KEY_SHARES, roster, roster.hash, sender, wrong, *boxes))
+        federation.send(name, roster.pack_rows(Kind.KEY_SHARES, roster.hash, sender, wrong, *boxes))
     federation.mask(federation.server.ciphertexts())
     federation.answer(federation.request())
     with pytest.raises(SecureAggregationError, match="shares of client 'c' to give the seed it committed to"):

@@ -32,7 +32,7 @@ from torchmetrics_fed.privacy.samplers import (
 Sampler = Callable[..., NDArray[np.int64]]
 
 INTEGER: dict[str, tuple[Sampler, tuple[float, ...]]] = {
-    "two_sided_geometric": (samplers.two_sided_geometric, (0.5,)),
+    "two_sided_geometric": (samplers.polya, (0.5, 1)),
     "polya": (samplers.polya, (0.5, 3)),
     "skellam": (samplers.skellam, (7.1,)),
     "discrete_gaussian": (samplers.discrete_gaussian, (17.8,)),

@@ -39,8 +39,7 @@ from torchmetrics_fed import (
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import DuplicateClientError, ImpossibleCountsError, RoundMismatchError, SpecMismatchError
 from torchmetrics_fed.exchange import PlanName
-from torchmetrics_fed.release.checks import noise_tail
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sums import Sum, noise_tail
 from torchmetrics_fed.typing import MultiClass
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16))

@@ -179,8 +179,10 @@ class Ranks:
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
         if self.gather is not None:
-            gathered = torch.stack([part.to(tensor.device) for part in self.gather(tensor, group=self.group)])
-            return gathered.amax(0) if operation == dist.ReduceOp.MAX else gathered.sum(0)
+            parts = [part.to(tensor.device) for part in self.gather(tensor, group=self.group)]
+            if len(parts) == 1:
+                return parts[0]
+            return torch.stack(parts).amax(0) if operation == dist.ReduceOp.MAX else torch.stack(parts).sum(0)
         return self._collective(dist.all_reduce, tensor, operation)
 
     def _collective(self, call: Callable[..., Any], tensor: Tensor, *options: Any, first: bool = False) -> Tensor:
@@ -207,26 +209,14 @@ class Ranks:
             )
 
 
+@dataclass(frozen=True)
 class Alone(Ranks):
     """This process, as a federation of one: what ranks do together, without any collective."""
 
-    size = 1
-    rank = 0
-
-    def exchange(self, payload: bytes) -> list[bytes]:
-        return [payload]
-
-    def sum_to_first(self, counts: Tensor) -> Tensor:
-        return counts
-
-    def from_first(self, tensor: Tensor) -> Tensor:
-        return tensor
+    gather: Gather | None = lambda tensor, group: [tensor]
 
     def query_from_first(self, query: Query, bins: int) -> Query:
         return query
-
-    def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
-        return tensor
 
 
 @contextmanager

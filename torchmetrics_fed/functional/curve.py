@@ -18,7 +18,7 @@ from torchmetrics_fed.functional.source import Edges, Readable, Source, read
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release import Release, Spec
-from torchmetrics_fed.release.arguments import MOST_GROUPS
+from torchmetrics_fed.release.spec import MOST_GROUPS
 from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
 
 GridName = Literal["two_sided", "even"]

@@ -13,8 +13,7 @@ import torch
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS
 from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES
-from torchmetrics_fed.aggregation.secure.messages import row_sizes
-from torchmetrics_fed.aggregation.secure.roster import Advertisement
+from torchmetrics_fed.aggregation.secure.roster import Advertisement, row_sizes
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.planning import expected
@@ -22,7 +21,7 @@ from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
 from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 from torchmetrics_fed.release import Query, Share, Spec
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_u16
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind
 
 _ROUND = "round-1"
 _WIDTH = 78
@@ -240,7 +239,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
     config = SecureAggregationConfig(_ROUND, b"spec", math.prod(spec.shape(query)), min_clients=3)
     sent = len(Advertisement(20 * "x", bytes(KEY_BYTES), bytes(KEY_BYTES)).to_bytes(config))
     for kind in (Kind.KEY_SHARES, Kind.MASKED, Kind.ANSWER):
-        head = config.frame(kind, bytes(DIGEST_BYTES), pack_u16(0))
+        head = config.frame(kind, bytes(DIGEST_BYTES), bytes(2))
         sent += len(head) + sum(row_sizes(kind, config, clients, clients))
     return sent
 

@@ -1,4 +1,4 @@
-"""LedgerEntry: what one release costs. Budget: what all may cost, by addition (exact) or privacy loss distributions."""
+"""LedgerEntry: what one release costs. Budget: what all may cost, by addition (exact) or PLDs; both as a table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -48,8 +49,8 @@ class LedgerEntry:
     def __post_init__(self) -> None:
         if isinstance(self.round, Integral) and not isinstance(self.round, bool):
             object.__setattr__(self, "round", str(int(self.round)))
-        object.__setattr__(self, "epsilon", _checked_epsilon("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _checked_delta(self.delta))
+        object.__setattr__(self, "epsilon", _checked("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _checked("delta", self.delta))
         named = {"data": "a name", "round": "an integer or a name"}
         for name in ("data", "round", "mechanism", "time", "spec", "session"):
             value = getattr(self, name)
@@ -63,7 +64,7 @@ class LedgerEntry:
         return self.data, self.round, self.spec
 
     @property
-    def amounts(self) -> tuple[float, float]:
+    def amounts(self) -> Amounts:
         return self.epsilon, self.delta
 
 
@@ -83,6 +84,12 @@ class Budget:
     composition: Composition = "addition"
     time: str = field(default="", compare=False)
     """When it was recorded in a file (UTC)."""
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", _checked("budget", self.epsilon))
+        object.__setattr__(self, "delta", _checked("delta", self.delta))
+        check_choice("composition", self.composition, get_args(Composition))
 
     def __str__(self) -> str:
         return f"epsilon {self.epsilon:.12g} at delta {self.delta:g}, composed by {self.composition}"
@@ -115,60 +122,38 @@ class Budget:
     def check(self, amounts: Sequence[Amounts], new: Amounts) -> None:
         if self.epsilon is None:
             return
-        after, excess = [*amounts, new], ""
+        epsilon, delta = add_up([*amounts, new])
         if self.composition == "pld":
-            together = compose_pld(after, self.delta)
-            if together > self.epsilon:
-                excess = f"this release needs epsilon {new[0]} and makes it {together:.6g} of {self.epsilon} in all"
-                excess += f" (at delta {self.delta}), {self.left(amounts):.6g} of {self.epsilon} is left"
+            together = compose_pld([*amounts, new], self.delta)
+            if together <= self.epsilon:
+                return
+            excess = f"epsilon {new[0]} and makes it {together:.6g} of {self.epsilon} in all (at delta {self.delta}), "
+            excess += f"{self.left(amounts):.6g} of {self.epsilon}"
+        elif epsilon > exact(self.epsilon):
+            excess = f"epsilon {new[0]}, {self.left(amounts)} of {self.epsilon}"
+        elif delta > exact(self.delta):
+            left = max(0.0, float(exact(self.delta) - add_up(amounts)[1]))
+            excess = f"delta {new[1]}, {left} of {self.delta}"
         else:
-            epsilon, delta = add_up(after)
-            if epsilon > exact(self.epsilon):
-                excess = f"this release needs epsilon {new[0]}, {self.left(amounts)} of {self.epsilon} is left"
-            elif delta > exact(self.delta):
-                left = max(0.0, float(exact(self.delta) - add_up(amounts)[1]))
-                excess = f"this release needs delta {new[1]}, {left} of {self.delta} is left"
-        if excess:
-            raise BudgetExceededError(
-                f"Expected a release within the budget but {excess}. Release no more of this data, or build the ledger "
-                "with a larger `budget` or `delta`, and `change_budget=True` if it is a file."
-            )
+            return
+        raise BudgetExceededError(
+            f"Expected a release within the budget but this release needs {excess} is left. Release no more of this "
+            "data, or build the ledger with a larger `budget` or `delta`, and `change_budget=True` if it is a file."
+        )
 
 
-def checked_budget(
-    budget: float | None, delta: float | None, composition: str | None, name: str = "composition"
-) -> dict[str, Any]:
-    """The fields of a :class:`Budget` that are given; ``name`` is what the caller calls the composition."""
-    given = {
-        "epsilon": None if budget is None else _checked_epsilon("budget", budget),
-        "delta": None if delta is None else _checked_delta(delta),
-        "composition": composition,
-    }
-    if composition is not None:
-        check_choice(name, composition, get_args(Composition))
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _checked_epsilon(name: str, value: Any) -> float:
-    number = _number(value)
-    if not 0 < number < math.inf:
-        raise InputError(f"Expected argument `{name}` to be a finite number > 0 but got {value!r}.")
-    return number
-
-
-def _checked_delta(value: Any) -> float:
-    number = _number(value)
-    if not 0 <= number < 1:
-        raise InputError(f"Expected argument `delta` to be a number in [0, 1) but got {value!r}.")
-    return number
-
-
-def _number(value: Any) -> float:
-    """``value`` as a float, and NaN if it is none. No -0.0, which not every store keeps."""
+def _checked(name: str, value: Any) -> float:
+    """``value`` as a float. No -0.0, which not every store keeps."""
     try:
-        return float(value) + 0.0 if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+        number = float(value) + 0.0 if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
-        return math.nan
+        number = math.nan
+    known, expected = 0 < number < math.inf, "a finite number > 0"
+    if name == "delta":
+        known, expected = 0 <= number < 1, "a number in [0, 1)"
+    if not known:
+        raise InputError(f"Expected argument `{name}` to be {expected} but got {value!r}.")
+    return number
 
 
 def exact(value: float) -> Fraction:
@@ -179,7 +164,7 @@ def exact(value: float) -> Fraction:
     return Fraction(repr(float(value)))
 
 
-def add_up(amounts: Iterable[tuple[float, float]]) -> tuple[Fraction, Fraction]:
+def add_up(amounts: Iterable[Amounts]) -> tuple[Fraction, Fraction]:
     """Sum of the epsilons and of the deltas: holds for any mechanisms, amounts chosen as one goes along included."""
     epsilon, delta = Fraction(0), Fraction(0)
     for (one, other), times in Counter(amounts).items():
@@ -188,7 +173,7 @@ def add_up(amounts: Iterable[tuple[float, float]]) -> tuple[Fraction, Fraction]:
     return epsilon, delta
 
 
-def compose_pld(amounts: Iterable[tuple[float, float]], delta: float) -> float:
+def compose_pld(amounts: Iterable[Amounts], delta: float) -> float:
     r"""An epsilon that all releases together satisfy at ``delta``; infinite if their own deltas are above it.
 
     Each release counts as the worst mechanism with its amounts: randomised response, whose privacy loss is
@@ -224,3 +209,41 @@ def pld_library() -> Any:
             "Run `pip install dp-accounting`, or compose by addition.",
             name=error.name,
         ) from error
+
+
+def overview(path: str | None, budgets: Sequence[Budget], entries: Sequence[LedgerEntry], digest: str) -> str:
+    """Return a ledger as text, for whoever answers for the data: budgets, oldest first, and a row for each entry."""
+    limit, amounts = budgets[-1], [entry.amounts for entry in entries]
+    epsilon, delta = limit.spent(amounts)
+    lines = ["Privacy ledger, in memory of one process" if path is None else f"Privacy ledger {_shown(path, 200)}"]
+    for number, budget in enumerate(budgets):
+        if budget.epsilon is None:
+            lines.append("Budget: none. Nothing limits what is spent; this is a record only.")
+        else:
+            since = f", recorded {_clock(budget.time)} UTC" if budget.time else ""
+            lines.append(f"{'Budget' if number == 0 else 'Changed to'}: {budget}{since}")
+    left = "" if limit.epsilon is None else f" Left: epsilon {limit.left(amounts):.6g}."
+    several = "" if len(entries) == 1 else "s"
+    lines += [f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}", ""]
+    rows = [["", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism", "epsilon so far"]]
+    so_far = accumulate(exact(entry.epsilon) for entry in entries)
+    for number, (entry, total) in enumerate(zip(entries, so_far, strict=True), 1):
+        price = f"{entry.epsilon:.6g}", f"{entry.delta:.3g}", _shown(entry.mechanism), f"{float(total):.6g}"
+        rows.append([f"{number}", _clock(entry.time), _shown(entry.data), _shown(entry.round), *price])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join(lines) + (
+        "\n\nEach row is one private release. What it tells anybody of one person, beyond what all others' data tell,\n"
+        "is limited by epsilon: the smaller, the less. Releases of the same people's data add up.\n"
+        f"SHA-256 of all records: {digest or 'there are none'}"
+    )
+
+
+def _shown(name: str, longest: int = 40) -> str:
+    """Return a name as it may stand in a table: on one line, no longer than a column."""
+    name = name if name.isprintable() else repr(name)[1:-1]
+    return name if len(name) <= longest else name[: longest - 3] + "..."
+
+
+def _clock(time: str) -> str:
+    return _shown(time[:19].replace("T", " "))

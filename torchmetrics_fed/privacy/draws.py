@@ -23,8 +23,7 @@ from torchmetrics_fed.errors import InputError
 
 BATCH = 1 << 16
 """Proposals made at a time: few enough to stay in the cache, whatever the number of cells."""
-BITS = 192
-UNIT = 1 << BITS
+UNIT = 1 << 192
 NEGLIGIBLE = UNIT >> 128
 """Weights below 2^-128 of the largest one are left out of tables."""
 

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
-from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError
-from torchmetrics_fed.privacy.budget import Budget, Composition, LedgerEntry, Spent, checked_budget, pld_library
-from torchmetrics_fed.privacy.records import Records, overview
-from torchmetrics_fed.privacy.store import Store
+from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError, check_choice
+from torchmetrics_fed.privacy.budget import Budget, Composition, LedgerEntry, Spent, overview, pld_library
+from torchmetrics_fed.privacy.store import Records, Store
 
 
 class PrivacyLedger:
@@ -58,7 +57,8 @@ class PrivacyLedger:
         composition: Composition | None = None,
         change_budget: bool = False,
     ) -> None:
-        given = checked_budget(budget, delta, composition)
+        named: dict[str, Any] = {"epsilon": budget, "delta": delta, "composition": composition}
+        given = {name: value for name, value in named.items() if value is not None}
         self.path = None if path is None else os.path.abspath(os.fsdecode(path))
         self._limit = Budget(**given)
         if composition == "pld":
@@ -81,25 +81,20 @@ class PrivacyLedger:
         """Enter a release before its noise is drawn. Once this has returned, the entry outlives any crash.
 
         The ranks of one release all spend for one (``data``, ``round``) and get one entry. Two draws of noise need two
-        rounds: where a draw might not be the first of its round, as in a resumed run, pass ``exist_ok=False``.
-
-        Args:
-            data: the name of the data.
-            round: which release of that data; an integer counts as its digits.
-            epsilon: price of the release, with ``delta``.
-            mechanism: a remark for readers of the ledger; the first one stays.
-            exist_ok: whether the same data, round and price once more return the entry or raise.
+        rounds: where a draw might not be the first of its round, as in a resumed run, pass ``exist_ok=False``, and the
+        same data, round and price once more raise. An integer round counts as its digits. ``mechanism`` is a remark for
+        readers of the ledger; the first one stays.
         """
-        entry = LedgerEntry(data, round, epsilon, delta, mechanism, _now())  # type: ignore[arg-type]
+        entry = LedgerEntry(data, round, epsilon, delta, mechanism)  # type: ignore[arg-type]
         with self._books() as (tables, books):
-            known = self._entered(tables, books, entry)
-        if known is not entry and (known.amounts != entry.amounts or not exist_ok):
-            raise LedgerConflictError(
-                f"Expected a new round but data {known.data!r}, round {known.round!r} was spent on {known.time} "
-                f"(epsilon {known.epsilon}, delta {known.delta}), now got epsilon {entry.epsilon}, delta "
-                f"{entry.delta}. Give each draw of noise a round of its own."
-            )
-        return known
+            known = books.entries.get(entry.key)
+            if known is not None and (known.amounts != entry.amounts or not exist_ok):
+                raise LedgerConflictError(
+                    f"Expected a new round but data {known.data!r}, round {known.round!r} was spent on {known.time} "
+                    f"(epsilon {known.epsilon}, delta {known.delta}), now got epsilon {entry.epsilon}, delta "
+                    f"{entry.delta}. Give each draw of noise a round of its own."
+                )
+            return self._entered(tables, books, entry)
 
     def charge(self, entry: LedgerEntry, query: bytes, fraction: float, *, again: bool = False) -> None:
         """Charge a release, once, before the answer to a query with this digest and fraction of epsilon is drawn.
@@ -153,10 +148,11 @@ class PrivacyLedger:
         By addition, the epsilons and the deltas are summed. By PLD it is the epsilon at ``delta`` (the ledger's, if
         None), whatever mechanisms were used: 100 times epsilon 0.1 is 10 by addition, and 4.77 at delta 1e-6.
         """
-        wanted = {"delta": self.delta, "composition": self.composition} | checked_budget(None, delta, method, "method")
-        if wanted["composition"] == "addition" and delta is not None:
+        method = self.composition if method is None else method
+        check_choice("method", method, get_args(Composition))
+        if method == "addition" and delta is not None:
             raise InputError(f"Expected argument `delta` only with method 'pld' but got {delta!r} with 'addition'.")
-        return Budget(None, **wanted).spent([entry.amounts for entry in self])
+        return Budget(None, self.delta if delta is None else delta, method).spent(self._read().amounts)
 
     @property
     def budget(self) -> float | None:
@@ -176,42 +172,42 @@ class PrivacyLedger:
     @property
     def remaining(self) -> float:
         """Epsilon left of the budget, infinite without one. By PLD a release may take less of it than its epsilon."""
-        return self._limit.left([entry.amounts for entry in self])
+        return self._limit.left(self._read().amounts)
 
     def entries_of(self, spec: bytes, queries: Iterable[bytes]) -> list[LedgerEntry]:
         """Return the releases with this digest of their spec that answered all of these digests of queries."""
-        asked = {query.hex() for query in queries}
-        found = [entry for entry in self if entry.spec == spec.hex()]
-        return [entry for entry in found if asked <= self._known.answers.get(entry.key, {}).keys()]
+        asked, books = {query.hex() for query in queries}, self._read()
+        found = [entry for entry in books.entries.values() if entry.spec == spec.hex()]
+        return [entry for entry in found if asked <= books.answers.get(entry.key, {}).keys()]
 
     def digest(self, entry: LedgerEntry | None = None) -> str:
         """Return the SHA-256, in hexadecimal, of all records up to this entry, or of all: what a document may name."""
-        self._read()
-        return self._known.chain if entry is None else self._known.chains[entry.key]
+        books = self._read()
+        return books.chain if entry is None else books.chains[entry.key]
 
     def report(self) -> str:
         """Return the budget, what was spent of it and every release as a table, for whoever answers for the data."""
-        entries = self._read()
-        return overview(self.path, self._known.budgets or (self._limit,), entries, self.digest())
+        books = self._read()
+        return overview(self.path, books.budgets or (self._limit,), tuple(books.entries.values()), books.chain)
 
     def __iter__(self) -> Iterator[LedgerEntry]:
-        return iter(self._read())
+        return iter(tuple(self._read().entries.values()))
 
     def __len__(self) -> int:
-        return len(self._read())
+        return len(self._read().entries)
 
     def __bool__(self) -> bool:
         return True  # an empty ledger is a ledger
 
     def __repr__(self) -> str:
         try:
-            entries = self._read()
-            epsilon, delta = self._limit.spent([entry.amounts for entry in entries])
+            amounts = self._read().amounts
+            epsilon, delta = self._limit.spent(amounts)
         except LedgerError as error:
             return f"{type(self).__name__}(unreadable: {error})"
         text = f"epsilon {epsilon:.12g}" + (f", delta {delta:g}" if delta else "")
         text += " spent" if self.budget is None else f" of {self.budget} spent"
-        text += f", {len(entries)} release{'' if len(entries) == 1 else 's'}"
+        text += f", {len(amounts)} release{'' if len(amounts) == 1 else 's'}"
         return f"{type(self).__name__}({text}{'' if self.path is None else f', path={self.path!r}'})"
 
     def __copy__(self) -> PrivacyLedger:
@@ -230,9 +226,9 @@ class PrivacyLedger:
             )
         return _reopen, (type(self), self.path, self._limit)
 
-    def _read(self) -> tuple[LedgerEntry, ...]:
+    def _read(self) -> Records:
         with self._books(write=False) as (_, books):
-            return tuple(books.entries.values())
+            return books
 
     @contextmanager
     def _books(self, write: bool = True) -> Iterator[tuple[sqlite3.Connection, Records]]:
@@ -256,9 +252,8 @@ class PrivacyLedger:
     def _entered(self, tables: sqlite3.Connection, books: Records, entry: LedgerEntry) -> LedgerEntry:
         """Return the entry of the same data, round and spec: the one there is, or this one, entered and checked."""
         if entry.key not in books.entries:
-            books.limit(self._limit).check([one.amounts for one in books.entries.values()], entry.amounts)
-            entry = entry if entry.time else replace(entry, time=_now())
-            books.append(tables, {"entry": asdict(entry)}, entry)
+            books.limit(self._limit).check(books.amounts, entry.amounts)
+            books.append(tables, {"entry": asdict(replace(entry, time=entry.time or _now()))})
         return books.entries[entry.key]
 
 
@@ -269,8 +264,7 @@ def _now() -> str:
 def _reopen(kind: type[PrivacyLedger], path: str, limit: Budget) -> PrivacyLedger:
     if not os.path.exists(path):
         raise LedgerFileError(
-            f"Expected the ledger file {path!r} to exist but it does not: what was spent would be forgotten. "
-            "Copy it here, or put it back."
+            f"Expected the ledger file {path!r} to exist, or what was spent would be forgotten. Copy it here."
         )
     ledger = kind(path=path)
     if ledger.budget is not None:  # which may have been changed since

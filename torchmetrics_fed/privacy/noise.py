@@ -87,7 +87,7 @@ def cell_epsilon(epsilon: Number, sensitivity: Sensitivity) -> Fraction:
 def skellam_mean(epsilon: Number, delta: float, sensitivity: Sensitivity) -> Fraction:
     r"""Return the mean :math:`\mu` of the two Poisson laws whose difference, on every cell, spends (epsilon, delta).
 
-    The variance of that noise is :math:`2\mu`. Shares of :math:`\mu / n` add up to it exactly.
+    Its variance is :math:`2\mu`. Shares of :math:`\mu / n` add up to it exactly.
     """
     budget = _budget(epsilon, delta)
     guess = sensitivity.l2_squared * math.log(1.25 / delta) / budget**2
@@ -96,22 +96,16 @@ def skellam_mean(epsilon: Number, delta: float, sensitivity: Sensitivity) -> Fra
 
 def skellam_delta(epsilon: Number, mean: Number, sensitivity: Sensitivity) -> float:
     """Return a delta for which Skellam noise is (epsilon, delta)-private: the least one, or a little more."""
-    variance = _variance(2 * _positive("mean", mean), sensitivity)
-
-    def log_mass(x: NDArray[np.int64]) -> NDArray[np.float64]:
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(ive(np.abs(x), variance)))
-
-    return delta_bound(float(_positive("epsilon", epsilon)), log_mass, math.sqrt(variance), sensitivity)
+    budget, variance = float(_positive("epsilon", epsilon)), _variance(2 * _positive("mean", mean), sensitivity)
+    with np.errstate(divide="ignore"):
+        return delta_bound(budget, lambda x: np.log(ive(np.abs(x), variance)), math.sqrt(variance), sensitivity)
 
 
 def discrete_gaussian_sigma2(epsilon: Number, delta: float, sensitivity: Sensitivity, shares: int = 1) -> Fraction:
-    r"""Return the :math:`\sigma^2` of which each of n shares takes the n-th part, to spend (epsilon, delta) in the sum.
+    r"""Return the :math:`\sigma^2` of which each of n honest shares takes the n-th part, to spend (epsilon, delta).
 
     One share is a discrete Gaussian and has no gap. The sum of several is only near to one: the gap g of
     :func:`discrete_gaussian_gap` turns (epsilon, delta) into (epsilon + g, delta exp(g / 2)), and is taken off first.
-
-    ``shares`` are the honest ones, at least.
     """
     check_int("shares", shares, 1)
     budget = _budget(epsilon, delta)
@@ -133,14 +127,10 @@ def discrete_gaussian_sigma2(epsilon: Number, delta: float, sensitivity: Sensiti
 
 def discrete_gaussian_delta(epsilon: Number, sigma2: Number, sensitivity: Sensitivity) -> float:
     """Return a delta for which one discrete Gaussian is (epsilon, delta)-private: the least one, or a little more."""
-    variance = _variance(_positive("sigma2", sigma2), sensitivity)
+    budget, variance = float(_positive("epsilon", epsilon)), _variance(_positive("sigma2", sigma2), sensitivity)
     support = np.arange(-int(9 * math.sqrt(variance)) - 9, int(9 * math.sqrt(variance)) + 10)
     norm = math.log(np.exp(-(support**2) / (2 * variance)).sum())
-
-    def log_mass(x: NDArray[np.int64]) -> NDArray[np.float64]:
-        return -(x**2) / (2 * variance) - norm
-
-    return delta_bound(float(_positive("epsilon", epsilon)), log_mass, math.sqrt(variance), sensitivity)
+    return delta_bound(budget, lambda x: -(x**2) / (2 * variance) - norm, math.sqrt(variance), sensitivity)
 
 
 def discrete_gaussian_gap(sigma2: Number, shares: int, cells: int) -> float:

@@ -2,8 +2,7 @@
 
 | sampler | law of a cell | the shares of n clients |
 |---|---|---|
-| `two_sided_geometric` | proportional to exp(-epsilon abs(k)) | |
-| `polya` | difference of two NB(1/n, 1 - exp(-epsilon)) | sum exactly to the one above |
+| `polya` | difference of two NB(1/n, 1 - exp(-epsilon)) | sum exactly to exp(-epsilon abs(k)), normalised |
 | `skellam` | difference of two Poisson(mean) | of mean / n sum exactly to mean |
 | `discrete_gaussian` | proportional to exp(-k^2 / (2 sigma2)) | sum only nearly to this law |
 | `gamma_difference` | continuous, in floats | for comparison only |
@@ -21,18 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.privacy.draws import (
-    BITS,
-    NEGLIGIBLE,
-    UNIT,
-    Table,
-    accepted,
-    coins,
-    decay,
-    logarithmic_mass,
-    random_words,
-    uniform_below,
-)
+from torchmetrics_fed.privacy import draws
+from torchmetrics_fed.privacy.draws import NEGLIGIBLE, UNIT, Table
 
 CELL_TOTAL_VARIATION = 2.0**-100
 """Bound on the total variation between a cell of integer noise and its law in the table above.
@@ -58,21 +47,12 @@ WIDEST = 1 << 22
 """The largest mean of a Poisson law with a table of its own, of about 55,000 weights."""
 
 
-def two_sided_geometric(shape: Shape, epsilon: Number) -> NDArray[np.int64]:
-    """Noise X with P(X = k) proportional to exp(-epsilon |k|): a difference of two geometrics.
-
-    With q = exp(-epsilon), the sum over g of q^g q^(g + |k|) is q^|k| / (1 - q^2).
-    """
-    rate, sides = _number("epsilon", epsilon, EPSILON_LEAST, EPSILON_MOST), _shape(shape)
-    count = math.prod(sides)
-    return (geometric(count, rate) - geometric(count, rate)).reshape(sides)
-
-
 def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:
     """One client's share: NB(r, 1 - q) - NB(r, 1 - q), q = exp(-epsilon), r = 1 / clients.
 
     NB(r, 1 - q) has the generating function ((1 - q) / (1 - q z))^r. Those of `clients` shares multiply to the one of
-    two geometrics' difference, so the sum of all shares is exactly `two_sided_geometric`.
+    two geometrics' difference X, so the sum of all shares is exactly X. P(X = k) is proportional to exp(-epsilon |k|):
+    the sum over g of q^g q^(g + |k|) is q^|k| / (1 - q^2).
 
     NB(r, 1 - q) is also a Poisson(-r ln(1 - q)) number of `logarithmic` terms; the difference of two has twice as many,
     with random signs. Most cells of a small share have none. Then the number of terms of all c cells is drawn, Poisson
@@ -80,20 +60,17 @@ def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:
     independent Poisson number in each.
     """
     rate, sides = _number("epsilon", epsilon, EPSILON_LEAST, EPSILON_MOST), _shape(shape)
-    parties = _clients(clients)
+    count, parties = math.prod(sides), _clients(clients)
     if parties == 1:
-        return two_sided_geometric(sides, rate)
-    count, mean = math.prod(sides), terms_per_cell(rate, parties)
+        return (geometric(count, rate) - geometric(count, rate)).reshape(sides)
+    mean = terms_per_cell(rate, parties)
     if mean <= SPARSE:
-        cells = uniform_below(count, int(poisson(1, count * mean)[0]))
-        noise = np.zeros(count, dtype=np.int64)
-        np.add.at(noise, cells, _signed(logarithmic(cells.size, rate)))
-        return noise.reshape(sides)
-    terms = poisson(count, mean)
-    stops = np.cumsum(terms)
-    values = _signed(logarithmic(int(terms.sum()), rate))
-    running = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(values)])
-    return np.asarray(running[stops] - running[stops - terms]).reshape(sides)
+        cells = draws.uniform_below(count, int(poisson(1, count * mean)[0]))
+    else:
+        cells = np.repeat(np.arange(count), poisson(count, mean))
+    terms, noise = logarithmic(cells.size, rate), np.zeros(count, dtype=np.int64)
+    np.add.at(noise, cells, np.where(draws.coins(terms.size), terms, -terms))
+    return noise.reshape(sides)
 
 
 def skellam(shape: Shape, mean: Number) -> NDArray[np.int64]:
@@ -119,14 +96,14 @@ def discrete_gaussian(shape: Shape, sigma2: Number) -> NDArray[np.int64]:
 
     def trial(proposals: int) -> NDArray[np.int64]:
         base = stride * table.draw(proposals)
-        size = base + uniform_below(stride, proposals)
-        negative = coins(proposals)
+        size = base + draws.uniform_below(stride, proposals)
+        negative = draws.coins(proposals)
         excess = (size - base) * (size + base)
         kept = (geometric(proposals, 1 / (2 * exact)) >= excess) & ~(negative & (size == 0))
         noise: NDArray[np.int64] = np.where(negative, -size, size)[kept]
         return noise
 
-    return accepted(math.prod(sides), trial).reshape(sides)
+    return draws.accepted(math.prod(sides), trial).reshape(sides)
 
 
 def gamma_difference(shape: Shape, scale: Number, clients: int) -> NDArray[np.float64]:
@@ -139,7 +116,7 @@ def gamma_difference(shape: Shape, scale: Number, clients: int) -> NDArray[np.fl
     width, sides = float(_number("scale", scale, 2.0**-40, 2.0**40)), _shape(shape)
     alpha = 1 / _clients(clients)
     # All 256 bits count: the default pool of 4 words would cut the seed to 128.
-    seed = np.random.SeedSequence(random_words(4).tolist(), pool_size=8)
+    seed = np.random.SeedSequence(draws.random_words(4).tolist(), pool_size=8)
     plus, minus = np.random.default_rng(seed).gamma(alpha, width, size=(2, *sides))
     return np.asarray(plus - minus)
 
@@ -152,8 +129,8 @@ def digit_tables(rate: Fraction) -> tuple[Table, ...]:
     """
     tables = []
     while rate <= 90:
-        ratio, weights = decay(rate), [UNIT]
-        while len(weights) < RADIX and (weight := weights[-1] * ratio >> BITS) >= NEGLIGIBLE:
+        ratio, weights = draws.decay(rate), [UNIT]
+        while len(weights) < RADIX and (weight := weights[-1] * ratio // UNIT) >= NEGLIGIBLE:
             weights.append(weight)
         tables.append(Table(weights))
         rate *= RADIX
@@ -209,7 +186,7 @@ def poisson(count: int, mean: Fraction) -> NDArray[np.int64]:
 @lru_cache(maxsize=64)
 def octave_table(epsilon: Fraction) -> Table:
     """The octave b = 0, 1, ... with weight q^(2^b), relative to the first."""
-    return Table.falling(lambda octave: decay(epsilon * ((1 << octave) - 1)))
+    return Table.falling(lambda octave: draws.decay(epsilon * ((1 << octave) - 1)))
 
 
 def logarithmic(count: int, epsilon: Fraction) -> NDArray[np.int64]:
@@ -222,30 +199,26 @@ def logarithmic(count: int, epsilon: Fraction) -> NDArray[np.int64]:
 
     def trial(proposals: int) -> NDArray[np.int64]:
         octave = np.int64(1) << octave_table(epsilon).draw(proposals)
-        step = (random_words(proposals) & (octave - 1).astype(np.uint64)).astype(np.int64)
-        near = uniform_below(octave + step, proposals) < octave
+        step = (draws.random_words(proposals) & (octave - 1).astype(np.uint64)).astype(np.int64)
+        near = draws.uniform_below(octave + step, proposals) < octave
         octave, step = octave[near], step[near]
         kept: NDArray[np.int64] = (octave + step)[geometric(step.size, epsilon) >= step]
         return kept
 
-    return accepted(count, trial)
+    return draws.accepted(count, trial)
 
 
 @lru_cache(maxsize=64)
 def terms_per_cell(epsilon: Fraction, clients: int) -> Fraction:
     """The mean number of logarithmic terms in a cell of a share; cached: the logarithm is half of a sparse draw."""
-    return Fraction(2 * logarithmic_mass(epsilon), clients * UNIT)
+    return Fraction(2 * draws.logarithmic_mass(epsilon), clients * UNIT)
 
 
 @lru_cache(maxsize=64)
 def stride_table(sigma2: Fraction) -> tuple[int, Table]:
     """A stride s of about sigma / 8, and i = 0, 1, ... with weight exp(-(s i)^2 / (2 sigma2))."""
     stride = math.isqrt(math.floor(sigma2)) // 8 + 1
-    return stride, Table.falling(lambda step: decay((stride * step) ** 2 / (2 * sigma2)))
-
-
-def _signed(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.where(coins(sizes.size), sizes, -sizes)
+    return stride, Table.falling(lambda step: draws.decay((stride * step) ** 2 / (2 * sigma2)))
 
 
 def _number(name: str, value: Number, least: float, most: float) -> Fraction:

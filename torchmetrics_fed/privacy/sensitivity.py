@@ -14,14 +14,11 @@ Neighbours = Literal["add_remove", "replace_one"]
 
 @dataclass(frozen=True)
 class Sensitivity:
-    r"""The worst change of a release between neighbouring data: in each pair, how far cells move and how many do.
+    r"""The worst change of a release between neighbouring data: pairs of a shift and of how many cells move by it.
 
     All norms follow from it: :math:`\Delta_1 = \sum_i s_i c_i`, :math:`\Delta_2^2 = \sum_i s_i^2 c_i`. It is the worst
     change not only in each norm: for symmetric log-concave noise no other possible change is easier to tell (see
     :mod:`torchmetrics_fed.privacy.loss`).
-
-    Args:
-        shifts: pairs of a shift and the number of cells that move by it.
 
     Example:
         >>> from torchmetrics_fed.privacy.sensitivity import Sensitivity
@@ -55,12 +52,7 @@ class Sensitivity:
         person takes the old shifts away and puts the new ones in; where the cells differ on all levels nothing
         cancels and twice as many cells move, which no overlap can exceed in any norm.
 
-        Args:
-            task: the kind of targets.
-            classes: length K of the class axis; 1 for binary.
-            levels: how many levels are released, or how many times each of them is counted: its cells move by as much.
-            neighbours: whether neighbouring data lack one person or hold another one in their place.
-            examples_per_person: the most examples that one person can have.
+        ``levels`` is how many levels are released, or how many times each is counted: its cells move by as much.
         """
         check_choice("task", task, get_args(Task))
         check_choice("neighbours", neighbours, get_args(Neighbours))

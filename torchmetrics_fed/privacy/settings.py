@@ -111,11 +111,10 @@ class Privacy(ABC):
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Privacy:
         kinds: dict[str, type[Privacy]] = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
-        given = {name: value for name, value in fields.items() if name != "kind"}
-        given |= {name: float.fromhex(fields[name]) for name in ("epsilon", "delta")}
+        given = {**fields, **{name: float.fromhex(fields[name]) for name in ("epsilon", "delta")}}
         before = _reading.set(True)
         try:
-            return kinds[fields["kind"]](**given)
+            return kinds[given.pop("kind")](**given)
         finally:
             _reading.reset(before)
 
@@ -128,10 +127,7 @@ class Privacy(ABC):
         return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
 
     def noise(self, task: Task, classes: int, weights: tuple[int, ...], cells: int, fraction: float = 1.0) -> Noise:
-        """Return the noise of one share of ``cells`` cells, a tree over each class, for a fraction of the budget.
-
-        ``weights`` says how many times each level is counted.
-        """
+        """Return the noise of one share of ``cells`` cells; ``weights`` says how many times each level is counted."""
         person: dict[str, Any] = {"neighbours": self.neighbours, "examples_per_person": self.examples_per_person}
         sensitivity = Sensitivity.of(task, classes, weights, **person)
         epsilon = Fraction(self.epsilon) * Fraction(fraction)
@@ -158,7 +154,6 @@ class DistributedDP(Privacy):
     shows nobody a single one.
 
     Args:
-        epsilon: the privacy loss of one release.
         min_clients: a sum of fewer shares is not opened.
         max_colluding: how many clients may collude and share what they know of their own noise.
         trusted_aggregator: True if the aggregator may see single shares; they are then sent as they are.
@@ -228,8 +223,6 @@ class CentralDP(Privacy):
         >>> from torchmetrics_fed import CentralDP
         >>> CentralDP(epsilon=0.5, examples_per_person=4).unit
         "one person's examples, 4 at most, added or removed"
-        >>> CentralDP(epsilon=0.5).holds_against
-        "everyone who sees the result, but not this job's processes"
     """
 
     holds_against = "everyone who sees the result, but not this job's processes"

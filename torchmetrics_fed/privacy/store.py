@@ -1,4 +1,4 @@
-"""Store: what must outlive a crash. The records of a ledger, and the notes of a node; in SQLite.
+"""Store: what must outlive a crash. A ledger's records, each bound to all before it, and a node's notes; in SQLite.
 
 Why SQLite, and not files of our own: a charge and the query it was charged for are one transaction; a node's notes can
 be erased, which an append-only journal cannot do; locks, torn writes and recovery are the work of a library that is
@@ -12,15 +12,22 @@ what was charged since, so restore it together with a note of what was spent, or
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, TypeAlias
 
 from torchmetrics_fed.errors import LedgerError, LedgerFileError
+from torchmetrics_fed.privacy.budget import Amounts, Budget, LedgerEntry
+
+_Key: TypeAlias = tuple[str, str, str]
 
 _FORMAT, _VERSION = "torchmetrics-fed store", 1
 _LOCK_SECONDS = 60.0
@@ -159,6 +166,65 @@ class Store:
         if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
             return self.error(f"to be read and written but got: {error}", "Check disk and permissions.")
         return self.damage(f"it is damaged or another ({error})")
+
+
+@dataclass
+class Records:
+    """What was read. The chain is a digest of each record and all before: it finds accidents, but can be forged."""
+
+    size: int = 0
+    chain: str = ""
+    entries: dict[_Key, LedgerEntry] = field(default_factory=dict)
+    answers: dict[_Key, dict[str, float]] = field(default_factory=dict)
+    chains: dict[_Key, str] = field(default_factory=dict)
+    """The chain up to each entry."""
+    budgets: tuple[Budget, ...] = ()
+    """Every budget that was recorded; the last one is in force."""
+
+    @property
+    def amounts(self) -> list[Amounts]:
+        return [entry.amounts for entry in self.entries.values()]
+
+    def limit(self, otherwise: Budget) -> Budget:
+        """Return the budget in force, or another where none is recorded."""
+        return self.budgets[-1] if self.budgets else otherwise
+
+    def read_on(self, tables: sqlite3.Connection, store: Store) -> Records:
+        """Return what the records say now, once they are known to be what was written and to hold all that was seen."""
+        known = replace(self, entries=dict(self.entries), answers=dict(self.answers), chains=dict(self.chains))
+        seen = tables.execute("SELECT chain FROM records WHERE number = ?", (known.size,)).fetchone() or ("",)
+        if seen != (known.chain,):
+            remedy = "Put the newer file back, then open it again."
+            raise store.error("to only ever grow but what was read before is gone", remedy)
+        new = tables.execute("SELECT number, body, chain FROM records WHERE number > ? ORDER BY number", (known.size,))
+        try:
+            for number, body, chain in new:
+                known.add(json.loads(body), body)
+                if (number, chain) != (known.size, known.chain):
+                    raise ValueError("the chain is broken")
+            if tables.execute("SELECT count, chain FROM head").fetchall() != [(known.size, known.chain)]:
+                raise ValueError("the end is missing")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise store.damage(f"record {known.size} or the next is not ({error})") from None
+        return known
+
+    def add(self, record: dict[str, Any], body: str) -> None:
+        self.size, self.chain = self.size + 1, hashlib.sha256((self.chain + body).encode()).hexdigest()
+        if "entry" in record:
+            entry = LedgerEntry(**record["entry"])
+            self.entries[entry.key], self.chains[entry.key] = entry, self.chain
+        elif "budget" in record:
+            self.budgets += (Budget(**record["budget"]),)
+        else:
+            data, round_, spec = record["answer"]
+            before = self.answers.get((data, round_, spec), {})
+            self.answers[data, round_, spec] = {**before, record["query"]: float(record["fraction"])}
+
+    def append(self, tables: sqlite3.Connection, record: dict[str, Any]) -> None:
+        body = json.dumps(record, allow_nan=False)
+        self.add(record, body)
+        tables.execute("INSERT INTO records VALUES (?, ?, ?)", (self.size, body, self.chain))
+        tables.execute("UPDATE head SET count = ?, chain = ?", (self.size, self.chain))
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:

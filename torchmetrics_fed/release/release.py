@@ -1,9 +1,9 @@
-"""Release: the sums of the shares of all its queries. The only thing that a curve is made from."""
+"""Release: the sums of the shares of all its queries, which a curve is made from; and what bytes are, in words."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import Share
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.sums import Adder, Sum
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, kind_of, pack_block, pack_text
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +86,6 @@ class Release:
         has raised, ``total`` is what it was.
 
         Args:
-            shares: what clients sent, or sums of it.
             max_examples: the most examples that one client can have. What is more, beyond noise, is refused. Sums of n
                 shares may have n times as many, so the aggregator of a part has to check it, too.
             round: the round that is open; if not given that of the first share.
@@ -100,8 +99,7 @@ class Release:
         """
         if isinstance(shares, Share | Release | bytes) or not isinstance(shares, Iterable):
             raise InputError(
-                f"Expected argument `shares` to be an iterable of Share or Release but got {type(shares).__name__}. "
-                "Pass a list: `Release.sum([share])`."
+                f"Expected an iterable of Share or Release but got {type(shares).__name__}. Pass a list: `[share]`."
             )
         adder: Adder | None = None
         for number, share in enumerate(shares):
@@ -149,21 +147,11 @@ class Release:
 
     @cached_property
     def by_group(self) -> dict[str, Release]:
-        """The release of each group, by its name; empty where there are no groups.
-
-        Example:
-            >>> import torch
-            >>> from torchmetrics_fed import FederatedAUROC
-            >>> metric = FederatedAUROC(groups=("female", "male"))
-            >>> metric.update(torch.tensor([0.1, 0.4, 0.6]), torch.tensor([0, 1, 0]), torch.tensor([0, 1, 1]))
-            >>> {name: part.leaf.sum().item() for name, part in metric.release().by_group.items()}
-            {'female': 1, 'male': 2}
-        """
-        parts = {}
-        for number, name in enumerate(self.spec.groups):
-            sums = tuple(each.of_group(number) for each in self.sums)
-            parts[name] = Release(sums, self.round, around=self.overall)
-        return parts
+        """The release of each group, by its name; empty where there are no groups."""
+        return {
+            name: Release(tuple(each.of_group(number) for each in self.sums), self.round, around=self.overall)
+            for number, name in enumerate(self.spec.groups)
+        }
 
     def __repr__(self) -> str:
         noise = f", {self.spec.privacy}" if self.spec.privacy else ""
@@ -174,17 +162,16 @@ class Release:
         self._check_may_travel()
         return dict(self.__dict__)
 
-    def _check_may_travel(self) -> None:
-        for each in self._all_sums:
+    def _check_may_travel(self) -> tuple[Sum, ...]:
+        """Return the sums and the prior, if each of them may leave."""
+        every = (*self.sums, *([] if self.prior is None else [self.prior]))
+        for each in every:
             self.spec.check_may_travel(each.shares)
-
-    @property
-    def _all_sums(self) -> tuple[Sum, ...]:
-        return (*self.sums, *([] if self.prior is None else [self.prior]))
+        return every
 
     def __bytes__(self) -> bytes:
         """Spec, round, every query with its sum, and the prior's: whoever reads it needs nothing else."""
-        self._check_may_travel()
+        every = self._check_may_travel()
         if self.around is not None:
             raise ReleaseError(
                 "Expected a whole release but this is one group's part of it, which is read together with the others. "
@@ -192,7 +179,7 @@ class Release:
             )
         counts = bytes([len(self.sums), self.prior is not None])
         head = self.spec.digest, pack_block(self.spec.canonical), pack_text(self.round), counts
-        return frame(Kind.RELEASE, *head, *(each.pack() for each in self._all_sums))
+        return frame(Kind.RELEASE, *head, *(each.pack() for each in every))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Release:
@@ -233,3 +220,36 @@ def no_release(value: object) -> InputError:
     remedies |= dict.fromkeys((str, os.PathLike), "load(path)")
     use = next((f"Release.{way}" for kind, way in remedies.items() if isinstance(value, kind)), "metric.release()")
     return InputError(f"Expected a Release but got {type(value).__name__}. Pass `{use}`.")
+
+
+def contents(data: bytes, agreed: tuple[Spec, Query] | None = None) -> str:
+    """Return what a message is, never the counts in it; a share that is not of the ``agreed`` spec raises."""
+    kind = kind_of(data)
+    text = f"{kind.name.lower().replace('_', ' ')}, {len(data):,} bytes"
+    lines: list[str] = []
+    if kind is Kind.RELEASE:
+        release = Release.from_bytes(data)
+        text += f", round {release.round!r}, {release.shares} share{'s' * (release.shares != 1)}"
+        lines = [*(f"query: {_asked(query)}" for query in release.queries), *_agreed(release.spec)]
+    elif kind is Kind.QUERY:
+        lines = [_asked(Query.from_bytes(data))]
+    elif kind is Kind.SHARE and agreed is not None:
+        share = Share.from_bytes(data, *agreed)
+        text += f", round {share.round!r}, one of this study"
+        lines = [*_agreed(share.spec)]
+    elif kind is Kind.SHARE:
+        text += "; it names no spec: pass --study to check it"
+    return "\n  ".join([text, *lines])
+
+
+def _asked(query: Query) -> str:
+    tree = query.tree
+    return f"{tree.leaves} leaves, levels of {', '.join(map(str, tree.sizes))}, {query.fraction:g} of epsilon"
+
+
+def _agreed(spec: Spec) -> Iterator[str]:
+    groups = f", groups {', '.join(spec.groups)}" if spec.groups else ""
+    yield f"task: {spec.task}, {spec.classes} class{'es' * (spec.classes > 1)}{groups}"
+    yield f"grid: {spec.grid.bins} {spec.grid.kind} bins on {list(spec.grid.score_range)}"
+    yield f"privacy: {spec.privacy or 'none, exact counts'}"
+    yield f"spec: {spec.digest.hex()}"

@@ -65,8 +65,7 @@ def unpack(how: int, packed: bytes | memoryview, size: int, fixed: bool = False)
         raise WireError(f"Expected cells in encoding {FIXED}, {UNSIGNED} or {SIGNED} but got {how}.")
     if pack(integers, fixed) != (how, packed):
         raise WireError(
-            "Expected the canonical encoding of the cells but these bytes encode the same or other cells differently. "
-            "Send what `bytes(share)` returns."
+            "Expected the canonical encoding of the cells but got another one. Send what `bytes(share)` returns."
         )
     return integers
 

@@ -33,12 +33,10 @@ class Answer:
     """Whether a sender leaves out rows that cannot be counted: its policy, which does not say if there were any."""
 
     def __post_init__(self) -> None:
-        shape, dtype = self.spec.shape(self.query), self.spec.dtype
-        if self.cells.dtype != dtype or tuple(self.cells.shape) != shape:
-            raise InputError(
-                f"Expected argument `cells` to be {dtype} of shape {shape} but got {self.cells.dtype} of shape "
-                f"{tuple(self.cells.shape)}."
-            )
+        dtype, shape, got = self.spec.dtype, self.spec.shape(self.query), tuple(self.cells.shape)
+        if self.cells.dtype != dtype or got != shape:
+            found = f"{self.cells.dtype} of shape {got}"
+            raise InputError(f"Expected argument `cells` to be {dtype} of shape {shape} but got {found}.")
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: as much as bytes may."""
@@ -119,22 +117,21 @@ class Share(Answer):
 
 def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
     """Return how the cells are encoded, in one byte, and their code."""
-    spec = answer.spec
-    if spec.dtype != torch.int64:
-        raise WireError(
-            'Expected integer cells but mechanism="gamma" draws floats, which have no wire form. Use "polya", the same '
-            "law in integers."
-        )
-    how, packed = rice.pack(answer.cells.cpu().contiguous().numpy().reshape(-1), spec.privacy is not None)
+    _check_integers(answer.spec)
+    how, packed = rice.pack(answer.cells.cpu().contiguous().numpy().reshape(-1), answer.spec.privacy is not None)
     return bytes([how + SKIPS_BAD * answer.skips_bad]), packed
 
 
 def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -> Tensor:
-    if spec.dtype != torch.int64:
-        raise WireError('Expected integer cells but mechanism="gamma" draws floats, which have no wire form.')
+    _check_integers(spec)
     shape = spec.shape(query)
     cells = rice.unpack(how % SKIPS_BAD, packed, math.prod(shape), spec.privacy is not None)
     return torch.from_numpy(cells).reshape(shape)
+
+
+def _check_integers(spec: Spec) -> None:
+    if spec.dtype != torch.int64:
+        raise WireError('Expected integer cells but "gamma" draws floats, which have no bytes. Use mechanism="polya".')
 
 
 def _check_marks(theirs: list[bytes], spec: Spec) -> None:

@@ -8,21 +8,22 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import ScoreGrid, Table, Tree
-from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError, check_choice
 from torchmetrics_fed.privacy import LedgerEntry, Privacy, PrivacyLedger
 from torchmetrics_fed.privacy.noise import Noise
-from torchmetrics_fed.release.arguments import check_groups, check_models, check_task
 from torchmetrics_fed.release.query import Query
+from torchmetrics_fed.release.wire import text_size
 from torchmetrics_fed.typing import MultiClass, Task
 
 SPEC_VERSION = 2
-
+MOST_GROUPS = 256
+MOST_PAIRED_BINS = 512
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 
@@ -32,9 +33,7 @@ class Spec:
     """What is counted, on which grid, and with which noise it leaves.
 
     Args:
-        task: the kind of targets.
         classes: length of the class axis: 1 for binary tasks, the number of classes or labels for others.
-        grid: the bins of the scores.
         privacy: who adds which noise; None for exact counts.
         multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
             class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
@@ -70,10 +69,9 @@ class Spec:
     """The dtype of cells: integers, except for the paper's continuous noise."""
 
     def __post_init__(self) -> None:
-        check_task(self.task, self.classes, self.multi_class)
+        _check_task(self.task, self.classes, self.multi_class)
         if self.privacy is not None and not isinstance(self.privacy, Privacy):
-            number = isinstance(self.privacy, int | float) and not isinstance(self.privacy, bool)
-            epsilon = self.privacy if number else 1.0
+            epsilon = self.privacy if type(self.privacy) in (int, float) else 1.0
             raise InputError(
                 "Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got "
                 f"{self.privacy!r}. Name who adds the noise: `CentralDP(epsilon={epsilon})`, `LocalDP(epsilon="
@@ -81,16 +79,16 @@ class Spec:
             )
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
-        check_groups(self.groups)
+        _check_groups(self.groups)
         if self.models or self.thresholds:
-            check_models(self.models, self.thresholds, self.grid, self.task == "binary" and not self.groups)
+            _check_models(self.models, self.thresholds, self.grid, self.task == "binary" and not self.groups)
         privacy = self.privacy
         derived = {
             "rows": self.classes if self.multi_class == "ovo" else 2,
             "epsilon": privacy.epsilon if privacy else 0.0,
             "clients_needed": privacy.clients_needed if privacy else 1,
-            "hides_shares": self.secure or (privacy is not None and privacy.hides_shares),
-            "dtype": torch.float64 if privacy is not None and privacy.mechanism == "gamma" else torch.int64,
+            "hides_shares": self.secure or bool(privacy and privacy.hides_shares),
+            "dtype": torch.float64 if privacy and privacy.mechanism == "gamma" else torch.int64,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -114,8 +112,7 @@ class Spec:
     @property
     def counts_shape(self) -> tuple[int, int, int]:
         """The shape of counts: ``(classes, groups * rows, bins)``; of two models all pairs of bins."""
-        bins = self.grid.bins ** max(len(self.models), 1)
-        return self.classes, max(len(self.groups), 1) * self.rows, bins
+        return self.classes, max(len(self.groups), 1) * self.rows, self.grid.bins ** max(len(self.models), 1)
 
     def empty_counts(self) -> Tensor:
         """Return the counts of no examples."""
@@ -123,15 +120,11 @@ class Spec:
 
     def by_group(self, counts: Tensor) -> Tensor:
         """Return counts with the groups on the class axis, ``(groups * classes, rows, bins)``, group by group."""
-        if not self.groups:
-            return counts
-        parts: Tensor = counts.unflatten(1, (len(self.groups), self.rows)).transpose(0, 1).flatten(0, 1)
-        return parts
+        return torch.flatten(counts.unflatten(1, (-1, self.rows)).transpose(0, 1), 0, 1)
 
     def summed(self, cells: Tensor) -> Tensor:
         """Return cells ``(groups * classes, ...)`` added up over the groups, ``(classes, ...)``."""
-        total: Tensor = cells.unflatten(0, (-1, self.classes)).sum(0) if self.groups else cells
-        return total
+        return torch.sum(cells.unflatten(0, (-1, self.classes)), 0)
 
     def shape(self, query: Query) -> tuple[int, int, int]:
         """Return the shape of the cells of an answer."""
@@ -140,17 +133,10 @@ class Spec:
 
     def noise(self, query: Query) -> Noise | None:
         """Return the noise of one answer, calibrated for the sensitivity of what is counted; None for exact counts."""
-        if self.privacy is not None and query not in self._noises:
-            weights, cells = query.tree.weights, math.prod(self.shape(query))
-            self._noises[query] = self.privacy.noise(self.task, self.classes, weights, cells, query.fraction)
-        return self._noises.get(query)
-
-    @cached_property
-    def _noises(self) -> dict[Query, Noise]:
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_noises"}  # samplers do not pickle
+        if self.privacy is None:
+            return None
+        cells = math.prod(self.shape(query))
+        return self.privacy.noise(self.task, self.classes, query.tree.weights, cells, query.fraction)
 
     def cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return every level of the tree of ``counts`` side by side, without noise, as :meth:`shape` says."""
@@ -159,8 +145,7 @@ class Spec:
 
     def noisy_cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return the cells of ``counts`` with one fresh draw of noise. Only for what has been charged."""
-        noise = self.noise(query)
-        if noise is None:
+        if (noise := self.noise(query)) is None:
             raise InputError("Expected a spec with privacy because without it no noise is added.")
         return self.cells(query, counts.cpu()) + torch.from_numpy(noise.draw(self.shape(query)))
 
@@ -273,3 +258,43 @@ def _canonical(value: Any) -> bytes:
 def _short(value: Any) -> str:
     text = re.sub(r"-?0x[\da-f.]+p[+-]\d+", lambda found: repr(float.fromhex(found[0])), str(value))
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
+    check_choice("task", task, get_args(Task))
+    name, least = {"binary": ("classes", 1), "multiclass": ("num_classes", 2), "multilabel": ("num_labels", 1)}[task]
+    number = isinstance(classes, int) and not isinstance(classes, bool) and classes >= least
+    if not number or (task == "binary" and classes != 1):
+        expected = "1" if task == "binary" else f"an int of at least {least}"
+        raise InputError(f'Expected argument `{name}` to be {expected} for task="{task}" but got {classes!r}.')
+    if multi_class not in get_args(MultiClass) or (multi_class == "ovo" and (task != "multiclass" or classes < 3)):
+        raise InputError(
+            f"Expected argument `multi_class` to be one of {get_args(MultiClass)}, the latter for three classes or "
+            f"more, but got {multi_class!r} for {classes} of task {task!r}."
+        )
+
+
+def _check_groups(groups: tuple[str, ...]) -> None:
+    if not _are_names(groups) or len(groups) == 1 or len(groups) > MOST_GROUPS:
+        raise InputError(
+            f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got {groups!r}."
+        )
+
+
+def _check_models(names: tuple[str, ...], at: tuple[float, ...], grid: ScoreGrid, plain: bool) -> None:
+    """Raise unless two models can be compared on this grid; ``plain`` is a binary task without groups."""
+    if not plain or grid.bins > MOST_PAIRED_BINS:
+        raise InputError(
+            f"Expected a binary task without groups on at most {MOST_PAIRED_BINS} bins to compare two models but got "
+            f"another, or {grid.bins} bins."
+        )
+    if not _are_names(names) or len(names) != 2:
+        raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
+    if not isinstance(at, tuple) or len(at) != 2 or not set(at) <= set(grid.edges[1:-1].tolist()):
+        low, high = grid.score_range
+        raise InputError(f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}.")
+
+
+def _are_names(names: tuple[str, ...]) -> bool:
+    known = isinstance(names, tuple) and all(0 < text_size(name) <= 255 for name in names)
+    return known and len(set(names)) == len(names)

@@ -1,10 +1,11 @@
-"""Sum: the shares of one query, added up."""
+"""Sum: the shares of one query, added up; and which cells a client with a given number of examples can have sent."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -19,12 +20,14 @@ from torchmetrics_fed.errors import (
     SpecMismatchError,
     check_int,
 )
-from torchmetrics_fed.release.arguments import MOST_GROUPS
-from torchmetrics_fed.release.checks import MAX_TOTAL, check_counts
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import ID_BYTES, SKIPS_BAD, Answer, Share, pack_cells, read_cells
-from torchmetrics_fed.release.spec import Spec
-from torchmetrics_fed.release.wire import Reader, pack_block, pack_u16
+from torchmetrics_fed.release.spec import MOST_GROUPS, Spec
+from torchmetrics_fed.release.wire import Reader, pack_block
+
+MAX_TOTAL = 2**63 - 1
+"""What int64 holds; no sum may leave it."""
+_FALSE_ALARM = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,9 +62,8 @@ class Sum(Answer):
         """The same with all groups added up, and their noise with them."""
         if not self.spec.groups:
             return self
-        if self.query.pooled:
-            return self._part(self.cells, 1)
-        return self._part(self.spec.summed(self.cells), len(self.spec.groups))
+        groups = 1 if self.query.pooled else len(self.spec.groups)
+        return self._part(self.spec.summed(self.cells), groups)
 
     def of_group(self, number: int) -> Sum:
         """Return what is known of one group; of everybody where the query was about all of them."""
@@ -104,7 +106,7 @@ class Sum(Answer):
     @cached_property
     def edges(self) -> Tensor:
         """Edges of the leaves, ascending, float64."""
-        return self.spec.grid.edges[self.query.tree.places(self.spec.grid.bins)]
+        return self.spec.grid.edges[self.places]
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
@@ -132,14 +134,14 @@ class Sum(Answer):
     def pack(self) -> bytes:
         """Return query, number of shares, draws of noise, ids and cells, for the bytes of a release."""
         how, packed = pack_cells(self)
-        numbers = self.shares.to_bytes(8, "little") + pack_u16(self.times)
+        numbers = self.shares.to_bytes(8, "little") + self.times.to_bytes(2, "little")
         return pack_block(bytes(self.query)) + numbers + pack_block(self.ids) + how + pack_block(packed)
 
     @classmethod
     def read(cls, reader: Reader, spec: Spec) -> Sum:
         query = Query.from_bytes(reader.block())
         spec.check_query(query)
-        shares, times, ids, how = reader.number(8), reader.u16(), reader.block(), reader.number(1)
+        shares, times, ids, how = reader.number(8), reader.number(2), reader.block(), reader.number(1)
         cells = read_cells(how, reader.view(reader.number(8)), spec, query)
         return cls(spec, query, cells, shares, ids, times, skips_bad=how >= SKIPS_BAD)
 
@@ -193,3 +195,76 @@ def _are_sorted(ids: bytes) -> bool:
         return False
     high, low = np.frombuffer(ids, dtype=">u8").reshape(-1, 2).T
     return bool(((high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))).all())
+
+
+def check_counts(answer: Answer, sender: str, shares: int = 1, max_examples: int | None = None) -> int:
+    """Return the largest magnitude of a cell, or raise if data cannot have such cells. No count is shown.
+
+    Exact cells must not be negative, the levels of their tree must agree, and so must the classes on how many examples
+    there were. With ``max_examples`` no class may hold more, on no level. Noisy cells and the totals of noisy levels
+    may pass 0 and the bound by a tail of their noise, such that at most one honest share in 1e9 would be refused.
+    ``shares`` is the number of shares that were summed in the answer; errors name the sender.
+    """
+    cells = answer.cells
+    lowest, highest = (float(end) if cells.is_floating_point() else int(end) for end in torch.aminmax(cells))
+    reach = max(-lowest, highest)
+    if not reach * cells.numel() <= MAX_TOTAL:  # nor is it where a float is not a number
+        raise ImpossibleCountsError(
+            f"Expected cells whose sum fits into 63 bits but {sender} has larger ones, perhaps damaged. Drop it."
+        )
+    if answer.spec.privacy is None:
+        _check_exact(answer, lowest >= 0, sender)
+    if max_examples is not None:
+        _check_bound(answer, sender, shares, max_examples)
+    return math.ceil(reach)
+
+
+def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
+    spec, tree = answer.spec, answer.query.tree
+    if not counts:
+        raise ImpossibleCountsError(f"Expected exact counts of at least 0 but {sender} has negative ones. Drop it.")
+    leaf = answer.cells[..., -tree.leaves :] // tree.weights[-1]
+    if max(*tree.weights, len(tree.sizes)) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
+        raise ImpossibleCountsError(f"Expected levels that agree but the leaves of {sender} add up to others. Drop it.")
+    if spec.task != "multiclass":
+        return
+    # every example is in each class's histograms, as a positive of one, in each group by itself
+    rows = leaf.sum(-1).unflatten(0, (-1, spec.classes))
+    every = rows.sum(-1)
+    agree = rows == rows[:, :1] if spec.multi_class == "ovo" else every == rows[..., 1].sum(1, keepdim=True)
+    if not bool(agree.all()):
+        raise ImpossibleCountsError(f"Expected classes that agree on their examples but {sender} has others. Drop it.")
+
+
+def _check_bound(answer: Answer, sender: str, shares: int, max_examples: int) -> None:
+    spec, cells = answer.spec, answer.cells
+    tree, noise = answer.query.tree, spec.noise(answer.query)
+    levels = list(zip(tree.split(cells), tree.weights, strict=True))
+    checks = 2 * (cells.numel() + spec.classes * len(levels))
+    classes = [(level.unflatten(0, (-1, spec.classes)).transpose(0, 1).flatten(1), weight) for level, weight in levels]
+    sums = [(level.sum(1), level.shape[1], weight) for level, weight in classes]
+    for values, noises, weight in (*((level, 1, weight) for level, weight in levels), *sums):
+        slack = 0.0
+        if spec.privacy is not None and noise is not None:
+            times = noises * shares / spec.privacy.calibrated_for
+            slack = noise_tail(noise.variance, times, _FALSE_ALARM / checks) / weight
+        lowest, highest = (end.item() for end in torch.aminmax(values))
+        if lowest < -slack or highest > max_examples * shares + slack:
+            margin = f" (and {slack:.0f} more or less because of noise)" if slack else ""
+            raise ImpossibleCountsError(
+                f"Expected 0 to max_examples={max_examples} examples a client{margin} but {sender}, of {shares} "
+                f"share{'s' * (shares > 1)}, is outside. Drop it, or allow more if clients can have more."
+            )
+
+
+@lru_cache(maxsize=256)
+def noise_tail(variance: float, weight: float, probability: float) -> float:
+    r"""Return what the sum of ``weight`` noises of this variance exceeds with at most this probability.
+
+    Chernoff's bound for the two-sided geometric law, :math:`\log E e^{tX} = -\log(1 - v (\cosh t - 1))`, which at
+    the same variance bounds those of Skellam, the discrete Gaussian and Laplace; a weight below 1 is a part of the
+    noise, as a share has. Any :math:`t` gives a bound; the best of a grid is taken.
+    """
+    u = 1 / (1 + np.exp(-np.linspace(-30, 30, 481)))
+    t = 2 * np.arcsinh(np.sqrt(u / (2 * variance)))  # u = v (cosh t - 1)
+    return float(((weight * -np.log1p(-u) - math.log(probability)) / t).min())

@@ -56,10 +56,6 @@ def kind_of(data: bytes) -> Kind:
     return Kind(data[5])
 
 
-def pack_u16(number: int) -> bytes:
-    return number.to_bytes(2, "little")
-
-
 def pack_text(text: str) -> bytes:
     try:
         encoded = text.encode()
@@ -126,9 +122,6 @@ class Reader:
     def number(self, size: int) -> int:
         return int.from_bytes(self.view(size), "little")
 
-    def u16(self) -> int:
-        return self.number(2)
-
     def block(self) -> bytes:
         return self.take(self.number(8))
 
@@ -144,14 +137,10 @@ class Reader:
         return text
 
     def indices(self, below: int) -> tuple[int, ...]:
-        count = self.u16()
+        count = self.number(2)
         if count > below:
             raise self.error(f"at most {below} clients", str(count))
         numbers = struct.unpack(f"<{count}H", self.view(2 * count))
-        return self.increasing(numbers, below)
-
-    def increasing(self, numbers: tuple[int, ...], below: int) -> tuple[int, ...]:
-        """Return the numbers if they increase and are all below a limit."""
         if any(one >= other for one, other in pairwise((*numbers, below))):
             raise self.error(f"increasing indices below {below}", "others")
         return numbers

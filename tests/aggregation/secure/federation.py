@@ -14,7 +14,6 @@ from torchmetrics_fed.aggregation.secure import (
     SecureAggregationServer,
     new_signing_keys,
 )
-from torchmetrics_fed.aggregation.secure.messages import pack_tables
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.release.wire import Kind
 
@@ -26,7 +25,7 @@ STAGES = ("advertise", "share", "mask", "sign", "answer", "never")
 
 def survivors_of(roster: Roster, cohort: bytes, survivors: Sequence[int]) -> bytes:
     """Return the message of a server that asks clients to sign these survivors."""
-    return pack_tables(Kind.SURVIVORS, roster, cohort, dict.fromkeys(survivors, b""))
+    return roster.pack_tables(Kind.SURVIVORS, cohort, dict.fromkeys(survivors, b""))
 
 
 def request_of(
@@ -34,7 +33,7 @@ def request_of(
 ) -> bytes:
     """Return the message of a server that asks clients to open the sum of these survivors."""
     signed = [signatures or {}] if roster.config.signed else []
-    return pack_tables(Kind.REQUEST, roster, cohort, dict.fromkeys(survivors, b""), *signed)
+    return roster.pack_tables(Kind.REQUEST, cohort, dict.fromkeys(survivors, b""), *signed)
 
 
 class Federation:

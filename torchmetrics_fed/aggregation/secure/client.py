@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torchmetrics_fed.aggregation.secure import keys
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.messages import pack_rows, read_tables
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
 from torchmetrics_fed.aggregation.secure.states import Progress, Stage, client_moves
@@ -30,7 +29,6 @@ class SecureAggregationClient:
 
     Args:
         client_id: its name, 1 to 255 bytes, which no other client has.
-        config: the aggregation.
         signing_key: its long-term Ed25519 private key, 32 bytes, where the configuration asks for signatures.
         verification_keys: by name, the Ed25519 public keys of all who may take part. Not from the server.
 
@@ -132,10 +130,8 @@ class SecureAggregationClient:
             assert masking is not None
             roster = Roster.from_bytes(keys_message, self.config)
             own = roster.indices.get(self.client_id, -1)
-            if own < 0 or (roster.clients[own].sealing, roster.clients[own].masking) != (
-                sealing.public,
-                masking.public,
-            ):
+            sent = Advertisement(self.client_id, sealing.public, masking.public)
+            if own < 0 or roster.clients[own].body != sent.body:
                 raise SecureAggregationError(
                     f"Expected the keys of {self.client_id!r} as it advertised them but they are missing or changed. "
                     "Leave this round: somebody else may be reading."
@@ -154,21 +150,19 @@ class SecureAggregationClient:
                     boxes.append(keys.seal(key, key_shares[index] + seed_shares[index]))
             held = {own: key_shares[own] + seed_shares[own]}
             self._progress = Progress(after, None, masking, seed, roster, agreed, held)
-            return pack_rows(Kind.KEY_SHARES, roster, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
+            return roster.pack_rows(Kind.KEY_SHARES, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
 
     def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
         """Return the masked vector, once.
 
-        Args:
-            ciphertexts_message: the boxes for this client.
-            vector_factory: returns the vector, int64 of shape ``(cells,)``. It is called once, when everything was
-                checked and all that is left is to add the mask: here noise is drawn and charged.
+        ``vector_factory`` returns the vector, int64 of shape ``(cells,)``. It is called once, when everything was
+        checked and all that is left is to add the mask: here noise is drawn and charged.
         """
         with self._lock:
             after, known = self._after("mask"), self._progress
             assert known.masking is not None
             roster, own = self._known
-            (boxes,) = read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster, roster.hash)
+            (boxes,) = roster.read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster.hash)
             if own in boxes:
                 raise SecureAggregationError("Expected boxes of others but got one's own. Send what they sealed.")
             cohort = tuple(sorted((own, *boxes)))
@@ -188,7 +182,7 @@ class SecureAggregationClient:
                 self.purge()
                 raise
             self._progress = Progress(after, roster=roster, held=held, cohort=cohort)
-            return pack_rows(Kind.MASKED, roster, context, own, vector.to_bytes())
+            return roster.pack_rows(Kind.MASKED, context, own, vector.to_bytes())
 
     def sign_survivors(self, survivors_message: bytes) -> bytes:
         """Return a signature of the survivors, which binds this client to them."""
@@ -196,18 +190,18 @@ class SecureAggregationClient:
             after = self._after("sign_survivors")
             assert self._signing is not None
             (roster, own), cohort = self._known, self._progress.cohort
-            (listed,) = read_tables(survivors_message, Kind.SURVIVORS, roster, roster.cohort_hash(cohort))
+            (listed,) = roster.read_tables(survivors_message, Kind.SURVIVORS, roster.cohort_hash(cohort))
             survivors = tuple(listed)
             self._check_survivors(survivors)
             self._progress.survivors, self._progress.stage = survivors, after
             statement = roster.survivors_hash(cohort, survivors)
-            return pack_rows(Kind.SIGNATURE, roster, statement, own, self._signing.sign(statement))
+            return roster.pack_rows(Kind.SIGNATURE, statement, own, self._signing.sign(statement))
 
     def unmask(self, request: bytes) -> bytes:
         """Return shares of the survivors' seeds and of the dropped clients' keys; for the same survivors, the same."""
         with self._lock:
             after, known, (roster, own) = self._after("unmask"), self._progress, self._known
-            listed, *signatures = read_tables(request, Kind.REQUEST, roster, roster.cohort_hash(known.cohort))
+            listed, *signatures = roster.read_tables(request, Kind.REQUEST, roster.cohort_hash(known.cohort))
             survivors = tuple(listed)
             if known.survivors and survivors != known.survivors:
                 raise SecureAggregationError(
@@ -221,7 +215,7 @@ class SecureAggregationClient:
             if self.config.signed:
                 self._check_signatures(statement, survivors, *signatures)
             halves = [known.held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES] for index in known.cohort]
-            known.answer = pack_rows(Kind.ANSWER, roster, statement, own, *halves)
+            known.answer = roster.pack_rows(Kind.ANSWER, statement, own, *halves)
             known.survivors, known.stage, known.held = survivors, after, {}
             return known.answer
 
@@ -251,8 +245,7 @@ class SecureAggregationClient:
         roster.check_quorum(survivors, "to survive")
         if own not in survivors or not set(survivors) <= set(self._progress.cohort):
             raise SecureAggregationError(
-                "Expected survivors among those who exchanged shares, this client included, but got others. Only "
-                "survivors are asked."
+                "Expected survivors among those who exchanged shares, this client included, but got others. Ask those."
             )
 
     def _check_signatures(self, statement: bytes, survivors: tuple[int, ...], signatures: dict[int, bytes]) -> None:

@@ -1,4 +1,20 @@
-"""Roster: who takes part, with which keys, and the hashes that every later message and key is bound to."""
+"""Roster: who takes part, with which keys, and the messages and hashes that are bound to it.
+
+After the keys are known clients are named by their index in the roster. A client sends its index and rows of bytes, the
+server sends tables of bytes by client; each is about a hash:
+
+=========== ========= ============================================================================================
+kind        about     content
+=========== ========= ============================================================================================
+KEY_SHARES  roster    rows: a commitment to the seed, then a sealed box for every other client, in their order
+CIPHERTEXTS roster    table: the boxes that others sealed for this client
+MASKED      cohort    row: the masked vector
+SURVIVORS   cohort    table without content, where signatures are asked for: whose vectors the server has
+SIGNATURE   survivors row: the client's signature of the survivors
+REQUEST     cohort    table without content: whose sum to open; where asked for, table: who signed that it is them
+ANSWER      survivors rows: for everyone in the cohort a share, of a survivor's seed or of a dropped one's key
+=========== ========= ============================================================================================
+"""
 
 from __future__ import annotations
 
@@ -8,9 +24,13 @@ from functools import cached_property
 from itertools import pairwise
 
 from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS, SecureAggregationConfig
-from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, SIGNATURE_BYTES, digest, is_signed
+from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, digest, is_signed
+from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
 from torchmetrics_fed.errors import SecureAggregationError
-from torchmetrics_fed.release.wire import Kind, Reader, pack_indices, pack_text, pack_u16
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, pack_indices, pack_table, pack_text
+
+# A share of the masking key and one of the seed.
+BOX_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 
 @dataclass(frozen=True)
@@ -112,14 +132,57 @@ class Roster:
 
     def to_bytes(self) -> bytes:
         parts = (part for client in self.clients for part in (client.body, client.signature))
-        return self.config.frame(Kind.KEYS, pack_u16(len(self)), *parts)
+        return self.config.frame(Kind.KEYS, len(self).to_bytes(2, "little"), *parts)
 
     @classmethod
     def from_bytes(cls, data: bytes, config: SecureAggregationConfig) -> Roster:
         reader = config.reader(data, Kind.KEYS)
-        count = reader.u16()
+        count = reader.number(2)
         if count > MOST_CLIENTS:
             raise reader.error(f"at most {MOST_CLIENTS} clients", str(count))
         clients = tuple(Advertisement.read(reader, config.signed) for _ in range(count))
         reader.end()
         return cls(config, clients)
+
+    def pack_rows(self, kind: Kind, about: bytes, sender: int, *rows: bytes) -> bytes:
+        return self.config.frame(kind, about, sender.to_bytes(2, "little"), *rows)
+
+    def read_rows(self, data: bytes, kind: Kind, about: bytes, cohort: int = 0) -> tuple[int, list[bytes]]:
+        """Return who sent a client's message, and its rows; of an answer, as many as the cohort has clients."""
+        reader = self._reader(data, kind, about)
+        if (sender := reader.number(2)) >= len(self):
+            raise reader.error(f"an index below {len(self)}", str(sender))
+        rows = [reader.take(size) for size in row_sizes(kind, self.config, len(self), cohort)]
+        reader.end()
+        return sender, rows
+
+    def pack_tables(self, kind: Kind, about: bytes, *tables: Mapping[int, bytes]) -> bytes:
+        return self.config.frame(kind, about, *map(pack_table, tables))
+
+    def read_tables(self, data: bytes, kind: Kind, about: bytes) -> list[dict[int, bytes]]:
+        sizes = {Kind.CIPHERTEXTS: [BOX_BYTES], Kind.SURVIVORS: [0], Kind.REQUEST: [0]}[kind]
+        if kind is Kind.REQUEST and self.config.signed:
+            sizes = [0, SIGNATURE_BYTES]
+        reader = self._reader(data, kind, about)
+        tables = [reader.table(len(self), size) for size in sizes]
+        reader.end()
+        return tables
+
+    def _reader(self, data: bytes, kind: Kind, about: bytes) -> Reader:
+        """Return a reader past the hash of what a message is about, which must be the expected one."""
+        reader = self.config.reader(data, kind)
+        if reader.take(DIGEST_BYTES) != about:
+            raise SecureAggregationError(
+                f"Expected a message {kind.name} about the same clients and keys as before but it is about others. The "
+                "server must send everyone the same: leave this round, and start another only if the server is trusted."
+            )
+        return reader
+
+
+def row_sizes(kind: Kind, config: SecureAggregationConfig, clients: int, cohort: int) -> list[int]:
+    return {
+        Kind.KEY_SHARES: [DIGEST_BYTES] + [BOX_BYTES] * (clients - 1),
+        Kind.MASKED: [8 * config.cells],
+        Kind.SIGNATURE: [SIGNATURE_BYTES],
+        Kind.ANSWER: [SHARE_BYTES] * cohort,
+    }[kind]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.keys import KeyPair, commitment, is_signed, pair_key, seed_key
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
-from torchmetrics_fed.aggregation.secure.messages import pack_tables, read_rows
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
 from torchmetrics_fed.aggregation.secure.states import server_moves
@@ -26,10 +25,8 @@ class SecureAggregationServer:
     ``sum`` each close a stage: who has not sent by then has dropped out. Where too few have, they raise and the stage
     stays open. Called again they return the same.
 
-    Args:
-        config: the aggregation.
-        verification_keys: the clients' Ed25519 public keys, if known, to refuse wrong signatures when they come rather
-            than let every client refuse the round.
+    With ``verification_keys``, the clients' Ed25519 public keys, it refuses wrong signatures when they come rather than
+    let every client refuse the round.
 
     Example:
         >>> from torchmetrics_fed import SecureAggregationClient, SecureAggregationConfig, SecureAggregationServer
@@ -92,7 +89,7 @@ class SecureAggregationServer:
             for index in cohort:
                 # the first row is the commitment, and nobody seals a box for itself
                 boxes = {other: self._shares[other][1 + index - (index > other)] for other in cohort if other != index}
-                self._boxes[self._name(index)] = pack_tables(Kind.CIPHERTEXTS, roster, roster.hash, boxes)
+                self._boxes[self._name(index)] = roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, boxes)
             self._cohort = cohort
             self._close("ciphertexts", b"")
         self._closed("ciphertexts")
@@ -105,7 +102,7 @@ class SecureAggregationServer:
         if self._closes("survivors"):
             self._known.check_quorum(self._survivors, "to send masked vectors")
             listed = dict.fromkeys(self._survivors, b"")
-            self._close("survivors", pack_tables(Kind.SURVIVORS, self._known, self._cohort_hash, listed))
+            self._close("survivors", self._known.pack_tables(Kind.SURVIVORS, self._cohort_hash, listed))
         return self._closed("survivors")
 
     def request(self) -> bytes:
@@ -116,7 +113,7 @@ class SecureAggregationServer:
                 self._known.check_quorum(tuple(self._signatures), "to sign the survivors")
                 tables.append(self._signatures)
             self._known.check_quorum(self._survivors, "to send masked vectors")
-            self._close("request", pack_tables(Kind.REQUEST, self._known, self._cohort_hash, *tables))
+            self._close("request", self._known.pack_tables(Kind.REQUEST, self._cohort_hash, *tables))
         return self._closed("request")
 
     def sum(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -137,13 +134,11 @@ class SecureAggregationServer:
         self._advertised[sender] = client
 
     def _take_rows(self, sender: str, message: bytes, again: bool) -> None:
-        if self._stage is Kind.KEY_SHARES:
-            about, among = self._known.hash, tuple(range(len(self._known)))
-        elif self._stage is Kind.MASKED:
-            about, among = self._cohort_hash, self._cohort
-        else:
-            about, among = self._survivors_hash, self._survivors
-        index, rows = read_rows(message, self._stage, self._known, about, len(self._cohort))
+        about, among = {
+            Kind.KEY_SHARES: (self._known.hash, tuple(range(len(self._known)))),
+            Kind.MASKED: (self._cohort_hash, self._cohort),
+        }.get(self._stage, (self._survivors_hash, self._survivors))
+        index, rows = self._known.read_rows(message, self._stage, about, len(self._cohort))
         self._check_sender(self._name(index), sender, again)
         if index not in among:
             raise SecureAggregationError(
@@ -170,9 +165,7 @@ class SecureAggregationServer:
                 f"Expected client {sender!r} to speak for itself but its message is of {claimed!r}. Leave it out."
             )
         if again:
-            raise SecureAggregationError(
-                f"Expected one message {self._stage.name} of client {sender!r} but got another one. The first stands."
-            )
+            raise SecureAggregationError(f"Expected one {self._stage.name} of {sender!r} but got 2. The first stands.")
 
     def _unmasked(self) -> MaskedVector:
         """Return the sum without its masks: for each client the seed of a survivor, or the key of a dropped one."""
