@@ -18,7 +18,7 @@ from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.errors import InputError, ReleaseError, SecureAggregationError
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.integrations.flower.node import Node
+from torchmetrics_fed.integrations.flower.node import Node, session_of
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Query
@@ -85,7 +85,7 @@ def evaluation_mod(
             return guard(call_next(message, context))
         node = Node(context, folder)
         if request is not None and request.stage == "forget":
-            node.forget(request.round)
+            node.forget(session_of(request.round))
             return _reply(message, ConfigRecord(), weight)
         agreed = node.charged(common, terms)
         if request is None:
@@ -95,16 +95,16 @@ def evaluation_mod(
         def answered(client: SecureAggregationClient | None) -> Message:
             if request.stage == "answer":
                 own = deepcopy(agreed)
-                own.resume(node.take_session(request.round))
+                own.resume(node.take(session_of(request.round)))
                 return _reply(message, _answer_record(own, request, client), weight)
-            node.keep_session(request.round)  # what an earlier round has left is erased
+            node.forget()  # what an earlier round has left is erased
             evaluation = _Evaluation(agreed, request, client)
             reply = _evaluated(evaluation, message, context, call_next)
             if evaluation.kept is None:
                 raise SecureAggregationError(
                     f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
                 )
-            node.keep_session(request.round, evaluation.kept)
+            node.keep(session_of(request.round), evaluation.kept)
             return guard(reply)
 
         if not agreed.spec.hides_shares:
