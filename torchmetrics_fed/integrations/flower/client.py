@@ -39,18 +39,17 @@ def evaluation_mod(
 ) -> Mod:
     """Return the mod for ``@app.evaluate(mods=[...])`` that answers :class:`FederatedEvaluationMixin`'s messages.
 
-    It takes part in releases of what ``metric`` says and in no others, and answers the second query of a round from the
-    counts that the node has kept, without a second evaluation. Every answer is noted on disk before it leaves, so that
-    a crash cannot make it answer twice. Under privacy, and where counts are hidden, the weight leaves as 1 and other
-    metrics stay here unless ``publish`` names them.
+    It answers the second query of a round from the counts that the node has kept, without a second evaluation. Every
+    answer is noted on disk before it leaves, so that a crash cannot make it answer twice. Under privacy, and where
+    counts are hidden, the weight leaves as 1 and other metrics stay here unless ``publish`` names them.
 
     Args:
-        metric: made as in the evaluation, with the same ledger; it is not updated. A private one needs a ledger with a
-            budget because the server decides how often it asks. Without a path it is kept in the node's folder.
+        metric: made as in the evaluation, and not updated. A private one needs a ledger with a budget because the
+            server decides how often it asks. Without a path it is kept in the node's folder.
         publish: names of metrics that may leave as they are, although they are made from raw data.
         weight: the strategy's ``weighted_by_key``.
-        folder: where nodes keep notes and ledgers, each in a folder of its own, named by the ``partition-id`` in its
-            configuration, that only the node's user may read; below Flower's home if not given.
+        folder: where nodes keep notes and ledgers, each in a folder of its own that only its user may read, named by
+            the ``partition-id`` in its configuration; below Flower's home if not given.
         signing_key: this node's long-term Ed25519 private key, for aggregations that are signed.
         verification_keys: by node id, the public keys of all nodes, from elsewhere than the server.
 
@@ -58,10 +57,8 @@ def evaluation_mod(
         >>> from flwr.clientapp import ClientApp
         >>> from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
         >>> from torchmetrics_fed.integrations.flower import evaluation_mod
-        >>> ledger = PrivacyLedger(budget=3.0)
-        >>> guard = evaluation_mod(FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=5), ledger=ledger))
-        >>> app = ClientApp()
-        >>> @app.evaluate(mods=[guard])
+        >>> privacy, app = DistributedDP(epsilon=1.0, min_clients=5), ClientApp()
+        >>> @app.evaluate(mods=[evaluation_mod(FederatedROC(privacy=privacy, ledger=PrivacyLedger(budget=3.0)))])
         ... def evaluate(message, context): ...
     """
     common = representative(metric)
@@ -141,7 +138,6 @@ def evaluation_mod(
 
 
 def _evaluated(evaluation: _Evaluation, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Run the app's evaluation, in which `state_record` finds what was asked for."""
     token = _current.set(evaluation)
     try:
         return call_next(message, context)
@@ -174,12 +170,11 @@ def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
 def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
-    Where shares may only travel through secure aggregation, it is masked; that takes :func:`evaluation_mod` on the
-    client and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing. A private
-    metric needs a ledger with a budget because the server decides how often it asks; without the mod, with a path, too.
+    Where shares may only travel through secure aggregation, it is masked, by :func:`evaluation_mod`. A private metric
+    needs a ledger with a budget; without the mod, with a path, too.
 
     Args:
-        metric: the client's metric, or collection of metrics, updated with its data.
+        metric: updated with the client's data.
         message: the message that is answered; needed under FederatedEvaluationMixin where there is no mod.
 
     Example:
@@ -193,10 +188,8 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
     """
     counting = representative(metric)
     evaluation = _current.get()
-    if evaluation is not None:
-        evaluation.admit(counting)
-        if evaluation.asked is not None:
-            return evaluation.answer(counting, evaluation.asked)
+    if evaluation is not None and (record := evaluation.answer(counting)) is not None:
+        return record
     if counting.spec.hides_shares:
         raise ReleaseError(
             "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes part in one here. Use "
@@ -222,8 +215,11 @@ class _Evaluation:
     client: SecureAggregationClient | None = None
     kept: bytes | None = None  # the session after the answer, for a second query
 
-    def admit(self, metric: FederatedMetric) -> None:
-        """Raise unless it is the metric that was agreed on; its releases are charged to the node's ledger."""
+    def answer(self, metric: FederatedMetric) -> ConfigRecord | None:
+        """Return what was asked for, and keep the session where there may be a second query.
+
+        Raises unless it is the metric that was agreed on; its releases are charged to the node's ledger.
+        """
         self.metric.spec.check(metric.spec)
         if metric.ledger.path is None:
             metric.charge_to(self.metric.ledger)
@@ -233,13 +229,12 @@ class _Evaluation:
                 "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
                 "Build both metrics by one function."
             )
-
-    def answer(self, metric: FederatedMetric, asked: Asked) -> ConfigRecord:
-        """Return the answer of a metric that was admitted, and keep its session where there may be a second query."""
+        if self.asked is None:
+            return None
         if self.kept is not None:
             raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
-        record = _answer_record(metric, asked, self.client)
-        self.kept = metric.suspend() if Query.from_bytes(asked.query).fraction < 1 else b""
+        record = _answer_record(metric, self.asked, self.client)
+        self.kept = metric.suspend() if Query.from_bytes(self.asked.query).fraction < 1 else b""
         return record
 
 
