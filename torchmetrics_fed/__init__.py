@@ -44,24 +44,14 @@ __all__ += ["EvaluationReport", "evaluation_report", "federated_collection", "fu
 
 # Where the public names are. They are imported when the first of them is asked for: `torchmetrics-fed --help` asks for
 # none, and torch with torchmetrics takes seconds.
-_HOMES = (
-    "errors",
-    "counting",
-    "privacy",
-    "aggregation.secure",
-    "release",
-    "reconstruct",
-    "exchange",
-    "metrics",
-    "report",
-)
+_FROM = "errors", "counting", "privacy", "aggregation.secure", "release", "reconstruct", "exchange", "metrics", "report"
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        for home in _HOMES:
+        for home in _FROM:
             found = vars(import_module(f"{__name__}.{home}"))
             globals().update({public: found[public] for public in __all__ if public in found})
         return globals()[name]
