@@ -137,7 +137,7 @@ def _count(given: argparse.Namespace) -> None:
 
 def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -> str:
     """Count all tables and return how many rows that were."""
-    from torchmetrics_fed.integrations.files import rows_of
+    from torchmetrics_fed.integrations.batches import rows_of
     from torchmetrics_fed.integrations.tables import PartialCounts
     from torchmetrics_fed.report.progress import Progress
 
