@@ -29,7 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 refused or failed; what is no command exits with 2.
 
     Example:
-        >>> from torchmetrics_fed.cli import main
         >>> main(["inspect", "no.release"])  # on stderr: torchmetrics-fed: no.release: No such file or directory
         1
     """

@@ -91,9 +91,7 @@ def simulate(
         previous: the release before this one, for ``plan="carry_over"``.
 
     Example:
-        >>> import torch
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.simulate import simulate
         >>> clients = ((torch.rand(50), torch.randint(0, 2, (50,))) for _ in range(20))
         >>> simulation = simulate(clients, FederatedROC(), compare=True)
         >>> simulation.clients, simulation.release.leaf.sum().item()

@@ -52,7 +52,6 @@ def run_coordinator(
     Example:
         >>> import tempfile
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.folder import run_coordinator
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run_coordinator(folder, FederatedROC(), timeout=0.0)
         Traceback (most recent call last):
@@ -113,7 +112,6 @@ def status(folder: str | os.PathLike[str]) -> str:
 
     Example:
         >>> import tempfile
-        >>> from torchmetrics_fed.folder import status
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     status(folder)
         'no rounds'

@@ -69,9 +69,7 @@ class ShareMetric(Metric):
     to evaluate. It also sends its query, once for all rounds, so that a release takes one.
 
     Example:
-        >>> import numpy as np
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.integrations.declearn import ShareMetric
         >>> class Curves(ShareMetric):
         ...     name = "curves"
         ...     def build(self, ledger):

@@ -43,7 +43,6 @@ def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
     Example:
         >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.tables import count_table
         >>> table = pyarrow.table({"p": [0.1, 0.8, 0.7], "y": ["no", "yes", None]})
         >>> metric = FederatedAUROC()
         >>> count_table(metric, table, score="p", label="y", labels=["no", "yes"], skip_bad=True)
@@ -61,7 +60,6 @@ def merge_counts(metric: FederatedMetric, parts: Any) -> Counted:
 
     Example:
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.tables import merge_counts
         >>> merge_counts(FederatedAUROC(), [])
         Counted(rows=0, skipped=0)
     """
@@ -85,7 +83,6 @@ class PartialCounts:
     Example:
         >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.tables import PartialCounts, merge_counts
         >>> table = pyarrow.table({"score": [0.1, 0.8, 0.7], "label": [0, 1, 0]})
         >>> metric = FederatedAUROC()
         >>> part = PartialCounts.of(metric)  # on workers: dataset.map_batches(part, batch_format="pyarrow")

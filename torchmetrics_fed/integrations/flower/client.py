@@ -56,7 +56,6 @@ def evaluation_mod(
     Example:
         >>> from flwr.clientapp import ClientApp
         >>> from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
-        >>> from torchmetrics_fed.integrations.flower import evaluation_mod
         >>> privacy, app = DistributedDP(epsilon=1.0, min_clients=5), ClientApp()
         >>> @app.evaluate(mods=[evaluation_mod(FederatedROC(privacy=privacy, ledger=PrivacyLedger(budget=3.0)))])
         ... def evaluate(message, context): ...
@@ -180,7 +179,6 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
     Example:
         >>> import torch
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.integrations.flower import state_record
         >>> metric = FederatedROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
         >>> list(state_record(metric))

@@ -43,7 +43,6 @@ def aggregate_fn(metric: FederatedMetric | MetricCollection, inner: AggregateMet
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.integrations.flower import aggregate_fn
         >>> curves = aggregate_fn(FederatedROC())
         >>> strategy = FedAvg(evaluate_metrics_aggr_fn=curves)
         >>> curves.releases
@@ -125,7 +124,6 @@ class FederatedEvaluationMixin(_Strategy):
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
         >>> from torchmetrics_fed import DistributedDP, FederatedROC
-        >>> from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin
         >>> class Curves(FederatedEvaluationMixin, FedAvg): ...
         >>> metric = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=5))
         >>> Curves(metric=metric, min_evaluate_nodes=8).releases

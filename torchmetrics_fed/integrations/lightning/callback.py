@@ -42,7 +42,6 @@ class FederatedEvaluation(lightning.Callback):
             metrics refuse samplers, loaders and iterable datasets that they do not know without it.
 
     Example:
-        >>> from torchmetrics_fed.integrations.lightning import FederatedEvaluation
         >>> evaluation = FederatedEvaluation("metrics")
         >>> evaluation.prefix, evaluation.test_prefix
         ('val_', 'test_')

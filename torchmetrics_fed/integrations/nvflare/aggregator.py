@@ -72,7 +72,6 @@ class FederatedMetricAggregator(ModelAggregator):
         exclude_vars: regular expression of parameters to leave out, likewise.
 
     Example:
-        >>> from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator
         >>> FederatedMetricAggregator(quantiles=256).spec.grid.bins
         1024
     """

@@ -56,7 +56,6 @@ def attach(
         >>> import torch
         >>> from nvflare.client import FLModel
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.nvflare import attach
         >>> metric = FederatedAUROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
         >>> model = FLModel(params={"w": torch.zeros(1)}, meta={"mine": 1})
@@ -162,7 +161,6 @@ class FederatedMetricFilter(Filter):
         publish: names of metrics that may leave as they are, although they are made from raw data.
 
     Example:
-        >>> from torchmetrics_fed.integrations.nvflare import FederatedMetricFilter
         >>> FederatedMetricFilter(publish=["loss"]).publish
         ['loss']
     """

@@ -21,7 +21,6 @@ class FederatedComparisonAggregator(FederatedMetricAggregator):
         models: as in the clients' metrics, and likewise all up to ``secure``; the rest as in the base class.
 
     Example:
-        >>> from torchmetrics_fed.integrations.nvflare import FederatedComparisonAggregator
         >>> FederatedComparisonAggregator(("old", "new")).spec.models
         ('old', 'new')
     """

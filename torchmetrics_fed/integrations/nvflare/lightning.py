@@ -34,7 +34,6 @@ class FlareEvaluation(lightning.Callback):
         each_example_once: as in :class:`~torchmetrics_fed.integrations.lightning.FederatedEvaluation`.
 
     Example:
-        >>> from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
         >>> FlareEvaluation("metrics").attribute
         'metrics'
     """
