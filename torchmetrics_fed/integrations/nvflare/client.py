@@ -42,13 +42,12 @@ def attach(
     """Put this client's share into the model that it sends, and return the model. Nothing else of it is touched.
 
     Where the job has a :class:`FederatedMetricFilter`, private and secure data stays here: the filter takes a copy and
-    answers the server's queries. Without it, it is for the caller to keep other numbers about private data out of the
-    model: NVFlare sends ``metrics`` and ``meta[MetaKey.NUM_STEPS_CURRENT_ROUND]`` as they are. A client without the
-    latter has weight 1.
+    answers the server's queries. Without it, keep other numbers about private data out of the model: NVFlare sends
+    ``metrics`` and ``meta[MetaKey.NUM_STEPS_CURRENT_ROUND]`` as they are. A client without the latter has weight 1.
 
     Args:
         model: what goes to ``flare.send``.
-        metric: a federated metric, or a collection of them; call its ``reset`` before the next round.
+        metric: call its ``reset`` before the next round.
         round: ``current_round`` of the model that was received; if not given that of ``model``.
         job: the job's id, and ``site`` the site's name; those of the running job if not given.
 
@@ -58,8 +57,7 @@ def attach(
         >>> from torchmetrics_fed import FederatedAUROC
         >>> metric = FederatedAUROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
-        >>> model = FLModel(params={"w": torch.zeros(1)}, meta={"mine": 1})
-        >>> sorted(attach(model, metric, round=0, job="6f1c").meta)
+        >>> sorted(attach(FLModel(params={"w": 1.0}, meta={"mine": 1}), metric, round=0, job="6f1c").meta)
         ['mine', 'torchmetrics_fed']
     """
     number = model.current_round if round is None else round
@@ -107,8 +105,8 @@ def payload(
 class Responder:
     """Holds a site's data of one round and answers what the server asks about it, each query once.
 
-    Nothing is written to disk: a site whose process ends has dropped out, and never answers twice. Once it has held
-    data, it ``guards`` other numbers of it.
+    Nothing is written to disk: a site whose process ends has dropped out. Once it has held data, it ``guards`` other
+    numbers of it.
     """
 
     def __init__(self, site: str) -> None:
@@ -122,7 +120,7 @@ class Responder:
             self._round = ""
 
     def hold(self, metric: FederatedMetric, round: str) -> None:
-        """Take the data of a round, for the queries to come. What an earlier round has left is erased."""
+        """Take the data of a round, for the queries to come, in place of an earlier round's."""
         with self._lock:
             self.forget()
             # a session from here on, which the copy shares: exact counts, too, enter one sum
@@ -153,9 +151,8 @@ class FederatedMetricFilter(Filter):
     """Answers the aggregator's queries about the data that :func:`attach` has left with it.
 
     Add it with ``recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])``. The training script must
-    be in the same process: ``launch_external_process=False``, which is NVFlare's default. Of results that leave the
-    site after private or secure data was attached, the steps are sent as 1 and other metrics stay behind unless
-    ``publish`` names them.
+    be in the same process, which is NVFlare's default. Once private or secure data was attached, steps are sent as 1
+    and other metrics stay behind unless ``publish`` names them.
 
     Args:
         publish: names of metrics that may leave as they are, although they are made from raw data.
