@@ -48,10 +48,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The release that the federation would have, under privacy all that may be published, and of how many clients.
-
-    Beside it, if asked for, the comparison with exact areas.
-    """
+    """The release that the federation would have, under privacy all that may be published, and of how many clients."""
 
     release: Release
     clients: int
@@ -71,19 +68,16 @@ def simulate(
 
     Clients are taken one by one and none is kept, so a generator of them takes no more memory for 100,000 than for one.
     The release has the law that real clients' would have, with the same queries: each adds its counts, and its own draw
-    of a share's noise (with :class:`~torchmetrics_fed.CentralDP` noise is drawn once, by this process, which is the
-    trusted party). Shares are summed in memory, so that none has to be hidden.
+    of a share's noise (with :class:`~torchmetrics_fed.CentralDP` this process draws it once, as the trusted party).
 
-    A person is at one client, so the release costs epsilon once: it is charged once, to the ledger of ``metric``, after
-    the clients are counted and before noise is drawn. With fewer than ``min_clients`` clients, or if one of them
-    raises, nothing is drawn, charged or opened.
+    A person is at one client, so the release is charged once, to the ledger of ``metric``, after the clients are
+    counted. With fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
 
     Args:
         clients: each ``(preds, target)``, with groups ``(preds, target, groups)``, or an iterable of such batches, for
             instance a DataLoader, on any device. A batch can be a mapping of what ``update`` takes, as ``{"preds": ...,
             "target": ..., "persons": ...}``: each client then bounds its own persons' examples.
-        metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing; it is
-            not changed except for its ledger.
+        metric: one that has counted nothing; it is not changed except for its ledger.
         compare: whether to give the averaged local and the pooled AUROC, too, exact whatever the privacy: for data that
             may be seen.
         progress: whether to count clients on stderr; if not given, where that is a terminal, which a notebook is not.
@@ -93,12 +87,10 @@ def simulate(
     Example:
         >>> from torchmetrics_fed import FederatedROC
         >>> clients = ((torch.rand(50), torch.randint(0, 2, (50,))) for _ in range(20))
-        >>> simulation = simulate(clients, FederatedROC(), compare=True)
+        >>> simulation = simulate(clients, FederatedROC())
         >>> simulation.clients, simulation.release.leaf.sum().item()
         (20, 1000)
         >>> fpr, tpr, thresholds = FederatedROC.from_release(simulation.release).compute()
-        >>> bool(torch.trapezoid(tpr, fpr) == simulation.comparison.pooled)
-        True
     """
     template = representative(metric)
     if template.update_called:
@@ -110,14 +102,13 @@ def simulate(
     spec, counter = template.spec, Progress(progress)
     areas = _Areas(spec) if compare else None
     total, own, count = spec.empty_counts(), spec.empty_counts(), 0
-    for client in counter(clients, "counted {} clients"):
+    for count, client in enumerate(counter(clients, "counted {} clients"), 1):
         if areas is None:  # counts of one client by itself are nobody's business
-            total = _added(template, total, client, count)
+            total = _added(template, total, client, count - 1)
         else:
-            own = _added(template, own.zero_(), client, count)
+            own = _added(template, own.zero_(), client, count - 1)
             areas.add(own)
             total += own
-        count += 1
     needed = spec.clients_needed
     if count < needed:
         raise ReleaseError(
@@ -140,8 +131,9 @@ def simulate(
 
 def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
     """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
-    rules = template.normalization, template.ignore_index, bool(template.validate_args), template.spec.task
-    privacy, own, plain = template.spec.privacy, None, False
+    spec, own, plain = template.spec, None, False
+    rules = template.normalization, template.ignore_index, bool(template.validate_args), spec.task
+    names = ("preds_old", "preds_new", "target") if spec.models else ("preds", "target", "groups")
     try:
         for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
             if not _is_batch(batch):
@@ -149,21 +141,16 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                     "Expected (preds, target), with groups (preds, target, groups), or an iterable of such batches, "
                     f"tensors or a mapping each, but got {type(batch).__name__}."
                 )
-            names = ("preds_old", "preds_new", "target") if template.spec.models else ("preds", "target", "groups")
             named = batch if isinstance(batch, Mapping) else dict(zip(names, batch, strict=False))
             parts = {name: part.cpu() if isinstance(part, Tensor) else part for name, part in named.items()}
-            if named is batch or template.spec.models or (privacy is not None and privacy.enforced):
+            if named is batch or spec.models or (spec.privacy is not None and spec.privacy.enforced):
                 own = own or deepcopy(template)  # for this client's table of persons
                 own.validate_args = bool(template.validate_args)
                 own.update(**parts)
             else:
-                check_groups("groups" in parts, template.spec.groups)
-                counts = template.spec.grid.add(
-                    *(counts, parts["preds"], parts["target"], *rules),
-                    group=parts.get("groups"),
-                    groups=len(template.spec.groups),
-                )
-                plain = True
+                check_groups("groups" in parts, spec.groups)
+                grouped, plain = (parts.get("groups"), len(spec.groups)), True
+                counts = spec.grid.add(counts, parts["preds"], parts["target"], *rules, False, None, None, *grouped)
             if own is not None and plain:
                 raise InputError("Expected batches of one kind but got tuples and mappings. Name the parts of all.")
     except InputError as error:
@@ -179,10 +166,7 @@ def _is_batch(client: Any) -> bool:
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
-    """The sum of one share's noise for each of ``draws``: levels add up, and noise does not look at counts.
-
-    Cells are independent, so a block of clients is one draw of more cells: most of a small draw is getting ready.
-    """
+    """The sum of one share's noise for each of ``draws``; a block of them is one draw, which is faster."""
     noise = spec.noise(query)
     assert noise is not None
     total = torch.zeros(spec.shape(query), dtype=spec.dtype).numpy()
