@@ -7,11 +7,9 @@ from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
     from torchmetrics_fed import functional
-    from torchmetrics_fed.aggregation.secure import (
-        SecureAggregationClient,
-        SecureAggregationConfig,
-        SecureAggregationServer,
-    )
+    from torchmetrics_fed.aggregation.secure.client import SecureAggregationClient
+    from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
+    from torchmetrics_fed.aggregation.secure.server import SecureAggregationServer
     from torchmetrics_fed.counting import ScoreGrid
     from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
     from torchmetrics_fed.exchange import Coordinator

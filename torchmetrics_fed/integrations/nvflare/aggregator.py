@@ -16,11 +16,8 @@ from typing import Any
 from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.aggregators import weighted_aggregation_helper as means
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
-from nvflare.app_common.aggregators.weighted_aggregation_helper import (
-    WeightedAggregationHelper,
-    filter_aggregatable_metrics,
-)
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
@@ -30,14 +27,8 @@ from torchmetrics_fed.exchange import Coordinator, PlanName
 from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 from torchmetrics_fed.functional.curve import GridName, Groups
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, TOPIC, round_name
-from torchmetrics_fed.metrics import (
-    FederatedAUROC,
-    FederatedMetric,
-    FederatedModelComparison,
-    FederatedPrecisionRecallCurve,
-    FederatedROC,
-    areas,
-)
+from torchmetrics_fed.metrics import FederatedMetric, FederatedModelComparison, areas
+from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedPrecisionRecallCurve, FederatedROC
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
@@ -122,8 +113,8 @@ class FederatedMetricAggregator(ModelAggregator):
         return {name: getattr(self, name) for name in (*names, "grid", "privacy", "secure", "plan")}
 
     def reset_stats(self) -> None:
-        self._params, self._params_type = WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
-        self._metrics, self._all_have_metrics = WeightedAggregationHelper(), True
+        self._params, self._params_type = means.WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
+        self._metrics, self._all_have_metrics = means.WeightedAggregationHelper(), True
         self._coordinator: Coordinator | None = None
         self._holding: set[str] = set()
 
@@ -152,7 +143,8 @@ class FederatedMetricAggregator(ModelAggregator):
         self._params.add(model.params, weight, client, self._number)
         self._all_have_metrics &= model.metrics is not None
         # a client's own number must not stand in for the sum's in a round without a curve
-        theirs = {k: v for k, v in filter_aggregatable_metrics(model.metrics).items() if not k.startswith("global_")}
+        own = means.filter_aggregatable_metrics(model.metrics)
+        theirs = {name: value for name, value in own.items() if not name.startswith("global_")}
         self._metrics.add(theirs, weight, client, self._number)
 
     def _add(self, data: Any, client: str) -> None:
