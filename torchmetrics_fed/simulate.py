@@ -177,25 +177,22 @@ def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
 
 
 class _Areas:
-    """Running means of the clients' own areas."""
+    """The clients' own areas: their sum, that weighted by examples, and how many clients and examples these are."""
 
     def __init__(self, spec: Spec) -> None:
         self._exact = Spec(spec.task, spec.classes, spec.grid, multi_class=spec.multi_class, groups=spec.groups)
-        self._sum = self._weighted = 0.0
-        self._clients = self._examples = self._undefined = 0
+        self._sums, self._undefined = torch.zeros(4, dtype=torch.float64), 0
 
     def add(self, counts: Tensor) -> None:
         area, examples = self._area(counts), int(counts[0].sum())  # any class has seen them all
         if math.isnan(area):
             self._undefined += 1
         else:
-            self._sum, self._weighted = self._sum + area, self._weighted + area * examples
-            self._clients, self._examples = self._clients + 1, self._examples + examples
+            self._sums += torch.tensor([area, area * examples, 1, examples], dtype=torch.float64)
 
     def compared(self, total: Tensor) -> Comparison:
         """Return the means beside the area of all counts; NaN where nobody has any."""
-        local = self._sum / self._clients if self._clients else math.nan
-        weighted = self._weighted / self._examples if self._examples else math.nan
+        local, weighted = (self._sums[:2] / self._sums[2:]).tolist()
         return Comparison(local, weighted, self._area(total), self._undefined)
 
     def _area(self, counts: Tensor) -> float:
