@@ -11,7 +11,7 @@ TRAINERS = {
     "tests/integrations/declearn_program.py": "declearn",
     "torchmetrics_fed/integrations/pfl.py": "pfl",
     "torchmetrics_fed/integrations/tables.py": "pyarrow",
-    "torchmetrics_fed/integrations/files.py": "pyarrow",
+    "torchmetrics_fed/integrations/batches.py": "pyarrow",
 }
 
 collect_ignore = [path for path, module in TRAINERS.items() if find_spec(module) is None]

@@ -7,11 +7,9 @@ from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
     from torchmetrics_fed import functional
-    from torchmetrics_fed.aggregation.secure import (
-        SecureAggregationClient,
-        SecureAggregationConfig,
-        SecureAggregationServer,
-    )
+    from torchmetrics_fed.aggregation.secure.client import SecureAggregationClient
+    from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
+    from torchmetrics_fed.aggregation.secure.server import SecureAggregationServer
     from torchmetrics_fed.counting import ScoreGrid
     from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
     from torchmetrics_fed.exchange import Coordinator
@@ -34,67 +32,26 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-__all__ = [
-    "BudgetExceededError",
-    "CentralDP",
-    "Coordinator",
-    "DistributedDP",
-    "EvaluationReport",
-    "FederatedAUROC",
-    "FederatedAveragePrecision",
-    "FederatedCalibration",
-    "FederatedDET",
-    "FederatedMetric",
-    "FederatedMetricError",
-    "FederatedModelComparison",
-    "FederatedPrecisionRecallCurve",
-    "FederatedPrecisionRecallGain",
-    "FederatedROC",
-    "InputError",
-    "LocalDP",
-    "Privacy",
-    "PrivacyLedger",
-    "Query",
-    "Reconstruction",
-    "Release",
-    "ReleaseError",
-    "ScoreGrid",
-    "SecureAggregationClient",
-    "SecureAggregationConfig",
-    "SecureAggregationServer",
-    "Share",
-    "Spec",
-    "evaluation_report",
-    "federated_collection",
-    "functional",
-]
+__all__ = ["BudgetExceededError", "FederatedMetricError", "InputError", "ReleaseError"]
+__all__ += ["CentralDP", "DistributedDP", "LocalDP", "Privacy", "PrivacyLedger", "Reconstruction", "ScoreGrid"]
+__all__ += ["Coordinator", "Query", "Release", "Share", "Spec"]
+__all__ += ["SecureAggregationClient", "SecureAggregationConfig", "SecureAggregationServer"]
+__all__ += ["FederatedAUROC", "FederatedAveragePrecision", "FederatedCalibration", "FederatedDET", "FederatedMetric"]
+__all__ += ["FederatedModelComparison", "FederatedPrecisionRecallCurve", "FederatedPrecisionRecallGain", "FederatedROC"]
+__all__ += ["EvaluationReport", "evaluation_report", "federated_collection", "functional"]
 
 # Where the public names are. They are imported when the first of them is asked for: `torchmetrics-fed --help` asks for
 # none, and torch with torchmetrics takes seconds.
-_HOMES = (
-    "errors",
-    "counting",
-    "privacy",
-    "aggregation.secure",
-    "release",
-    "reconstruct",
-    "exchange",
-    "metrics",
-    "report",
-)
+_FROM = "errors", "counting", "privacy", "aggregation.secure", "release", "reconstruct", "exchange", "metrics", "report"
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name.startswith("__"):
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        names = {"functional": import_module(f"{__name__}.functional")}
-        for home in _HOMES:
-            module = import_module(f"{__name__}.{home}")
-            names |= {public: getattr(module, public) for public in module.__all__ if public in __all__}
-        globals().update(names)
-        if name not in globals():
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        for home in _FROM:
+            found = vars(import_module(f"{__name__}.{home}"))
+            globals().update({public: found[public] for public in __all__ if public in found})
         return globals()[name]
 
     def __dir__() -> list[str]:

@@ -38,8 +38,7 @@ class AuditResult:
     """What an audit found. ``epsilon_lower`` is at most the true epsilon, but for ``1 - confidence`` of all audits.
 
     Example:
-        >>> found = AuditResult(1.2, 1.0, delta=0.0, trials=1000, confidence=0.99, threshold=0.5, more_likely="one")
-        >>> found.refuted
+        >>> AuditResult(1.2, claimed=1.0, delta=0.0, trials=1000, confidence=0.99).refuted
         True
     """
 
@@ -48,8 +47,6 @@ class AuditResult:
     delta: float
     trials: int
     confidence: float
-    threshold: float
-    more_likely: str
 
     @property
     def refuted(self) -> bool:
@@ -82,10 +79,9 @@ def audit(
     :math:`\varepsilon \ge \ln((p_{lo} - \delta) / q_{hi})`. Whatever was chosen, the bound holds.
 
     Args:
-        mechanism: outputs on the one input; it is called once. Cells that never differ may be left out.
-        neighbour: outputs on the other.
+        mechanism: outputs on the one input, and ``neighbour`` on the other. Each is called once. Cells that never
+            differ may be left out.
         claimed: the epsilon that the mechanism claims, at ``delta``.
-        trials: outputs on each input.
         confidence: probability with which the bound holds.
         score: from outputs to one number each, large where ``neighbour`` is more likely. Left out, it is the better
             of two that the first quarter of the outputs gives: the sum over cells of the logarithm of the ratio in
@@ -102,30 +98,30 @@ def audit(
     check_int("trials", trials, 1000)
     if not 0 < confidence < 1 or not 0 <= delta < 1:
         raise InputError(f"Expected `confidence` in (0, 1) and `delta` in [0, 1) but got {confidence} and {delta}.")
-    outputs = [_rows(name, draw(trials), trials) for name, draw in (("mechanism", mechanism), ("neighbour", neighbour))]
     quarter, half = trials // 4, trials // 2
+    outputs = [_rows(draw, trials) for draw in (mechanism, neighbour)]
     fitted, chosen, counted = zip(*(np.split(rows, [quarter, half]) for rows in outputs), strict=True)
     scores = (_log_ratio(fitted), _projection(fitted)) if score is None else (score,)
     level = (1 - confidence) / 2
     cuts = [_cut([score(rows) for rows in chosen], delta, level) for score in scores]
     score, (_, threshold, flipped) = max(zip(scores, cuts, strict=True), key=lambda candidate: candidate[1][0])
     passed = np.array([np.count_nonzero((score(rows) > threshold) != flipped) for rows in counted])
-    often, seldom = (passed[0], passed[1]) if flipped else (passed[1], passed[0])
+    seldom, often = passed[::-1] if flipped else passed
     lower = float(_epsilon(often, seldom, trials - half, delta, level))
-    more_likely = "mechanism" if flipped else "neighbour"
-    return AuditResult(max(0.0, lower), claimed, delta, trials, confidence, threshold, more_likely)
+    return AuditResult(max(0.0, lower), claimed, delta, trials, confidence)
 
 
-def _rows(name: str, outputs: Integers, trials: int) -> Integers:
+def _rows(draw: Mechanism, trials: int) -> Integers:
+    outputs = draw(trials)
     if outputs.shape[:1] != (trials,):
-        raise InputError(f"Expected `{name}` to return {trials} outputs, one per row, but got shape {outputs.shape}.")
+        raise InputError(f"Expected mechanisms to return {trials} outputs, one per row, but got shape {outputs.shape}.")
     return outputs.reshape(trials, -1)
 
 
 def _log_ratio(chosen: Sequence[Integers]) -> Callable[[Integers], Floats]:
     """Return the score that sums each cell's smoothed log ratio; values not seen before score 0."""
     tables = []
-    for mine, theirs in zip(chosen[0].T, chosen[1].T, strict=True):
+    for mine, theirs in zip(*(rows.T for rows in chosen), strict=True):
         values, index = np.unique(np.concatenate([mine, theirs]), return_inverse=True)
         here = np.bincount(index[: mine.size], minlength=values.size) + SMOOTHING
         there = np.bincount(index[mine.size :], minlength=values.size) + SMOOTHING
@@ -166,8 +162,7 @@ def _epsilon(often: Integers, seldom: Integers, trials: int, delta: float, level
     """Return the bound from two counts out of ``trials``: Clopper-Pearson, each side wrong with at most ``level``."""
     low = np.where(often > 0, beta.ppf(level, np.maximum(often, 1), trials - often + 1), 0.0)
     high = np.where(seldom < trials, beta.isf(level, seldom + 1, np.maximum(trials - seldom, 1)), 1.0)
-    bound: Floats = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
-    return bound
+    return np.asarray(np.log(np.maximum(low - delta, 1e-300)) - np.log(high))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -178,9 +173,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         audited with 2000 trials on each of two neighbouring inputs: epsilon is at least ...
         0
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m torchmetrics_fed.audit", description=(__doc__ or "").partition("\n")[0]
-    )
+    about = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m torchmetrics_fed.audit", description=about)
     parser.add_argument("--mechanism", choices=("polya", "skellam", "discrete_gaussian"), default="polya")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-6, help="not used by polya, which is pure")
@@ -190,17 +184,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--confidence", type=float, default=0.99)
     options = parser.parse_args(argv)
-    delta, weights = 0.0 if options.mechanism == "polya" else options.delta, tuple(options.weights)
-    sensitivity, epsilon = Sensitivity.of("binary", 1, weights), Fraction(options.epsilon)
+    delta, weights = 0.0 if options.mechanism == "polya" else options.delta, np.array(options.weights)
+    sensitivity, epsilon = Sensitivity.of("binary", 1, tuple(options.weights)), Fraction(options.epsilon)
     noise = calibrated_noise(options.mechanism, epsilon, delta, sensitivity, options.clients, len(weights))
-    arriving = options.clients if options.survivors is None else options.survivors
+    arriving = range(options.clients if options.survivors is None else options.survivors)
 
-    def outputs(count: int) -> Mechanism:
-        cells = count * np.array(weights)
-        return lambda trials: sum((noise.draw((trials, len(cells))).astype(np.int64) for _ in range(arriving)), cells)
+    def outputs(cells: Integers) -> Mechanism:
+        return lambda trials: sum((noise.draw((trials, len(cells))).astype(np.int64) for _ in arriving), cells)
 
     rules = {"trials": options.trials, "confidence": options.confidence}
-    found = audit(outputs(0), outputs(1), claimed=options.epsilon, delta=delta, **rules)
+    found = audit(outputs(0 * weights), outputs(weights), claimed=options.epsilon, delta=delta, **rules)
     sys.stdout.write(f"{found}\n")
     return int(found.refuted)
 

@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConf
 from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
-    from torchmetrics_fed.exchange import PlanName
     from torchmetrics_fed.metrics import FederatedMetric
     from torchmetrics_fed.planning import Study
 
@@ -29,7 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 refused or failed; what is no command exits with 2.
 
     Example:
-        >>> from torchmetrics_fed.cli import main
         >>> main(["inspect", "no.release"])  # on stderr: torchmetrics-fed: no.release: No such file or directory
         1
     """
@@ -110,7 +108,7 @@ def _count(given: argparse.Namespace) -> None:
 
     study = Study.load(given.study)
     metric = study.metric(given.name)
-    spec, data = metric.spec, given.name
+    spec = metric.spec
     if spec.hides_shares or type(spec.privacy).__name__ == "CentralDP":
         raise ReleaseError(
             f"Expected a study whose shares may be seen but got {spec.privacy or 'secure = true'}. A file with one "
@@ -118,7 +116,7 @@ def _count(given: argparse.Namespace) -> None:
             "secure aggregation in a folder, or LocalDP (for a site alone the noise of CentralDP)."
         )
     check_one_query(metric.plan)
-    if spec.privacy and any(entry.key == (data, study.round, spec.digest.hex()) for entry in metric.ledger):
+    if spec.privacy and any(entry.key == (given.name, study.round, spec.digest.hex()) for entry in metric.ledger):
         raise LedgerConflictError(
             f"Expected a new round but the share of round {study.round!r} was drawn before: send the file that was "
             "written then. A second draw takes a new `round` in the study, and is charged again."
@@ -137,7 +135,7 @@ def _count(given: argparse.Namespace) -> None:
 
 def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -> str:
     """Count all tables and return how many rows that were."""
-    from torchmetrics_fed.integrations.files import rows_of
+    from torchmetrics_fed.integrations.batches import rows_of
     from torchmetrics_fed.integrations.tables import PartialCounts
     from torchmetrics_fed.report.progress import Progress
 
@@ -145,9 +143,8 @@ def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -
     rows = skipped = 0
     for table in given.table:
         try:
-            found = counts.count(
-                metric, progress(counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table))
-            )
+            batches = progress(counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table))
+            found = counts.count(metric, batches)
         except InputError as error:
             raise InputError(f"{table}: {error}") from None
         rows, skipped = rows + found.rows, skipped + found.skipped
@@ -282,16 +279,12 @@ def _plan(given: argparse.Namespace) -> None:
             "Say how many there are, or who else adds noise: --local or --central."
         )
     else:
-        several = given.min_clients or max(math.ceil(_SURVIVING * clients), least)
-        trusted = given.trusted_aggregator
+        several, trusted = given.min_clients or max(math.ceil(_SURVIVING * clients), least), given.trusted_aggregator
         privacy = DistributedDP(given.epsilon, several, given.max_colluding, trusted_aggregator=trusted)
     n_pos = min(max(round(given.examples * given.positives), 1), given.examples - 1)
     options = {"clients": clients, "auroc": given.auroc, "quantiles": given.quantiles, "runs": given.runs}
-
-    def progress(plans: Iterable[PlanName]) -> Iterator[PlanName]:
-        return Progress()(plans, "tried {} plans", total=len(tuple(plans)))
-
-    _say(str(advise(privacy, n_pos, given.examples - n_pos, progress=progress, **options)))
+    options["progress"] = lambda plans: Progress()(plans, "tried {} plans", total=len(plans))
+    _say(str(advise(privacy, n_pos, given.examples - n_pos, **options)))
 
 
 def _audit(given: argparse.Namespace) -> int:

@@ -2,22 +2,9 @@
 
 from collections.abc import Sequence
 
-__all__ = [
-    "BudgetExceededError",
-    "DuplicateClientError",
-    "FederatedMetricError",
-    "ImpossibleCountsError",
-    "InputError",
-    "LedgerConflictError",
-    "LedgerError",
-    "LedgerFileError",
-    "ReleaseError",
-    "RoundMismatchError",
-    "SecureAggregationError",
-    "SpecMismatchError",
-    "SyncError",
-    "WireError",
-]
+__all__ = ["BudgetExceededError", "DuplicateClientError", "FederatedMetricError", "ImpossibleCountsError", "InputError"]
+__all__ += ["LedgerConflictError", "LedgerError", "LedgerFileError", "ReleaseError", "RoundMismatchError"]
+__all__ += ["SecureAggregationError", "SpecMismatchError", "SyncError", "WireError"]
 
 
 class FederatedMetricError(Exception):

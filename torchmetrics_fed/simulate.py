@@ -47,10 +47,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The release that the federation would have, under privacy all that may be published, and of how many clients.
-
-    Beside it, if asked for, the comparison with exact areas.
-    """
+    """The release that the federation would have, under privacy all that may be published, and of how many clients."""
 
     release: Release
     clients: int
@@ -70,19 +67,16 @@ def simulate(
 
     Clients are taken one by one and none is kept, so a generator of them takes no more memory for 100,000 than for one.
     The release has the law that real clients' would have, with the same queries: each adds its counts, and its own draw
-    of a share's noise (with :class:`~torchmetrics_fed.CentralDP` noise is drawn once, by this process, which is the
-    trusted party). Shares are summed in memory, so that none has to be hidden.
+    of a share's noise (with :class:`~torchmetrics_fed.CentralDP` this process draws it once, as the trusted party).
 
-    A person is at one client, so the release costs epsilon once: it is charged once, to the ledger of ``metric``, after
-    the clients are counted and before noise is drawn. With fewer than ``min_clients`` clients, or if one of them
-    raises, nothing is drawn, charged or opened.
+    A person is at one client, so the release is charged once, to the ledger of ``metric``, after the clients are
+    counted. With fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
 
     Args:
         clients: each ``(preds, target)``, with groups ``(preds, target, groups)``, or an iterable of such batches, for
             instance a DataLoader, on any device. A batch can be a mapping of what ``update`` takes, as ``{"preds": ...,
             "target": ..., "persons": ...}``: each client then bounds its own persons' examples.
-        metric: a federated metric or a :func:`~torchmetrics_fed.federated_collection` that has counted nothing; it is
-            not changed except for its ledger.
+        metric: one that has counted nothing; it is not changed except for its ledger.
         compare: whether to give the averaged local and the pooled AUROC, too, exact whatever the privacy: for data that
             may be seen.
         progress: whether to count clients on stderr; if not given, where that is a terminal, which a notebook is not.
@@ -90,16 +84,12 @@ def simulate(
         previous: the release before this one, for ``plan="carry_over"``.
 
     Example:
-        >>> import torch
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.simulate import simulate
         >>> clients = ((torch.rand(50), torch.randint(0, 2, (50,))) for _ in range(20))
-        >>> simulation = simulate(clients, FederatedROC(), compare=True)
+        >>> simulation = simulate(clients, FederatedROC())
         >>> simulation.clients, simulation.release.leaf.sum().item()
         (20, 1000)
         >>> fpr, tpr, thresholds = FederatedROC.from_release(simulation.release).compute()
-        >>> bool(torch.trapezoid(tpr, fpr) == simulation.comparison.pooled)
-        True
     """
     template = representative(metric)
     if template.update_called:
@@ -111,14 +101,13 @@ def simulate(
     spec, counter = template.spec, Progress(progress)
     areas = _Areas(spec) if compare else None
     total, own, count = spec.empty_counts(), spec.empty_counts(), 0
-    for client in counter(clients, "counted {} clients"):
+    for count, client in enumerate(counter(clients, "counted {} clients"), 1):
         if areas is None:  # counts of one client by itself are nobody's business
-            total = _added(template, total, client, count)
+            total = _added(template, total, client, count - 1)
         else:
-            own = _added(template, own.zero_(), client, count)
+            own = _added(template, own.zero_(), client, count - 1)
             areas.add(own)
             total += own
-        count += 1
     needed = spec.clients_needed
     if count < needed:
         raise ReleaseError(
@@ -141,7 +130,8 @@ def simulate(
 
 def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
     """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
-    privacy, own, plain = template.spec.privacy, None, False
+    spec, own, plain = template.spec, None, False
+    names = ("preds_old", "preds_new", "target") if spec.models else ("preds", "target", "groups")
     try:
         for batch in [client] if _is_batch(client) or not isinstance(client, Iterable) else client:
             if not _is_batch(batch):
@@ -149,17 +139,15 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                     "Expected (preds, target), with groups (preds, target, groups), or an iterable of such batches, "
                     f"tensors or a mapping each, but got {type(batch).__name__}."
                 )
-            names = ("preds_old", "preds_new", "target") if template.spec.models else ("preds", "target", "groups")
             named = batch if isinstance(batch, Mapping) else dict(zip(names, batch, strict=False))
             parts = {name: part.cpu() if isinstance(part, Tensor) else part for name, part in named.items()}
-            if named is batch or template.spec.models or (privacy is not None and privacy.enforced):
+            if named is batch or spec.models or (spec.privacy is not None and spec.privacy.enforced):
                 own = own or deepcopy(template)  # for this client's table of persons
                 own.validate_args = bool(template.validate_args)
                 own.update(**parts)
             else:
-                arrays, group = (parts["preds"], parts["target"]), parts.get("groups")
-                counts = template.spec.grid.add(counts, *arrays, template.rules, group=group)
-                plain = True
+                arrays, group, plain = (parts["preds"], parts["target"]), parts.get("groups"), True
+                counts = spec.grid.add(counts, *arrays, template.rules, group=group)
             if own is not None and plain:
                 raise InputError("Expected batches of one kind but got tuples and mappings. Name the parts of all.")
     except InputError as error:
@@ -175,10 +163,7 @@ def _is_batch(client: Any) -> bool:
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
-    """The sum of one share's noise for each of ``draws``: levels add up, and noise does not look at counts.
-
-    Cells are independent, so a block of clients is one draw of more cells: most of a small draw is getting ready.
-    """
+    """The sum of one share's noise for each of ``draws``; a block of them is one draw, which is faster."""
     noise = spec.noise(query)
     assert noise is not None
     total = torch.zeros(spec.shape(query), dtype=spec.dtype).numpy()
@@ -189,25 +174,22 @@ def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
 
 
 class _Areas:
-    """Running means of the clients' own areas."""
+    """The clients' own areas: their sum, that weighted by examples, and how many clients and examples these are."""
 
     def __init__(self, spec: Spec) -> None:
         self._exact = Spec(spec.task, spec.classes, spec.grid, multi_class=spec.multi_class, groups=spec.groups)
-        self._sum = self._weighted = 0.0
-        self._clients = self._examples = self._undefined = 0
+        self._sums, self._undefined = torch.zeros(4, dtype=torch.float64), 0
 
     def add(self, counts: Tensor) -> None:
         area, examples = self._area(counts), int(counts[0].sum())  # any class has seen them all
         if math.isnan(area):
             self._undefined += 1
         else:
-            self._sum, self._weighted = self._sum + area, self._weighted + area * examples
-            self._clients, self._examples = self._clients + 1, self._examples + examples
+            self._sums += torch.tensor([area, area * examples, 1, examples], dtype=torch.float64)
 
     def compared(self, total: Tensor) -> Comparison:
         """Return the means beside the area of all counts; NaN where nobody has any."""
-        local = self._sum / self._clients if self._clients else math.nan
-        weighted = self._weighted / self._examples if self._examples else math.nan
+        local, weighted = (self._sums[:2] / self._sums[2:]).tolist()
         return Comparison(local, weighted, self._area(total), self._undefined)
 
     def _area(self, counts: Tensor) -> float:

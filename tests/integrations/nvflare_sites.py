@@ -26,7 +26,7 @@ from torchmetrics_fed.integrations.nvflare import (
     FederatedMetricFilter,
     attach,
 )
-from torchmetrics_fed.integrations.nvflare.client import TOPIC, responders
+from torchmetrics_fed.integrations.nvflare.client import TOPIC, filters
 
 __all__ = ["JOB", "Cut", "Federation", "Site"]
 
@@ -107,7 +107,7 @@ class Site:
     def end(self) -> None:
         """End the job here."""
         self.filter.handle_event(EventType.END_RUN, self.context())
-        assert self.name not in responders
+        assert self.name not in filters
 
 
 class Federation:

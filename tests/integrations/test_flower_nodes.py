@@ -137,7 +137,6 @@ def kept(folder: Path) -> dict[int, set[str]]:
     for node in NODES:
         with closing(sqlite3.connect(folder / str(node) / "notes")) as tables:
             rows = tables.execute("SELECT name FROM notes WHERE name != 'owner' AND content != x''").fetchall()
-            rows += tables.execute("SELECT round FROM sessions").fetchall()
         found[node] = {name for (name,) in rows}
     return found
 

@@ -27,7 +27,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
-from torchmetrics_fed.integrations.nvflare.client import HELD, payload, responders
+from torchmetrics_fed.integrations.nvflare.client import HELD, filters, payload
 
 NAMES = ("site-1", "site-2", "site-3", "site-4")
 HIDDEN = DistributedDP(epsilon=5.0, min_clients=3)
@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def no_sites_left() -> Iterator[None]:
     yield
-    responders.clear()
+    filters.clear()
 
 
 def scores(number: int, size: int = 500) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import Any
 
@@ -42,7 +42,7 @@ def run_coordinator(
     Args:
         folder: the shared folder. It must exist.
         metric: made as at the sites; it is not updated.
-        round: the name of the round, which no other release has.
+        round: its name, which no other release has.
         clients: the sites' names; or how many to wait for; or None for those who are there when the time is up.
         timeout: seconds to wait in each stage for those who have not answered, and before the first for sites.
         poll: seconds between two looks.
@@ -52,7 +52,6 @@ def run_coordinator(
     Example:
         >>> import tempfile
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.folder import run_coordinator
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run_coordinator(folder, FederatedROC(), timeout=0.0)
         Traceback (most recent call last):
@@ -63,7 +62,11 @@ def run_coordinator(
     kept = files.read(files.own / "state")
     if kept is None:
         coordinator = Coordinator(common, round=round, **options)
-        names = _joined(files, clients if isinstance(clients, int) else None, timeout, poll) if given is None else given
+        names = given or []
+        for _ in _looks(timeout, poll) if given is None else ():
+            names = files.joined()
+            if isinstance(clients, int) and len(names) >= clients:
+                break
         needed = max(common.spec.clients_needed, options.get("min_clients", 1), 3 if common.spec.hides_shares else 1)
         if len(names) < needed:
             raise ReleaseError(
@@ -106,14 +109,10 @@ def run_coordinator(
 
 
 def status(folder: str | os.PathLike[str]) -> str:
-    """Return how far every round in a folder has come, a line for each: who has answered, and who is waited for.
-
-    Args:
-        folder: the shared folder.
+    """Return how far every round in a shared folder has come, a line for each: who has answered, who is waited for.
 
     Example:
         >>> import tempfile
-        >>> from torchmetrics_fed.folder import status
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     status(folder)
         'no rounds'
@@ -139,14 +138,14 @@ def _answer(said: bytes) -> bytes | FederatedMetricError:
     return said[1:] if said[:1] == b"+" else ReleaseError(said[1:].decode(errors="replace"))
 
 
-def _joined(files: Files, count: int | None, timeout: float, poll: float) -> list[str]:
-    """Return the sites that are there, once they are as many as that, or the time is up."""
-    deadline = monotonic() + timeout
-    while True:
-        late, names = monotonic() >= deadline, files.joined()  # a last look follows the deadline
-        if late or (count is not None and len(names) >= count):
-            return names
-        sleep(poll)
+def _looks(timeout: float, poll: float) -> Iterator[None]:
+    """Look now and then until the time is up; a last look follows the deadline: whoever came in time is seen."""
+    deadline, late = monotonic() + timeout, False
+    while not late:
+        late = monotonic() >= deadline
+        yield
+        if not late:
+            sleep(poll)
 
 
 def _ask(files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, poll: float) -> dict[str, bytes]:
@@ -155,9 +154,8 @@ def _ask(files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, p
         name: files.write(files.own / f"{stage}.{encoded('site-', name)}", pack_block(each.to_bytes()))
         for name, each in asked.items()
     }
-    answers, problems, deadline = dict[str, bytes](), dict[str, bytes](), monotonic() + timeout
-    while True:
-        late = monotonic() >= deadline  # a last look follows the deadline: whoever answered in time is seen
+    answers, problems = dict[str, bytes](), dict[str, bytes]()
+    for _ in _looks(timeout, poll):
         for name in marks.keys() - answers.keys():
             problems.pop(name, None)
             try:
@@ -166,6 +164,6 @@ def _ask(files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, p
                 problems[name] = b"-" + str(error).encode()
             else:
                 answers |= {} if answer is None else {name: answer}
-        if late or len(answers) == len(marks):
-            return problems | answers
-        sleep(poll)
+        if len(answers) == len(marks):
+            break
+    return problems | answers

@@ -44,7 +44,7 @@ class ShareState(MetricState):
         return {"shares": self.shares}
 
     def prepare_for_secagg(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what declearn's encrypter is about to encrypt, and what stays readable: that it is one client's."""
+        """Return what declearn encrypts, and what stays readable: that it is one client's."""
         return {"cells": self.cells}, {"clients": self.clients}
 
     def aggregate(self, other: ShareState) -> ShareState:
@@ -69,9 +69,7 @@ class ShareMetric(Metric):
     to evaluate. It also sends its query, once for all rounds, so that a release takes one.
 
     Example:
-        >>> import numpy as np
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.integrations.declearn import ShareMetric
         >>> class Curves(ShareMetric):
         ...     name = "curves"
         ...     def build(self, ledger):

@@ -36,9 +36,7 @@ class UserShares:
     placed by the release that was read before.
 
     Example:
-        >>> import torch
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.pfl import UserShares
         >>> curves = UserShares(FederatedAUROC())
         >>> value, of_user = curves(torch.tensor([0.1, 0.6, 0.4, 0.9]), torch.tensor([0, 0, 1, 1]))
         >>> of_user(value).overall_value  # pfl calls it when all of a user's batches are added

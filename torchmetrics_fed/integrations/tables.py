@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.integrations.columns import matrix, numbered, parsed, person_ids, scores_of
-from torchmetrics_fed.integrations.files import OR_SKIP, checked_names, read_file
+from torchmetrics_fed.integrations import batches
 from torchmetrics_fed.metrics import FederatedMetric
 from torchmetrics_fed.release import Spec
 
@@ -36,7 +35,7 @@ def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
     """Count a table in the metric, batch by batch, and return how many rows. A table that is refused changes nothing.
 
     Args:
-        metric: what counts; its data goes on, as with ``update``.
+        metric: what counts, as with ``update``.
         table: anything with Arrow's C stream (a DataFrame of pandas or Polars, a relation of DuckDB, a Table or a
             RecordBatchReader), an iterable of such, or the path of a file that ends in ``.csv``, ``.tsv`` (or with
             ``.gz`` after it), ``.parquet``, ``.arrow`` or ``.feather``.
@@ -45,7 +44,6 @@ def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
     Example:
         >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.tables import count_table
         >>> table = pyarrow.table({"p": [0.1, 0.8, 0.7], "y": ["no", "yes", None]})
         >>> metric = FederatedAUROC()
         >>> count_table(metric, table, score="p", label="y", labels=["no", "yes"], skip_bad=True)
@@ -57,20 +55,17 @@ def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
 
 
 def merge_counts(metric: FederatedMetric, parts: Any) -> Counted:
-    """Add what :class:`PartialCounts` made of the parts of a table, in whatever order, and return how many rows.
+    """Add what :class:`PartialCounts` made of parts of a table, in whatever order, and return how many rows.
 
-    Args:
-        metric: the one that the parts were counted for.
-        parts: a table of them, as Ray Data and Spark collect it, or an iterable of such.
+    Parts are a table of them, as Ray Data and Spark collect it, or an iterable of such.
 
     Example:
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.tables import merge_counts
         >>> merge_counts(FederatedAUROC(), [])
         Counted(rows=0, skipped=0)
     """
     total, rows, skipped = torch.zeros_like(metric.counts, device="cpu"), 0, 0
-    for part in (part for batch in _batches(parts) for part in batch.to_pylist()):
+    for part in (part for batch in batches.each_of(parts) for part in batch.to_pylist()):
         if part["layout"] != bytes(metric.layout.cpu().numpy()):
             raise InputError("Expected parts that were counted for this metric but got others. Count them again.")
         total += torch.frombuffer(bytearray(part["counts"]), dtype=torch.int64).reshape(total.shape)
@@ -89,7 +84,6 @@ class PartialCounts:
     Example:
         >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.tables import PartialCounts, merge_counts
         >>> table = pyarrow.table({"score": [0.1, 0.8, 0.7], "label": [0, 1, 0]})
         >>> metric = FederatedAUROC()
         >>> part = PartialCounts.of(metric)  # on workers: dataset.map_batches(part, batch_format="pyarrow")
@@ -124,7 +118,7 @@ class PartialCounts:
         """Return what counts parts of a table for this metric.
 
         Args:
-            metric: what they are counted for.
+            metric: it is not changed.
             score: the column of scores; of several classes or labels one each.
             label: the column of labels; of a multilabel task one each.
             labels: what label columns hold instead of 0, 1, ..., in that order.
@@ -175,22 +169,23 @@ class PartialCounts:
 
     def read(self, path: str | PathLike[str]) -> Iterator[pa.RecordBatch]:
         """Give the columns of a file in batches of bounded size."""
-        return read_file(Path(path), self._names, self.delimiter, self.skip_bad)
+        return batches.read_file(Path(path), self._names, self.delimiter, self.skip_bad)
 
     def _each(self, table: Any, add: Any) -> Counted:
         """Add every batch of a table, and return how many rows."""
         rows = skipped = 0
-        for batch in self.read(table) if isinstance(table, str | PathLike) else _batches(table):
+        for batch in self.read(table) if isinstance(table, str | PathLike) else batches.each_of(table):
             bad = self._add(add, batch, rows + skipped)
             rows, skipped = rows + batch.num_rows - bad, skipped + bad
         return Counted(rows, skipped)
 
     def _add(self, add: Any, batch: pa.RecordBatch, start: int) -> int:
         """Add a batch, and return how many of its rows were bad."""
-        names, task = checked_names(self._names, batch.schema.names), self.spec.task
-        preds, target = matrix(batch, self.score, scores_of), matrix(batch, self.label, self._labels)
-        group = matrix(batch, self.group, self._groups) if self.group else target[:, :0]
-        ids = person_ids(batch, self.person[0]) if self.person else None
+        names, task = batches.checked_names(self._names, batch.schema.names), self.spec.task
+        preds = batches.matrix(batch, self.score, batches.scores_of)
+        target = batches.matrix(batch, self.label, self._labels)
+        group = batches.matrix(batch, self.group, self._groups) if self.group else target[:, :0]
+        ids = batches.person_ids(batch, self.person[0]) if self.person else None
         persons = None if ids is None else ids.to_numpy(zero_copy_only=False)
 
         def some(rows: Any) -> None:
@@ -221,7 +216,7 @@ class PartialCounts:
             self.person: "persons' ids",
         }[next(kind for kind in (self.score, self.label, self.group, self.person) if name in kind)]
         fault = "holds something else" if batch.column(name)[row].is_valid else "is missing"
-        raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {OR_SKIP}")
+        raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {batches.OR_SKIP}")
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -234,14 +229,14 @@ class PartialCounts:
     def _labels(self, values: pa.Array) -> pa.Array:
         """Return labels as numbers, none of them missing."""
         if self.labels is not None:
-            values = numbered(values, self.labels)
-        values = parsed(values)
+            values = batches.numbered(values, self.labels)
+        values = batches.parsed(values)
         if values.null_count or values.type not in _AS_THEY_ARE:
             values = values.cast(pa.float64(), safe=False).fill_null(math.nan)
         return values
 
     def _groups(self, values: pa.Array) -> pa.Array:
-        return numbered(values, self.spec.groups).fill_null(-1)
+        return batches.numbered(values, self.spec.groups).fill_null(-1)
 
     def _fine(self, preds: Tensor, target: Tensor) -> Tensor:
         """Return which values of these rows can be counted, for every column."""
@@ -251,15 +246,3 @@ class PartialCounts:
         ignored = labels == (math.nan if ignore_index is None else ignore_index)
         known = (labels >= 0) & (labels <= self._highest) & (labels == labels.floor())
         return torch.cat([fine | ignored, known | ignored], 1)
-
-
-def _batches(table: Any) -> Iterator[pa.RecordBatch]:
-    if isinstance(table, pa.RecordBatch):
-        yield table
-    elif hasattr(table, "__arrow_c_stream__"):
-        yield from pa.RecordBatchReader.from_stream(table)
-    elif isinstance(table, Iterable) and not isinstance(table, str | bytes | dict):
-        for part in table:
-            yield from _batches(part)
-    else:
-        raise InputError(f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame.")

@@ -38,7 +38,6 @@ CREATE TABLE records (number INTEGER PRIMARY KEY, body TEXT NOT NULL, chain TEXT
 CREATE TABLE head (count INTEGER NOT NULL, chain TEXT NOT NULL);
 INSERT INTO head VALUES (0, '');
 CREATE TABLE notes (name TEXT PRIMARY KEY, content BLOB NOT NULL);
-CREATE TABLE sessions (round TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
 
 # One for the whole process: SQLite's own table of locks is copied by a fork as it is, so nobody forks in a transaction.

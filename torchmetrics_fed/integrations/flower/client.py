@@ -18,7 +18,7 @@ from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.errors import InputError, ReleaseError, SecureAggregationError
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.integrations.flower.node import Node
+from torchmetrics_fed.integrations.flower.node import Node, session_of
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Query
@@ -39,29 +39,25 @@ def evaluation_mod(
 ) -> Mod:
     """Return the mod for ``@app.evaluate(mods=[...])`` that answers :class:`FederatedEvaluationMixin`'s messages.
 
-    It takes part in releases of what ``metric`` says and in no others, and answers the second query of a round from the
-    counts that the node has kept, without a second evaluation. Every answer is noted on disk before it leaves, so that
-    a crash cannot make it answer twice. Under privacy, and where counts are hidden, the weight leaves as 1 and other
-    metrics stay here unless ``publish`` names them.
+    It answers the second query of a round from the counts that the node has kept, without a second evaluation. Every
+    answer is noted on disk before it leaves, so that a crash cannot make it answer twice. Under privacy, and where
+    counts are hidden, the weight leaves as 1 and other metrics stay here unless ``publish`` names them.
 
     Args:
-        metric: made as in the evaluation, with the same ledger; it is not updated. A private one needs a ledger with a
-            budget because the server decides how often it asks. Without a path it is kept in the node's folder.
+        metric: made as in the evaluation, and not updated. A private one needs a ledger with a budget because the
+            server decides how often it asks. Without a path it is kept in the node's folder.
         publish: names of metrics that may leave as they are, although they are made from raw data.
         weight: the strategy's ``weighted_by_key``.
-        folder: where nodes keep notes and ledgers, each in a folder of its own, named by the ``partition-id`` in its
-            configuration, that only the node's user may read; below Flower's home if not given.
+        folder: where nodes keep notes and ledgers, each in a folder of its own that only its user may read, named by
+            the ``partition-id`` in its configuration; below Flower's home if not given.
         signing_key: this node's long-term Ed25519 private key, for aggregations that are signed.
         verification_keys: by node id, the public keys of all nodes, from elsewhere than the server.
 
     Example:
         >>> from flwr.clientapp import ClientApp
         >>> from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
-        >>> from torchmetrics_fed.integrations.flower import evaluation_mod
-        >>> ledger = PrivacyLedger(budget=3.0)
-        >>> guard = evaluation_mod(FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=5), ledger=ledger))
-        >>> app = ClientApp()
-        >>> @app.evaluate(mods=[guard])
+        >>> privacy, app = DistributedDP(epsilon=1.0, min_clients=5), ClientApp()
+        >>> @app.evaluate(mods=[evaluation_mod(FederatedROC(privacy=privacy, ledger=PrivacyLedger(budget=3.0)))])
         ... def evaluate(message, context): ...
     """
     common = representative(metric)
@@ -85,7 +81,7 @@ def evaluation_mod(
             return guard(call_next(message, context))
         node = Node(context, folder)
         if request is not None and request.stage == "forget":
-            node.forget(request.round)
+            node.forget(session_of(request.round))
             return _reply(message, ConfigRecord(), weight)
         agreed = node.charged(common, terms)
         if request is None:
@@ -95,16 +91,16 @@ def evaluation_mod(
         def answered(client: SecureAggregationClient | None) -> Message:
             if request.stage == "answer":
                 own = deepcopy(agreed)
-                own.resume(node.take_session(request.round))
+                own.resume(node.take(session_of(request.round)))
                 return _reply(message, _answer_record(own, request, client), weight)
-            node.keep_session(request.round)  # what an earlier round has left is erased
+            node.forget()  # what an earlier round has left is erased
             evaluation = _Evaluation(agreed, request, client)
             reply = _evaluated(evaluation, message, context, call_next)
             if evaluation.kept is None:
                 raise SecureAggregationError(
                     f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
                 )
-            node.keep_session(request.round, evaluation.kept)
+            node.keep(session_of(request.round), evaluation.kept)
             return guard(reply)
 
         if not agreed.spec.hides_shares:
@@ -141,7 +137,6 @@ def evaluation_mod(
 
 
 def _evaluated(evaluation: _Evaluation, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Run the app's evaluation, in which `state_record` finds what was asked for."""
     token = _current.set(evaluation)
     try:
         return call_next(message, context)
@@ -174,18 +169,16 @@ def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
 def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
-    Where shares may only travel through secure aggregation, it is masked; that takes :func:`evaluation_mod` on the
-    client and :class:`FederatedEvaluationMixin` on the server, and an error says so if they are missing. A private
-    metric needs a ledger with a budget because the server decides how often it asks; without the mod, with a path, too.
+    Where shares may only travel through secure aggregation, it is masked, by :func:`evaluation_mod`. A private metric
+    needs a ledger with a budget; without the mod, with a path, too.
 
     Args:
-        metric: the client's metric, or collection of metrics, updated with its data.
+        metric: updated with the client's data.
         message: the message that is answered; needed under FederatedEvaluationMixin where there is no mod.
 
     Example:
         >>> import torch
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.integrations.flower import state_record
         >>> metric = FederatedROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
         >>> list(state_record(metric))
@@ -193,10 +186,8 @@ def state_record(metric: FederatedMetric | MetricCollection, message: Message | 
     """
     counting = representative(metric)
     evaluation = _current.get()
-    if evaluation is not None:
-        evaluation.admit(counting)
-        if evaluation.asked is not None:
-            return evaluation.answer(counting, evaluation.asked)
+    if evaluation is not None and (record := evaluation.answer(counting)) is not None:
+        return record
     if counting.spec.hides_shares:
         raise ReleaseError(
             "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes part in one here. Use "
@@ -222,8 +213,11 @@ class _Evaluation:
     client: SecureAggregationClient | None = None
     kept: bytes | None = None  # the session after the answer, for a second query
 
-    def admit(self, metric: FederatedMetric) -> None:
-        """Raise unless it is the metric that was agreed on; its releases are charged to the node's ledger."""
+    def answer(self, metric: FederatedMetric) -> ConfigRecord | None:
+        """Return what was asked for, and keep the session where there may be a second query.
+
+        Raises unless it is the metric that was agreed on; its releases are charged to the node's ledger.
+        """
         self.metric.spec.check(metric.spec)
         if metric.ledger.path is None:
             metric.charge_to(self.metric.ledger)
@@ -233,13 +227,12 @@ class _Evaluation:
                 "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
                 "Build both metrics by one function."
             )
-
-    def answer(self, metric: FederatedMetric, asked: Asked) -> ConfigRecord:
-        """Return the answer of a metric that was admitted, and keep its session where there may be a second query."""
+        if self.asked is None:
+            return None
         if self.kept is not None:
             raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
-        record = _answer_record(metric, asked, self.client)
-        self.kept = metric.suspend() if Query.from_bytes(asked.query).fraction < 1 else b""
+        record = _answer_record(metric, self.asked, self.client)
+        self.kept = metric.suspend() if Query.from_bytes(self.asked.query).fraction < 1 else b""
         return record
 
 

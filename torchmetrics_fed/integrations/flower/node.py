@@ -67,44 +67,30 @@ class Node:
                 raise SecureAggregationError(
                     f"Expected a round that this node has not begun but it knows {name!r}. A retry is a new round."
                 )
-            tables.execute("UPDATE notes SET content = x'' WHERE name != 'owner'")
-            tables.execute("DELETE FROM sessions WHERE round != ?", (round,))
+            tables.execute("UPDATE notes SET content = x'' WHERE name NOT IN ('owner', ?)", (session_of(round),))
             tables.execute("INSERT INTO notes VALUES (?, x'')", (name,))
 
-    def forget(self, round: str) -> None:
-        """Erase what was kept for a round that broke off, the secrets first. The names stay: they end replays."""
+    def forget(self, start: str = "") -> None:
+        """Erase the notes whose names begin like this. The names stay: they end replays."""
         with self._store.transaction() as tables:
-            tables.execute("UPDATE notes SET content = x'' WHERE instr(name, ?) = 1", (f"{round}/",))
-            tables.execute("DELETE FROM sessions WHERE round = ?", (round,))
+            tables.execute("UPDATE notes SET content = x'' WHERE instr(name, ?) = 1 AND name != 'owner'", (start,))
 
     def take(self, name: str) -> bytes:
         with self._store.transaction() as tables:
             found = tables.execute("SELECT content FROM notes WHERE name = ?", (name,)).fetchone()
             tables.execute("UPDATE notes SET content = x'' WHERE name = ?", (name,))
-        return self._found(found, name)
-
-    def keep(self, name: str, content: bytes) -> None:
-        with self._store.transaction() as tables:
-            tables.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content))
-
-    def keep_session(self, round: str, note: bytes = b"") -> None:
-        """Keep raw counts for the second query of a round, if there are any; all others are erased."""
-        with self._store.transaction() as tables:
-            tables.execute("DELETE FROM sessions")
-            if note:
-                tables.execute("INSERT INTO sessions VALUES (?, ?)", (round, note))
-
-    def take_session(self, round: str) -> bytes:
-        with self._store.transaction() as tables:
-            found = tables.execute("SELECT content FROM sessions WHERE round = ?", (round,)).fetchone()
-            tables.execute("DELETE FROM sessions")
-        return self._found(found, round)
-
-    @staticmethod
-    def _found(found: tuple[bytes] | None, name: str) -> bytes:
         if not found or not found[0]:
             raise SecureAggregationError(
                 f"Expected notes of {name!r} but this node has none: it did not begin it, was interrupted, or its "
                 "folder was not kept between messages. It stays out of this round."
             )
         return bytes(found[0])
+
+    def keep(self, name: str, content: bytes) -> None:
+        with self._store.transaction() as tables:
+            tables.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content))
+
+
+def session_of(round: str) -> str:
+    """Return the name of the note with raw counts for the second query of a round; aggregations are ``round/1``..."""
+    return f"{round}/"

@@ -43,7 +43,6 @@ def aggregate_fn(metric: FederatedMetric | MetricCollection, inner: AggregateMet
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
         >>> from torchmetrics_fed import FederatedROC
-        >>> from torchmetrics_fed.integrations.flower import aggregate_fn
         >>> curves = aggregate_fn(FederatedROC())
         >>> strategy = FedAvg(evaluate_metrics_aggr_fn=curves)
         >>> curves.releases
@@ -59,7 +58,7 @@ class Aggregation:
     round or an earlier one, is left out.
     """
 
-    def __init__(self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> None:
+    def __init__(self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None) -> None:
         self.metric = representative(metric)
         check_one_query(self.metric.plan)
         self.inner, self._seen = inner or aggregate_metricrecords, set[bytes]()
@@ -76,15 +75,14 @@ class Aggregation:
                 weighted_by_key,
             )
         metrics = self.inner(records, weighted_by_key)
+        coordinator = Coordinator(self.metric, round="", can_ask_again=False)
+        for number, record in enumerate(records):
+            self._receive(coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord()))
         try:
-            coordinator = Coordinator(self.metric, round="", can_ask_again=False)
-            for number, record in enumerate(records):
-                self._receive(coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord()))
             coordinator.advance()
-            release = coordinator.release
-            metrics.update(_scalars(release))
-            self._seen.update(release.last.names)
-            self.releases.append(release)
+            metrics.update(_scalars(coordinator.release))
+            self._seen.update(coordinator.release.last.names)
+            self.releases.append(coordinator.release)
         except FederatedMetricError as error:
             _log.warning("torchmetrics-fed: no curve of this round. %s", error)
         return metrics
@@ -112,11 +110,10 @@ def _scalars(release: Release) -> dict[str, float]:
 class FederatedEvaluationMixin(_Strategy):
     """Put before any strategy: ``class Curves(FederatedEvaluationMixin, FedAvg): pass``.
 
-    Every evaluation round makes one release of the clients that the strategy samples. Where the metric hides shares
-    their keys are exchanged first, masked shares come with the replies, and the sum is opened by those who are left;
-    with fewer than ``min_clients`` of them it is not, a warning says so and the training goes on. Where the plan has a
-    second query, those whose first share was summed answer it from the counts that their nodes have kept: the model is
-    evaluated once a round.
+    Every evaluation round makes one release of the clients that the strategy samples. Where the metric hides shares,
+    keys are exchanged first, and those who are left open the sum; with fewer than ``min_clients`` there is a warning,
+    and the training goes on. A second query is answered from the counts that nodes have kept: the model is evaluated
+    once a round.
 
     Args:
         args: the strategy's own, as are ``kwargs``.
@@ -127,11 +124,9 @@ class FederatedEvaluationMixin(_Strategy):
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
         >>> from torchmetrics_fed import DistributedDP, FederatedROC
-        >>> from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin
         >>> class Curves(FederatedEvaluationMixin, FedAvg): ...
         >>> metric = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=5))
-        >>> strategy = Curves(metric=metric, min_evaluate_nodes=8)
-        >>> strategy.releases
+        >>> Curves(metric=metric, min_evaluate_nodes=8).releases
         {}
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch.loggers import Logger, MLFlowLogger, WandbLogger
+from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
@@ -23,9 +23,8 @@ from torchmetrics_fed.release import Release
 class FederatedEvaluation(lightning.Callback):
     """Computes the metrics of a module at the end of every validation and test, logs scalars, and resets them.
 
-    The module keeps the metrics as an attribute and updates them in its ``validation_step`` and ``test_step``;
-    everything else is done here, in the order that spends privacy once: nothing in the sanity check, one release per
-    evaluation on all ranks together, a reset before the next.
+    The module updates the metrics in its ``validation_step`` and ``test_step``; everything else is done here, in the
+    order that spends privacy once: nothing in the sanity check, one release per evaluation on all ranks together.
 
     Args:
         attribute: the module's attribute that holds a federated metric or a
@@ -34,18 +33,16 @@ class FederatedEvaluation(lightning.Callback):
             ``val_expected_calibration_error``, ``val_brier_score``, ``val_area_under_gain``, ``val_equal_error_rate``,
             with the class's number behind where there are several. None leaves validation alone.
         test_prefix: the same in ``Trainer.test``.
-        figures: whether loggers get figures of the curves (TensorBoard, Weights & Biases and MLflow take them, if
-            matplotlib is installed), and TensorBoard's PR-curve page the counts.
+        figures: whether TensorBoard, Weights & Biases and MLflow get figures of the curves (if matplotlib is
+            installed), and TensorBoard's PR-curve page the counts.
         federated: for a client of a federated trainer, whose curve is made elsewhere: nothing is computed here, and
             the metric keeps the last evaluation's data until its share is sent.
         each_example_once: your word that no example comes twice in one evaluation, where that cannot be seen: private
             metrics refuse samplers, loaders and iterable datasets that they do not know without it.
 
     Example:
-        >>> from torchmetrics_fed.integrations.lightning import FederatedEvaluation
-        >>> evaluation = FederatedEvaluation("metrics")
-        >>> evaluation.prefix, evaluation.test_prefix
-        ('val_', 'test_')
+        >>> FederatedEvaluation("metrics").prefix
+        'val_'
     """
 
     def __init__(
@@ -95,14 +92,14 @@ class FederatedEvaluation(lightning.Callback):
                 # a number, or a result that knows its scalars and its figure
                 scalars = {name: result} if isinstance(result, Tensor) else result.scalars
                 for scalar, value in scalars.items():
-                    for key, one in _by_class(names[name].get(scalar, f"{name}_{scalar}"), value):
+                    for of_class, one in _by_class(value):
+                        key = f"{prefix}{names[name].get(scalar, f'{name}_{scalar}')}{of_class}{end}"
                         # every rank has the same release, hence the same number: nothing is left to average
-                        pl_module.log(f"{prefix}{key}{end}", one.float(), rank_zero_only=True, sync_dist=False)
+                        pl_module.log(key, one.float(), rank_zero_only=True, sync_dist=False)
                 if self.figures and trainer.loggers and not isinstance(result, Tensor):
                     release = metric.release()  # on all ranks together; a private one is there already
                     if trainer.is_global_zero:
-                        at = trainer.global_step
-                        _log_curve(trainer.loggers, f"{prefix}{name}{end}", at, metric, result, release)
+                        _log_curve(trainer, f"{prefix}{name}{end}", metric, result, release)
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Reset, when every callback has read the release; a federated client's data stays for its share."""
@@ -137,9 +134,9 @@ class FederatedEvaluation(lightning.Callback):
         check_data(trainer, place, held_metrics(module, self.attribute), self.each_example_once)
 
 
-def _by_class(name: str, value: Tensor) -> list[tuple[str, Tensor]]:
-    """The scalar itself, or one per class, numbered."""
-    return [(f"{name}_{number}", one) for number, one in enumerate(value)] if value.ndim else [(name, value)]
+def _by_class(value: Tensor, ndim: int = 0) -> list[tuple[str, Tensor]]:
+    """What has this many dimensions with nothing behind its name, or one per class, numbered."""
+    return [("", value)] if value.ndim == ndim else [(f"_{number}", one) for number, one in enumerate(value)]
 
 
 def _scalar_names(group: Group) -> dict[str, dict[str, str]]:
@@ -185,10 +182,9 @@ def _names(module: lightning.LightningModule, attribute: str) -> Iterator[tuple[
                     yield f"{scalar}{end}{_suffix(number, groups)}", owner
 
 
-def _log_curve(
-    loggers: Sequence[Logger], name: str, step: int, metric: FederatedMetric, result: Any, release: Release
-) -> None:
+def _log_curve(trainer: lightning.Trainer, name: str, metric: FederatedMetric, result: Any, release: Release) -> None:
     """Hand what a release says to the loggers, on rank zero: a figure, and of a PR curve the counts behind it."""
+    loggers, step = trainer.loggers, trainer.global_step
     boards: list[Any] = [getattr(logger, "experiment", None) for logger in loggers]
     if isinstance(result, PrecisionRecallCurve) and metric.average in (None, "micro"):
         source = read(release, reconstruction=metric.reconstruction)
@@ -227,5 +223,4 @@ def _pr_counts(source: Source) -> Iterator[tuple[str, Tensor]]:
     (tn, fp), (fn, tp) = (row.unbind(-2) for row in matrix.unbind(-3))
     precision = torch.where(tp + fp > 0, tp / (tp + fp), 1.0)  # as at the end of a PR curve
     recall = torch.where(tp + fn > 0, tp / (tp + fn), 0.0)
-    rows = torch.stack([tp, fp, tn, fn, precision, recall], -2)
-    yield from [("", rows)] if rows.ndim == 2 else ((f"_{index}", one) for index, one in enumerate(rows))
+    yield from _by_class(torch.stack([tp, fp, tn, fn, precision, recall], -2), 2)

@@ -1,4 +1,4 @@
-"""FederatedMetricAggregator: the server's part."""
+"""The server's part: FederatedMetricAggregator, and FederatedComparisonAggregator of two models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -16,11 +16,8 @@ from typing import Any
 from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.aggregators import weighted_aggregation_helper as means
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
-from nvflare.app_common.aggregators.weighted_aggregation_helper import (
-    WeightedAggregationHelper,
-    filter_aggregatable_metrics,
-)
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
@@ -30,14 +27,8 @@ from torchmetrics_fed.exchange import Coordinator, PlanName
 from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 from torchmetrics_fed.functional.curve import GridName, Groups
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, TOPIC, round_name
-from torchmetrics_fed.metrics import (
-    FederatedAUROC,
-    FederatedMetric,
-    FederatedModelComparison,
-    FederatedPrecisionRecallCurve,
-    FederatedROC,
-    areas,
-)
+from torchmetrics_fed.metrics import FederatedMetric, FederatedModelComparison, areas
+from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedPrecisionRecallCurve, FederatedROC
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
@@ -49,15 +40,14 @@ _SCALARS = "global_auroc", "global_average_precision"
 class FederatedMetricAggregator(ModelAggregator):
     """Averages models as NVFlare's FedAvg does, and makes one release per round of the data that came with them.
 
-    The model that clients evaluate is the one they received, so that all scores of a round are of one model. Its
-    ``global_auroc`` and ``global_average_precision`` are in the ``metrics`` of what is aggregated, and when
-    ``key_metric`` is the best so far, NVFlare saves that model as the best. Pass ``key_metric=""`` to the
-    recipe: its own selector averages what clients measured alone, and would overrule this one.
+    The model that clients evaluate is the one they received. Its ``global_auroc`` and ``global_average_precision`` are
+    in the ``metrics`` of what is aggregated, and when ``key_metric`` is the best so far, NVFlare saves that model as
+    the best. Pass ``key_metric=""`` to the recipe: its own selector averages what clients measured alone, and would
+    overrule this one.
 
     Shares come with the models. Where sites hold their data instead, by a :class:`FederatedMetricFilter`, they are
-    asked once all models are in: as many queries as the plan takes, through secure aggregation where shares are hidden.
-    A share that cannot be added is left out and its sender logged; so is a site that is silent or refuses. Too few
-    shares: no curve in this round, and training goes on.
+    asked once all models are in. What cannot be added is left out and its sender logged. Too few shares: no curve in
+    this round, and training goes on.
 
     Args:
         task: as in the clients' metrics, and likewise all up to ``secure``.
@@ -72,7 +62,6 @@ class FederatedMetricAggregator(ModelAggregator):
         exclude_vars: regular expression of parameters to leave out, likewise.
 
     Example:
-        >>> from torchmetrics_fed.integrations.nvflare import FederatedMetricAggregator
         >>> FederatedMetricAggregator(quantiles=256).spec.grid.bins
         1024
     """
@@ -118,12 +107,14 @@ class FederatedMetricAggregator(ModelAggregator):
         self.reset_stats()
 
     def _template(self) -> FederatedMetric:
-        names = "num_classes", "num_labels", "multi_class", "quantiles", "grid", "groups", "privacy", "secure", "plan"
-        return FederatedAUROC(self.task, **{name: getattr(self, name) for name in names})
+        return FederatedAUROC(**self._own("task", "num_classes", "num_labels", "multi_class", "quantiles", "groups"))
+
+    def _own(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*names, "grid", "privacy", "secure", "plan")}
 
     def reset_stats(self) -> None:
-        self._params, self._params_type = WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
-        self._metrics, self._all_have_metrics = WeightedAggregationHelper(), True
+        self._params, self._params_type = means.WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
+        self._metrics, self._all_have_metrics = means.WeightedAggregationHelper(), True
         self._coordinator: Coordinator | None = None
         self._holding: set[str] = set()
 
@@ -152,7 +143,8 @@ class FederatedMetricAggregator(ModelAggregator):
         self._params.add(model.params, weight, client, self._number)
         self._all_have_metrics &= model.metrics is not None
         # a client's own number must not stand in for the sum's in a round without a curve
-        theirs = {k: v for k, v in filter_aggregatable_metrics(model.metrics).items() if not k.startswith("global_")}
+        own = means.filter_aggregatable_metrics(model.metrics)
+        theirs = {name: value for name, value in own.items() if not name.startswith("global_")}
         self._metrics.add(theirs, weight, client, self._number)
 
     def _add(self, data: Any, client: str) -> None:
@@ -196,11 +188,10 @@ class FederatedMetricAggregator(ModelAggregator):
             if self._coordinator is None:
                 raise ReleaseError("Expected at least one share but got none.")
             if self._holding:
-                stages = release_stages(self._coordinator, self._holding, self._open_round, _log)
-                release = ask_release(stages, self._ask)
+                ask_release(release_stages(self._coordinator, self._holding, self._open_round, _log), self._ask)
             else:
                 self._coordinator.advance()
-                release = self._coordinator.release
+            release = self._coordinator.release
         except FederatedMetricError as error:
             self.warning(f"No curve for {self._open_round}: {error}")
             return {}
@@ -225,8 +216,7 @@ class FederatedMetricAggregator(ModelAggregator):
             from matplotlib.figure import Figure  # no pyplot: it would keep the figure, and ask for a display
 
             kinds: list[type[FederatedMetric]] = [FederatedROC, FederatedPrecisionRecallCurve]
-            if release.spec.models:
-                kinds = [FederatedModelComparison]
+            kinds = [FederatedModelComparison] if release.spec.models else kinds
             figure = Figure(figsize=(4.5 * len(kinds), 4.2), layout="constrained")
             for ax, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
                 kind.from_release(release).plot(ax=ax)
@@ -252,6 +242,45 @@ class FederatedMetricAggregator(ModelAggregator):
     @property
     def _open_round(self) -> str:
         return round_name(str(self.fl_ctx.get_job_id()), self._number)
+
+
+class FederatedComparisonAggregator(FederatedMetricAggregator):
+    """The same for two models that every site evaluates on the same examples, with a ``FederatedModelComparison``.
+
+    Its numbers, such as ``global_difference``, are in the ``metrics`` of what is aggregated. No best model is chosen.
+
+    Args:
+        models: as in the clients' metrics, and likewise all up to ``secure``; the rest as in the base class.
+
+    Example:
+        >>> FederatedComparisonAggregator(("old", "new")).spec.models
+        ('old', 'new')
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str] = ("old", "new"),
+        thresholds: Sequence[float] = (0.5, 0.5),
+        grid: GridName | ScoreGrid = "two_sided",
+        privacy: Privacy | None = None,
+        secure: bool = False,
+        plan: PlanName | None = None,
+        min_clients: int = 1,
+        max_examples: int | None = None,
+        stage_timeout: float = 60.0,
+        folder: str = "torchmetrics_fed",
+        figures: bool = False,
+        aggregation_weights: Mapping[str, float] | None = None,
+        exclude_vars: str | None = None,
+    ) -> None:
+        self.models, self.thresholds = models, thresholds
+        terms: dict[str, Any] = {"grid": grid, "privacy": privacy, "secure": secure, "plan": plan, "key_metric": None}
+        terms |= {"min_clients": min_clients, "max_examples": max_examples, "stage_timeout": stage_timeout}
+        terms |= {"aggregation_weights": aggregation_weights, "exclude_vars": exclude_vars}
+        super().__init__(folder=folder, figures=figures, **terms)
+
+    def _template(self) -> FederatedMetric:
+        return FederatedModelComparison(**self._own("models", "thresholds"))
 
 
 def _weight(meta: Mapping[str, Any]) -> float:

@@ -42,13 +42,12 @@ def attach(
     """Put this client's share into the model that it sends, and return the model. Nothing else of it is touched.
 
     Where the job has a :class:`FederatedMetricFilter`, private and secure data stays here: the filter takes a copy and
-    answers the server's queries. Without it, it is for the caller to keep other numbers about private data out of the
-    model: NVFlare sends ``metrics`` and ``meta[MetaKey.NUM_STEPS_CURRENT_ROUND]`` as they are. A client without the
-    latter has weight 1.
+    answers the server's queries. Without it, keep other numbers about private data out of the model: NVFlare sends
+    ``metrics`` and ``meta[MetaKey.NUM_STEPS_CURRENT_ROUND]`` as they are. A client without the latter has weight 1.
 
     Args:
         model: what goes to ``flare.send``.
-        metric: a federated metric, or a collection of them; call its ``reset`` before the next round.
+        metric: call its ``reset`` before the next round.
         round: ``current_round`` of the model that was received; if not given that of ``model``.
         job: the job's id, and ``site`` the site's name; those of the running job if not given.
 
@@ -56,11 +55,9 @@ def attach(
         >>> import torch
         >>> from nvflare.client import FLModel
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> from torchmetrics_fed.integrations.nvflare import attach
         >>> metric = FederatedAUROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
-        >>> model = FLModel(params={"w": torch.zeros(1)}, meta={"mine": 1})
-        >>> sorted(attach(model, metric, round=0, job="6f1c").meta)
+        >>> sorted(attach(FLModel(params={"w": 1.0}, meta={"mine": 1}), metric, round=0, job="6f1c").meta)
         ['mine', 'torchmetrics_fed']
     """
     number = model.current_round if round is None else round
@@ -91,8 +88,8 @@ def payload(
     one.check_ledger()
     if one.spec.privacy is None and not one.spec.secure:
         return bytes(one.share(round=name))
-    if responders:  # filter and script are in one process
-        responders[flare.get_site_name() if site is None else site].hold(one, name)
+    if filters:  # filter and script are in one process
+        filters[flare.get_site_name() if site is None else site].hold(one, name)
         return HELD
     if one.spec.hides_shares:
         raise ReleaseError(
@@ -105,31 +102,52 @@ def payload(
     return bytes(one.share(round=name))
 
 
-class Responder:
-    """Holds a site's data of one round and answers what the server asks about it, each query once.
+class FederatedMetricFilter(Filter):
+    """Answers the aggregator's queries about the data that :func:`attach` has left with it, each query once.
 
-    Nothing is written to disk: a site whose process ends has dropped out, and never answers twice. Once it has held
-    data, it ``guards`` other numbers of it.
+    Add it with ``recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])``. The training script must
+    be in the same process, which is NVFlare's default. Nothing is written to disk: a site whose process ends has
+    dropped out. Once private or secure data was attached, steps are sent as 1 and other metrics stay behind unless
+    ``publish`` names them.
+
+    Args:
+        publish: names of metrics that may leave as they are, although they are made from raw data.
+
+    Example:
+        >>> FederatedMetricFilter(publish=["loss"]).publish
+        ['loss']
     """
 
-    def __init__(self, site: str) -> None:
-        self.site, self.guards, self._lock = site, False, RLock()
-        self.forget()
+    def __init__(self, publish: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.publish, self._lock = list(publish), RLock()
+        self.site, self._guards = "", False
+        self._forget()
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         with self._lock:
             self._metric: FederatedMetric | None = None
             self._node: Node | None = None
             self._round = ""
 
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Be there for the server's questions as long as the job runs, and forget everything at its end."""
+        if event_type == EventType.START_RUN:
+            self.site, self._guards = fl_ctx.get_identity_name(), False
+            filters[self.site] = self
+            fl_ctx.get_engine().register_aux_message_handler(TOPIC, self.reply)
+        elif event_type == EventType.END_RUN:
+            self._forget()
+            filters.pop(self.site, None)
+
     def hold(self, metric: FederatedMetric, round: str) -> None:
-        """Take the data of a round, for the queries to come. What an earlier round has left is erased."""
+        """Take the data of a round, for the queries to come, in place of an earlier round's."""
         with self._lock:
-            self.forget()
+            self._forget()
             # a session from here on, which the copy shares: exact counts, too, enter one sum
             metric.sessions.join(metric.spec, metric.ledger, metric.data)
             self._node = Node(self.site, metric.spec, Store(None))
-            self._metric, self._round, self.guards = deepcopy(metric), round, True
+            self._metric, self._round, self._guards = deepcopy(metric), round, True
 
     def answer(self, asked: Asked) -> bytes:
         """Return the answer to one stage. Noise is drawn and charged in ``share`` and ``mask``, nowhere else."""
@@ -145,49 +163,11 @@ class Responder:
                 self._metric = None
             return answer
 
-
-responders: dict[str, Responder] = {}
-"""By site, those of the jobs in this process: a job's filter and its training script meet here."""
-
-
-class FederatedMetricFilter(Filter):
-    """Answers the aggregator's queries about the data that :func:`attach` has left with it.
-
-    Add it with ``recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])``. The training script must
-    be in the same process: ``launch_external_process=False``, which is NVFlare's default. Of results that leave the
-    site after private or secure data was attached, the steps are sent as 1 and other metrics stay behind unless
-    ``publish`` names them.
-
-    Args:
-        publish: names of metrics that may leave as they are, although they are made from raw data.
-
-    Example:
-        >>> from torchmetrics_fed.integrations.nvflare import FederatedMetricFilter
-        >>> FederatedMetricFilter(publish=["loss"]).publish
-        ['loss']
-    """
-
-    def __init__(self, publish: Sequence[str] = ()) -> None:
-        super().__init__()
-        self.publish = list(publish)
-        self._responder: Responder | None = None
-
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Be there for the server's questions as long as the job runs, and forget everything at its end."""
-        if event_type == EventType.START_RUN:
-            site = fl_ctx.get_identity_name()
-            self._responder = responders[site] = Responder(site)
-            fl_ctx.get_engine().register_aux_message_handler(TOPIC, self.answer)
-        elif event_type == EventType.END_RUN and self._responder is not None:
-            self._responder.forget()
-            responders.pop(self._responder.site, None)
-
-    def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+    def reply(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the reply to one stage. An error of ours, which holds nothing of the data, is for both sides' logs."""
-        assert self._responder is not None
         reply = make_reply(ReturnCode.OK)
         try:
-            reply["answer"] = self._responder.answer(Asked.of(request))
+            reply["answer"] = self.answer(Asked.of(request))
         except FederatedMetricError as error:
             reply["error"] = str(error)
             self.log_warning(fl_ctx, f"Not answered to the server: {error}")
@@ -196,7 +176,7 @@ class FederatedMetricFilter(Filter):
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result without numbers that neither noise nor a sum covers."""
         failed = shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK  # NVFlare's own word, without a result
-        if failed or self._responder is None or not self._responder.guards:
+        if failed or not self._guards:
             return shareable
         dxo = from_shareable(shareable)
         metrics = dxo.data if dxo.data_kind == DataKind.METRICS else dxo.meta.get(MetaKey.INITIAL_METRICS) or {}
@@ -208,3 +188,7 @@ class FederatedMetricFilter(Filter):
         if MetaKey.NUM_STEPS_CURRENT_ROUND in dxo.meta:
             dxo.meta[MetaKey.NUM_STEPS_CURRENT_ROUND] = 1
         return dxo.update_shareable(shareable)
+
+
+filters: dict[str, FederatedMetricFilter] = {}
+"""By site, those of the jobs in this process: where the training script finds its job's filter."""

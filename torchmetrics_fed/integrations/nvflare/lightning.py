@@ -25,16 +25,15 @@ class FlareEvaluation(lightning.Callback):
     ``trainer.validate`` before ``trainer.fit`` evaluates the model that was received: its share is made then. Metrics
     of validation inside ``fit`` are reset without a release because the model there is this client's alone.
 
-    Two more numbers of the patched Trainer tell about private or secure data. The steps of the round are sent as 1
-    unless the module's ``__fl_meta__`` says otherwise, so every client weighs the same. Whatever ``validation_step``
-    logs is sent as it is unless the job has a :class:`~torchmetrics_fed.integrations.nvflare.FederatedMetricFilter`.
+    With private or secure data, the steps of the round are sent as 1 unless the module's ``__fl_meta__`` says
+    otherwise. What ``validation_step`` logs is sent as it is unless the job has a
+    :class:`~torchmetrics_fed.integrations.nvflare.FederatedMetricFilter`.
 
     Args:
         attribute: the module's attribute that holds the metric or the collection.
         each_example_once: as in :class:`~torchmetrics_fed.integrations.lightning.FederatedEvaluation`.
 
     Example:
-        >>> from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
         >>> FlareEvaluation("metrics").attribute
         'metrics'
     """

@@ -1,19 +1,38 @@
-"""Files: CSV, Parquet and Arrow files as record batches of bounded size. Extra ``tables``."""
+"""Batches: files as Arrow record batches of bounded size, and their columns as tensors or ids. Extra ``tables``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import torch
 from pyarrow import csv, ipc, parquet
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from torchmetrics_fed.errors import InputError
 
 OR_SKIP = "Nothing was counted. Correct it, or leave out such rows with `skip_bad` (--skip-bad)."
 
 _ROWS, _BLOCK = 1 << 18, 1 << 22  # rows of a Parquet file and bytes of a CSV file that are read at a time
+_NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+
+
+def each_of(table: Any) -> Iterator[pa.RecordBatch]:
+    """Give the batches of a table, or of an iterable of tables."""
+    if isinstance(table, pa.RecordBatch):
+        yield table
+    elif hasattr(table, "__arrow_c_stream__"):
+        yield from pa.RecordBatchReader.from_stream(table)
+    elif isinstance(table, Iterable) and not isinstance(table, str | bytes | dict):
+        for part in table:
+            yield from each_of(part)
+    else:
+        raise InputError(f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame.")
 
 
 def read_file(path: Path, names: Sequence[str], delimiter: str, skip_bad: bool) -> Iterator[pa.RecordBatch]:
@@ -84,3 +103,55 @@ def _arrow(path: Path, names: Sequence[str], *_: Any) -> Iterator[pa.RecordBatch
 
 
 _READERS = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet, ".arrow": _arrow, ".feather": _arrow}
+
+
+def matrix(batch: pa.RecordBatch, names: tuple[str, ...], convert: Any) -> Tensor:
+    """Return these columns side by side; a single one is not copied."""
+    columns, name = [], names[0]
+    try:
+        for name in names:
+            columns.append(from_dlpack(convert(_values(batch, name))))
+    except (pa.ArrowException, TypeError):
+        kind = batch.schema.field(name).type
+        raise InputError(f"Expected numbers in column {name!r} but its type is {kind}.") from None
+    return torch.stack(columns, 1) if len(columns) > 1 else columns[0][:, None]
+
+
+def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
+    values = batch.column(name)
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def person_ids(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return persons' ids as texts, so that one is the same in files of all formats; missing where there is none."""
+    values = _values(batch, name)
+    if not (pa.types.is_integer(values.type) or "string" in str(values.type) or pa.types.is_null(values.type)):
+        raise InputError(f"Expected integers or texts in column {name!r} but its type is {values.type}. Pass ids.")
+    texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    return pc.if_else(pc.equal(texts, ""), None, texts)
+
+
+def numbered(values: pa.Array, names: tuple[str, ...]) -> pa.Array:
+    """Return the place of each value among these names; missing where it is none of them."""
+    return pc.index_in(pc.utf8_trim_whitespace(values.cast(pa.string())), pa.array(names))
+
+
+def scores_of(values: pa.Array) -> pa.Array:
+    """Return scores as floats, none of them missing."""
+    values = parsed(values)
+    if values.type not in (pa.float32(), pa.float64()):
+        values = values.cast(pa.float32() if values.type == pa.float16() else pa.float64(), safe=False)
+    return values.fill_null(math.nan) if values.null_count else values
+
+
+def parsed(values: pa.Array) -> pa.Array:
+    """Return texts as numbers, missing where they are none; truth values as 0 and 1; anything else as it is."""
+    if pa.types.is_boolean(values.type):
+        return values.cast(pa.uint8())
+    if "string" not in str(values.type):  # string, large_string, string_view
+        return values
+    try:
+        return values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        texts = pc.utf8_trim_whitespace(values)
+        return pc.if_else(pc.match_substring_regex(texts, _NUMBER), texts, None).cast(pa.float64())
