@@ -7,7 +7,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, get_args
 
 import torch
@@ -22,8 +22,8 @@ from torchmetrics_fed.release.wire import text_size
 from torchmetrics_fed.typing import MultiClass, Task
 
 SPEC_VERSION = 2
-MOST_GROUPS = 256
-MOST_PAIRED_BINS = 512
+MOST_GROUPS, MOST_PAIRED_BINS = 256, 512
+_noise = lru_cache(maxsize=64)(Privacy.noise)  # an aggregator asks for that of every share
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 
@@ -136,7 +136,7 @@ class Spec:
         if self.privacy is None:
             return None
         cells = math.prod(self.shape(query))
-        return self.privacy.noise(self.task, self.classes, query.tree.weights, cells, query.fraction)
+        return _noise(self.privacy, self.task, self.classes, query.tree.weights, cells, query.fraction)
 
     def cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return every level of the tree of ``counts`` side by side, without noise, as :meth:`shape` says."""
