@@ -99,7 +99,8 @@ class Release:
         """
         if isinstance(shares, Share | Release | bytes) or not isinstance(shares, Iterable):
             raise InputError(
-                f"Expected an iterable of Share or Release but got {type(shares).__name__}. Pass a list: `[share]`."
+                f"Expected an iterable of Share or Release but got {type(shares).__name__}. Pass a list: "
+                "`Release.sum([share])`."
             )
         adder: Adder | None = None
         for number, share in enumerate(shares):
