@@ -48,7 +48,7 @@ def test_simulated_clients_have_the_pooled_curve(tmp_path: Path) -> None:
     assert "1 release" in said
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 def test_ranks_of_a_trainer_have_the_pooled_curve(tmp_path: Path) -> None:
     said = run("lightning_ddp.py", tmp_path / "ddp.png")
     pooled = number(said, "pooled AUROC")
@@ -58,7 +58,7 @@ def test_ranks_of_a_trainer_have_the_pooled_curve(tmp_path: Path) -> None:
     assert abs(number(said, "mean of the ranks' AUROCs") - pooled) > 0.03
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 def test_hospitals_that_share_a_folder_have_nearly_the_pooled_curve(tmp_path: Path) -> None:
     said = run("shared_folder.py", tmp_path / "folder.png")
     pooled = number(said, "pooled AUROC")

@@ -115,7 +115,7 @@ RUNS = 60
 
 
 @pytest.mark.filterwarnings("ignore:About")
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.parametrize("correlation", [0.5, 0.97])
 @pytest.mark.parametrize("plan", [None, "single"])
 def test_private_intervals_hold_the_difference(plan: str | None, correlation: float) -> None:
