@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchmetrics_fed.counting import persons as module
+from torchmetrics_fed.counting.numbering import BLOCK, Hashed, Ranged, blocks, encrypted, encryptor
 from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError, ReleaseError
@@ -40,7 +40,8 @@ def first_come(batches: list[list[Any]], most: int) -> list[list[bool]]:
 def test_the_first_examples_of_each_person_are_admitted(batches: list[list[int]], most: int) -> None:
     expected = first_come(batches, most)
     texts = [[f"{person}" * (1 + 9 * (person > 9)) for person in batch] for batch in batches]
-    for kind in (batches, texts):
+    far_apart = [[person << 59 for person in batch] for batch in batches]  # 12 and -3 are nearly as far as integers go
+    for kind in (batches, texts, far_apart):
         table = Persons(most)
         assert [table.admit(batch).tolist() for batch in kind] == expected
         assert table.left_out == sum(row.count(False) for row in expected)
@@ -53,6 +54,43 @@ def test_chunks_and_growth_change_nothing(most: int) -> None:
     table = Persons(most)
     got = [table.admit(batch).tolist() for batch in batches]
     assert got == first_come([batch.tolist() for batch in batches], most)
+
+
+IDS = st.one_of(
+    st.lists(st.integers(-40, 40), max_size=40),
+    st.lists(st.integers(0, 2_000), max_size=400),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
+    st.lists(st.sampled_from([-(2**63), 2**63 - 1, 0]), max_size=4),
+    st.lists(st.sampled_from(["0", "1", "ann"]), max_size=4),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(IDS, max_size=12), st.integers(1, 3))
+def test_ids_of_all_kinds_may_follow_each_other(batches: list[list[Any]], most: int) -> None:
+    table, twin = Persons(most), Persons(most)
+    assert [table.admit(batch).tolist() for batch in batches] == first_come(batches, most)
+    twin.merge(table)  # everybody is known, by whatever number
+    again = [[*dict.fromkeys(batch)] for batch in batches]
+    assert [twin.admit(batch).tolist() for batch in again] == [table.admit(batch).tolist() for batch in again]
+
+
+def test_integers_that_are_close_have_places_of_a_random_permutation() -> None:
+    ids = np.arange(-1_000, 4_000)
+    places = []
+    for _ in range(2):
+        numbering = Ranged(-1_000, 3_999)
+        numbers = numbering.numbers(ids)
+        assert numbers is not None
+        every = np.concatenate([number for _, number in numbering.known()])
+        assert (np.sort(every) == np.arange(numbering.room)).all()
+        assert numbering.numbers(np.array([numbering.ends()[1] + 1])) is None
+        places.append(numbers)
+    # neighbours are not beside each other, and another table has them elsewhere
+    assert np.abs(np.corrcoef([ids, *places])[np.triu_indices(3, 1)]).max() < 0.1
+    assert (places[0] == places[1]).mean() < 0.01
+    with pytest.raises(AssertionError):  # the power of this test: places of the identity
+        assert np.abs(np.corrcoef(ids, ids)[0, 1]) < 0.1
 
 
 def test_an_id_is_the_same_in_every_form() -> None:
@@ -164,26 +202,31 @@ def test_a_copy_goes_on_by_itself() -> None:
 
 
 def test_hashes_tell_nothing_without_the_key() -> None:
-    one, other, key = Persons(1), Persons(1), bytes(16)
+    one, other = Hashed(), Hashed()
+    own = []
     for table in (one, other):
-        table.admit([1, 2, 3])
-    own = [{one.tobytes() for one in table._hashes[1:4]} for table in (one, other)]
+        table.grow(3)
+        table.numbers(np.array([1, 2, 3]))
+        own.append({block.tobytes() for block in table._hashes[1:4]})
     assert not own[0] & own[1]
-    shared = [{one.tobytes() for one in table.rehashed(key)[0]} for table in (one, other)]
-    assert shared[0] == shared[1]
-    assert not any(number.to_bytes(8, "little") in block for number in (1, 2, 3) for block in own[0] | shared[0])
+    shared = encrypted(encryptor(bytes(16)), blocks(np.array([1, 2, 3]))).tobytes()
+    assert not any(number.to_bytes(8, "little") in block for number in (1, 2, 3) for block in (*own[0], shared))
     with pytest.raises(ReleaseError, match="pickle"):
-        pickle.dumps(one)
+        pickle.dumps(Persons(1))
 
 
-def test_a_person_takes_at_most_64_bytes() -> None:
+@pytest.mark.parametrize("kind", ["in order", "backwards", "shuffled", "far apart", "strings"])
+def test_a_person_takes_at_most_64_bytes(kind: str) -> None:
     size = 100_000
+    ids = np.arange(size)
+    ids = {"backwards": ids[::-1], "shuffled": np.random.default_rng(1).permutation(ids)}.get(kind, ids)
+    ids = ids * 1_000_003 if kind == "far apart" else ids.astype(str) if kind == "strings" else ids
     tracemalloc.start()
     try:
         table, before = Persons(4), tracemalloc.get_traced_memory()[0]
         most = 0.0
         for start in range(0, size, 1000):
-            table.admit(np.arange(start, start + 1000))
+            assert table.admit(ids[start : start + 1000]).all()
             if start >= 10_000:
                 most = max(most, (tracemalloc.get_traced_memory()[0] - before) / (start + 1000))
     finally:
@@ -192,4 +235,4 @@ def test_a_person_takes_at_most_64_bytes() -> None:
 
 
 def test_a_hash_has_128_bits() -> None:
-    assert module.BLOCK == 16
+    assert BLOCK == 16

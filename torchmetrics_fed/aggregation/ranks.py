@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchmetrics_fed.aggregation.secure.mask import masked_sum
-from torchmetrics_fed.counting.persons import BLOCK, Persons
+from torchmetrics_fed.counting.numbering import BLOCK, encrypted, encryptor
+from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, SyncError
 from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.release.wire import pack_block
@@ -103,12 +104,13 @@ class Ranks:
             )
         # one key for all, so that one person has one hash; it is made for this and forgotten
         key = self.from_first(torch.tensor(list(secrets.token_bytes(BLOCK)), dtype=torch.uint8))
-        hashes, examples = self.persons.rehashed(bytes(key.tolist()))
-        own = hashes.tobytes() + examples.astype(np.int64).tobytes()
-        sizes = [int.from_bytes(size, "little") for size in self.exchange(len(hashes).to_bytes(8, "little"))]
+        blocks, examples = self.persons.known()
+        own = encrypted(encryptor(bytes(key.tolist())), blocks).tobytes() + examples.astype(np.int64).tobytes()
+        sizes = [int.from_bytes(size, "little") for size in self.exchange(len(blocks).to_bytes(8, "little"))]
         everybody = Persons(most)
         for size, part in zip(sizes, self.exchange(own.ljust(1 + max(sizes) * (BLOCK + 8))), strict=True):
-            everybody.add(np.frombuffer(part, np.complex128, size), np.frombuffer(part, np.int64, size, size * BLOCK))
+            hashes = np.frombuffer(part, np.uint8, size * BLOCK).reshape(size, BLOCK)
+            everybody.add(hashes, np.frombuffer(part, np.int64, size, size * BLOCK))
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on any rank; the same answer on all."""
