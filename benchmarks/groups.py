@@ -3,9 +3,10 @@
     python -m benchmarks.groups --shared FOLDER --runs 30
     python -m benchmarks.groups --shared FOLDER --gaps --runs 400
 
-Groups are made: each example is in one at random, in even parts or in parts that fall by a third, and its logit is
-shifted by up to a half. Everybody's error is divided by that of a release without groups in the same run, a group's by
-its own sampling error, of samples of its examples drawn again. Groups are sorted by the size of their smaller class.
+Groups are made, three times: each example is in one at random, in even parts or in parts that fall by a third, and its
+logit is shifted by up to a half. Everybody's error is divided by that of a release without groups in the same run, a
+group's by its own sampling error, of 60 samples of its examples drawn again. Groups are sorted by the size of their
+smaller class; behind the mean ratio of groups of a size stands its standard error.
 
 With --gaps, examples are drawn again in each run, the truth is that of all of them, and what is printed is how often
 the interval of each gap holds it, at 95%.
@@ -17,6 +18,7 @@ import argparse
 import os
 import warnings
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +40,7 @@ from torchmetrics_fed.functional import (
 EPSILONS = (0.3, 1.0, 3.0)
 NUMBERS = (2, 4, 8)
 SIZES = (120, 300, 800, 2_000)
-SHIFT = 0.5
+SHIFT, SEEDS, DRAWN = 0.5, 3, 60
 FACTS = {
     0.3: (1.5, 1.2, 0.99, np.nan, 0.64),
     1.0: (0.67, 0.62, 0.55, np.nan, 0.38),
@@ -103,32 +105,37 @@ def accuracy(shared: Path, names: list[str], runs: int) -> None:
     overall: dict[tuple[int, float], list[float]] = defaultdict(list)
     of_groups: dict[tuple[int, float], list[float]] = defaultdict(list)
     for name, (target, score) in files(shared, names).items():
-        for number in NUMBERS:
-            for even in (True, False):
-                examples = Examples.of(target, score, number, even)
-                exact, parts = examples.exact, [examples.taken(examples.group == g) for g in range(number)]
-                truths, sampling = [each.exact for each in parts], [sampling_error(each, 10) for each in parts]
-                for epsilon in EPSILONS:
-                    releases = [released(examples, epsilon, number) for _ in range(runs)]
-                    alone = np.mean([error(released(examples, epsilon, 0), exact) for _ in range(runs)])
-                    ratio = np.mean([error(each, exact) for each in releases]) / alone
-                    overall[number, epsilon].append(float(ratio))
-                    for g, (part, truth) in enumerate(zip(parts, truths, strict=True)):
-                        mine = np.mean([error(each.by_group[str(g)], truth) for each in releases]) / sampling[g]
-                        smaller = min(part.target.sum(), len(part.target) - part.target.sum())
-                        of_groups[int(np.searchsorted(SIZES, smaller)), epsilon].append(float(mine))
-                print(f"{name}, {number} groups, {'even' if even else 'uneven'}: done", flush=True)
+        for number, even, seed in product(NUMBERS, (True, False), range(SEEDS)):
+            examples = Examples.of(target, score, number, even, seed)
+            exact, parts = examples.exact, [examples.taken(examples.group == g) for g in range(number)]
+            truths, sampling = [each.exact for each in parts], [sampling_error(each, DRAWN) for each in parts]
+            for epsilon in EPSILONS:
+                releases = [released(examples, epsilon, number) for _ in range(runs)]
+                alone = np.mean([error(released(examples, epsilon, 0), exact) for _ in range(runs)])
+                ratio = np.mean([error(each, exact) for each in releases]) / alone
+                overall[number, epsilon].append(float(ratio))
+                for g, (part, truth) in enumerate(zip(parts, truths, strict=True)):
+                    mine = np.mean([error(each.by_group[str(g)], truth) for each in releases]) / sampling[g]
+                    smaller = min(part.target.sum(), len(part.target) - part.target.sum())
+                    of_groups[int(np.searchsorted(SIZES, smaller)), epsilon].append(float(mine))
+            print(f"{name}, {number} groups, {'even' if even else 'uneven'}, {seed}: done", flush=True)
     print("\n| epsilon | everybody, 2 / 4 / 8 groups | groups below 120 / 300 / 800 / 2,000 / above | before |")
     print("|---|---|---|---|")
     for epsilon in EPSILONS:
         first = " / ".join(f"{geometric(overall[number, epsilon]):.2f}" for number in NUMBERS)
-        second = " / ".join(f"{geometric(of_groups[size, epsilon]):.2f}" for size in range(len(SIZES) + 1))
+        cells = [of_groups[size, epsilon] for size in range(len(SIZES) + 1)]
+        second = " / ".join(f"{geometric(cell):.2f} ± {deviation(cell):.2f}" for cell in cells)
         print(f"| {epsilon} | {first} | {second} | {' / '.join(f'{value:.2f}' for value in FACTS[epsilon])} |")
 
 
 def geometric(ratios: list[float]) -> float:
     """Return the geometric mean; NaN of nothing."""
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else float("nan")
+
+
+def deviation(ratios: list[float]) -> float:
+    """Return the standard error of the geometric mean."""
+    return float(geometric(ratios) * np.std(np.log(ratios)) / np.sqrt(len(ratios))) if ratios else float("nan")
 
 
 def gaps(shared: Path, names: list[str], runs: int, sizes: list[int], numbers: list[int]) -> None:

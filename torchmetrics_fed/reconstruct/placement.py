@@ -153,13 +153,17 @@ def noisy_leaves(seen: Sum) -> list[list[NoisyLeaves]]:
 
 def _branching(mass: ScoreMass, epsilon: float, groups: int) -> tuple[int, ...]:
     """Return the tree over as many leaves as examples of the smaller class, of each group, can feed at this epsilon."""
+    size = float(mass.sizes.min())
+    if groups:
+        # Each is read around the shape of all. Relative to sampling, K leaves of variance v lose about 1 / K because of
+        # what they do not tell apart, and 2 K v / n by noise: least at sqrt(n / 2 v), 1 / 2 v = sinh(epsilon / 2)^2.
+        leaves = int(math.sqrt(size / groups) * math.sinh(epsilon / 2))
+        return (min(max(leaves, _FEWEST), _MOST_FLAT),)
     # above 1 a leaf's noise is less than an example: what is lost is what the leaves do not tell apart
-    root = math.sqrt(float(mass.sizes.min()) / max(groups, 1) * epsilon) * max(epsilon, 1.0) ** 1.5
+    root = math.sqrt(size * epsilon) * max(epsilon, 1.0) ** 1.5
     leaves, bins = max(int(_LEAVES * root), _FEWEST), mass.grid.bins
     if not all(mass.smooth) or leaves > _MOST_FLAT:
         leaves = max(int(_LEAVES_ROUGH * root), _FEWEST_ROUGH)
-    if groups:  # each is read around the shape of all, leaf by leaf
-        return (min(leaves, _MOST_FLAT),)
     side = min(round(math.sqrt(leaves)), math.isqrt(bins))
     if mass.spread.mean((0, 1)).max() > _CROWDED:
         side = max(side, min(round(_CROWDED_SIDES * root), _MOST_SIDES, math.isqrt(bins)))
