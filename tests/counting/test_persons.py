@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchmetrics_fed.counting import numbering, persons
 from torchmetrics_fed.counting.numbering import BLOCK, Hashed, Ranged, blocks, encrypted, encryptor
 from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.counting.rules import Rules
@@ -65,26 +66,38 @@ IDS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(IDS, max_size=12), st.integers(1, 3))
-def test_ids_of_all_kinds_may_follow_each_other(batches: list[list[Any]], most: int) -> None:
-    table, twin = Persons(most), Persons(most)
-    assert [table.admit(batch).tolist() for batch in batches] == first_come(batches, most)
-    twin.merge(table)  # everybody is known, by whatever number
-    again = [[*dict.fromkeys(batch)] for batch in batches]
-    assert [twin.admit(batch).tolist() for batch in again] == [table.admit(batch).tolist() for batch in again]
+@settings(max_examples=200, deadline=None)
+@given(st.lists(IDS, max_size=12), st.integers(1, 3), st.sampled_from([2, 5, 15]))
+def test_ids_of_all_kinds_may_follow_each_other(batches: list[list[Any]], most: int, bits: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        for module, name, value in (
+            (numbering, "CHUNK", 1 << bits),
+            (persons, "CHUNK", 1 << bits),
+            (persons, "_BITS", bits),
+        ):
+            patched.setattr(module, name, value)
+        table, twin = Persons(most), Persons(most)
+        for batch, expected in zip(batches, first_come(batches, most), strict=True):
+            if batch:  # refused as a whole, it uses up nothing
+                size = len(batch)
+                with pytest.raises(KeyError), table.admitted(batch, Rules(), 1, torch.rand(size), torch.zeros(size)):
+                    raise KeyError
+            assert table.admit(batch).tolist() == expected
+        twin.merge(table)  # everybody is known, by whatever number
+        again = [[*dict.fromkeys(batch)] for batch in batches]
+        assert [twin.admit(batch).tolist() for batch in again] == [table.admit(batch).tolist() for batch in again]
 
 
 def test_integers_that_are_close_have_places_of_a_random_permutation() -> None:
     ids = np.arange(-1_000, 4_000)
     places = []
     for _ in range(2):
-        numbering = Ranged(-1_000, 3_999)
-        numbers = numbering.numbers(ids)
+        found = Ranged(-1_000, 3_999)
+        numbers = found.numbers(ids)
         assert numbers is not None
-        every = np.concatenate([number for _, number in numbering.known()])
-        assert (np.sort(every) == np.arange(numbering.room)).all()
-        assert numbering.numbers(np.array([numbering.ends()[1] + 1])) is None
+        every = np.concatenate([number for _, number in found.known()])
+        assert (np.sort(every) == np.arange(found.room)).all()
+        assert found.numbers(np.array([found.ends()[1] + 1])) is None
         places.append(numbers)
     # neighbours are not beside each other, and another table has them elsewhere
     assert np.abs(np.corrcoef([ids, *places])[np.triu_indices(3, 1)]).max() < 0.1

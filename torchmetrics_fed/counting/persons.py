@@ -90,7 +90,8 @@ class Persons:
             yield preds, target, *others
         except Exception:
             for part in _chunks(ids[may]):
-                np.subtract.at(self._counted, self._numbers(part), self._one)
+                numbers = self._numbers(part)  # which may move the counts
+                np.subtract.at(self._counted, numbers, self._one)
             self.left_out, self.batches = before, self.batches - 1
             raise
 
@@ -127,7 +128,8 @@ class Persons:
                     "again."
                 )
         for part in parts:
-            self._counted[self._numbers(persons[part])] += examples[part].astype(self._counted.dtype)
+            numbers = self._numbers(persons[part])
+            self._counted[numbers] += examples[part].astype(self._counted.dtype)
 
     def _first_come(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Return which of up to a chunk of examples may be counted, and take them for counted."""
@@ -163,7 +165,7 @@ class Persons:
         return numbers
 
     def _make_room(self, ids: NDArray[Any]) -> None:
-        """Number persons so that there is room for these, too, as a range if most of their integers are close."""
+        """Number persons so that there is room for these, too: as a range if all are integers and close together."""
         before, counted = self._numbering, self._counted
         numbering: Hashed | Ranged | None = self._range(ids)
         if numbering is None and isinstance(before, Hashed):
@@ -204,9 +206,8 @@ def _chunks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 def _examples(values: Tensor, kept: Tensor, wide: bool = False) -> Tensor:
     """The kept ones, in a row, of values that have one for each example, or a row for each if they are ``wide``."""
-    return (values.movedim(1, -1).flatten(0, -2) if wide else values.reshape(-1)).index_select(
-        0, kept.to(values.device)
-    )
+    rows = values.movedim(1, -1).flatten(0, -2) if wide else values.reshape(-1)
+    return rows.index_select(0, kept.to(values.device))
 
 
 def _as_array(ids: Ids) -> NDArray[Any]:
