@@ -1,7 +1,5 @@
 """Confidence bands of curves and intervals of areas, at no further cost of privacy; a word where noise drowns them."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections import defaultdict

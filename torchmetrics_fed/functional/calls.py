@@ -1,7 +1,5 @@
 """Calls at a threshold: the confusion matrix, and what a call means where the model will be used."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,9 +1,7 @@
 """Decisions: what acting on a model's scores is worth, and how many of the positives the highest scores hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,6 +16,9 @@ from torchmetrics_fed.functional.source import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import counts_above
 from torchmetrics_fed.typing import Floats
+
+Positions: TypeAlias = Sequence[float] | Tensor | None
+"""Where to read a curve; at each hundredth if None."""
 
 # The slope of cumulative gains is that between this much less and this much more of the examples.
 _NEAR = 0.01
@@ -61,10 +62,7 @@ class NetBenefit(NamedTuple):
 
 
 def net_benefit(
-    source: Readable,
-    thresholds: Sequence[float] | Tensor | None = None,
-    confidence: float | None = None,
-    population: bool = False,
+    source: Readable, thresholds: Positions = None, confidence: float | None = None, population: bool = False
 ) -> NetBenefit:
     r"""Return the decision curve (Vickers & Elkin 2006): :math:`\frac{TP}{n} - \frac{FP}{n} \frac{t}{1 - t}` at each t.
 
@@ -130,10 +128,7 @@ class CumulativeGains(NamedTuple):
 
 
 def cumulative_gains(
-    source: Readable,
-    fractions: Sequence[float] | Tensor | None = None,
-    confidence: float | None = None,
-    population: bool = False,
+    source: Readable, fractions: Positions = None, confidence: float | None = None, population: bool = False
 ) -> CumulativeGains:
     """Return the cumulative gains: recall of the fraction q of all examples with the highest scores, and recall / q.
 

@@ -1,7 +1,5 @@
 """Drift: whether the scores of two releases come from the same population."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple

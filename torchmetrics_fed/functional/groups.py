@@ -1,7 +1,5 @@
 """Gaps between groups: how far their rates at a threshold and their areas are apart, and how sure that is."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Recalibration: from scores to probabilities, by a module that fits a release and does not chase its noise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, get_args
 

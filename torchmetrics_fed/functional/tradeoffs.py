@@ -5,8 +5,6 @@ classifier that calls everything positive, 1 for the perfect one. In rates :math
 :math:`RG = 1 - \frac{n^+}{n^-} (1/T - 1)`. Where FP is linear in TP, PG is linear in RG: straight lines are exact.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch
