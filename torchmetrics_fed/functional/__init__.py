@@ -15,13 +15,12 @@ from torchmetrics_fed.functional.band import (
 from torchmetrics_fed.functional.calibration import Calibration, calibration, calibration_from_counts
 from torchmetrics_fed.functional.calls import Confusion, PredictiveValues, confusion_at, predictive_values
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
-from torchmetrics_fed.functional.cumulative_gains import CumulativeGains, cumulative_gains
 from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
+from torchmetrics_fed.functional.decisions import CumulativeGains, NetBenefit, cumulative_gains, net_benefit
 from torchmetrics_fed.functional.drift import Drift, population_stability_index
 from torchmetrics_fed.functional.figures.page import figure_size
 from torchmetrics_fed.functional.figures.panels import plot_histograms, small_multiples
 from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
-from torchmetrics_fed.functional.net_benefit import NetBenefit, net_benefit
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,

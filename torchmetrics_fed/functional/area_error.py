@@ -1,7 +1,5 @@
 """The paper's Area Error between two curves, integrated exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 

@@ -1,7 +1,5 @@
 """Confidence bands of curves and intervals of areas, at no further cost of privacy; a word where noise drowns them."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections import defaultdict
@@ -23,7 +21,7 @@ from torchmetrics_fed.reconstruct.uncertainty.areas import (
     roc_area,
 )
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
-from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, reach, uncertain_counts
+from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach, uncertain_counts
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.typing import Average, Floats
 
@@ -206,21 +204,21 @@ def check_uncertain(release: object, confidence: float) -> Release:
 
 
 Estimate: TypeAlias = tuple[Floats, Floats, Floats]
-"""Values without bias, what draws do to them, ``(vectors, values)``, and how far the order within leaves does."""
+"""Values without bias, and how they change with each class's count above its threshold, and in all, ``(2, values)``."""
 
 
 def bounds_at(
     source: Readable,
     thresholds: Floats,
     values: Floats,
-    estimate: Callable[[UncertainCounts, int], Estimate],
+    estimate: Callable[[Floats, int], Estimate],
     confidence: float | None,
     population: bool,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
     """Return bounds of values, ``(classes, values)``, that hold at once; None if there is no ``confidence``.
 
-    ``estimate`` is given the counts of a class at the thresholds, and its number. Values as they were read are within.
+    ``estimate`` is given what is seen of the counts of a class, and its number. Values as they were read are within.
     """
     if confidence is None:
         return None, None
@@ -228,8 +226,10 @@ def bounds_at(
     counts = uncertain_counts(release, population, histograms.flat, histograms.edges.numpy(), thresholds)
     ends = []
     for number, known in enumerate(counts):
-        centre, deviations, slack = estimate(known, number)
-        half = np.inf if known.empty else reach(deviations, confidence) + slack
+        centre, above, total = estimate(known.seen, number)
+        moved = above[:, None] * known.draws[..., 1:] + total[:, None] * known.draws[..., :1]
+        slack = (np.abs(above) * known.slack[:, 1:]).sum(0)
+        half = np.inf if known.empty else reach(moved.sum(0), confidence) + slack
         ends.append([np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])])
     low, high = (histograms.shaped(end.clip(*limits)) for end in np.stack(ends, 1))
     return low, high

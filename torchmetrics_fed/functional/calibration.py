@@ -1,7 +1,5 @@
 """Calibration: whether of the examples scored 0.7, seven in ten are positive."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, NamedTuple
 

@@ -1,9 +1,6 @@
 """Calls at a threshold: the confusion matrix, and what a call means where the model will be used."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +73,7 @@ class PredictiveValues(NamedTuple):
         """Both values."""
         return {"positive_predictive_value": self.positive, "negative_predictive_value": self.negative}
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+    def plot(self, ax: Any = None, label: str | None = None, labels: canvas.Labels = None) -> Any:
         """Draw both values, with their intervals if there are any, as :meth:`ROCCurve.plot` does."""
         y = canvas.rows(torch.stack([self.positive, self.negative], -1))
         names = canvas.entries(len(y), ("calls", label, labels), y.T, "PPV {:.3f}, NPV {:.3f}")

@@ -1,7 +1,5 @@
 """Two models on the same examples: whether the second one is better, and whose call it changes."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any, NamedTuple

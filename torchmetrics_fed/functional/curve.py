@@ -1,7 +1,5 @@
 """What every curve starts from: the options all of them share, the counts of a batch, exact quantiles."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args

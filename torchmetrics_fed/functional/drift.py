@@ -1,9 +1,7 @@
 """Drift: whether the scores of two releases come from the same population."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import check_uncertain
-from torchmetrics_fed.functional.figures.canvas import plot_curves
+from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import uncertain_counts
@@ -59,7 +57,7 @@ class Drift(NamedTuple):
         """PSI and p-value."""
         return {"population_stability_index": self.value, "p_value": self.p_value}
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+    def plot(self, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw how many times as many scores are in each part; arguments are those of :meth:`ROCCurve.plot`."""
         y = torch.where(self.before > 0, self.after / self.before, torch.nan)
         parts = torch.arange(1, y.shape[-1] + 1)

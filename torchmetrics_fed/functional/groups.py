@@ -1,7 +1,5 @@
 """Gaps between groups: how far their rates at a threshold and their areas are apart, and how sure that is."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping
@@ -14,13 +12,12 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import auroc_interval, check_confidence
+from torchmetrics_fed.functional.band import auroc_interval, check_uncertain
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
 from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.reconstruct.placement import whole_epsilon
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import Counted, Rates
 from torchmetrics_fed.release import Release, Spec
-from torchmetrics_fed.release.release import no_release
 from torchmetrics_fed.typing import Floats
 
 # A group's smaller class times epsilon. Below the first noise outweighs sampling, below the second a gap is noise.
@@ -131,9 +128,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
         >>> metric.update(torch.rand(20_000), torch.randint(0, 2, (20_000,)), torch.arange(20_000) % 2)
         >>> value, low, high = group_gaps(metric.release(), threshold=0.3).equalized_odds
     """
-    if not isinstance(release, Release):
-        raise no_release(release)
-    check_confidence(confidence)
+    check_uncertain(release, confidence)
     spec = release.spec
     if not spec.groups or spec.rows != 2:
         raise InputError("Expected a release with groups, of negatives and positives. Build a metric with `groups=3`.")

@@ -8,7 +8,6 @@ given; where none qualifies the value is 0 at the highest edge, which selects no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import tails_of
-from torchmetrics_fed.functional.figures.canvas import plot_curves
+from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
 from torchmetrics_fed.functional.source import Readable
 
 # A rate of exactly the minimum must qualify, and 1 - 9/10 is below 0.1 in float64.
@@ -39,7 +38,7 @@ class OperatingPoint(NamedTuple):
         """Value and threshold."""
         return self._asdict()
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+    def plot(self, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw the value at its threshold, a point for each class, as :meth:`ROCCurve.plot` does."""
         x, y, names = self.threshold[..., None], self.value[..., None], ("point", label, labels)
         score = None, torch.stack([self.threshold, self.value]), "threshold {:.3f}, value {:.3f}"

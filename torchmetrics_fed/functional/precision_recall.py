@@ -1,7 +1,5 @@
 """Precision-recall curve and average precision: from scores, from leaf counts, from quantiles."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, Literal, NamedTuple, get_args
 

@@ -1,8 +1,6 @@
 """Recalibration: from scores to probabilities, by a module that fits a release and does not chase its noise."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,7 +12,7 @@ from torch import Tensor, nn
 from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import check_probabilities
-from torchmetrics_fed.functional.figures.canvas import plot_curves
+from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
@@ -56,7 +54,7 @@ class CalibrationLine(NamedTuple):
         """Intercept and slope."""
         return {"calibration_intercept": self.intercept, "calibration_slope": self.slope}
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: Sequence[str] | None = None) -> Any:
+    def plot(self, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw the probability of each score by the line, as :meth:`ROCCurve.plot` does."""
         x = torch.linspace(1e-3, 1 - 1e-3, 199, dtype=torch.float64)
         y = torch.sigmoid(self.intercept[..., None] + self.slope[..., None] * torch.logit(x))

@@ -1,7 +1,5 @@
 """ROC curve and the area under it: from scores, from leaf counts, from quantiles; the rank statistic behind it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -5,8 +5,6 @@ classifier that calls everything positive, 1 for the perfect one. In rates :math
 :math:`RG = 1 - \frac{n^+}{n^-} (1/T - 1)`. Where FP is linear in TP, PG is linear in RG: straight lines are exact.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves, rows
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
 from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.typing import Task
@@ -37,9 +35,13 @@ class DETCurve(NamedTuple):
 
     @property
     def scalars(self) -> dict[str, Tensor]:
-        """The equal error rate, where the curve crosses the diagonal."""
-        rate = _equal_error(rows(self.fpr), rows(self.fnr))
-        return {"equal_error_rate": rate[0] if self.fpr.ndim == 1 else rate}
+        """The equal error rate, at which the curve, linear between its points, crosses the diagonal."""
+        fpr = self.fpr.double()
+        gap = fpr - self.fnr.double()
+        after = (gap <= 0).int().argmax(-1, keepdim=True).clamp(min=1)
+        left, right = gap.gather(-1, after - 1), gap.gather(-1, after)
+        step = torch.where(left == right, 0.0, left / (left - right)).clamp(0, 1)
+        return {"equal_error_rate": torch.lerp(fpr.gather(-1, after - 1), fpr.gather(-1, after), step)[..., 0]}
 
     def plot(self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         r"""Draw the curve on normal-deviate axes (Martin et al. 1997), and return ``(fig, ax)``.
@@ -105,15 +107,6 @@ def _view(ax: Any, error: Tensor) -> tuple[float, float]:
     if ax is not None and any(line.get_gid() == "curve" for line in ax.get_lines()):
         low, high = min(low, ax.get_xlim()[0]), max(high, ax.get_xlim()[1])
     return low, high
-
-
-def _equal_error(fpr: Tensor, fnr: Tensor) -> Tensor:
-    """Rate at which each curve, linear between its points, crosses fpr = fnr."""
-    gap = fpr - fnr
-    after = (gap <= 0).int().argmax(-1, keepdim=True).clamp(min=1)
-    left, right = gap.gather(-1, after - 1), gap.gather(-1, after)
-    step = torch.where(left == right, 0.0, left / (left - right)).clamp(0, 1)
-    return torch.lerp(fpr.gather(-1, after - 1), fpr.gather(-1, after), step)[:, 0]
 
 
 class PrecisionRecallGainCurve(NamedTuple):

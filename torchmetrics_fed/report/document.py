@@ -22,7 +22,6 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.groups import Gap
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.report.statement import PrivacyStatement
-from torchmetrics_fed.typing import Floats
 from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
@@ -122,13 +121,15 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Named tuples as dictionaries, tensors and tuples as lists."""
-    value = value._asdict() if hasattr(value, "_asdict") else value
+    """Dictionaries, lists, and numbers or what JSON has in their place; JavaScript and Python read it as one."""
+    value = value._asdict() if hasattr(value, "_asdict") else value.tolist() if isinstance(value, Tensor) else value
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, Tensor) and not value.dim():
-        return _known(value.item())
-    return [_plain(part) for part in value] if isinstance(value, Tensor | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else "-Infinity" if value < 0 else "Infinity"
 
 
 def _gaps_of(fields: dict[str, Any]) -> F.GroupGaps:
@@ -200,13 +201,7 @@ def _one(value: Tensor | None, axes: int, index: int) -> Any:
     if value is None:
         return None
     own = value.double().reshape(-1, *value.shape[value.dim() - axes :])
-    values: Floats = own[index if len(own) > 1 else 0].cpu().numpy()
-    return [_known(v) for v in values.tolist()] if axes else _known(values.item())
-
-
-def _known(value: float) -> float | str | None:
-    """What JSON has in place of a number that it does not have; JavaScript and Python read it as one."""
-    return None if math.isnan(value) else value if math.isfinite(value) else "-Infinity" if value < 0 else "Infinity"
+    return _plain(own[index if len(own) > 1 else 0])
 
 
 def _tensor(values: Any) -> Tensor:

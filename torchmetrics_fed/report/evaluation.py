@@ -6,8 +6,8 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,6 @@ from torchmetrics_fed.report.document import arguments, document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
 
-_RESULTS: dict[str, Callable[[F.Source], Any]] = {
-    "precision_recall": F.precision_recall_from_counts,
-    "det": F.det_from_counts,
-    "gain": F.precision_recall_gain_from_counts,
-    "cumulative_gains": F.cumulative_gains,
-    "mann_whitney_u": F.mann_whitney_u,
-    "kolmogorov_smirnov": F.kolmogorov_smirnov,
-    "best_f1": F.best_f1,
-    "youden": F.youden,
-    "calibration": F.calibration_from_counts,
-    "net_benefit": F.net_benefit,
-}
 _OF_PROBABILITIES = ("calibration", "net_benefit")
 
 
@@ -75,17 +63,17 @@ class EvaluationReport:
     gaps: F.GroupGaps | None = None
     """How far the groups are apart at a threshold of 1/2, or None where there are none."""
     roc: F.ROCCurve = field(init=False)
-    precision_recall: F.PrecisionRecallCurve = field(init=False)
-    det: F.DETCurve = field(init=False)
-    gain: F.PrecisionRecallGainCurve = field(init=False)
-    cumulative_gains: F.CumulativeGains = field(init=False)
-    calibration: F.Calibration | None = field(init=False)
+    precision_recall: F.PrecisionRecallCurve = field(init=False, metadata={"function": F.precision_recall_from_counts})
+    det: F.DETCurve = field(init=False, metadata={"function": F.det_from_counts})
+    gain: F.PrecisionRecallGainCurve = field(init=False, metadata={"function": F.precision_recall_gain_from_counts})
+    cumulative_gains: F.CumulativeGains = field(init=False, metadata={"function": F.cumulative_gains})
+    calibration: F.Calibration | None = field(init=False, metadata={"function": F.calibration_from_counts})
     """None where scores are not probabilities, as are the line and ``net_benefit``."""
-    net_benefit: F.NetBenefit | None = field(init=False)
-    mann_whitney_u: Tensor = field(init=False)
-    kolmogorov_smirnov: Tensor = field(init=False)
-    best_f1: F.OperatingPoint = field(init=False)
-    youden: F.OperatingPoint = field(init=False)
+    net_benefit: F.NetBenefit | None = field(init=False, metadata={"function": F.net_benefit})
+    mann_whitney_u: Tensor = field(init=False, metadata={"function": F.mann_whitney_u})
+    kolmogorov_smirnov: Tensor = field(init=False, metadata={"function": F.kolmogorov_smirnov})
+    best_f1: F.OperatingPoint = field(init=False, metadata={"function": F.best_f1})
+    youden: F.OperatingPoint = field(init=False, metadata={"function": F.youden})
     negatives: Tensor = field(init=False)
     """Number of negatives as the release shows it: not a whole number if it is noisy."""
     positives: Tensor = field(init=False)
@@ -105,9 +93,9 @@ class EvaluationReport:
         results["roc"] = F.roc_from_counts(self.source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
-            for name, function in _RESULTS.items():
+            for name, made in ((each.name, each.metadata) for each in fields(self) if each.metadata):
                 known = name not in _OF_PROBABILITIES or _are_probabilities(self.source)
-                results[name] = function(self.source) if known else None
+                results[name] = made["function"](self.source) if known else None
         for name in results.keys() & self.intervals.keys():
             results[name] = results[name]._replace(**self.intervals[name]._asdict())
         for curve in ("roc", "precision_recall", "gain"):
@@ -239,33 +227,30 @@ def evaluation_report(
     about = None if labels is None else tuple(labels), confidence, population
     if isinstance(source, Tensor):
         return EvaluationReport(histograms, "binary" if source.dim() == 2 else "classes", *about)
-    spec, statement = source.spec, privacy_statement(source, ledger)
-    intervals: dict[str, F.Interval] = {}
-    bands: dict[str, F.Band] = {}
-    line, gaps, uncertain = None, None, population or spec.privacy is not None
+    spec = source.spec
+    found: dict[str, Any] = {"statement": privacy_statement(source, ledger)}
     if spec.privacy is None:
         warn_if_tied(histograms, spec.grid)
     else:
         warn_if_drowned(source, None)
     if spec.multi_class != "ovo":
-        if _are_probabilities(histograms):
-            line = F.calibration_line(source, confidence if uncertain else None, population)
-        if uncertain:
-            intervals, bands = _uncertainty(source, line, confidence, population)
-        gaps = F.group_gaps(source, confidence=confidence) if spec.groups else None
+        found |= _of_release(source, _are_probabilities(histograms), confidence, population)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
         how: dict[str, Any] = {"labels": labels, "confidence": confidence, "population": population}
         groups = {n: evaluation_report(part, None, reconstruction, **how) for n, part in source.by_group.items()}
     said = str(spec.privacy or "exact counts"), int(source.shares)
-    return EvaluationReport(histograms, spec.task, *about, *said, intervals, bands, line, statement, groups, gaps)
+    return EvaluationReport(histograms, spec.task, *about, *said, groups=groups, **found)
 
 
-def _uncertainty(
-    release: Release, line: F.CalibrationLine | None, confidence: float, population: bool
-) -> tuple[dict[str, F.Interval], dict[str, F.Band]]:
-    """Intervals by the names of numbers, and of curves with bounds at their points; bands by the names of curves."""
-    how = confidence, population
+def _of_release(release: Release, probabilities: bool, confidence: float, population: bool) -> dict[str, Any]:
+    """What counts alone do not tell: the line, gaps and, by the names of numbers and curves, intervals and bands."""
+    how, uncertain = (confidence, population), population or release.spec.privacy is not None
+    line = F.calibration_line(release, confidence if uncertain else None, population) if probabilities else None
+    gaps = F.group_gaps(release, confidence=confidence) if release.spec.groups else None
+    found: dict[str, Any] = {"calibration_line": line, "gaps": gaps}
+    if not uncertain:
+        return found
     areas = F.auroc_interval(release, *how), F.average_precision_interval(release, *how)
     intervals = dict(zip(("auroc", "average_precision"), areas, strict=True))
     curves: dict[str, Any] = {"cumulative_gains": F.cumulative_gains(release, None, *how)}
@@ -273,7 +258,8 @@ def _uncertainty(
         intervals |= dict(zip(line.scalars, line.intervals, strict=True))
         curves["net_benefit"] = F.net_benefit(release, None, *how)
     intervals |= {name: F.Interval(curve.low, curve.high) for name, curve in curves.items()}
-    return intervals, {"roc": F.roc_band(release, *how), "precision_recall": F.precision_recall_band(release, *how)}
+    bands = {"roc": F.roc_band(release, *how), "precision_recall": F.precision_recall_band(release, *how)}
+    return found | {"intervals": intervals, "bands": bands}
 
 
 def _are_probabilities(source: F.Source) -> bool:

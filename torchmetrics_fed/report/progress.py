@@ -1,7 +1,5 @@
 """Progress: how much is done so far, on one line of stderr that is written over a few times a second."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator

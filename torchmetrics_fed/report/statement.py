@@ -1,7 +1,5 @@
 """PrivacyStatement: what a release protects, against whom, and what it does not, to be signed and shared."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass

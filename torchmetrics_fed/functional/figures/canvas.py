@@ -1,7 +1,5 @@
 """Canvas: axes, colours, one line per class, the legend."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

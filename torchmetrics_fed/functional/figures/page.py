@@ -1,7 +1,5 @@
 """Page: how large a figure is, what its small print says, and names that fit it."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager

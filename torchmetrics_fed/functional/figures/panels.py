@@ -1,7 +1,5 @@
 """Panels: histograms of both classes' scores, and small multiples of any results, all on common axes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
