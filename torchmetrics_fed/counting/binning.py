@@ -91,7 +91,8 @@ class Binning:
 
     def are_plain(self, scores: Array) -> bool:
         low, high = self.ends(torch.float32 if scores.itemsize == 4 else torch.float64)
-        return bool(np.minimum.reduce(scores, initial=high) >= low and np.maximum.reduce(scores, initial=low) <= high)
+        least, most = np.minimum.reduce(scores, None, initial=high), np.maximum.reduce(scores, None, initial=low)
+        return bool(least >= low and most <= high)
 
     def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
         """Write ``step`` times the bin of each plain score, float32 or float64, to ``out``, integers that can hold it.
@@ -129,7 +130,7 @@ class EvenBinning(Binning):
         so one maximum shows that all is well. -0.0 does not pass.
         """
         bits = scores.view(UNSIGNED[scores.itemsize])
-        return bool(np.maximum.reduce(bits, initial=0) <= _BITS_OF_ONE[scores.itemsize])
+        return bool(np.maximum.reduce(bits, None, initial=0) <= _BITS_OF_ONE[scores.itemsize])
 
     def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
         np.multiply(scores, scores.dtype.type(self.bins), out=out, casting="unsafe")

@@ -7,6 +7,7 @@ In memory the counts are ``(rows, bins, columns)``, seen as ``(columns, rows, bi
 lowest bins, whose counts of all classes then lie side by side. A binary task is one column.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import partial
 
@@ -14,34 +15,46 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.binning import Binning
-from torchmetrics_fed.counting.plain import CHUNK, ColumnKernel, PlainKernel
+from torchmetrics_fed.counting.plain import CHUNK, add_columns, add_flat
 from torchmetrics_fed.counting.rules import Rules, check_batch, check_weight, plain_int, probabilities, wide
 from torchmetrics_fed.errors import InputError
 
+_PLAIN = Rules()
 
-class Kernel:
-    """Counts batches.
+
+class Kernel(ABC):
+    """Counts batches in bins: what every grid does.
 
     For binary and multi-label targets the rows of the counts are negatives and positives. For multi-class targets they
     are negatives and positives of each class (one against the rest), or, where there are as many rows as columns, the
     true classes (one against one). Each group has such rows, one group after the other.
     """
 
-    def __init__(self, binning: Binning) -> None:
-        self.binning = binning
-        self._plain, self._columns = PlainKernel(binning), ColumnKernel(binning)
+    @property
+    @abstractmethod
+    def binning(self) -> Binning:
+        """Where the bins are."""
 
     def add(
         self,
         counts: Tensor,
         preds: Tensor,
         target: Tensor,
-        rules: Rules,
+        rules: Rules = _PLAIN,
         refused: Tensor | None = None,
         weight: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor:
-        """Add a batch, as :meth:`ScoreGrid.add` says."""
+        """Add a batch, read by ``rules``, to ``counts`` and return it. One that is refused leaves it as it was.
+
+        Args:
+            counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be done.
+            preds: scores and ``target``, as :meth:`FederatedMetric.update` takes them.
+            refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
+                where they would raise otherwise, and no device is waited for.
+            weight: integers, how often each example counts; once if not given.
+            group: integers, the group of each example, where there are several.
+        """
         columns = len(counts)
         check_batch(preds, target, columns, rules.task)
         if target.is_floating_point():
@@ -61,14 +74,13 @@ class Kernel:
         if rules.task == "binary":
             if scores.ndim != 1:
                 scores, labels = scores.reshape(-1), labels.reshape(-1)
-            if here and self._plain.add(counts, scores, labels, rules):
+            if here and add_flat(counts, scores, labels, rules, self.binning):
                 return counts
-            scores, labels = scores[:, None], plain_int(labels)[:, None]
-        else:
-            labels = plain_int(labels)
-        chunks = partial(_chunks, scores, labels, CHUNK if here else None)
-        counts = _own_layout(counts)
-        if here and self._columns.add(counts, chunks, rules):
+            scores, labels = scores[:, None], labels[:, None]
+        chunks = partial(_chunks, scores, plain_int(labels), CHUNK if here else None)
+        if counts.stride(0) != 1:
+            counts = counts.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+        if here and rules.task != "binary" and add_columns(counts, chunks, rules, self.binning):
             return counts
         if counts.is_meta:
             raise InputError(
@@ -172,7 +184,3 @@ def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def _changeable(counts: Tensor) -> Tensor:
     return counts.clone() if counts.is_inference() and not torch.is_inference_mode_enabled() else counts
-
-
-def _own_layout(counts: Tensor) -> Tensor:
-    return counts if counts.stride(0) == 1 else counts.permute(1, 2, 0).contiguous().permute(2, 0, 1)
