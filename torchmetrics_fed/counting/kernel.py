@@ -9,7 +9,8 @@ lowest bins, whose counts of all classes then lie side by side. A binary task is
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 
 import torch
 from torch import Tensor
@@ -91,7 +92,7 @@ class Kernel(ABC):
             for some_scores, some_labels in chunks():  # all of it before anything is counted
                 rules.check(wide(some_scores), some_labels, self.binning, weight)
         for some_scores, some_labels in chunks():
-            self._count(counts, wide(some_scores), some_labels, rules, refused, weight)
+            self._count(counts, [wide(some_scores)], some_labels, rules, refused, weight)
         return counts
 
     def add_pairs(
@@ -107,55 +108,46 @@ class Kernel(ABC):
         labels = rules.whole(target) if target.is_floating_point() else target
         labels = plain_int(rules.unless_one_hot(labels)).reshape(-1, 1)
         both = [wide(scores.detach()).reshape(-1, 1) for scores in models]
-        good = None
-        if refused is not None:
-            good = rules.good(both[0], labels, self.binning) & rules.good(both[1], labels, self.binning)
-        elif rules.validate:
+        if rules.validate and refused is None:
             for scores in both:
                 rules.check(scores, labels, self.binning)
-        first, second = (self.binning.of(*probabilities(scores, rules.normalization)) for scores in both)
-        index = (labels.clamp(0, 1).long() * self.binning.bins + first) * self.binning.bins + second
         counts = _changeable(counts)
-        counts.view(-1).scatter_add_(0, index.view(-1), _times(index, rules.ignored(labels), good, refused).view(-1))
+        self._count(counts, both, labels, rules, refused)
         return counts
 
     def _count(
         self,
         counts: Tensor,
-        scores: Tensor,
+        models: list[Tensor],
         labels: Tensor,
         rules: Rules,
         refused: Tensor | None,
-        weight: Tensor | None,
+        weight: Tensor | None = None,
     ) -> None:
-        """Add ``(N, columns)`` scores. Cell (row, bin, column) is at (row * bins + bin) * columns + column."""
-        columns, rows, bins = counts.shape
-        number = torch.arange(columns, device=scores.device)
-        row = labels.clamp(0, rules.highest(columns)).long()
-        if rules.task == "multiclass" and rules.are_pairs(columns, rows):
-            row = row[:, None]
-        elif rules.task == "multiclass":
-            group, row = row[:, None] // columns, row[:, None] % columns
-            row = (row == number).long() + 2 * group
-        index = (row * bins + self.binning.of(*probabilities(scores, rules.normalization))) * columns + number
-        ignored = rules.ignored(labels)
-        if ignored is not None and rules.task == "multiclass":
-            ignored = ignored[:, None]
-        good = None if refused is None else rules.good(scores, labels, self.binning, weight)
-        times = _times(index, ignored, good, refused)
+        """Add ``(N, columns)`` scores, of one model or of two; if ``refused`` is given, those that are not good to it.
+
+        Cell (row, bin, column) is at (row * bins + bin) * columns + column. Of two models bin is a pair of bins.
+        """
+        columns, rows, _ = counts.shape
+        number = torch.arange(columns, device=labels.device)
+        place, ignored = labels.clamp(0, rules.highest(columns)).long(), rules.ignored(labels)
+        if rules.task == "multiclass":
+            place, ignored = place[:, None], None if ignored is None else ignored[:, None]
+            if not rules.are_pairs(columns, rows):
+                place = (place % columns == number).long() + 2 * (place // columns)
+        for scores in models:
+            place = place * self.binning.bins + self.binning.of(*probabilities(scores, rules.normalization))
+        index = place * columns + number
+        kept = None if ignored is None else ~ignored
+        if refused is not None:
+            good = reduce(and_, (rules.good(scores, labels, self.binning, weight) for scores in models))
+            refused += (~good).sum()
+            kept = good[:, None] if kept is None else kept & good[:, None]
+        times = torch.ones_like(index) if kept is None else kept.expand_as(index).long()
         if weight is not None:
             times *= weight.reshape(-1, 1)
         # safe and deterministic on every device
         counts.permute(1, 2, 0).view(-1).scatter_add_(0, index.view(-1), times.view(-1))
-
-
-def _times(index: Tensor, ignored: Tensor | None, good: Tensor | None, refused: Tensor | None) -> Tensor:
-    """Return how often each of ``(N, columns)`` scores counts, once or never, and add those that are not good."""
-    kept = None if ignored is None else ~ignored
-    if good is not None and refused is not None:
-        refused += (~good).sum()
-        kept = good[:, None] if kept is None else kept & good[:, None]
-    return torch.ones_like(index) if kept is None else kept.expand_as(index).long()
 
 
 def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
