@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
+from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning, two_sided_edges
 from torchmetrics_fed.counting.kernel import Kernel
-from torchmetrics_fed.counting.octaves import two_sided_edges
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats
 
