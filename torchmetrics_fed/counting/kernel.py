@@ -137,7 +137,7 @@ class Kernel(ABC):
                 place = (place % columns == number).long() + 2 * (place // columns)
         for scores in models:
             place = place * self.binning.bins + self.binning.of(*probabilities(scores, rules.normalization))
-        index = place * columns + number
+        index = place if columns == 1 else place * columns + number
         kept = None if ignored is None else ~ignored
         if refused is not None:
             good = reduce(and_, (rules.good(scores, labels, self.binning, weight) for scores in models))
