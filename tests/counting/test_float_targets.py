@@ -24,8 +24,8 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         for name, size in (("FEW", 0), ("PIECE", 70), ("GROUP", 150), ("CHUNK", 150)):
             monkeypatch.setattr(plain, name, size)
     elif request.param == "device":
-        for kind in (plain.PlainKernel, plain.ColumnKernel):
-            monkeypatch.setattr(kind, "add", lambda *_: False)
+        for name in ("add_flat", "add_columns"):
+            monkeypatch.setattr(kernel, name, lambda *_: False)
         monkeypatch.setattr(kernel, "CHUNK", None)
 
 

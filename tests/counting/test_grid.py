@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.counting import kernel, plain
+from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.rules import Rules
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -49,11 +50,17 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     elif request.param == "plain in pieces":
         for name, size in (("FEW", 0), ("PIECE", 700), ("GROUP", 1_500), ("CHUNK", 1_500)):
             monkeypatch.setattr(plain, name, size)
+    elif request.param == "columns":
+        monkeypatch.setattr(kernel, "add_flat", add_one_column)
     else:
-        monkeypatch.setattr(plain.PlainKernel, "add", lambda *_: False)
-        if request.param != "columns":
-            monkeypatch.setattr(plain.ColumnKernel, "add", lambda *_: False)
+        monkeypatch.setattr(kernel, "add_flat", lambda *_: False)
         monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "device" else 1_000)
+
+
+def add_one_column(counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning) -> bool:
+    """Count a flat batch as the only one of several classes."""
+    parts = [values[:, None].split(1_000) for values in (scores, labels)]
+    return plain.add_columns(counts, lambda: zip(*parts, strict=True), rules, binning)
 
 
 @pytest.mark.usefixtures("path")

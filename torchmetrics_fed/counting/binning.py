@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchmetrics_fed.counting.octaves import octave_bins, two_sided_edges
 from torchmetrics_fed.typing import Floats
 
 Array: TypeAlias = NDArray[Any]
@@ -22,14 +21,17 @@ _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.f
 UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _BITS_OF_ONE = {4: 0x3F80_0000, 8: 0x3FF0_0000_0000_0000}
 _BITS_OF_HALF = {4: 0x3F00_0000, 8: 0x3FE0_0000_0000_0000}
+_HALF = np.int32(_BITS_OF_HALF[4])
 _MANTISSA = {4: 23, 8: 52}
 
-_HALF = np.int32(_BITS_OF_HALF[4])
 # Up to here the calls cost more than the work: the fewest of them are fastest.
 _FEW = 1_024
-
 # Cells of the range, a few per bin, that tell the bin of a score up to the edges inside its cell.
 _CELLS_A_BIN, _MOST_CELLS, _MOST_STEPS = 4, 1 << 18, 8
+# Bins of each octave of a two-sided grid, from the middle of the range to its end, and of what is left at the end: of
+# the 2,048 on one side of a grid of 4,096. Scores of classifiers are dense in the middle, and far out a sixteenth or a
+# quarter of an octave tells as much apart as anybody needs.
+_SHARES = (512, 512, 256, 128, 128, 128, 64, 32, *[16] * 9, *[8] * 12, *[4] * 11, 4)
 
 
 class Scratch(threading.local):
@@ -91,7 +93,8 @@ class Binning:
 
     def are_plain(self, scores: Array) -> bool:
         low, high = self.ends(torch.float32 if scores.itemsize == 4 else torch.float64)
-        return bool(np.minimum.reduce(scores, initial=high) >= low and np.maximum.reduce(scores, initial=low) <= high)
+        least, most = np.minimum.reduce(scores, None, initial=high), np.maximum.reduce(scores, None, initial=low)
+        return bool(least >= low and most <= high)
 
     def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
         """Write ``step`` times the bin of each plain score, float32 or float64, to ``out``, integers that can hold it.
@@ -129,7 +132,7 @@ class EvenBinning(Binning):
         so one maximum shows that all is well. -0.0 does not pass.
         """
         bits = scores.view(UNSIGNED[scores.itemsize])
-        return bool(np.maximum.reduce(bits, initial=0) <= _BITS_OF_ONE[scores.itemsize])
+        return bool(np.maximum.reduce(bits, None, initial=0) <= _BITS_OF_ONE[scores.itemsize])
 
     def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
         np.multiply(scores, scores.dtype.type(self.bins), out=out, casting="unsafe")
@@ -164,7 +167,7 @@ class TwoSidedBinning(EvenBinning):
         # the absolute value makes -0.0 the 0 it is
         t = scores.abs().clamp_(max=0.5).view(kind) - other.clamp(max=0.5).view(kind)
         cell = (t >> (_MANTISSA[size] - self.depth)).clamp_(-self.last, self.last).add_(self.last)
-        table = _device_table(self.bins, scores.device)
+        table = _bins_of_cells(self.bins, scores.device)
         return table.index_select(0, cell.reshape(-1)).view(scores.shape)
 
     def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
@@ -194,22 +197,57 @@ class TwoSidedBinning(EvenBinning):
 
 
 @lru_cache(maxsize=16)
-def _bins_of_cells(bins: int) -> NDArray[np.int64]:
-    """Return the bin of each cell from the first on."""
+def octave_bins(bins: int) -> tuple[int, ...]:
+    """Return how many bins each octave has, from the middle to the end, and the rest; half of ``bins`` in all.
+
+    Every octave gets one bin, then the octave that is furthest below its share gets twice as many, while that fits.
+    Where there are few bins there are fewer octaves, so that two thirds of the bins are left for the middle.
+    """
+    side = bins // 2
+    octaves = min(len(_SHARES) - 1, max(side // 3, int(side > 1)))
+    shares = [*_SHARES[:octaves], _SHARES[-1]]
+    found = [1] * len(shares)
+    while (left := side - sum(found)) > 0:
+        fitting = [j for j in range(len(shares)) if found[j] <= left]
+        furthest = max(fitting, key=lambda j: (shares[j] / found[j], -j))
+        found[furthest] *= 2
+    return tuple(found)
+
+
+@lru_cache(maxsize=16)
+def two_sided_edges(bins: int) -> Floats:
+    r"""Return the ``bins + 1`` edges, ascending from 0 to 1, all of them exact: bins that narrow towards both ends.
+
+    With d the distance of a score from the nearer end, octave j is :math:`2^{-j-2} \le d < 2^{-j-1}`. Each is cut into
+    a power of two of even bins, so that every edge is a short binary fraction.
+    """
+    *octaves, rest = octave_bins(bins)
+    end = 2.0 ** -(len(octaves) + 1)
+    parts = [end * np.arange(rest) / rest]
+    for j, count in reversed(list(enumerate(octaves))):
+        parts.append(2.0 ** -(j + 2) * (1 + np.arange(count) / count))
+    low = np.concatenate(parts)
+    edges: Floats = np.concatenate([low, [0.5], (1 - low)[::-1]])
+    edges.setflags(write=False)
+    return edges
+
+
+@lru_cache(maxsize=16)
+def _bins_of_cells(bins: int, device: torch.device) -> Tensor:
+    """Return the bin of each cell from the first on, int64."""
     binning = TwoSidedBinning(bins)
     low, cell = binning.edges[: bins // 2 + 1], np.arange(binning.last + 1, dtype=np.int64)
     # the distance of a cell's lowest score from the nearer end: the half, that many cells further out
     distance = np.maximum(_BITS_OF_HALF[8] - (cell << (52 - binning.depth)), 0).view(np.float64)
     upper = bins - 1 - np.maximum(np.searchsorted(low, distance, side="left") - 1, 0)
     lower = np.minimum(np.searchsorted(low, distance[:0:-1], side="right") - 1, bins // 2 - 1)
-    result: NDArray[np.int64] = np.concatenate([lower, upper])
-    return result
+    return torch.from_numpy(np.concatenate([lower, upper])).to(device)
 
 
 @lru_cache(maxsize=16)
 def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
     """Return ``step`` times the bins of all cells of float32 scores; negative cells from the end of the ring."""
-    binning, table = TwoSidedBinning(bins), _bins_of_cells(bins)
+    binning, table = TwoSidedBinning(bins), _bins_of_cells(bins, torch.device("cpu")).numpy()
     last, ring = binning.last, np.empty(binning.ring, char)
     ring[: len(ring) // 2], ring[len(ring) // 2 :] = bins - 1, 0
     ring[: last + 1], ring[-last:] = table[last:], table[:last]
@@ -218,17 +256,10 @@ def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
     return torch.from_numpy(ring * ring.dtype.type(step))
 
 
-@lru_cache(maxsize=16)
-def _device_table(bins: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(_bins_of_cells(bins)).to(device)
-
-
 def _inner(binning: Binning, dtype: Any) -> Array:
     """Return the inner edges in another dtype, rounded up: a score of that dtype compares with them alike."""
-    edges = binning.edges[1:-1]
-    near = edges.astype(dtype)
-    rounded: Array = np.where(near < edges, np.nextafter(near, dtype(np.inf)), near)
-    return rounded
+    near: Array = binning.edges[1:-1].astype(dtype)
+    return np.where(near < binning.edges[1:-1], np.nextafter(near, dtype(np.inf)), near)
 
 
 @lru_cache(maxsize=16)
@@ -250,21 +281,17 @@ def _cells(binning: Binning, char: str) -> tuple[Tensor, Tensor, float, int] | N
     None where edges crowd so that looking for them is faster.
     """
     dtype: Any = np.dtype(char).type
-    inner = _inner(binning, dtype)
-    low, high = binning.edges[0], binning.edges[-1]
-    size = 1 << (_CELLS_A_BIN * binning.bins - 1).bit_length()
-    while size <= _MOST_CELLS:
-        scale = size / (high - low)
+    inner, low, width = _inner(binning, dtype), binning.edges[0], binning.edges[-1] - binning.edges[0]
+    cell, steps = np.empty(len(inner), np.int32), _MOST_STEPS + 1
+    for power in range((_CELLS_A_BIN * binning.bins - 1).bit_length(), _MOST_CELLS.bit_length(), 2):
+        size = 1 << power
+        scale = size / width
         if not np.isfinite(dtype(scale)):
             return None
-        cell = np.empty(len(inner), np.int32)
         _cell(inner, low, scale, size, np.empty(len(inner), dtype), cell)
         steps = int(np.bincount(cell).max())
-        if steps == 1 or 4 * size > _MOST_CELLS:
+        if steps == 1:
             break
-        size *= 4
-    else:
-        return None
     if steps > _MOST_STEPS:
         return None
     first = np.searchsorted(cell, np.arange(size), side="left").astype(np.int32)

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
+from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning, two_sided_edges
 from torchmetrics_fed.counting.kernel import Kernel
-from torchmetrics_fed.counting.octaves import two_sided_edges
-from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats
 
@@ -31,11 +29,10 @@ MOST_BINS = 1 << 24
 _MOST_TWO_SIDED, _MOST_BY_TABLE = 1 << 22, 1 << 16
 # How much of the coordinate of a two-sided grid goes by the logarithm of the distance from the ends, down to this one.
 _BY_OCTAVES, _NEAREST = 0.05, 2.0**-42
-_PLAIN = Rules()
 
 
 @dataclass(frozen=True)
-class ScoreGrid:
+class ScoreGrid(Kernel):
     """The bins of the score range, the same for every client.
 
     Make one with :meth:`two_sided`, :meth:`even` or :meth:`from_edges`.
@@ -181,35 +178,13 @@ class ScoreGrid:
         """Return the counts of no examples: int64 ``(classes, rows, bins)``, row 0 negatives, row 1 positives."""
         return torch.zeros(classes, rows, self.bins, dtype=torch.int64)
 
-    def add(
-        self,
-        counts: Tensor,
-        preds: Tensor,
-        target: Tensor,
-        rules: Rules = _PLAIN,
-        refused: Tensor | None = None,
-        weight: Tensor | None = None,
-        group: Tensor | None = None,
-    ) -> Tensor:
-        """Add a batch, read by ``rules``, to ``counts`` and return it. One that is refused leaves it as it was.
-
-        Args:
-            counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be done.
-            preds: scores and ``target``, as :meth:`FederatedMetric.update` takes them.
-            refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
-                where they would raise otherwise, and no device is waited for.
-            weight: integers, how often each example counts; once if not given.
-            group: integers, the group of each example, where there are several.
-        """
-        return self.kernel.add(counts, preds, target, rules, refused, weight, group)
-
     @cached_property
-    def kernel(self) -> Kernel:
-        """What counts batches on this grid."""
-        unit = self.score_range == (0.0, 1.0)
+    def binning(self) -> Binning:
+        """What finds the bin of a score."""
         if self.kind == "two_sided" and self.bins <= _MOST_BY_TABLE:
-            return Kernel(TwoSidedBinning(self.bins))
-        return Kernel(EvenBinning(self._edges) if self.kind == "even" and unit else Binning(self._edges))
+            return TwoSidedBinning(self.bins)
+        powers = self.kind == "even" and self.score_range == (0.0, 1.0)
+        return EvenBinning(self._edges) if powers else Binning(self._edges)
 
 
 def _bins_for(quantiles: int) -> int:

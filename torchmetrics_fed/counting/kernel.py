@@ -7,41 +7,55 @@ In memory the counts are ``(rows, bins, columns)``, seen as ``(columns, rows, bi
 lowest bins, whose counts of all classes then lie side by side. A binary task is one column.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.binning import Binning
-from torchmetrics_fed.counting.plain import CHUNK, ColumnKernel, PlainKernel
+from torchmetrics_fed.counting.plain import CHUNK, add_columns, add_flat
 from torchmetrics_fed.counting.rules import Rules, check_batch, check_weight, plain_int, probabilities, wide
 from torchmetrics_fed.errors import InputError
 
+_PLAIN = Rules()
 
-class Kernel:
-    """Counts batches.
+
+class Kernel(ABC):
+    """Counts batches in bins: what every grid does.
 
     For binary and multi-label targets the rows of the counts are negatives and positives. For multi-class targets they
     are negatives and positives of each class (one against the rest), or, where there are as many rows as columns, the
     true classes (one against one). Each group has such rows, one group after the other.
     """
 
-    def __init__(self, binning: Binning) -> None:
-        self.binning = binning
-        self._plain, self._columns = PlainKernel(binning), ColumnKernel(binning)
+    @property
+    @abstractmethod
+    def binning(self) -> Binning:
+        """Where the bins are."""
 
     def add(
         self,
         counts: Tensor,
         preds: Tensor,
         target: Tensor,
-        rules: Rules,
+        rules: Rules = _PLAIN,
         refused: Tensor | None = None,
         weight: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor:
-        """Add a batch, as :meth:`ScoreGrid.add` says."""
+        """Add a batch, read by ``rules``, to ``counts`` and return it. One that is refused leaves it as it was.
+
+        Args:
+            counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be done.
+            preds: scores and ``target``, as :meth:`FederatedMetric.update` takes them.
+            refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
+                where they would raise otherwise, and no device is waited for.
+            weight: integers, how often each example counts; once if not given.
+            group: integers, the group of each example, where there are several.
+        """
         columns = len(counts)
         check_batch(preds, target, columns, rules.task)
         if target.is_floating_point():
@@ -61,14 +75,13 @@ class Kernel:
         if rules.task == "binary":
             if scores.ndim != 1:
                 scores, labels = scores.reshape(-1), labels.reshape(-1)
-            if here and self._plain.add(counts, scores, labels, rules):
+            if here and add_flat(counts, scores, labels, rules, self.binning):
                 return counts
-            scores, labels = scores[:, None], plain_int(labels)[:, None]
-        else:
-            labels = plain_int(labels)
-        chunks = partial(_chunks, scores, labels, CHUNK if here else None)
-        counts = _own_layout(counts)
-        if here and self._columns.add(counts, chunks, rules):
+            scores, labels = scores[:, None], labels[:, None]
+        chunks = partial(_chunks, scores, plain_int(labels), CHUNK if here else None)
+        if counts.stride(0) != 1:
+            counts = counts.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+        if here and rules.task != "binary" and add_columns(counts, chunks, rules, self.binning):
             return counts
         if counts.is_meta:
             raise InputError(
@@ -79,7 +92,7 @@ class Kernel:
             for some_scores, some_labels in chunks():  # all of it before anything is counted
                 rules.check(wide(some_scores), some_labels, self.binning, weight)
         for some_scores, some_labels in chunks():
-            self._count(counts, wide(some_scores), some_labels, rules, refused, weight)
+            self._count(counts, [wide(some_scores)], some_labels, rules, refused, weight)
         return counts
 
     def add_pairs(
@@ -95,55 +108,46 @@ class Kernel:
         labels = rules.whole(target) if target.is_floating_point() else target
         labels = plain_int(rules.unless_one_hot(labels)).reshape(-1, 1)
         both = [wide(scores.detach()).reshape(-1, 1) for scores in models]
-        good = None
-        if refused is not None:
-            good = rules.good(both[0], labels, self.binning) & rules.good(both[1], labels, self.binning)
-        elif rules.validate:
+        if rules.validate and refused is None:
             for scores in both:
                 rules.check(scores, labels, self.binning)
-        first, second = (self.binning.of(*probabilities(scores, rules.normalization)) for scores in both)
-        index = (labels.clamp(0, 1).long() * self.binning.bins + first) * self.binning.bins + second
         counts = _changeable(counts)
-        counts.view(-1).scatter_add_(0, index.view(-1), _times(index, rules.ignored(labels), good, refused).view(-1))
+        self._count(counts, both, labels, rules, refused)
         return counts
 
     def _count(
         self,
         counts: Tensor,
-        scores: Tensor,
+        models: list[Tensor],
         labels: Tensor,
         rules: Rules,
         refused: Tensor | None,
-        weight: Tensor | None,
+        weight: Tensor | None = None,
     ) -> None:
-        """Add ``(N, columns)`` scores. Cell (row, bin, column) is at (row * bins + bin) * columns + column."""
-        columns, rows, bins = counts.shape
-        number = torch.arange(columns, device=scores.device)
-        row = labels.clamp(0, rules.highest(columns)).long()
-        if rules.task == "multiclass" and rules.are_pairs(columns, rows):
-            row = row[:, None]
-        elif rules.task == "multiclass":
-            group, row = row[:, None] // columns, row[:, None] % columns
-            row = (row == number).long() + 2 * group
-        index = (row * bins + self.binning.of(*probabilities(scores, rules.normalization))) * columns + number
-        ignored = rules.ignored(labels)
-        if ignored is not None and rules.task == "multiclass":
-            ignored = ignored[:, None]
-        good = None if refused is None else rules.good(scores, labels, self.binning, weight)
-        times = _times(index, ignored, good, refused)
+        """Add ``(N, columns)`` scores, of one model or of two; if ``refused`` is given, those that are not good to it.
+
+        Cell (row, bin, column) is at (row * bins + bin) * columns + column. Of two models bin is a pair of bins.
+        """
+        columns, rows, _ = counts.shape
+        number = torch.arange(columns, device=labels.device)
+        place, ignored = labels.clamp(0, rules.highest(columns)).long(), rules.ignored(labels)
+        if rules.task == "multiclass":
+            place, ignored = place[:, None], None if ignored is None else ignored[:, None]
+            if not rules.are_pairs(columns, rows):
+                place = (place % columns == number).long() + 2 * (place // columns)
+        for scores in models:
+            place = place * self.binning.bins + self.binning.of(*probabilities(scores, rules.normalization))
+        index = place if columns == 1 else place * columns + number
+        kept = None if ignored is None else ~ignored
+        if refused is not None:
+            good = reduce(and_, (rules.good(scores, labels, self.binning, weight) for scores in models))
+            refused += (~good).sum()
+            kept = good[:, None] if kept is None else kept & good[:, None]
+        times = torch.ones_like(index) if kept is None else kept.expand_as(index).long()
         if weight is not None:
             times *= weight.reshape(-1, 1)
         # safe and deterministic on every device
         counts.permute(1, 2, 0).view(-1).scatter_add_(0, index.view(-1), times.view(-1))
-
-
-def _times(index: Tensor, ignored: Tensor | None, good: Tensor | None, refused: Tensor | None) -> Tensor:
-    """Return how often each of ``(N, columns)`` scores counts, once or never, and add those that are not good."""
-    kept = None if ignored is None else ~ignored
-    if good is not None and refused is not None:
-        refused += (~good).sum()
-        kept = good[:, None] if kept is None else kept & good[:, None]
-    return torch.ones_like(index) if kept is None else kept.expand_as(index).long()
 
 
 def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -172,7 +176,3 @@ def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def _changeable(counts: Tensor) -> Tensor:
     return counts.clone() if counts.is_inference() and not torch.is_inference_mode_enabled() else counts
-
-
-def _own_layout(counts: Tensor) -> Tensor:
-    return counts if counts.stride(0) == 1 else counts.permute(1, 2, 0).contiguous().permute(2, 0, 1)

@@ -98,7 +98,7 @@ class FederatedModelComparison(FederatedMetric):
         check_pairs((preds_old, preds_new), target)
         with self._admitted(persons, preds_old, target, preds_new) as (first, labels, second):
             batch = (first, second), labels, self.rules, self._refusing()
-            self._set_counts(self.spec.grid.kernel.add_pairs(self.counts, *batch))
+            self._set_counts(self.spec.grid.add_pairs(self.counts, *batch))
 
     def compute(self) -> ModelComparison:
         """Return the comparison of both models on all ranks' data."""
