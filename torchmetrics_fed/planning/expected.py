@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_int
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, make_release
 from torchmetrics_fed.functional.source import Readable
@@ -28,12 +28,6 @@ from torchmetrics_fed.typing import Floats
 # Exact curves are read on about this many bins, in parts of those of the grid: next to no two scores share one.
 _EXACT_BINS = 1 << 16
 _Curves = tuple[F.ROCCurve, F.PrecisionRecallCurve]
-
-
-def check_int(name: str, value: int, least: int = 1, which: str = "", why: str = "") -> None:
-    """Raise unless an argument is a whole number, and large enough."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"Expected argument `{name}` to be an int of at least {least}{which} but got {value!r}.{why}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class ReferenceScores:
 
     def __post_init__(self) -> None:
         for name in ("n_pos", "n_neg"):
-            check_int(name, getattr(self, name), why=" A class without examples has no curve.")
+            check_int(name, getattr(self, name), 1)
         if not 0.5 < self.auroc < 1:
             raise InputError(
                 f"Expected argument `auroc` between 0.5 and 1 but got {self.auroc!r}: at 0.5 every score is the same, "
@@ -140,7 +134,7 @@ def expected_area_error(
         True
     """
     law = CentralDP(float(privacy)) if isinstance(privacy, int | float) else privacy
-    check_int("clients", clients)
+    check_int("clients", clients, 1)
     check_int("runs", runs, 2)
     if clients < law.clients_needed:
         raise InputError(

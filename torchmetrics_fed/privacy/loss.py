@@ -32,8 +32,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import logsumexp
 
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
-
-Floats = NDArray[np.float64]
+from torchmetrics_fed.typing import Floats
 
 LogMass = Callable[[NDArray[np.int64]], Floats]
 """Logarithm of the probability of each integer: symmetric around 0 and concave."""
@@ -87,14 +86,11 @@ class _Loss:
         split = np.append(split, 0.0) + np.append(0.0, np.bincount(point - first, upper, minlength=2))
         return cls(split, first, width, lost, cells)
 
-    @property
-    def value(self) -> Floats:
-        return np.asarray((self.first + np.arange(self.mass.size)) * self.width, dtype=np.float64)
-
     def log_tilted(self, tilt: Floats) -> Floats:
         """Logarithm of the tilted masses, not normalised: one row per tilt."""
+        value = (self.first + np.arange(self.mass.size)) * self.width
         with np.errstate(divide="ignore"):
-            return np.asarray(np.multiply.outer(tilt, self.value) + np.log(self.mass), dtype=np.float64)
+            return np.asarray(np.multiply.outer(tilt, value) + np.log(self.mass), dtype=np.float64)
 
     def log_moment(self, tilt: Floats) -> Floats:
         """Logarithm of the moment generating function of all cells' loss together."""
