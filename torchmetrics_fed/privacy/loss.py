@@ -92,10 +92,6 @@ class _Loss:
         with np.errstate(divide="ignore"):
             return np.asarray(np.multiply.outer(tilt, value) + np.log(self.mass), dtype=np.float64)
 
-    def log_moment(self, tilt: Floats) -> Floats:
-        """Logarithm of the moment generating function of all cells' loss together."""
-        return self.cells * np.asarray(logsumexp(self.log_tilted(tilt), axis=-1))
-
     def tilted(self, tilt: float) -> Floats:
         law = self.log_tilted(np.array([tilt]))[0]
         return np.asarray(np.exp(law - logsumexp(law)))
@@ -108,7 +104,8 @@ def _composed(losses: list[_Loss], steps: int) -> float:
     highest = lowest + sum(loss.cells * (loss.mass.size - 1) for loss in losses)
     if highest <= steps or not all(loss.mass.any() for loss in losses):
         return 0.0
-    moments = np.sum([loss.log_moment(TILTS) for loss in losses], axis=0)
+    # logarithm of the moment generating function of all losses together
+    moments = np.sum([loss.cells * logsumexp(loss.log_tilted(TILTS), axis=-1) for loss in losses], axis=0)
     chernoff = moments - TILTS * steps * width
     best = int(chernoff.argmin())
     tilt, bound = float(TILTS[best]), float(chernoff[best])
