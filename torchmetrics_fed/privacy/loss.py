@@ -92,10 +92,6 @@ class _Loss:
         with np.errstate(divide="ignore"):
             return np.asarray(np.multiply.outer(tilt, value) + np.log(self.mass), dtype=np.float64)
 
-    def tilted(self, tilt: float) -> Floats:
-        law = self.log_tilted(np.array([tilt]))[0]
-        return np.asarray(np.exp(law - logsumexp(law)))
-
 
 def _composed(losses: list[_Loss], steps: int) -> float:
     """Return the hockey-stick divergence of the sum of all losses at ``steps`` grid points."""
@@ -109,7 +105,8 @@ def _composed(losses: list[_Loss], steps: int) -> float:
     chernoff = moments - TILTS * steps * width
     best = int(chernoff.argmin())
     tilt, bound = float(TILTS[best]), float(chernoff[best])
-    masses = [loss.tilted(tilt) for loss in losses]
+    tilted = [loss.log_tilted(TILTS[[best]])[0] for loss in losses]
+    masses = [np.asarray(np.exp(law - logsumexp(law))) for law in tilted]
     bottom, top, rest = lowest, highest, 0.0
     if highest - lowest > 4 * POINTS:
         bottom = max(lowest, _bottom(losses, masses, steps))
