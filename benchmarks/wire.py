@@ -64,7 +64,7 @@ def resident() -> float:
 
 def stream(spec: Spec, query: Query, raw: Tensor) -> None:
     """Decode and add the shares of many clients, each with an id of its own."""
-    share = Share.of(spec, query, raw, "round-1")
+    share = Share(spec, query, spec.answer(query, raw).contiguous(), "round-1")
     one = bytes(share)
     marks: list[float] = []
 
@@ -90,7 +90,7 @@ if __name__ == "__main__":
     print("| share | cells | bytes | encode us | decode us | add us | add within a bound us |")
     print("|---|---|---|---|---|---|---|")
     for name, (spec, query) in CASES.items():
-        share = Share.of(spec, query, counts(spec), "round-1")
+        share = Share(spec, query, spec.answer(query, counts(spec)).contiguous(), "round-1")
         sent, several = bytes(share), [Share(spec, query, share.cells, "round-1") for _ in range(50)]
         figures = (
             median(lambda share=share: bytes(share)),  # type: ignore[misc]

@@ -1,5 +1,6 @@
 """Typed errors. Each message says what was expected, what came, and what to do."""
 
+import math
 from collections.abc import Sequence
 
 __all__ = ["BudgetExceededError", "DuplicateClientError", "FederatedMetricError", "ImpossibleCountsError", "InputError"]
@@ -96,10 +97,11 @@ class WireError(FederatedMetricError, ValueError):
     """Bytes that are not what they should be, or something that has no bytes."""
 
 
-def check_int(name: str, value: object, least: int) -> None:
-    """Raise unless an argument is an int, and at least that."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"Expected argument `{name}` to be an int of at least {least} but got {value!r}.")
+def check_int(name: str, value: object, least: int, most: float = math.inf, which: str = "") -> None:
+    """Raise unless an argument is an int within these bounds; ``which`` says more of what is expected."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise InputError(f"Expected argument `{name}` to be an int {bounds}{which} but got {value!r}.")
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureA
 from torchmetrics_fed.aggregation.secure.keys import KeyPair, box_key, commitment, digest, pair_key, seed_key, unseal
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
-from torchmetrics_fed.aggregation.secure.states import client_moves, server_moves
+from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, SERVER_MOVES
 from torchmetrics_fed.errors import SecureAggregationError
 
 FOLDER = Path(__file__).parents[2] / "docs" / "specifications" / "vectors"
@@ -113,7 +113,7 @@ def opens(run: dict[str, Any], messages: list[dict[str, Any]], changed: bytes) -
 def test_the_specification_has_every_move(signed: bool) -> None:
     page = (FOLDER.parent / "secure_aggregation.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
-    for (before, call), after in (client_moves(signed) | server_moves(signed)).items():  # type: ignore[operator]
+    for (before, call), after in (CLIENT_MOVES[signed] | SERVER_MOVES[signed]).items():
         found = [row for row in rows if len(row) > 3 and row[1] == f"`{call}`" and before.name in row[0]]
         assert any(after.name == row[-1].strip("`") for row in found), (before, call)
 

@@ -138,7 +138,6 @@ class Federation:
     def request(self, *survivors: int) -> bytes:
         """What a server sends that has decided on these survivors."""
         roster = self.server._roster
-        assert roster is not None
         indices = tuple(sorted(roster.indices[str(node)] for node in survivors))
         return request_of(roster, roster.cohort_hash(self.server._cohort), indices)
 

@@ -49,7 +49,6 @@ def masked(signed: bool = False, names: str = "abcd", drops: dict[str, str] | No
 def known(federation: Federation) -> tuple[Roster, bytes]:
     """The roster, and the hash of the cohort, as every party knows them."""
     roster = federation.server._roster
-    assert roster is not None
     return roster, roster.cohort_hash(federation.server._cohort)
 
 
@@ -164,8 +163,8 @@ def test_who_shared_nothing_cannot_survive() -> None:
 
 def changed(federation: Federation, keys: bytes, name: str, entry: Advertisement) -> bytes:
     roster = Roster.from_bytes(keys, federation.config)
-    clients = [entry if client.client_id == name else client for client in roster.clients]
-    return Roster.of(federation.config, clients).to_bytes()
+    clients = tuple(entry if client.client_id == name else client for client in roster.clients)
+    return Roster(federation.config, clients).to_bytes()
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -265,7 +264,7 @@ def test_boxes_open_only_for_whom_and_from_whom_they_are() -> None:
     roster, _ = known(federation)
     (mine,), (others,) = (roster.read_tables(boxes[name], Kind.CIPHERTEXTS, roster.hash) for name in "ab")
     swapped = dict(zip(mine, [*mine.values()][::-1], strict=True))
-    reflected = dict(zip(mine, federation.server._shares[0][1:], strict=True))
+    reflected = dict(zip(mine, federation.server._rows[Kind.KEY_SHARES][0][1:], strict=True))
     for wrong in (swapped, reflected, dict(zip(mine, others.values(), strict=True))):
         with pytest.raises(SecureAggregationError, match="does not open"):
             federation.clients["a"].mask(

@@ -26,9 +26,8 @@ from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind
 _ROUND = "round-1"
 _WIDTH = 78
 _HOPELESS = 0.05  # a ROC Area Error above which a curve says little, as in the warning of noise
-# From the least to the most that it asks of a federation. A plan this much above the best is as good, if it asks less.
-_SIMPLEST: tuple[PlanName, ...] = ("single", "adaptive", "carry_over", "paper")
-_AS_GOOD = 1.15
+_AS_GOOD = 1.15  # a plan this much above the best is as good, if it asks less of a federation
+# from the least to the most
 _ASKS: dict[PlanName, str] = {
     "single": "one query and nothing known before",
     "adaptive": "two queries in each evaluation, the first one to place the leaves",
@@ -74,7 +73,7 @@ class Advice:
         if self._best.error.roc > _HOPELESS:
             return None
         good = [plan for plan in self.plans if plan.score <= _AS_GOOD * self._best.score]
-        return min(good, key=lambda plan: _SIMPLEST.index(plan.name))
+        return min(good, key=lambda plan: [*_ASKS].index(plan.name))
 
     @property
     def _best(self) -> PlanAdvice:
@@ -106,7 +105,7 @@ class Advice:
             left = [f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=False)]
             right = [f"{cell:>{width}}" for cell, width in zip(row[3:], widths[3:], strict=True)]
             yield "  ".join([*left, *right]).rstrip()
-        if len(self.plans) < len(_SIMPLEST):
+        if len(self.plans) < len(_ASKS):
             yield from _wrapped(
                 f"Plans that place leaves need {LEAST_BINS} bins to place them on: more than {LEAST_BINS // 8} "
                 "quantiles."
@@ -201,7 +200,7 @@ def advise(
         ('paper', True)
     """
     bins, plans = reference_grid("single", quantiles).bins, []
-    for name in progress(_SIMPLEST):
+    for name in progress(tuple(_ASKS)):
         if bins >= LEAST_BINS or name in ("single", "paper"):
             error = expected.expected_area_error(
                 name, privacy, n_pos, n_neg, clients=clients, auroc=auroc, quantiles=quantiles, runs=runs

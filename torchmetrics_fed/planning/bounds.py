@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.planning.expected import check_int
+from torchmetrics_fed.errors import InputError, check_int
 
 __all__ = ["AreaErrorBound", "area_error_bound_pr", "area_error_bound_private"]
 __all__ += ["area_error_bound_roc", "area_error_bound_summed"]
@@ -143,7 +142,7 @@ def _both(alpha: float, ratio: float) -> AreaErrorBound:
 def _height(quantiles: int, branching: int, height: int | None) -> int:
     check_int("branching", branching, 2)
     if height is not None:
-        check_int("height", height)
+        check_int("height", height, 1)
         return height
     needed = 0
     while branching**needed <= _intervals(quantiles):  # no logarithm: it would round
@@ -152,7 +151,7 @@ def _height(quantiles: int, branching: int, height: int | None) -> int:
 
 
 def _intervals(quantiles: int) -> int:
-    check_int("quantiles", quantiles, 2, ", both ends included,")
+    check_int("quantiles", quantiles, 2, which=", both ends included,")
     return quantiles - 1
 
 

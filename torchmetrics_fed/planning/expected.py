@@ -6,34 +6,30 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
+from torch import Tensor
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import InputError, check_int
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan, make_release
 from torchmetrics_fed.functional.source import Readable
 from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.reconstruct.uncertainty.bands import summed_noise
-from torchmetrics_fed.release import Query, Release, Spec, Sum
+from torchmetrics_fed.release import Query, Spec, Sum
 from torchmetrics_fed.typing import Floats
 
 # Exact curves are read on about this many bins, in parts of those of the grid: next to no two scores share one.
 _EXACT_BINS = 1 << 16
 _Curves = tuple[F.ROCCurve, F.PrecisionRecallCurve]
-
-
-def check_int(name: str, value: int, least: int = 1, which: str = "", why: str = "") -> None:
-    """Raise unless an argument is a whole number, and large enough."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"Expected argument `{name}` to be an int of at least {least}{which} but got {value!r}.{why}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class ReferenceScores:
 
     def __post_init__(self) -> None:
         for name in ("n_pos", "n_neg"):
-            check_int(name, getattr(self, name), why=" A class without examples has no curve.")
+            check_int(name, getattr(self, name), 1)
         if not 0.5 < self.auroc < 1:
             raise InputError(
                 f"Expected argument `auroc` between 0.5 and 1 but got {self.auroc!r}: at 0.5 every score is the same, "
@@ -70,8 +66,7 @@ class ReferenceScores:
         inner = np.asarray(edges)[1:-1]
         seen = (np.log(inner / (1 - inner)) - math.log(self.n_pos / self.n_neg)) / distance
         below = ndtr(seen + np.array([[0.5], [-0.5]]) * distance)
-        masses: Floats = np.diff(below, prepend=0.0, append=1.0, axis=1)
-        return masses
+        return np.asarray(np.diff(below, prepend=0.0, append=1.0, axis=1))
 
     def counts(self, edges: ArrayLike, generator: np.random.Generator) -> NDArray[np.int64]:
         """Return counts of freshly drawn examples, ``(2, bins)``. What it costs does not depend on their number."""
@@ -140,7 +135,7 @@ def expected_area_error(
         True
     """
     law = CentralDP(float(privacy)) if isinstance(privacy, int | float) else privacy
-    check_int("clients", clients)
+    check_int("clients", clients, 1)
     check_int("runs", runs, 2)
     if clients < law.clients_needed:
         raise InputError(
@@ -152,22 +147,18 @@ def expected_area_error(
     spec, generator = Spec("binary", 1, grid, law), np.random.default_rng(seed)
     check_plan(plan, spec)
 
-    def released(exact: NDArray[np.int64], previous: Release | None) -> Release:
-        """Return the release of fine counts as clients would make it, with noise of the same law from a generator."""
-        counts = torch.from_numpy(exact.reshape(1, 2, grid.bins, -1).sum(-1))
-
-        def answer(query: Query) -> Sum:
-            noise, shape = spec.noise(query), spec.shape(query)
-            assert noise is not None
-            drawn = summed_noise(generator, law.mechanism, noise.variance, law.noise_times(clients), shape)
-            return Sum(spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), clients)
-
-        return make_release(plan, spec, answer, previous=previous)
+    def answer(counts: Tensor, query: Query) -> Sum:
+        """Return the sum of all clients' answers, with noise of the same law from a generator."""
+        noise, shape = spec.noise(query), spec.shape(query)
+        assert noise is not None
+        drawn = summed_noise(generator, law.mechanism, noise.variance, law.noise_times(clients), shape)
+        return Sum(spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), clients)
 
     edges, errors, release = _parts(grid), [], None
     for run in range(runs + (plan == "carry_over")):
         counts = reference.counts(edges, generator)
-        release = released(counts, release)
+        binned = torch.from_numpy(counts.reshape(1, 2, grid.bins, -1).sum(-1))
+        release = make_release(plan, spec, partial(answer, binned), previous=release)
         if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
             errors.append(_errors(_curves(F.read(release, reconstruction=reading)), _curves(counts)))
     assert release is not None
@@ -203,8 +194,7 @@ def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = 
 def _parts(grid: ScoreGrid) -> Floats:
     """Return the edges of equal parts of the grid's bins."""
     edges, parts = grid.edges.numpy(), max(_EXACT_BINS // grid.bins, 1)
-    within: Floats = np.interp(np.arange(grid.bins * parts + 1) / parts, np.arange(grid.bins + 1), edges)
-    return within
+    return np.asarray(np.interp(np.arange(grid.bins * parts + 1) / parts, np.arange(grid.bins + 1), edges))
 
 
 def _curves(source: Readable | NDArray[np.generic]) -> _Curves:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import reduce
 from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, get_args
@@ -108,8 +109,7 @@ class Budget:
     def spent(self, amounts: Sequence[Amounts]) -> Spent:
         if self.composition == "pld":
             return Spent(compose_pld(amounts, self.delta), self.delta)
-        epsilon, delta = add_up(amounts)
-        return Spent(float(epsilon), float(delta))
+        return Spent(*map(float, add_up(amounts)))
 
     def left(self, amounts: Sequence[Amounts]) -> float:
         """Epsilon that is left after releases with these (epsilon, delta)."""
@@ -190,12 +190,11 @@ def compose_pld(amounts: Iterable[Amounts], delta: float) -> float:
         return added
     library = pld_library()
     interval = max(_FINEST, float(total) / _CELLS)
-    composed = None
-    for (epsilon, own), times in count.items():
-        worst = library.common.DifferentialPrivacyParameters(epsilon, own)
-        one = library.privacy_loss_distribution.from_privacy_parameters(worst, interval).self_compose(times)
-        composed = one if composed is None else composed.compose(one)
-    assert composed is not None
+    laws = []
+    for amount, times in count.items():
+        worst = library.common.DifferentialPrivacyParameters(*amount)
+        laws.append(library.privacy_loss_distribution.from_privacy_parameters(worst, interval).self_compose(times))
+    composed = reduce(lambda one, other: one.compose(other), laws)
     return min(added, float(composed.get_epsilon_for_delta(delta)))
 
 

@@ -118,21 +118,20 @@ class PrivacyLedger:
                     f"now got {entry.epsilon}, {entry.delta}. Give the release a round of its own."
                 )
             answered = books.answers.get(entry.key, {})
-            new = query.hex() not in answered
-            if not new and not again:
+            if query.hex() in answered:
+                if again:
+                    return
                 raise LedgerConflictError(
                     f"Expected a query of {name} that was not answered but this one was: a second draw would average "
                     "the noise away. Use the share that was sent."
                 )
             spent = sum(map(Fraction, answered.values())) + Fraction(fraction)
-            if new and spent > 1:
+            if spent > 1:
                 raise LedgerConflictError(
                     f"Expected queries of {name} that spend its epsilon once but with this one they spend "
                     f"{float(spent):g} times. Ask within the fraction that is left."
                 )
-            if new:
-                record = {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)}
-                books.append(tables, record)
+            books.append(tables, {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)})
 
     def check_lasting(self) -> None:
         """Raise unless this ledger has a limit that lasts: a budget and a path."""

@@ -32,8 +32,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import logsumexp
 
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
-
-Floats = NDArray[np.float64]
+from torchmetrics_fed.typing import Floats
 
 LogMass = Callable[[NDArray[np.int64]], Floats]
 """Logarithm of the probability of each integer: symmetric around 0 and concave."""
@@ -87,22 +86,11 @@ class _Loss:
         split = np.append(split, 0.0) + np.append(0.0, np.bincount(point - first, upper, minlength=2))
         return cls(split, first, width, lost, cells)
 
-    @property
-    def value(self) -> Floats:
-        return np.asarray((self.first + np.arange(self.mass.size)) * self.width, dtype=np.float64)
-
     def log_tilted(self, tilt: Floats) -> Floats:
         """Logarithm of the tilted masses, not normalised: one row per tilt."""
+        value = (self.first + np.arange(self.mass.size)) * self.width
         with np.errstate(divide="ignore"):
-            return np.asarray(np.multiply.outer(tilt, self.value) + np.log(self.mass), dtype=np.float64)
-
-    def log_moment(self, tilt: Floats) -> Floats:
-        """Logarithm of the moment generating function of all cells' loss together."""
-        return self.cells * np.asarray(logsumexp(self.log_tilted(tilt), axis=-1))
-
-    def tilted(self, tilt: float) -> Floats:
-        law = self.log_tilted(np.array([tilt]))[0]
-        return np.asarray(np.exp(law - logsumexp(law)))
+            return np.asarray(np.multiply.outer(tilt, value) + np.log(self.mass), dtype=np.float64)
 
 
 def _composed(losses: list[_Loss], steps: int) -> float:
@@ -112,11 +100,13 @@ def _composed(losses: list[_Loss], steps: int) -> float:
     highest = lowest + sum(loss.cells * (loss.mass.size - 1) for loss in losses)
     if highest <= steps or not all(loss.mass.any() for loss in losses):
         return 0.0
-    moments = np.sum([loss.log_moment(TILTS) for loss in losses], axis=0)
+    # logarithm of the moment generating function of all losses together
+    moments = np.sum([loss.cells * logsumexp(loss.log_tilted(TILTS), axis=-1) for loss in losses], axis=0)
     chernoff = moments - TILTS * steps * width
     best = int(chernoff.argmin())
     tilt, bound = float(TILTS[best]), float(chernoff[best])
-    masses = [loss.tilted(tilt) for loss in losses]
+    tilted = [loss.log_tilted(TILTS[[best]])[0] for loss in losses]
+    masses = [np.asarray(np.exp(law - logsumexp(law))) for law in tilted]
     bottom, top, rest = lowest, highest, 0.0
     if highest - lowest > 4 * POINTS:
         bottom = max(lowest, _bottom(losses, masses, steps))

@@ -100,8 +100,7 @@ def discrete_gaussian(shape: Shape, sigma2: Number) -> NDArray[np.int64]:
         negative = draws.coins(proposals)
         excess = (size - base) * (size + base)
         kept = (geometric(proposals, 1 / (2 * exact)) >= excess) & ~(negative & (size == 0))
-        noise: NDArray[np.int64] = np.where(negative, -size, size)[kept]
-        return noise
+        return np.asarray(np.where(negative, -size, size)[kept])
 
     return draws.accepted(math.prod(sides), trial).reshape(sides)
 
@@ -202,8 +201,7 @@ def logarithmic(count: int, epsilon: Fraction) -> NDArray[np.int64]:
         step = (draws.random_words(proposals) & (octave - 1).astype(np.uint64)).astype(np.int64)
         near = draws.uniform_below(octave + step, proposals) < octave
         octave, step = octave[near], step[near]
-        kept: NDArray[np.int64] = (octave + step)[geometric(step.size, epsilon) >= step]
-        return kept
+        return np.asarray((octave + step)[geometric(step.size, epsilon) >= step])
 
     return draws.accepted(count, trial)
 

@@ -71,14 +71,12 @@ class Privacy(ABC):
                 f"epsilon={self.epsilon:g} protects next to nothing: what is released may be e^{self.epsilon:g} times "
                 "as likely with a person's data as without. Common values are from 0.1 to 10; `privacy=None` says that "
                 "nothing is protected.",
-                UserWarning,
                 stacklevel=3 + (type(self).__post_init__ is not Privacy.__post_init__),
             )
         if self.mechanism == "gamma":
             warnings.warn(
                 'mechanism="gamma" adds float noise, whose last bits can be attacked: use it to compare with the '
                 'paper, never to protect anybody. mechanism="polya" is the same law in integers.',
-                UserWarning,
                 stacklevel=3,
             )
 

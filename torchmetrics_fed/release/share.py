@@ -75,11 +75,6 @@ class Share(Answer):
     id: bytes = field(default_factory=lambda: secrets.token_bytes(ID_BYTES))
     """A random name, made with the draw: the same bytes are summed once."""
 
-    @classmethod
-    def of(cls, spec: Spec, query: Query, counts: Tensor, round: str = "") -> Share:
-        """Return the answer of exact counts, or under privacy with one fresh draw of noise, which was charged."""
-        return cls(spec, query, spec.answer(query, counts).contiguous(), round)
-
     def __bytes__(self) -> bytes:
         """The binding of spec and query, a mark of every field, id, round, and the cells.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import ScoreGrid, Table, Tree
-from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError, check_choice
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError, check_choice, check_int
 from torchmetrics_fed.privacy import LedgerEntry, Privacy, PrivacyLedger
 from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.release.query import Query
@@ -79,7 +79,11 @@ class Spec:
             )
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
-        _check_groups(self.groups)
+        if not _are_names(self.groups) or len(self.groups) == 1 or len(self.groups) > MOST_GROUPS:
+            raise InputError(
+                f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got "
+                f"{self.groups!r}."
+            )
         if self.models or self.thresholds:
             _check_models(self.models, self.thresholds, self.grid, self.task == "binary" and not self.groups)
         privacy = self.privacy
@@ -263,21 +267,13 @@ def _short(value: Any) -> str:
 def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
     check_choice("task", task, get_args(Task))
     name, least = {"binary": ("classes", 1), "multiclass": ("num_classes", 2), "multilabel": ("num_labels", 1)}[task]
-    number = isinstance(classes, int) and not isinstance(classes, bool) and classes >= least
-    if not number or (task == "binary" and classes != 1):
-        expected = "1" if task == "binary" else f"an int of at least {least}"
-        raise InputError(f'Expected argument `{name}` to be {expected} for task="{task}" but got {classes!r}.')
+    check_int(name, classes, least, which=f' for task="{task}"')
+    if task == "binary" and classes != 1:
+        raise InputError(f'Expected argument `classes` to be 1 for task="binary" but got {classes!r}.')
     if multi_class not in get_args(MultiClass) or (multi_class == "ovo" and (task != "multiclass" or classes < 3)):
         raise InputError(
             f"Expected argument `multi_class` to be one of {get_args(MultiClass)}, the latter for three classes or "
             f"more, but got {multi_class!r} for {classes} of task {task!r}."
-        )
-
-
-def _check_groups(groups: tuple[str, ...]) -> None:
-    if not _are_names(groups) or len(groups) == 1 or len(groups) > MOST_GROUPS:
-        raise InputError(
-            f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got {groups!r}."
         )
 
 

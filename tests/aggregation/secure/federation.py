@@ -90,8 +90,7 @@ class Federation:
         for name in self.there("share"):
             client = self.clients[name]
             self.send(name, client.share_keys(keys))
-            assert client._progress.masking is not None
-            self.secrets[name] = client._progress.masking.private, client._progress.seed
+            self.secrets[name] = client._progress.masking, client._progress.seed
         return self.server.ciphertexts()
 
     def mask(self, boxes: Mapping[str, bytes]) -> None:

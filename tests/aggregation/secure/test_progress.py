@@ -42,7 +42,6 @@ def test_a_restarted_client_gives_the_same_answer_and_no_other() -> None:
     again = SecureAggregationClient.from_bytes(client.to_bytes(), federation.config)
     assert again.unmask(request) == client.unmask(request)
     roster = federation.server._roster
-    assert roster is not None
     fewer = request_of(roster, roster.cohort_hash((0, 1, 2, 3)), (0, 1, 2))
     with pytest.raises(SecureAggregationError, match="signed or answered for"):
         again.unmask(fewer)

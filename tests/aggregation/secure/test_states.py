@@ -11,7 +11,7 @@ import pytest
 
 from tests.aggregation.secure.federation import Federation, survivors_of
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationServer
-from torchmetrics_fed.aggregation.secure.states import Stage, client_moves, server_moves
+from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, SERVER_MOVES, Stage
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
 
@@ -32,7 +32,6 @@ class Recorded(Federation):
         self.got["mask"] = boxes["a"]
         self.mask(boxes)
         roster = self.server._roster
-        assert roster is not None
         self.got["sign_survivors"] = survivors_of(roster, roster.cohort_hash((0, 1, 2, 3)), (0, 1, 2, 3))
         self.got["unmask"] = self.request()
         self.answer(self.got["unmask"])
@@ -70,7 +69,7 @@ def recorded(signed: bool) -> Recorded:
 @pytest.mark.parametrize("call", CLIENT_CALLS)
 @pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
 def test_a_client_moves_as_its_table_says(stage: Stage, call: str, signed: bool) -> None:
-    federation, moves = recorded(signed), client_moves(signed)
+    federation, moves = recorded(signed), CLIENT_MOVES[signed]
     if stage not in federation.notes:
         assert (stage, signed) == (Stage.SIGNED, False)
         assert not any(stage in (known, after) for (known, _), after in moves.items())
@@ -114,13 +113,13 @@ def walk(moves: Mapping[tuple[Any, str], Any], start: Any) -> list[Any]:
 @BOTH
 def test_there_is_one_way_forward_and_none_back(signed: bool) -> None:
     stages = [stage for stage in Stage if stage is not Stage.PURGED and (signed or stage is not Stage.SIGNED)]
-    assert walk(client_moves(signed), Stage.NEW) == stages
+    assert walk(CLIENT_MOVES[signed], Stage.NEW) == stages
     kinds = [kind for kind in SERVER_STAGES if signed or kind is not Kind.SIGNATURE]
-    assert walk(server_moves(signed), Kind.ADVERTISE) == kinds
+    assert walk(SERVER_MOVES[signed], Kind.ADVERTISE) == kinds
     for path in (stages, kinds):
         assert all(one < other for one, other in pairwise(path))
-    assert {call for _, call in client_moves(True)} == set(CLIENT_CALLS)
-    assert {call for _, call in server_moves(True)} == set(SERVER_CALLS)
+    assert {call for _, call in CLIENT_MOVES[True]} == set(CLIENT_CALLS)
+    assert {call for _, call in SERVER_MOVES[True]} == set(SERVER_CALLS)
 
 
 def serving(stage: Kind, signed: bool) -> tuple[SecureAggregationServer, dict[str, Any]]:
@@ -151,13 +150,13 @@ def serving(stage: Kind, signed: bool) -> tuple[SecureAggregationServer, dict[st
 @pytest.mark.parametrize("stage", SERVER_STAGES, ids=lambda stage: stage.name)
 def test_a_server_moves_as_its_table_says(stage: Kind, call: str, signed: bool) -> None:
     if stage is Kind.SIGNATURE and not signed:
-        assert not any(stage in (known, after) for (known, _), after in server_moves(signed).items())
+        assert not any(stage in (known, after) for (known, _), after in SERVER_MOVES[signed].items())
         return
     server, sent = serving(stage, signed)
     assert server.waits_for is stage
-    if (stage, call) in server_moves(signed):
+    if (stage, call) in SERVER_MOVES[signed]:
         getattr(server, call)()
-        assert server.waits_for is server_moves(signed)[stage, call]
+        assert server.waits_for is SERVER_MOVES[signed][stage, call]
     elif call in sent:  # closed before: the same again
         assert getattr(server, call)() == sent[call]
         assert server.waits_for is stage
@@ -171,7 +170,7 @@ def test_a_server_moves_as_its_table_says(stage: Kind, call: str, signed: bool) 
 @pytest.mark.parametrize("stage", SERVER_STAGES[:3], ids=lambda stage: stage.name)
 def test_a_stage_with_too_few_messages_stays_open(stage: Kind, signed: bool) -> None:
     """A server that has heard of two clients of four closes nothing."""
-    closing = dict(server_moves(signed).keys())
+    closing = dict(SERVER_MOVES[signed].keys())
     federation = Federation("abcd", signed=signed)
     drops = {Kind.ADVERTISE: "advertise", Kind.KEY_SHARES: "share", Kind.MASKED: "mask"}
     with pytest.raises(SecureAggregationError, match="Expected"):

@@ -128,7 +128,7 @@ def test_secrets_go_when_they_are_no_longer_needed() -> None:
     federation.mask(boxes)
     client, stages = federation.clients["a"], [federation.clients["a"].stage]
     progress = client._progress
-    assert (progress.sealing, progress.masking, progress.seed, progress.agreed) == (None, None, b"", {})
+    assert (progress.sealing, progress.masking, progress.seed, progress.agreed) == (b"", b"", b"", {})
     client.unmask(federation.request())
     stages.append(client.stage)
     assert client._progress.held == {}

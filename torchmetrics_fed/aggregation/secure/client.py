@@ -16,7 +16,7 @@ from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
-from torchmetrics_fed.aggregation.secure.states import Progress, Stage, client_moves
+from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, Progress, Stage
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.release.wire import Kind, text_size
 
@@ -119,15 +119,14 @@ class SecureAggregationClient:
             own = Advertisement(self.client_id, sealing.public, masking.public)
             if self._signing:
                 own = replace(own, signature=self._signing.sign(own.statement(self.config)))
-            self._progress = Progress(after, sealing, masking)
+            self._progress = Progress(after, sealing.private, masking.private)
             return own.to_bytes(self.config)
 
     def share_keys(self, keys_message: bytes) -> bytes:
         """Return shares of the masking key and of a fresh seed, one box for each other client."""
         with self._lock:
-            after, sealing, masking = self._after("share_keys"), self._progress.sealing, self._progress.masking
-            assert sealing is not None
-            assert masking is not None
+            after, known = self._after("share_keys"), self._progress
+            sealing, masking = keys.KeyPair(known.sealing), keys.KeyPair(known.masking)
             roster = Roster.from_bytes(keys_message, self.config)
             own = roster.indices.get(self.client_id, -1)
             sent = Advertisement(self.client_id, sealing.public, masking.public)
@@ -140,7 +139,7 @@ class SecureAggregationClient:
                 for client in roster.clients:
                     client.check_signature(self.config, self._verification_keys)
             seed = secrets.token_bytes(keys.KEY_BYTES)
-            key_shares = split(masking.private, roster.threshold, len(roster))
+            key_shares = split(known.masking, roster.threshold, len(roster))
             seed_shares = split(seed, roster.threshold, len(roster))
             agreed, boxes = {}, []
             for index, client in enumerate(roster.clients):
@@ -149,7 +148,7 @@ class SecureAggregationClient:
                     key = keys.box_key(agreed[index], roster.hash, own, index)
                     boxes.append(keys.seal(key, key_shares[index] + seed_shares[index]))
             held = {own: key_shares[own] + seed_shares[own]}
-            self._progress = Progress(after, None, masking, seed, roster, agreed, held)
+            self._progress = Progress(after, b"", known.masking, seed, roster, agreed, held)
             return roster.pack_rows(Kind.KEY_SHARES, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
 
     def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
@@ -159,18 +158,17 @@ class SecureAggregationClient:
         checked and all that is left is to add the mask: here noise is drawn and charged.
         """
         with self._lock:
-            after, known = self._after("mask"), self._progress
-            assert known.masking is not None
-            roster, own = self._known
+            after, known, (roster, own) = self._after("mask"), self._progress, self._known
             (boxes,) = roster.read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster.hash)
             if own in boxes:
                 raise SecureAggregationError("Expected boxes of others but got one's own. Send what they sealed.")
             cohort = tuple(sorted((own, *boxes)))
             roster.check_quorum(cohort, "to exchange shares")
             held, vector, context = dict(known.held), MaskedVector(self.config.cells), roster.cohort_hash(cohort)
+            masking = keys.KeyPair(known.masking)
             for index, box in boxes.items():
                 held[index] = keys.unseal(keys.box_key(known.agreed[index], roster.hash, index, own), box)
-                secret = known.masking.agree(roster.clients[index].masking)
+                secret = masking.agree(roster.clients[index].masking)
                 vector.mask_pair(keys.pair_key(secret, context, own, index), own, index)
             vector.mask(keys.seed_key(known.seed, context, own))
             known.stage = after
@@ -231,7 +229,7 @@ class SecureAggregationClient:
 
     def _after(self, call: str) -> Stage:
         """Return the stage that a call leads to, or raise where the table of states has none."""
-        moves, stage = client_moves(self.config.signed), self._progress.stage
+        moves, stage = CLIENT_MOVES[self.config.signed], self._progress.stage
         if (stage, call) not in moves:
             expected = " or ".join(known.name for known, allowed in moves if allowed == call) or "signed"
             raise SecureAggregationError(

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from torchmetrics_fed.aggregation.secure.keys import digest
-from torchmetrics_fed.errors import InputError, SecureAggregationError
+from torchmetrics_fed.errors import InputError, SecureAggregationError, check_int
 from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text, text_size
 
@@ -51,11 +51,12 @@ class SecureAggregationConfig:
             raise InputError(f"Expected argument `round_id` of 1 to 255 bytes but got {self.round_id!r}.")
         if not isinstance(self.binding, bytes) or not 1 <= len(self.binding) <= 64:
             raise InputError(f"Expected argument `binding` of 1 to 64 bytes but got {self.binding!r}.")
-        self._check_int("cells", self.cells, 1, MOST_CELLS)
-        self._check_int("min_clients", self.min_clients, 3, MOST_CLIENTS)
-        self._check_int("max_colluding", self.max_colluding, 0, self.min_clients - 1)
+        hides = ", because with fewer than 3 clients, or if all collude, a sum hides nobody,"
+        check_int("cells", self.cells, 1, MOST_CELLS)
+        check_int("min_clients", self.min_clients, 3, MOST_CLIENTS, hides)
+        check_int("max_colluding", self.max_colluding, 0, self.min_clients - 1, hides)
         if self.threshold is not None:
-            self._check_int("threshold", self.threshold, self.min_clients, MOST_CLIENTS)
+            check_int("threshold", self.threshold, self.min_clients, MOST_CLIENTS)
         if not isinstance(self.signed, bool):
             raise InputError(f"Expected argument `signed` to be a bool but got {type(self.signed).__name__}.")
 
@@ -95,14 +96,6 @@ class SecureAggregationConfig:
                 "all parties the same SecureAggregationConfig, and do not send old messages again."
             )
         return reader
-
-    @staticmethod
-    def _check_int(name: str, value: int, least: int, most: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise InputError(
-                f"Expected argument `{name}` to be an int from {least} to {most} but got {value!r}. With fewer than 3 "
-                "clients, or if all collude, a sum hides nobody."
-            )
 
     def threshold_for(self, clients: int) -> int:
         r"""Return how many of the clients it takes to open the sum.

@@ -18,7 +18,7 @@ ANSWER      survivors rows: for everyone in the cohort a share, of a survivor's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -94,10 +94,6 @@ class Roster:
                 "or a key comes twice or out of order. Leave out the client that copies another."
             )
         self.config.threshold_for(len(names))
-
-    @classmethod
-    def of(cls, config: SecureAggregationConfig, clients: Iterable[Advertisement]) -> Roster:
-        return cls(config, tuple(sorted(clients, key=lambda client: client.client_id)))
 
     def __len__(self) -> int:
         return len(self.clients)

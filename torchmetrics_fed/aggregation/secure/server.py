@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +14,7 @@ from torchmetrics_fed.aggregation.secure.keys import KeyPair, commitment, is_sig
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
-from torchmetrics_fed.aggregation.secure.states import server_moves
+from torchmetrics_fed.aggregation.secure.states import SERVER_MOVES
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
 
@@ -42,13 +43,10 @@ class SecureAggregationServer:
         self._stage, self._total = Kind.ADVERTISE, MaskedVector(config.cells)
         self._received: dict[tuple[Kind, str], bytes] = {}
         self._advertised: dict[str, Advertisement] = {}
-        self._roster: Roster | None = None
-        self._shares: dict[int, list[bytes]] = {}
+        self._roster: Roster  # from `keys` on, which closes the first stage
+        self._rows: dict[Kind, dict[int, list[bytes]]] = defaultdict(dict)
         self._cohort: tuple[int, ...] = ()
         self._boxes: dict[str, bytes] = {}
-        self._survivors: tuple[int, ...] = ()
-        self._signatures: dict[int, bytes] = {}
-        self._answers: dict[int, list[bytes]] = {}
         self._sent: dict[str, bytes] = {}
         self._result: tuple[NDArray[np.int64], tuple[str, ...]] | None = None
 
@@ -77,18 +75,19 @@ class SecureAggregationServer:
     def keys(self) -> bytes:
         """Close the advertising and return all keys, for every client."""
         if self._closes("keys"):
-            self._roster = Roster.of(self.config, self._advertised.values())
+            self._roster = Roster(self.config, tuple(client for _, client in sorted(self._advertised.items())))
             self._close("keys", self._roster.to_bytes())
         return self._closed("keys")
 
     def ciphertexts(self) -> dict[str, bytes]:
         """Close the sharing and return each client's boxes, by name, for those who shared."""
         if self._closes("ciphertexts"):
-            roster, cohort = self._known, tuple(sorted(self._shares))
+            roster, shares = self._roster, self._rows[Kind.KEY_SHARES]
+            cohort = tuple(sorted(shares))
             roster.check_quorum(cohort, "to exchange shares")
             for index in cohort:
                 # the first row is the commitment, and nobody seals a box for itself
-                boxes = {other: self._shares[other][1 + index - (index > other)] for other in cohort if other != index}
+                boxes = {other: shares[other][1 + index - (index > other)] for other in cohort if other != index}
                 self._boxes[self._name(index)] = roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, boxes)
             self._cohort = cohort
             self._close("ciphertexts", b"")
@@ -100,29 +99,27 @@ class SecureAggregationServer:
         if not self.config.signed:
             raise SecureAggregationError("Expected a signed aggregation but this one is not. Call `request`.")
         if self._closes("survivors"):
-            self._known.check_quorum(self._survivors, "to send masked vectors")
-            listed = dict.fromkeys(self._survivors, b"")
-            self._close("survivors", self._known.pack_tables(Kind.SURVIVORS, self._cohort_hash, listed))
+            self._close("survivors", self._roster.pack_tables(Kind.SURVIVORS, self._cohort_hash, self._listed()))
         return self._closed("survivors")
 
     def request(self) -> bytes:
         """Close the masking, or the signing, and return the request to unmask, for the survivors."""
         if self._closes("request"):
-            tables = [dict.fromkeys(self._survivors, b"")]
+            tables = [self._listed()]
             if self.config.signed:
-                self._known.check_quorum(tuple(self._signatures), "to sign the survivors")
-                tables.append(self._signatures)
-            self._known.check_quorum(self._survivors, "to send masked vectors")
-            self._close("request", self._known.pack_tables(Kind.REQUEST, self._cohort_hash, *tables))
+                signatures = {index: signature for index, (signature,) in self._rows[Kind.SIGNATURE].items()}
+                self._roster.check_quorum(tuple(signatures), "to sign the survivors")
+                tables.append(signatures)
+            self._close("request", self._roster.pack_tables(Kind.REQUEST, self._cohort_hash, *tables))
         return self._closed("request")
 
     def sum(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Return the sum of the survivors' vectors, and who they are, once enough of them answered."""
         if self._result is None:
             self._closed("request")
-            self._known.check_quorum(tuple(self._answers), "to answer")
+            self._roster.check_quorum(tuple(self._rows[Kind.ANSWER]), "to answer")
             self._result = self._unmasked().values, tuple(map(self._name, self._survivors))
-            self._answers, self._shares = {}, {}
+            del self._rows[Kind.ANSWER], self._rows[Kind.KEY_SHARES]
         values, names = self._result
         return values.copy(), names
 
@@ -135,29 +132,22 @@ class SecureAggregationServer:
 
     def _take_rows(self, sender: str, message: bytes, again: bool) -> None:
         about, among = {
-            Kind.KEY_SHARES: (self._known.hash, tuple(range(len(self._known)))),
+            Kind.KEY_SHARES: (self._roster.hash, tuple(range(len(self._roster)))),
             Kind.MASKED: (self._cohort_hash, self._cohort),
         }.get(self._stage, (self._survivors_hash, self._survivors))
-        index, rows = self._known.read_rows(message, self._stage, about, len(self._cohort))
+        index, rows = self._roster.read_rows(message, self._stage, about, len(self._cohort))
         self._check_sender(self._name(index), sender, again)
         if index not in among:
             raise SecureAggregationError(
                 f"Expected a message {self._stage.name} of those who took part in the stage before but client "
                 f"{sender!r} did not. It has dropped out of this round."
             )
-        if self._stage is Kind.KEY_SHARES:
-            self._shares[index] = rows
-        elif self._stage is Kind.MASKED:
-            self._total.add_bytes(rows[0])
-            self._survivors = tuple(sorted((*self._survivors, index)))
-        elif self._stage is Kind.SIGNATURE:
-            keys = self._verification_keys
-            if keys is not None and not is_signed(about, rows[0], keys[sender]):
-                wrong = f"Expected the signature of client {sender!r} but it is wrong. Leave it out."
-                raise SecureAggregationError(wrong)
-            self._signatures[index] = rows[0]
-        else:
-            self._answers[index] = rows
+        keys = self._verification_keys
+        if self._stage is Kind.SIGNATURE and keys is not None and not is_signed(about, rows[0], keys[sender]):
+            raise SecureAggregationError(f"Expected the signature of client {sender!r} but it is wrong. Leave it out.")
+        if self._stage is Kind.MASKED:
+            self._total.add_bytes(rows.pop())
+        self._rows[self._stage][index] = rows
 
     def _check_sender(self, claimed: str, sender: str, again: bool) -> None:
         if claimed != sender:
@@ -169,12 +159,12 @@ class SecureAggregationServer:
 
     def _unmasked(self) -> MaskedVector:
         """Return the sum without its masks: for each client the seed of a survivor, or the key of a dropped one."""
-        roster, context, among = self._known, self._cohort_hash, set(self._survivors)
-        responders = sorted(self._answers)[: roster.threshold]
+        roster, context, answers, survivors = self._roster, self._cohort_hash, self._rows[Kind.ANSWER], self._survivors
+        responders, among = sorted(answers)[: roster.threshold], set(survivors)
         combiner = Combiner([index + 1 for index in responders])
         opened = {}
         for place, index in enumerate(self._cohort):
-            opened[index] = combiner.combine([self._answers[responder][place] for responder in responders])
+            opened[index] = combiner.combine([answers[responder][place] for responder in responders])
             self._verify(index, opened[index], index in among)
         total = self._total.copy()
         for index, secret in opened.items():
@@ -182,14 +172,14 @@ class SecureAggregationServer:
                 total.unmask(seed_key(secret, context, index))
                 continue
             pair = KeyPair(secret)
-            for survivor in self._survivors:
+            for survivor in survivors:
                 key = pair_key(pair.agree(roster.clients[survivor].masking), context, index, survivor)
                 total.mask_pair(key, index, survivor)  # what it would have sent cancels the survivor's
         return total
 
     def _verify(self, index: int, secret: bytes, survived: bool) -> None:
-        committed = self._shares[index][0] if survived else self._known.clients[index].masking
-        if (commitment(secret, self._known.hash, index) if survived else KeyPair(secret).public) != committed:
+        committed = self._rows[Kind.KEY_SHARES][index][0] if survived else self._roster.clients[index].masking
+        if (commitment(secret, self._roster.hash, index) if survived else KeyPair(secret).public) != committed:
             raise SecureAggregationError(
                 f"Expected the shares of client {self._name(index)!r} to give the {'seed' if survived else 'key'} it "
                 "committed to but they give another: it dealt wrong shares, or an answer holds one. Nothing was "
@@ -197,28 +187,32 @@ class SecureAggregationServer:
             )
 
     @property
-    def _known(self) -> Roster:
-        if self._roster is None:
-            raise SecureAggregationError("Expected the keys to be sent first but they are not. Call `keys`.")
-        return self._roster
+    def _survivors(self) -> tuple[int, ...]:
+        """Those whose masked vectors are in the total."""
+        return tuple(sorted(self._rows[Kind.MASKED]))
+
+    def _listed(self) -> dict[int, bytes]:
+        """Return the survivors as a table without content, once there are enough."""
+        self._roster.check_quorum(self._survivors, "to send masked vectors")
+        return dict.fromkeys(self._survivors, b"")
 
     @property
     def _cohort_hash(self) -> bytes:
-        return self._known.cohort_hash(self._cohort)
+        return self._roster.cohort_hash(self._cohort)
 
     @property
     def _survivors_hash(self) -> bytes:
-        return self._known.survivors_hash(self._cohort, self._survivors)
+        return self._roster.survivors_hash(self._cohort, self._survivors)
 
     def _name(self, index: int) -> str:
-        return self._known.clients[index].client_id
+        return self._roster.clients[index].client_id
 
     def _closes(self, call: str) -> bool:
         """Whether the call closes the stage that is open, by the table of states."""
-        return (self._stage, call) in server_moves(self.config.signed)
+        return (self._stage, call) in SERVER_MOVES[self.config.signed]
 
     def _close(self, call: str, message: bytes) -> None:
-        self._sent[call], self._stage = message, server_moves(self.config.signed)[self._stage, call]
+        self._sent[call], self._stage = message, SERVER_MOVES[self.config.signed][self._stage, call]
 
     def _closed(self, call: str) -> bytes:
         if call not in self._sent:

@@ -5,12 +5,11 @@ Every call is allowed exactly where its table has a row; everything moves forwar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS, SecureAggregationConfig
-from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, KeyPair, digest
+from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, digest
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_block, pack_indices, pack_table, pack_text
@@ -34,23 +33,18 @@ _CLIENT = {
     (Stage.SHARED, "mask"): Stage.MASKED,
     (Stage.ANSWERED, "unmask"): Stage.ANSWERED,  # the same request gets the same answer
 }
-_CLIENT_UNSIGNED = _CLIENT | {(Stage.MASKED, "unmask"): Stage.ANSWERED}
-_CLIENT_SIGNED = _CLIENT | {(Stage.MASKED, "sign_survivors"): Stage.SIGNED, (Stage.SIGNED, "unmask"): Stage.ANSWERED}
-
-
-def client_moves(signed: bool) -> Mapping[tuple[Stage, str], Stage]:
-    """Return the client's table: stage and call to the next stage. ``purge`` is allowed anywhere, and ends it."""
-    return _CLIENT_SIGNED if signed else _CLIENT_UNSIGNED
-
+CLIENT_MOVES = {
+    False: _CLIENT | {(Stage.MASKED, "unmask"): Stage.ANSWERED},
+    True: _CLIENT | {(Stage.MASKED, "sign_survivors"): Stage.SIGNED, (Stage.SIGNED, "unmask"): Stage.ANSWERED},
+}
+"""By whether it is signed: stage and call to the client's next stage. ``purge`` is allowed anywhere, and ends it."""
 
 _SERVER = {(Kind.ADVERTISE, "keys"): Kind.KEY_SHARES, (Kind.KEY_SHARES, "ciphertexts"): Kind.MASKED}
-_SERVER_UNSIGNED = _SERVER | {(Kind.MASKED, "request"): Kind.ANSWER}
-_SERVER_SIGNED = _SERVER | {(Kind.MASKED, "survivors"): Kind.SIGNATURE, (Kind.SIGNATURE, "request"): Kind.ANSWER}
-
-
-def server_moves(signed: bool) -> Mapping[tuple[Kind, str], Kind]:
-    """Return the server's table: the kind of message that it collects, and the call that closes that stage."""
-    return _SERVER_SIGNED if signed else _SERVER_UNSIGNED
+SERVER_MOVES = {
+    False: _SERVER | {(Kind.MASKED, "request"): Kind.ANSWER},
+    True: _SERVER | {(Kind.MASKED, "survivors"): Kind.SIGNATURE, (Kind.SIGNATURE, "request"): Kind.ANSWER},
+}
+"""By whether it is signed: the kind of message that the server collects and the call that closes it, to the next."""
 
 
 @dataclass(repr=False)
@@ -58,8 +52,9 @@ class Progress:
     """What a client knows of one sum, all of it secret."""
 
     stage: Stage = Stage.NEW
-    sealing: KeyPair | None = None
-    masking: KeyPair | None = None
+    sealing: bytes = b""
+    masking: bytes = b""
+    """The private keys."""
     seed: bytes = b""
     roster: Roster | None = None
     agreed: dict[int, bytes] = field(default_factory=dict)
@@ -71,8 +66,8 @@ class Progress:
     answer: bytes = b""
 
     def to_bytes(self, client_id: str, config: SecureAggregationConfig) -> bytes:
-        pairs = [pair.private if pair else b"" for pair in (self.sealing, self.masking)]
-        blocks = map(pack_block, (*pairs, self.seed, self.roster.to_bytes() if self.roster else b""))
+        roster = self.roster.to_bytes() if self.roster else b""
+        blocks = map(pack_block, (self.sealing, self.masking, self.seed, roster))
         tables = pack_table(self.agreed), pack_table(self.held), pack_indices(self.cohort), pack_indices(self.survivors)
         body = b"".join((pack_text(client_id), bytes([self.stage]), *blocks, *tables, pack_block(self.answer)))
         return config.frame(Kind.PROGRESS, digest(b"progress", body), body)
@@ -85,17 +80,9 @@ class Progress:
             raise reader.error("the checksum of its content", "another")
         client_id, stage = reader.text(), Stage(reader.number(1))
         sealing, masking, seed, roster = (reader.block() for _ in range(4))
-        progress = cls(
-            stage,
-            KeyPair(sealing) if sealing else None,
-            KeyPair(masking) if masking else None,
-            seed,
-            Roster.from_bytes(roster, config) if roster else None,
-            reader.table(MOST_CLIENTS, KEY_BYTES),
-            reader.table(MOST_CLIENTS, 2 * SHARE_BYTES),
-            reader.indices(MOST_CLIENTS),
-            reader.indices(MOST_CLIENTS),
-            reader.block(),
-        )
+        known = Roster.from_bytes(roster, config) if roster else None
+        tables = reader.table(MOST_CLIENTS, KEY_BYTES), reader.table(MOST_CLIENTS, 2 * SHARE_BYTES)
+        lists = reader.indices(MOST_CLIENTS), reader.indices(MOST_CLIENTS)
+        progress = cls(stage, sealing, masking, seed, known, *tables, *lists, reader.block())
         reader.end()
         return client_id, progress
