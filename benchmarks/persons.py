@@ -11,7 +11,6 @@ for a list, the same and its array.
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -20,25 +19,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.bench.timing import Candidate, interleaved
 from torchmetrics_fed import CentralDP, FederatedROC
 from torchmetrics_fed.counting.numbering import CHUNK
 from torchmetrics_fed.counting.persons import Persons
 
 MOST, PERSONS, FAR = 4, 1_000_000, 1_000_000_007
 SIZES = {32: 400, 1_024: 200, 100_000: 10, 1_000_000: 2}  # and how many such batches one pass has
-REPEATS = 5
+ROUNDS = 9
 
 
-def seconds(size: int, batches: int, ids: Any) -> float:
-    """The best time of an update, of passes over batches of their own, each beginning without any person."""
-    preds, target, best = torch.rand(size), torch.randint(0, 2, (size,)), np.inf
-    for _ in range(REPEATS):
+def updates(size: int, ids: Any, batches: int) -> Candidate:
+    """A pass over batches of their own, which begins without any person."""
+    preds, target = torch.rand(size), torch.randint(0, 2, (size,))
+
+    def run() -> None:
         metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=MOST))
-        begun = time.process_time()
         for number in range(batches):
             metric.update(preds, target, persons=None if ids is None else ids[number])
-        best = min(best, (time.process_time() - begun) / batches)
-    return best
+
+    return run
 
 
 def drawn(size: int, batches: int, each: int) -> np.ndarray[Any, Any]:
@@ -47,38 +47,28 @@ def drawn(size: int, batches: int, each: int) -> np.ndarray[Any, Any]:
     return ids.reshape(batches, size)
 
 
-def passed(action: Callable[[slice], Any], size: int) -> float:
-    """The best time of an action for each chunk of a batch."""
-    best, chunks = np.inf, [slice(start, start + CHUNK) for start in range(0, size, CHUNK)]
-    for _ in range(REPEATS):
-        begun = time.process_time()
-        for chunk in chunks:
-            action(chunk)
-        best = min(best, time.process_time() - begun)
-    return best
-
-
-def floors(size: int, batches: int, texts: NDArray[np.str_]) -> list[float]:
-    """What a batch of hashed integers, of strings in an array, and of strings in a list takes at the least."""
+def unavoidable(size: int, batches: int, texts: NDArray[np.str_]) -> dict[str, Candidate]:
+    """What looking up as many hashes takes, turning letters into bytes, and a list into an array."""
     persons, generator = max(size * batches // 4, 1), np.random.default_rng(2)
     index = generator.integers(1, persons + 1, 1 << (4 * persons).bit_length(), np.int32)
-    slots, hashes, counted = (
-        generator.integers(0, len(index), size),
-        np.zeros(persons + 1, np.complex128),
-        np.zeros(persons + 1, np.uint16),
-    )
+    slots, hashes = generator.integers(0, len(index), size), np.zeros(persons + 1, np.complex128)
+    counted, letters = np.zeros(persons + 1, np.uint16), texts.view(np.uint32).reshape(*texts.shape, -1)[..., :15]
+    names, chunks = texts.tolist(), [slice(start, start + CHUNK) for start in range(0, size, CHUNK)]
 
-    def looked_up(chunk: slice) -> None:
+    def looked_up(number: int, chunk: slice) -> None:
         numbers = index.take(slots[chunk])
         hashes.take(numbers)
         np.add.at(counted, numbers.astype(np.intp), np.uint16(1))
         counted.take(numbers)
 
-    letters, names = texts.view(np.uint32).reshape(size, -1)[:, :15], texts.tolist()
-    table = passed(looked_up, size)
-    narrow = passed(lambda chunk: letters[chunk].astype(np.uint8), size)
-    listed = passed(lambda chunk: np.asarray(names[chunk]), size)
-    return [table, table + narrow, table + narrow + listed]
+    def of_all(action: Callable[[int, slice], Any]) -> Candidate:
+        return lambda: [action(number, chunk) for number in range(batches) for chunk in chunks]
+
+    return {
+        "looked up": of_all(looked_up),
+        "letters": of_all(lambda number, chunk: letters[number, chunk].astype(np.uint8)),
+        "array": of_all(lambda number, chunk: np.asarray(names[number][chunk])),
+    }
 
 
 def main() -> None:
@@ -86,16 +76,25 @@ def main() -> None:
     print("times as long as without ids; in brackets what cannot be avoided")
     print("batch      without    int: 1   4     16    far apart     str array     list of str")
     for size, batches in SIZES.items():
-        plain = seconds(size, batches, None)
-        one, four, many = (drawn(size, batches, each) for each in (1, 4, 16))
-        texts = np.char.add("patient", four.astype(str))
-        close = "".join(f"{seconds(size, batches, torch.from_numpy(ids)) / plain:<6.1f}" for ids in (one, four, many))
-        least = floors(size, batches, texts[0])
-        kinds = zip((four * FAR, texts, texts.tolist()), least, strict=True)
-        other = "".join(
-            f"{seconds(size, batches, ids) / plain:.1f} ({1 + floor / plain:.1f})".ljust(14) for ids, floor in kinds
-        )
-        print(f"{size:<10,} {1e6 * plain:5.0f} us   {close}   {other}", flush=True)
+        one, four, many = (torch.from_numpy(drawn(size, batches, each)) for each in (1, 4, 16))
+        texts = np.char.add("patient", four.numpy().astype(str))
+        kinds = {
+            "without": None,
+            "1": one,
+            "4": four,
+            "16": many,
+            "far": four * FAR,
+            "str": texts,
+            "list": texts.tolist(),
+        }
+        passes = {name: updates(size, ids, batches) for name, ids in kinds.items()}
+        times = interleaved(passes | unavoidable(size, batches, texts), ROUNDS)
+        close = "".join(f"{times.ratio(name, 'without'):<6.1f}" for name in ("1", "4", "16"))
+        least, other = 1.0, ""
+        for name, more in (("far", "looked up"), ("str", "letters"), ("list", "array")):
+            least += times.ratio(more, "without")
+            other += f"{times.ratio(name, 'without'):.1f} ({least:.1f})".ljust(14)
+        print(f"{size:<10,} {1e6 * times.seconds('without') / batches:5.0f} us   {close}   {other}", flush=True)
     for name, ids in {
         "in order": np.arange(PERSONS),
         "shuffled": np.random.default_rng(1).permutation(PERSONS),

@@ -11,6 +11,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from torchmetrics_fed.counting.binning import scratch
+
 Blocks: TypeAlias = NDArray[np.uint8]
 """Ids in 16 bytes each, ``(n, 16)``: equal ids have equal blocks, whatever dtype they came in."""
 Hashes: TypeAlias = NDArray[np.complex128]
@@ -98,10 +100,10 @@ class Hashed:
 
 
 class Ranged:
-    """Numbers of all integers in a range, of which a good part are persons: their places in a random permutation.
+    """Numbers of all integers in a range, of which a good part are persons: their places in a keyed permutation of it.
 
-    Nothing has to be looked up. The permutation has three rounds of Feistel's construction, whose functions are random
-    tables (Luby and Rackoff 1988): a place tells no id without them, and they stay in this process.
+    Nothing has to be looked up. The key is two random odd numbers, which stay in this process: a place is multiplied by
+    each, with its upper half added to the lower one between.
 
     Args:
         low: the smallest of these integers.
@@ -112,8 +114,7 @@ class Ranged:
         bits = self.bits(low, high)
         self.room, self._half = 1 << bits, bits // 2
         self._first = max(low - (self.room - (high - low)) // 2, -(1 << 63))
-        lower, upper = 1 << self._half, 1 << bits - self._half
-        self._rounds = _random(lower, upper) << self._half, _random(upper, lower), _random(lower, upper) << self._half
+        self._key = 2 * secrets.randbits(62) + 1, 2 * secrets.randbits(62) + 1
 
     @staticmethod
     def bits(low: int, high: int) -> int:
@@ -121,17 +122,19 @@ class Ranged:
         return max(2, ((high - low + 1) * 5 // 4).bit_length())
 
     def numbers(self, ids: NDArray[Any]) -> Numbers | None:
-        """Return the number of each id; None if some are not in the range."""
+        """Return the number of each id, in memory that the next call uses again; None if some are not in the range."""
         values = integers(ids)
         if values is None:
             return None
-        places = values - self._first  # what is below the range wraps around, to above it
+        (_, places), (_, upper) = (scratch.room(name, np.int64, len(values)) for name in ("places", "upper"))
+        np.subtract(values, self._first, out=places)  # what is below the range wraps around, to above it
         if places.view(np.uint64).max(initial=0) >= self.room:
             return None
-        first, second, third = self._rounds
-        places ^= first.take(places & len(first) - 1)
-        places ^= second.take(places >> self._half)
-        places ^= third.take(places & len(third) - 1)
+        places *= self._key[0]
+        places &= self.room - 1
+        places ^= np.right_shift(places, self._half, out=upper)
+        places *= self._key[1]
+        places &= self.room - 1
         return places
 
     def known(self) -> Iterator[tuple[Numbers, Numbers]]:
@@ -195,8 +198,3 @@ def _same(one: Hashes, other: Hashes) -> NDArray[np.bool_]:
     """Which hashes are equal, bit by bit: as numbers they may be NaN."""
     equal: NDArray[np.bool_] = (one.view(np.uint64) == other.view(np.uint64)).view(np.uint16) == 0x0101
     return equal
-
-
-def _random(size: int, below: int) -> Numbers:
-    """Return random numbers below a power of two."""
-    return np.frombuffer(secrets.token_bytes(8 * size), np.int64) & below - 1
