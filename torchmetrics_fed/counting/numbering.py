@@ -47,10 +47,11 @@ class Hashed:
         hashes, index, end = encrypted(self._encryptor, blocks(ids)), self._index, len(self._index) - 1
         slots = hashes.view(np.int64)[::2] & end
         numbers = index.take(slots)
-        others = (~_same(self._hashes.take(numbers), hashes)).nonzero()[0]
+        others = _different(self._hashes.take(numbers), hashes)
         slots, hashes = slots.take(others), hashes.take(others)
         while len(others):
-            free = (index.take(slots) == 0).nonzero()[0]
+            found = index.take(slots)
+            free = (found == 0).nonzero()[0]
             if len(free):  # each takes its slot; of several the last one stays, and is numbered
                 where, claim = slots.take(free), np.arange(len(free), dtype=np.int32)
                 index[where] = claim
@@ -58,9 +59,9 @@ class Hashed:
                 index[where.take(new)] = self._size + 1 + claim[: len(new)]
                 self._hashes[self._size + 1 : self._size + 1 + len(new)] = hashes.take(free.take(new))
                 self._size += len(new)
-            found = index.take(slots)
+                found[free] = index.take(where)
             numbers[others] = found
-            rest = (~_same(self._hashes.take(found), hashes)).nonzero()[0]
+            rest = _different(self._hashes.take(found), hashes)
             others, hashes, slots = others.take(rest), hashes.take(rest), slots.take(rest) + 1 & end
         return numbers.astype(np.int64)
 
@@ -194,7 +195,8 @@ def encrypted(cipher: Any, values: NDArray[Any]) -> Hashes:
     return room[: values.nbytes].view(np.complex128)
 
 
-def _same(one: Hashes, other: Hashes) -> NDArray[np.bool_]:
-    """Which hashes are equal, bit by bit: as numbers they may be NaN."""
-    equal: NDArray[np.bool_] = (one.view(np.uint64) == other.view(np.uint64)).view(np.uint16) == 0x0101
-    return equal
+def _different(one: Hashes, other: Hashes) -> Numbers:
+    """Return where hashes differ, bit by bit: as numbers they may be NaN."""
+    alike = (one.view(np.uint64) == other.view(np.uint64)).view(np.uint16)
+    places: Numbers = (alike != 0x0101).nonzero()[0]
+    return places
