@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchmetrics_fed.counting import numbering, persons
+from torchmetrics_fed.counting.binning import scratch
 from torchmetrics_fed.counting.numbering import BLOCK, Hashed, Ranged, blocks, encrypted, encryptor
 from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.counting.rules import Rules
@@ -105,6 +106,14 @@ def test_integers_that_are_close_have_places_of_a_random_permutation() -> None:
     assert (places[0] == places[1]).mean() < 0.01
     with pytest.raises(AssertionError):  # the power of this test: places of the identity
         assert np.abs(np.corrcoef(ids, ids)[0, 1]) < 0.1
+
+
+def test_no_id_stays_in_memory_that_is_kept() -> None:
+    ids = np.array([5, 1_000_000_007])
+    assert Ranged(0, 10).numbers(ids) is None
+    assert not scratch.room("places", np.int64, len(ids))[1].any()
+    assert Ranged(0, 10).numbers(np.array([5, 6])) is not None
+    assert scratch.room("places", np.int64, len(ids))[1].any()  # places, for which the key is gone
 
 
 def test_an_id_is_the_same_in_every_form() -> None:

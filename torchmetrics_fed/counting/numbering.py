@@ -130,6 +130,7 @@ class Ranged:
         (_, places), (_, upper) = (scratch.room(name, np.int64, len(values)) for name in ("places", "upper"))
         np.subtract(values, self._first, out=places)  # what is below the range wraps around, to above it
         if places.view(np.uint64).max(initial=0) >= self.room:
+            places[:] = 0  # this memory outlives the table: no id stays in it
             return None
         places *= self._key[0]
         places &= self.room - 1
