@@ -31,7 +31,7 @@ from torchmetrics_fed import (
     PrivacyLedger,
     ReleaseError,
 )
-from torchmetrics_fed.counting.numbering import Hashed
+from torchmetrics_fed.counting.numbering import Hashed, Ranged
 from torchmetrics_fed.errors import LedgerError
 
 # noise may well show a class without examples, and the release then says so
@@ -225,19 +225,19 @@ def with_persons(**options: Any) -> FederatedROC:
     return metric
 
 
-def hashes(metric: FederatedROC) -> Any:
+def hashed(metric: FederatedROC) -> Any:
     assert metric._persons is not None
     assert isinstance(metric._persons._numbering, Hashed)
-    return metric._persons._numbering._hashes[1:3]
+    return metric._persons._numbering
 
 
 def names_somebody(channel: bytes | str, metric: FederatedROC) -> bool:
-    """Whether an id, a hash or a digest of an id is in it."""
+    """Whether an id, a hash, the key or a digest of an id is in it."""
     data = channel.encode() if isinstance(channel, str) else channel
     secrets = [name.encode() for name in PERSONS]
     secrets += [hashlib.blake2b(secret, digest_size=16).digest() for secret in secrets]
     if metric._persons is not None:
-        secrets += [block.tobytes() for block in hashes(metric)]
+        secrets += [hashed(metric)._aes.algorithm.key, *(block.tobytes() for block in hashed(metric)._hashes[1:3])]
     return any(secret in data or secret.hex().encode() in data for secret in secrets)
 
 
@@ -276,6 +276,18 @@ def test_a_pickle_names_no_person(tmp_path: Any) -> None:
     assert not names_somebody(data, metric)
     assert not names_somebody((tmp_path / "ledger").read_bytes(), metric)
     assert metric._persons is not None
-    assert names_somebody(hashes(metric).tobytes(), metric)  # the scan finds what is there
+    assert names_somebody(hashed(metric)._hashes.tobytes(), metric)  # the scan finds what is there
     metric.reset()
     assert metric._persons is None
+
+
+def test_a_pickle_names_no_person_of_a_range(tmp_path: Any) -> None:
+    metric = FederatedROC(quantiles=4, privacy=CENTRAL, ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    people = 5_177_100_051_771, 5_177_100_051_772
+    metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]), persons=people)
+    assert metric._persons is not None
+    assert isinstance(metric._persons._numbering, Ranged)
+    secret = *people, *metric._persons._numbering._key
+    release = bytes(metric.release())
+    for data in (release, pickle.dumps(metric), (tmp_path / "ledger").read_bytes(), repr(metric).encode()):
+        assert not any(text in data for each in secret for text in (each.to_bytes(8, "little"), str(each).encode()))
