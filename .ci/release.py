@@ -23,10 +23,20 @@ IN_WHEEL = {"torchmetrics_fed/py.typed", *ASSETS} | {
     f"torchmetrics_fed/report/assets/{name}" for name in ("numbers.json", "statement.txt")
 }
 IN_SDIST = {
-    *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md"),
+    *(
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+        "SECURITY.md",
+    ),
     *(".ci/wheel", ".github/workflows/ci.yml", "docs/index.md", "pyproject.toml", "tests/ranks.py"),
 }
-HEADING = re.compile(r"^## (\S+) - (unreleased|\d{4}-\d{2}-\d{2})\n(.*?)(?=^## |\Z)", flags=re.MULTILINE | re.DOTALL)
+HEADING = re.compile(
+    r"^## (\S+) - (unreleased|\d{4}-\d{2}-\d{2})\n(.*?)(?=^## |\Z)", flags=re.MULTILINE | re.DOTALL
+)
 RELATIVE = re.compile(r"\]\((?![a-z]+:|#)[^)\s]*\)|<img[^>]+src=\"(?![a-z]+:)")
 
 
@@ -51,7 +61,9 @@ def field(text: str, name: str) -> str:
 def check_version() -> str:
     """The version, which version.py, CHANGELOG.md, CITATION.cff and the tag agree on."""
     version = str(
-        re.findall(r'^VERSION = "(.*)"$', (ROOT / "torchmetrics_fed/version.py").read_text(), re.MULTILINE)[0]
+        re.findall(
+            r'^VERSION = "(.*)"$', (ROOT / "torchmetrics_fed/version.py").read_text(), re.MULTILINE
+        )[0]
     )
     try:
         normal = str(Version(version))
@@ -66,16 +78,29 @@ def check_version() -> str:
         )
     heading, date, entries = newest.groups()
     expect(heading == version, f"CHANGELOG.md begins with {heading}, version.py has {version}")
-    expect(re.search(r"^- ", entries, flags=re.MULTILINE), f"CHANGELOG.md says nothing about {version}")
+    expect(
+        re.search(r"^- ", entries, flags=re.MULTILINE), f"CHANGELOG.md says nothing about {version}"
+    )
 
     citation = (ROOT / "CITATION.cff").read_text()
-    expect(field(citation, "version") == version, f"CITATION.cff has another version than {version}")
+    expect(
+        field(citation, "version") == version, f"CITATION.cff has another version than {version}"
+    )
     released = field(citation, "date-released") or "unreleased"
-    expect(released == date, f"CHANGELOG.md says {date}, CITATION.cff says {released} (its `date-released`)")
+    expect(
+        released == date,
+        f"CHANGELOG.md says {date}, CITATION.cff says {released} (its `date-released`)",
+    )
 
     tagged = git("rev-list", "-n", "1", f"refs/tags/v{version}", "--")
-    expect(tagged in ("", git("rev-parse", "HEAD")), f"v{version} is the tag of another commit: raise the version")
-    expect(not tagged or date != "unreleased", f"v{version} is tagged, and CHANGELOG.md still says unreleased")
+    expect(
+        tagged in ("", git("rev-parse", "HEAD")),
+        f"v{version} is the tag of another commit: raise the version",
+    )
+    expect(
+        not tagged or date != "unreleased",
+        f"v{version} is tagged, and CHANGELOG.md still says unreleased",
+    )
     return version
 
 
@@ -85,7 +110,10 @@ def build(folder: Path) -> tuple[Path, Path]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     expect(done.returncode == 0, f"the build failed\n{done.stdout}{done.stderr}")
     wheels, sdists = list(folder.glob("*.whl")), list(folder.glob("*.tar.gz"))
-    expect(len(wheels) == len(sdists) == 1, f"expected one wheel and one sdist in {folder}: empty it first")
+    expect(
+        len(wheels) == len(sdists) == 1,
+        f"expected one wheel and one sdist in {folder}: empty it first",
+    )
     return wheels[0], sdists[0]
 
 
@@ -94,7 +122,9 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     expect(names >= IN_WHEEL, f"the wheel lacks {sorted(IN_WHEEL - names)}")
-    strangers = sorted(name for name in names if not re.match(r"torchmetrics_fed(/|-[^/]+\.dist-info/)", name))
+    strangers = sorted(
+        name for name in names if not re.match(r"torchmetrics_fed(/|-[^/]+\.dist-info/)", name)
+    )
     expect(not strangers, f"the wheel holds {strangers}")
     with tarfile.open(sdist) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
@@ -109,14 +139,24 @@ def check_metadata(wheel: Path, version: str) -> None:
     try:
         metadata = Metadata.from_email(raw, validate=True)  # with the checks that an index makes
     except Exception as error:
-        sys.exit(f"not ready for a release: an index refuses the metadata: {getattr(error, 'exceptions', error)}")
-    expect(str(metadata.version) == version, f"the wheel's version is {metadata.version}, version.py has {version}")
+        sys.exit(
+            f"not ready for a release: an index refuses the metadata: {getattr(error, 'exceptions', error)}"
+        )
+    expect(
+        str(metadata.version) == version,
+        f"the wheel's version is {metadata.version}, version.py has {version}",
+    )
     expect(metadata.summary, "the metadata has no summary")
-    expect(metadata.license_expression == "Apache-2.0", f"the license is {metadata.license_expression}")
+    expect(
+        metadata.license_expression == "Apache-2.0", f"the license is {metadata.license_expression}"
+    )
     expect(metadata.license_files == ["LICENSE"], f"the license files are {metadata.license_files}")
     expect(metadata.requires_python is not None, "the metadata has no Requires-Python")
     kind = metadata.description_content_type or "nothing"
-    expect(kind.startswith("text/markdown"), f"the description's type is {kind}, expected text/markdown")
+    expect(
+        kind.startswith("text/markdown"),
+        f"the description's type is {kind}, expected text/markdown",
+    )
     text = metadata.description or ""
     expect(len(text) > 1000, "the description is not README.md")
     relative = [found[0] for found in RELATIVE.finditer(text)]

@@ -16,7 +16,12 @@ import numpy as np
 import torch
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from torchmetrics_fed.functional import area_error_pr, area_error_roc, precision_recall_from_counts, roc_from_counts
+from torchmetrics_fed.functional import (
+    area_error_pr,
+    area_error_roc,
+    precision_recall_from_counts,
+    roc_from_counts,
+)
 from torchmetrics_fed.functional.curve import GridName, count
 from torchmetrics_fed.reconstruct import Method, Reconstruction
 
@@ -35,7 +40,9 @@ def area_errors(scores: Path, quantiles: int) -> dict[str, tuple[float, float]]:
     errors = {}
     for name, method, grid in CASES:
         reading = Reconstruction(method, quantiles)
-        source = count(torch.from_numpy(score), torch.from_numpy(target), quantiles=quantiles, grid=grid)
+        source = count(
+            torch.from_numpy(score), torch.from_numpy(target), quantiles=quantiles, grid=grid
+        )
         errors[name] = (
             area_error_roc(roc_from_counts(source.leaf, source.edges, reading), roc),
             area_error_pr(precision_recall_from_counts(source.leaf, source.edges, reading), pr),
@@ -46,7 +53,9 @@ def area_errors(scores: Path, quantiles: int) -> dict[str, tuple[float, float]]:
 def main(shared: Path) -> None:
     with open(shared / "anchors" / "paper_area_error.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["method"] == "paper-no-noise"]
-    print(f"| scores | Q | paper ROC / PR | {' | '.join(name for name, *_ in CASES)} |\n|---|---|---|---|---|---|")
+    print(
+        f"| scores | Q | paper ROC / PR | {' | '.join(name for name, *_ in CASES)} |\n|---|---|---|---|---|---|"
+    )
     ratios, kept = [], []
     for row in rows:
         quantiles = int(row["quantiles"])
@@ -57,8 +66,15 @@ def main(shared: Path) -> None:
         if quantiles == 1024:
             ratios.append(np.array(errors["aligned"]) / paper)
             kept.append(np.array(errors["two-sided"]) / errors["aligned"])
-    for name, found in (("aligned over paper", ratios), ("two-sided over aligned on even bins", kept)):
-        print("{} at Q = 1024, geometric mean: {:.3f} / {:.3f}".format(name, *np.exp(np.log(found).mean(0))))
+    for name, found in (
+        ("aligned over paper", ratios),
+        ("two-sided over aligned on even bins", kept),
+    ):
+        print(
+            "{} at Q = 1024, geometric mean: {:.3f} / {:.3f}".format(
+                name, *np.exp(np.log(found).mean(0))
+            )
+        )
 
 
 if __name__ == "__main__":

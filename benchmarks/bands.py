@@ -23,12 +23,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    average_precision_score,
+    precision_recall_curve,
+    roc_auc_score,
+    roc_curve,
+)
 
 from benchmarks.hard_scores import HARD, Scores
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, Release
 from torchmetrics_fed.exchange import PlanName
-from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
+from torchmetrics_fed.functional import (
+    auroc_interval,
+    average_precision_interval,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.simulate import simulate
@@ -108,10 +118,20 @@ class Cell(NamedTuple):
 def held(cell: Cell, confidence: float = 0.95) -> list[float]:
     """Whether ROC band, PR band, AUROC and AP interval of one release hold the truth, their widths, and both errors."""
     release, (roc, pr, auroc, average_precision) = cell.release(cell.draw()), cell.truth
-    bands = [make(release, confidence, cell.population) for make in (roc_band, precision_recall_band)]
-    areas = [make(release, confidence, cell.population) for make in (auroc_interval, average_precision_interval)]
-    inside = [bool(band.contains(*points).all()) for band, points in zip(bands, (roc, pr), strict=True)]
-    inside += [bool(low <= at <= high) for (low, high), at in zip(areas, (auroc, average_precision), strict=True)]
+    bands = [
+        make(release, confidence, cell.population) for make in (roc_band, precision_recall_band)
+    ]
+    areas = [
+        make(release, confidence, cell.population)
+        for make in (auroc_interval, average_precision_interval)
+    ]
+    inside = [
+        bool(band.contains(*points).all()) for band, points in zip(bands, (roc, pr), strict=True)
+    ]
+    inside += [
+        bool(low <= at <= high)
+        for (low, high), at in zip(areas, (auroc, average_precision), strict=True)
+    ]
     widths = [float(torch.trapezoid(band.high - band.low, band.x)) for band in bands]
     widths += [float(high - low) for low, high in areas]
     values = auroc_from_counts(release), average_precision_from_counts(release)
@@ -126,7 +146,9 @@ def once(privacy: Privacy | None, plan: PlanName | None = None) -> Callable[[Sco
     """Return what makes a release of scores in one process."""
 
     def release(scores: Scores) -> Release:
-        metric = FederatedROC(privacy=privacy, plan=plan, grid="even" if plan == "paper" else "two_sided")
+        metric = FederatedROC(
+            privacy=privacy, plan=plan, grid="even" if plan == "paper" else "two_sided"
+        )
         metric.update(torch.from_numpy(scores[1]), torch.from_numpy(scores[0]))
         return metric.release()
 
@@ -165,7 +187,12 @@ def cells(shared: Path | None) -> Iterator[Cell]:
         scores = data["y_true"].astype(np.int64), data["y_score"]
         truth = Truth.exact(scores)
         for epsilon in EPSILONS:
-            yield Cell(f"{path.stem}, epsilon {epsilon}", always(scores), truth, once(CentralDP(epsilon), "adaptive"))
+            yield Cell(
+                f"{path.stem}, epsilon {epsilon}",
+                always(scores),
+                truth,
+                once(CentralDP(epsilon), "adaptive"),
+            )
     fair = normal(20_000, 0.3, 2.0, 1.5)
     yield from synthetic("normal", fair)
     for name in HARD_CELLS:
@@ -174,8 +201,13 @@ def cells(shared: Path | None) -> Iterator[Cell]:
             two, mark = once(CentralDP(epsilon), "adaptive"), "*" if (name, epsilon) in TEN else ""
             yield Cell(f"{name}, epsilon {epsilon:g}{mark}", always(hard), Truth.exact(hard), two)
     truth = Truth.population(0.3, 2.0, 1.5)
-    for name, release in {"exact counts": once(None), "epsilon 1": once(CentralDP(1.0), "adaptive")}.items():
-        yield Cell(f"population, {name}", lambda: normal(5_000, 0.3, 2.0, 1.5), truth, release, True)
+    for name, release in {
+        "exact counts": once(None),
+        "epsilon 1": once(CentralDP(1.0), "adaptive"),
+    }.items():
+        yield Cell(
+            f"population, {name}", lambda: normal(5_000, 0.3, 2.0, 1.5), truth, release, True
+        )
 
 
 def synthetic(name: str, scores: Scores) -> Iterator[Cell]:
@@ -190,9 +222,15 @@ def synthetic(name: str, scores: Scores) -> Iterator[Cell]:
         "carried over, epsilon 0.3": again(CentralDP(0.3)),
         "5 clients with LocalDP, two queries, epsilon 1": federated(LocalDP(1.0), 5, "adaptive"),
         "5 clients with LocalDP, one query, epsilon 1": federated(LocalDP(1.0), 5, "single"),
-        "12 clients, noise for 4, two queries, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, "adaptive"),
-        "12 clients, noise for 4, one query, epsilon 0.5": federated(DistributedDP(0.5, 5), 12, "single"),
-        "Skellam, two queries, epsilon 1": once(CentralDP(1.0, mechanism="skellam", delta=1e-6), "adaptive"),
+        "12 clients, noise for 4, two queries, epsilon 0.5": federated(
+            DistributedDP(0.5, 5), 12, "adaptive"
+        ),
+        "12 clients, noise for 4, one query, epsilon 0.5": federated(
+            DistributedDP(0.5, 5), 12, "single"
+        ),
+        "Skellam, two queries, epsilon 1": once(
+            CentralDP(1.0, mechanism="skellam", delta=1e-6), "adaptive"
+        ),
     }
     for setting, release in settings.items():
         yield Cell(f"{name}, {setting}", always(scores), truth, release)
@@ -202,7 +240,9 @@ def normal(examples: int, share: float, distance: float, deviation: float) -> Sc
     """Return sigmoids of normal logits, drawn again."""
     generator = np.random.default_rng()
     target = (generator.random(examples) < share).astype(np.int64)
-    return target, 1 / (1 + np.exp(1.0 - deviation * generator.standard_normal(examples) - distance * target))
+    return target, 1 / (
+        1 + np.exp(1.0 - deviation * generator.standard_normal(examples) - distance * target)
+    )
 
 
 def _tensors(x: Floats, y: Floats) -> tuple[torch.Tensor, torch.Tensor]:
@@ -210,21 +250,29 @@ def _tensors(x: Floats, y: Floats) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--confidence", type=float, default=0.95)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
     arguments = parser.parse_args()
     if arguments.shared is None:
-        print("No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.", file=sys.stderr)
+        print(
+            "No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.",
+            file=sys.stderr,
+        )
     print(f"Coverage at {arguments.confidence} and mean width, {arguments.runs} runs.\n")
     print("| scores | ROC | PR | AUROC | AP |\n|---|---|---|---|---|")
     for cell in cells(arguments.shared and Path(arguments.shared)):
         if arguments.only not in cell.name:
             continue
         figures = np.array([held(cell, arguments.confidence) for _ in range(arguments.runs)])
-        means, needed = figures.mean(0), 2 * np.quantile(np.abs(figures[:, 8:]), arguments.confidence, axis=0)
+        means, needed = (
+            figures.mean(0),
+            2 * np.quantile(np.abs(figures[:, 8:]), arguments.confidence, axis=0),
+        )
         oracle = ["", "", *(f", oracle {width:.4f}" for width in needed)]
         parts = zip(means[:4], means[4:8], oracle, strict=True)
         columns = [f"{rate:.3f} ({width:.4f}{beside})" for rate, width, beside in parts]

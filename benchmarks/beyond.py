@@ -18,7 +18,10 @@ from torchmetrics_fed.aggregation.secure.keys import KeyPair, pair_key
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 
 COLLUDING, DROPPED = 0.2, 0.1
-SECURITY, CORRECTNESS = 40, 30  # bits: failures of privacy, and of a round, in one of two to the power of them
+SECURITY, CORRECTNESS = (
+    40,
+    30,
+)  # bits: failures of privacy, and of a round, in one of two to the power of them
 GROUP = 1_000
 
 
@@ -58,7 +61,9 @@ def colluders(members: int, clients: int) -> int:
 if __name__ == "__main__":
     pair = pair_seconds()
     print(f"a pair's mask: {1e6 * pair:.0f} us\n")
-    print("| clients | neighbours | threshold | ms per client | kB up / down | server s for pairs | complete graph s |")
+    print(
+        "| clients | neighbours | threshold | ms per client | kB up / down | server s for pairs | complete graph s |"
+    )
     print("|---|---|---|---|---|---|---|")
     for number in (1_024, 10_000, 100_000, 1_000_000):
         k, t = degree(number)
@@ -66,7 +71,9 @@ if __name__ == "__main__":
         bounded, complete = gone * k * pair, gone * (1 - DROPPED) * number * pair
         figures = f"{each.client_ms:.0f} | {each.up_kb:.0f} / {each.down_kb:.0f} | {bounded:,.0f} | {complete:,.0f}"
         print(f"| {number:,} | {k} | {t} | {figures} |", flush=True)
-    print("\n| clients | groups of 1,000 | most colluding in a group | noise x, a group each | noise x, LocalDP |")
+    print(
+        "\n| clients | groups of 1,000 | most colluding in a group | noise x, a group each | noise x, LocalDP |"
+    )
     print("|---|---|---|---|---|")
     for number in (4_000, 10_000, 100_000, 1_000_000):
         groups, worst = number // GROUP, colluders(GROUP, number)

@@ -40,11 +40,14 @@ class Point(NamedTuple):
 def point(plan: PlanName, epsilon: float, quantiles: int, runs: int) -> Point:
     """Simulate, and print what comes out."""
     privacy, grid = DistributedDP(epsilon, LEAST), reference_grid(plan, quantiles)
-    error = expected_area_error(plan, privacy, POSITIVES, NEGATIVES, clients=CLIENTS, quantiles=quantiles, runs=runs)
+    error = expected_area_error(
+        plan, privacy, POSITIVES, NEGATIVES, clients=CLIENTS, quantiles=quantiles, runs=runs
+    )
     spec = Spec("binary", 1, grid, privacy)
     sent = sum(bytes_per_client(spec, query, CLIENTS) for query in error.queries)
     print(
-        f"| {plan} | {epsilon:g} | {quantiles} | {error.roc:.5f} | {error.precision_recall:.5f} | {sent} |", flush=True
+        f"| {plan} | {epsilon:g} | {quantiles} | {error.roc:.5f} | {error.precision_recall:.5f} | {sent} |",
+        flush=True,
     )
     return Point(plan, epsilon, quantiles, error.roc, error.precision_recall, sent)
 
@@ -53,18 +56,34 @@ def draw(by_epsilon: list[Point], by_bytes: list[Point], sampling: float, out: P
     """Draw both panels."""
     fig, (left, right) = figure(1, 2, size=(8.4, 3.6))
     for number, plan in enumerate(PLANS):
-        look: dict[str, Any] = {"color": PALETTE[number], "marker": _MARKS[plan], "markersize": 4, "linewidth": 1.3}
+        look: dict[str, Any] = {
+            "color": PALETTE[number],
+            "marker": _MARKS[plan],
+            "markersize": 4,
+            "linewidth": 1.3,
+        }
         points = [p for p in by_epsilon if p.plan == plan]
         left.plot([p.epsilon for p in points], [p.roc for p in points], label=plan, **look)
         points = [p for p in by_bytes if p.plan == plan]
         right.plot([p.bytes for p in points], [p.roc for p in points], **look)
     for ax, limits in ((left, (8e-5, 3e-2)), (right, (5e-4, 6e-3))):
-        ax.axhline(sampling, color="0.4", linestyle=(0, (4, 3)), linewidth=0.9, label="sampling error of the test set")
+        ax.axhline(
+            sampling,
+            color="0.4",
+            linestyle=(0, (4, 3)),
+            linewidth=0.9,
+            label="sampling error of the test set",
+        )
         ax.set(xscale="log", yscale="log", ylim=limits)
     for p in by_bytes:
         if p.plan == "paper":
             right.annotate(
-                f"Q = {p.quantiles}", (p.bytes, p.roc), (-4, 4), textcoords="offset points", fontsize=7, ha="right"
+                f"Q = {p.quantiles}",
+                (p.bytes, p.roc),
+                (-4, 4),
+                textcoords="offset points",
+                fontsize=7,
+                ha="right",
             )
     dress(left, "epsilon", "ROC Area Error", rates=False)
     dress(right, "bytes that a client sends, epsilon = 1", "ROC Area Error", rates=False)
@@ -82,12 +101,16 @@ def draw(by_epsilon: list[Point], by_bytes: list[Point], sampling: float, out: P
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/images/choosing.png"))
     parser.add_argument("--runs", type=int, default=40)
     arguments = parser.parse_args()
     print("| plan | epsilon | quantiles | ROC | PR | bytes |\n|---|---|---|---|---|---|")
-    by_epsilon = [point(plan, epsilon, 1024, arguments.runs) for plan in PLANS for epsilon in EPSILONS]
+    by_epsilon = [
+        point(plan, epsilon, 1024, arguments.runs) for plan in PLANS for epsilon in EPSILONS
+    ]
     placed = ("adaptive", "carry_over")
     by_bytes = [
         point(plan, 1.0, quantiles, arguments.runs)
@@ -96,7 +119,9 @@ def main() -> None:
         if plan not in placed or reference_grid(plan, quantiles).bins >= LEAST_BINS
     ]
     sampling = expected_sampling_error(POSITIVES, NEGATIVES, runs=arguments.runs)
-    print(f"\nSampling error of the test set: {sampling.roc:.5f} (ROC), {sampling.precision_recall:.5f} (PR)")
+    print(
+        f"\nSampling error of the test set: {sampling.roc:.5f} (ROC), {sampling.precision_recall:.5f} (PR)"
+    )
     draw(by_epsilon, by_bytes, sampling.roc, arguments.out)
 
 

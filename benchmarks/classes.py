@@ -20,7 +20,12 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from benchmarks.plans import PAPER, QUANTILES
 from torchmetrics_fed import CentralDP, FederatedROC, Privacy
 from torchmetrics_fed.exchange import PlanName
-from torchmetrics_fed.functional import area_error_pr, area_error_roc, precision_recall_from_counts, roc_from_counts
+from torchmetrics_fed.functional import (
+    area_error_pr,
+    area_error_roc,
+    precision_recall_from_counts,
+    roc_from_counts,
+)
 from torchmetrics_fed.functional.area_error import Reading
 from torchmetrics_fed.functional.source import read
 
@@ -37,15 +42,22 @@ def scores(kind: str) -> tuple[NDArray[np.int64], Floats]:
     size = SIZES if kind == "of different sizes" else np.full(CLASSES, 1 / CLASSES)
     target = generator.choice(CLASSES, EXAMPLES, p=size)
     logit = generator.normal(size=(EXAMPLES, CLASSES))
-    logit[np.arange(EXAMPLES), target] += 2.0 if kind == "alike" else np.linspace(0.5, 4, CLASSES)[target]
+    logit[np.arange(EXAMPLES), target] += (
+        2.0 if kind == "alike" else np.linspace(0.5, 4, CLASSES)[target]
+    )
     weight = np.exp((4.0 if kind == "sure of itself" else 1.5) * logit) * size
     return target, weight / weight.sum(1, keepdims=True)
 
 
-def errors(kind: str, plan: PlanName, privacy: Privacy, runs: int, quantiles: int = 1024) -> tuple[Floats, float]:
+def errors(
+    kind: str, plan: PlanName, privacy: Privacy, runs: int, quantiles: int = 1024
+) -> tuple[Floats, float]:
     """Mean ROC and PR error, and the milliseconds that reading a release takes."""
     target, preds = scores(kind)
-    exact = [(roc_curve(target == k, preds[:, k]), precision_recall_curve(target == k, preds[:, k])) for k in range(10)]
+    exact = [
+        (roc_curve(target == k, preds[:, k]), precision_recall_curve(target == k, preds[:, k]))
+        for k in range(10)
+    ]
     paper = plan == "paper"
     metric = FederatedROC(
         task="multiclass",
@@ -77,15 +89,21 @@ def errors(kind: str, plan: PlanName, privacy: Privacy, runs: int, quantiles: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=1.0)
     arguments = parser.parse_args()
     laplace = CentralDP(arguments.epsilon)
     skellam = CentralDP(arguments.epsilon, mechanism="skellam", delta=1e-6)
-    print("| classes | paper, best Q | adaptive | adaptive, Skellam | single | read, ms |\n|---|---|---|---|---|---|")
+    print(
+        "| classes | paper, best Q | adaptive | adaptive, Skellam | single | read, ms |\n|---|---|---|---|---|---|"
+    )
     for kind in KINDS:
-        paper = np.min([errors(kind, "paper", laplace, arguments.runs, q)[0] for q in QUANTILES[:3]], 0)
+        paper = np.min(
+            [errors(kind, "paper", laplace, arguments.runs, q)[0] for q in QUANTILES[:3]], 0
+        )
         ours = [errors(kind, "adaptive", privacy, arguments.runs) for privacy in (laplace, skellam)]
         ours.append(errors(kind, "single", laplace, arguments.runs))
         ratios = [" / ".join(f"{value:.2f}" for value in error / paper) for error, _ in ours]

@@ -34,20 +34,26 @@ AREAS, SAME = (0.82, 0.84), (0.82, 0.82)
 
 
 def gaussian(
-    generator: np.random.Generator, size: int, positives: float, correlation: float, areas: tuple[float, float]
+    generator: np.random.Generator,
+    size: int,
+    positives: float,
+    correlation: float,
+    areas: tuple[float, float],
 ) -> Pair:
     """Return scores that are normal in each class before a sigmoid, with these AUROCs and this correlation."""
     target = (np.arange(size) < positives * size).astype(np.int64)
     noise = generator.normal(size=(2, size))
     noise[1] = correlation * noise[0] + np.sqrt(1 - correlation**2) * noise[1]
-    logits = 1.5 * (noise + np.sqrt(2) * np.asarray(norm.ppf(areas))[:, None] * (target - 0.5)) + np.log(
-        positives / (1 - positives)
-    )
+    logits = 1.5 * (
+        noise + np.sqrt(2) * np.asarray(norm.ppf(areas))[:, None] * (target - 0.5)
+    ) + np.log(positives / (1 - positives))
     first, second = 1 / (1 + np.exp(-logits))
     return target, first, second
 
 
-def delong(target: NDArray[np.int64], first: NDArray[np.float64], second: NDArray[np.float64]) -> tuple[float, float]:
+def delong(
+    target: NDArray[np.int64], first: NDArray[np.float64], second: NDArray[np.float64]
+) -> tuple[float, float]:
     """Return the difference of the AUROCs and its standard error, by midranks (Sun and Xu 2014)."""
     positive, moves = target == 1, []
     m, n = int(positive.sum()), int((~positive).sum())
@@ -77,7 +83,9 @@ def measured(runs: int, draw: Callable[[], Pair], truth: float, epsilon: float) 
             continue
         width.append((high - low) / 2 / norm.ppf(0.975) / delong(target, first, second)[1])
         errors.append(float(found.difference) - truth)
-    wide, bias, error = (np.mean(width), np.mean(errors), np.std(errors)) if width else (np.nan, np.nan, np.nan)
+    wide, bias, error = (
+        (np.mean(width), np.mean(errors), np.std(errors)) if width else (np.nan, np.nan, np.nan)
+    )
     return (
         f"held {np.mean(held):.3f}  width {wide:.2f}  seen {np.mean(seen):.3f}  bias {bias:+.5f}  error {error:.5f}  "
         f"withheld {withheld / runs:.2f}"
@@ -89,7 +97,9 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--positives", type=float, default=0.25)
-    parser.add_argument("--same", action="store_true", help="two models of the same AUROC: how often one is seen")
+    parser.add_argument(
+        "--same", action="store_true", help="two models of the same AUROC: how often one is seen"
+    )
     parser.add_argument("--only", default="", help="print only cells whose name contains this")
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     options = parser.parse_args(arguments)
@@ -101,23 +111,36 @@ def main(arguments: list[str]) -> None:
             for correlation in CORRELATIONS:
                 settings = size, options.positives, correlation, areas
                 name = f"n {size:>6,}  epsilon {epsilon:<3}  correlation {correlation:<4}"
-                cells.append((name, partial(_drawn, settings=settings), areas[1] - areas[0], epsilon))
+                cells.append(
+                    (name, partial(_drawn, settings=settings), areas[1] - areas[0], epsilon)
+                )
     if options.shared and not options.same:
-        files = [np.load(Path(options.shared) / "data" / "scores" / f"adult_{model}.npz") for model in MODELS]
-        rows = files[0]["y_true"].astype(np.int64), *(file["y_score"].astype(np.float64) for file in files)
+        files = [
+            np.load(Path(options.shared) / "data" / "scores" / f"adult_{model}.npz")
+            for model in MODELS
+        ]
+        rows = (
+            files[0]["y_true"].astype(np.int64),
+            *(file["y_score"].astype(np.float64) for file in files),
+        )
         for epsilon in EPSILONS:
             name = f"adult {len(rows[0]):,}  epsilon {epsilon}"
             cells.append((name, partial(_again, rows=rows), delong(*rows)[0], epsilon))
     for name, draw, truth, epsilon in cells:
         if options.only in name:
             generator = np.random.default_rng([len(name), *name.encode()])
-            print(f"{name}  {measured(options.runs, partial(draw, generator), truth, epsilon)}", flush=True)
+            print(
+                f"{name}  {measured(options.runs, partial(draw, generator), truth, epsilon)}",
+                flush=True,
+            )
 
 
 MODELS = ("LogisticRegression", "XGBClassifier")
 
 
-def _drawn(generator: np.random.Generator, settings: tuple[int, float, float, tuple[float, float]]) -> Pair:
+def _drawn(
+    generator: np.random.Generator, settings: tuple[int, float, float, tuple[float, float]]
+) -> Pair:
     return gaussian(generator, *settings)
 
 

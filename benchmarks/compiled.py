@@ -29,7 +29,9 @@ def compiled(folder: str) -> Any:
     """Return the library."""
     target = f"{folder}/compiled.so"
     source = Path(__file__).with_name("compiled.c")
-    subprocess.run(["cc", "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", target], check=True)
+    subprocess.run(
+        ["cc", "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", target], check=True
+    )
     return ctypes.CDLL(target)
 
 
@@ -60,16 +62,28 @@ def main() -> None:
         print("| 1e6 binary scores | ns an example |\n|---|---|")
         for name in candidates:
             print(f"| {name} | {times.seconds(name) * 1e3:.2f} |")
-        print("\n| examples x classes | this package, x torchmetrics exact | compiled |\n|---|---|---|")
+        print(
+            "\n| examples x classes | this package, x torchmetrics exact | compiled |\n|---|---|---|"
+        )
         for examples, classes in CASES:
             _columns(library, examples, classes, ring, shift)
 
 
 def _columns(library: Any, examples: int, classes: int, ring: Tensor, shift: int) -> None:
-    preds, target = torch.randn(examples, classes).mul_(3).softmax(1), torch.randint(0, classes, (examples,))
+    preds, target = (
+        torch.randn(examples, classes).mul_(3).softmax(1),
+        torch.randint(0, classes, (examples,)),
+    )
     counts = ScoreGrid.two_sided().empty(classes).permute(1, 2, 0).contiguous()
     size, repeats = ctypes.c_int64, max(1, 400_000 // preds.numel())
-    arguments = size(examples), size(classes), pointer(ring), ctypes.c_int(shift), size(BINS), pointer(counts)
+    arguments = (
+        size(examples),
+        size(classes),
+        pointer(ring),
+        ctypes.c_int(shift),
+        size(BINS),
+        pointer(counts),
+    )
     ours, exact = FederatedROC("multiclass", num_classes=classes), MulticlassROC(classes)
     ours.update(preds, target)
 
@@ -84,7 +98,9 @@ def _columns(library: Any, examples: int, classes: int, ring: Tensor, shift: int
     times = interleaved(
         {
             "ours": several(lambda: ours.update(preds, target)),
-            "compiled": several(lambda: library.columns(pointer(preds), pointer(target), *arguments)),
+            "compiled": several(
+                lambda: library.columns(pointer(preds), pointer(target), *arguments)
+            ),
             "exact": afresh,
         },
         15,

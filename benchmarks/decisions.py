@@ -87,7 +87,9 @@ def exact_gains(scores: Scores, fractions: Floats) -> Floats:
     return np.asarray(np.interp(fractions * len(target), np.arange(len(target) + 1), found))
 
 
-def exact_predictive_values(scores: Scores, threshold: float, prevalence: float) -> tuple[float, float]:
+def exact_predictive_values(
+    scores: Scores, threshold: float, prevalence: float
+) -> tuple[float, float]:
     """Return PPV and NPV of the scores at this prevalence."""
     target, score = scores
     sensitivity, fallout = (float(np.mean(score[target == label] >= threshold)) for label in (1, 0))
@@ -108,7 +110,10 @@ class Truth:
     def __init__(self, scores: Scores) -> None:
         thresholds, fractions = np.linspace(0.01, 0.99, 99), np.linspace(0.01, 1, 100)
         self.scores, self.line = scores, exact_line(scores)
-        self.net_benefit, self.gains = exact_net_benefit(scores, thresholds), exact_gains(scores, fractions)
+        self.net_benefit, self.gains = (
+            exact_net_benefit(scores, thresholds),
+            exact_gains(scores, fractions),
+        )
 
     def held(self, release: Release) -> list[tuple[bool, float]]:
         """Return for each question whether its interval holds the truth, and its mean width."""
@@ -126,7 +131,9 @@ class Truth:
             assert curve.high is not None
             inside = (curve.low.numpy() <= exact) & (exact <= curve.high.numpy())
             result.append((bool(inside.all()), float((curve.high - curve.low).mean())))
-        for (low, high), truth in zip((*values.intervals, *line.intervals), (*truths, *self.line), strict=True):
+        for (low, high), truth in zip(
+            (*values.intervals, *line.intervals), (*truths, *self.line), strict=True
+        ):
             result.append((bool(low <= truth <= high), float(high - low)))
         return result
 
@@ -154,7 +161,9 @@ def brier(target: NDArray[np.int64], scores: torch.Tensor) -> float:
     return float(((scores - torch.from_numpy(target)) ** 2).mean())
 
 
-def recalibrated(fitted: Scores, tested: Scores, epsilon: float | None, method: RecalibrationMethod) -> float:
+def recalibrated(
+    fitted: Scores, tested: Scores, epsilon: float | None, method: RecalibrationMethod
+) -> float:
     """Return the Brier score of the second half by a module that was fitted to a release of the first."""
     module = recalibrate(release(fitted, epsilon), method)
     return brier(tested[0], module(torch.from_numpy(tested[1])))
@@ -163,7 +172,10 @@ def recalibrated(fitted: Scores, tested: Scores, epsilon: float | None, method: 
 def recalibration(files: list[Path], times: int = 5) -> Iterator[str]:
     """Yield the lines of the second table."""
     columns = [(epsilon, method) for epsilon in (None, *EPSILONS) for method in METHODS]
-    names = [f"{method}, {'exact' if epsilon is None else f'epsilon {epsilon:g}'}" for epsilon, method in columns]
+    names = [
+        f"{method}, {'exact' if epsilon is None else f'epsilon {epsilon:g}'}"
+        for epsilon, method in columns
+    ]
     yield f"Brier score after recalibration over that before, held-out half, mean (worst) of {times}.\n"
     yield f"| scores | Brier | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}"
     generator = np.random.default_rng(11)
@@ -174,7 +186,10 @@ def recalibration(files: list[Path], times: int = 5) -> Iterator[str]:
             before = brier(tested[0], torch.from_numpy(tested[1]))
             cells = []
             for epsilon, method in columns:
-                after = [recalibrated(fitted, tested, epsilon, method) for _ in range(times if epsilon else 1)]
+                after = [
+                    recalibrated(fitted, tested, epsilon, method)
+                    for _ in range(times if epsilon else 1)
+                ]
                 cells.append(f"{np.mean(after) / before:.4f} ({max(after) / before:.4f})")
             yield f"| {path.stem}, {name} | {before:.4f} | {' | '.join(cells)} |"
 
@@ -185,7 +200,10 @@ def drift(files: list[Path], runs: int) -> Iterator[str]:
     yield f"Drift found at level 0.05 (tied=False, same leaves), mean index (that of the scores), {runs} runs.\n"
     yield f"| scores, epsilon | {' | '.join(f'logits {shift:g} higher' for shift in shifts)} |\n|---|{'---|' * 4}"
     generator = np.random.default_rng(12)
-    for name, scores in (*((path.stem, load(path)) for path in files), ("20 values", twenty(generator))):
+    for name, scores in (
+        *((path.stem, load(path)) for path in files),
+        ("20 values", twenty(generator)),
+    ):
         for epsilon in (None, *EPSILONS):
             cells = []
             for shift in shifts:
@@ -202,39 +220,60 @@ def twenty(generator: np.random.Generator) -> Scores:
     return target, (np.floor(20 * scores) + 0.5) / 20
 
 
-def _found(scores: Scores, epsilon: float | None, shift: float, generator: np.random.Generator) -> list[float]:
+def _found(
+    scores: Scores, epsilon: float | None, shift: float, generator: np.random.Generator
+) -> list[float]:
     before, after = halves(scores, generator)
     moved = after[0], expit(logits(after[1]) + shift)
     first, second = release(before, epsilon), release(moved, epsilon)
-    result, smooth = population_stability_index(first, second), population_stability_index(first, second, tied=False)
+    result, smooth = (
+        population_stability_index(first, second),
+        population_stability_index(first, second, tied=False),
+    )
     alike = result
     if epsilon is not None:
         metric = FederatedROC(privacy=CentralDP(epsilon), plan=Query(first.queries[-1].tree))
         metric.update(torch.from_numpy(moved[1]), torch.from_numpy(moved[0]))
         alike = population_stability_index(first, metric.release())
     exact = exact_index(before[1], moved[1], result.edges.numpy())
-    return [float(result.drifted), float(smooth.drifted), float(alike.drifted), float(result.value), exact]
+    return [
+        float(result.drifted),
+        float(smooth.drifted),
+        float(alike.drifted),
+        float(result.value),
+        exact,
+    ]
 
 
 def exact_index(before: Floats, after: Floats, edges: Floats) -> float:
     """Return the population stability index of scores, parted at these edges."""
     inner = edges[1:-1]
-    p, q = (np.bincount(np.searchsorted(inner, each, "right"), minlength=len(edges) - 1) for each in (before, after))
+    p, q = (
+        np.bincount(np.searchsorted(inner, each, "right"), minlength=len(edges) - 1)
+        for each in (before, after)
+    )
     p, q = p / p.sum(), q / q.sum()
     some = (p > 0) & (q > 0)
     return float(((q - p) * np.log(np.where(some, q, 1) / np.where(some, p, 1)))[some].sum())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--scores", default="", help="files whose name has this in it")
-    parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS), help="those of coverage")
+    parser.add_argument(
+        "--epsilon", type=float, nargs="+", default=list(EPSILONS), help="those of coverage"
+    )
     parser.add_argument("--only", choices=["coverage", "recalibration", "drift"])
     arguments = parser.parse_args()
     if arguments.shared is None:
-        print("No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.", file=sys.stderr)
+        print(
+            "No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.",
+            file=sys.stderr,
+        )
         return
     named = (name for name in FILES if arguments.scores in name)
     files = [Path(arguments.shared, "data", "scores", f"{name}.npz") for name in named]

@@ -33,7 +33,12 @@ def ratios(scores: Scores, runs: int) -> Errors:
     for plan in PLANS:
         for epsilon in EPSILONS:
             expected = expected_area_error(
-                plan, epsilon, positives, len(target) - positives, auroc=min(max(area, 0.51), 0.999), runs=runs
+                plan,
+                epsilon,
+                positives,
+                len(target) - positives,
+                auroc=min(max(area, 0.51), 0.999),
+                runs=runs,
             )
             measured = curves.errors(epsilon, plan, runs).mean(0)
             result.append(measured / [expected.roc, expected.precision_recall])
@@ -41,7 +46,9 @@ def ratios(scores: Scores, runs: int) -> Errors:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     parser.add_argument("--runs", type=int, default=20)
     arguments = parser.parse_args()
@@ -50,7 +57,9 @@ def main() -> None:
     print("| scores | ROC | PR |\n|---|---|---|")
     for name, scores in inputs.items():
         found = ratios(scores, arguments.runs)
-        spans = [f"{low:.2g} to {high:.2g}" for low, high in zip(found.min(0), found.max(0), strict=True)]
+        spans = [
+            f"{low:.2g} to {high:.2g}" for low, high in zip(found.min(0), found.max(0), strict=True)
+        ]
         print(f"| {name} | {' | '.join(spans)} |", flush=True)
 
 

@@ -68,7 +68,9 @@ def averaging() -> ClientApp:
     return app
 
 
-def cost(clients: int, classes: int, options: dict[str, Any] | None, folder: Path) -> tuple[float, float, float, float]:
+def cost(
+    clients: int, classes: int, options: dict[str, Any] | None, folder: Path
+) -> tuple[float, float, float, float]:
     """Return kB sent and received, messages answered and milliseconds of a client, in a round."""
     task: dict[str, Any] = {"task": "multiclass", "num_classes": classes} if classes > 2 else {}
 
@@ -85,7 +87,9 @@ def cost(clients: int, classes: int, options: dict[str, Any] | None, folder: Pat
     if options:
         strategy: FedAvg = Curves(metric=make(), **everyone)
     else:
-        strategy = FedAvg(**everyone, evaluate_metrics_aggr_fn=None if options is None else aggregate_fn(make()))
+        strategy = FedAvg(
+            **everyone, evaluate_metrics_aggr_fn=None if options is None else aggregate_fn(make())
+        )
     arrays = ArrayRecord({"w": Array(torch.ones(1).numpy())})
     strategy.start(grid, arrays, num_rounds=1, timeout=1.0)
     grid.passed.clear()
@@ -95,20 +99,29 @@ def cost(clients: int, classes: int, options: dict[str, Any] | None, folder: Pat
     for passed in grid.passed:
         size[passed.reply] += len(passed.data)
     replies = sum(passed.reply for passed in grid.passed)
-    return size[True] / 1e3 / clients, size[False] / 1e3 / clients, replies / clients, grid.seconds * 1e3 / clients
+    return (
+        size[True] / 1e3 / clients,
+        size[False] / 1e3 / clients,
+        replies / clients,
+        grid.seconds * 1e3 / clients,
+    )
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")  # of noise that drowns 1,000 examples: only the cost is asked for here
+    warnings.simplefilter(
+        "ignore"
+    )  # of noise that drowns 1,000 examples: only the cost is asked for here
     print("| task | clients | | kB sent | kB received | messages | CPU ms |")
     print("|---|---|---|---|---|---|---|")
     for classes in (2, 10):
         for clients in (5, 50):
             for name, options in SETTINGS.items():
                 with TemporaryDirectory(dir=MEMORY) as folder:
-                    sent, received, messages, milliseconds = cost(clients, classes, options, Path(folder))
+                    sent, received, messages, milliseconds = cost(
+                        clients, classes, options, Path(folder)
+                    )
                 task = "binary" if classes == 2 else f"{classes} classes"
                 figures = f"{sent:.1f} | {received:.1f} | {messages:.0f} | {milliseconds:.1f}"
                 print(f"| {task} | {clients} | {name} | {figures} |", flush=True)

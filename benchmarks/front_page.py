@@ -34,7 +34,9 @@ def clients() -> Iterator[list[tuple[Tensor, Tensor]]]:
 def state_bytes(metric: Any) -> int:
     """What the metric keeps, and a sum over ranks or a gather has to move."""
     held = metric.metric_state.values()
-    tensors = [tensor for state in held for tensor in (state if isinstance(state, list) else [state])]
+    tensors = [
+        tensor for state in held for tensor in (state if isinstance(state, list) else [state])
+    ]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -67,7 +69,11 @@ def main() -> None:
     rows = {
         "torchmetrics, exact": exact,
         "torchmetrics, 200 thresholds": measured(BinaryAUROC(thresholds=200), pooled),
-        "mean of local AUROCs": (sum(area for area, _, _ in local) / CLIENTS, 4, sum(ms for _, _, ms in local)),
+        "mean of local AUROCs": (
+            sum(area for area, _, _ in local) / CLIENTS,
+            4,
+            sum(ms for _, _, ms in local),
+        ),
         "this package": measured(FederatedAUROC(), pooled),
         "this package, epsilon 1": private(data),
     }

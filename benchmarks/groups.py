@@ -59,7 +59,9 @@ class Examples(NamedTuple):
     group: NDArray[np.int64]
 
     @classmethod
-    def of(cls, target: NDArray[np.int64], score: Numbers, groups: int, even: bool, seed: int = 0) -> Examples:
+    def of(
+        cls, target: NDArray[np.int64], score: Numbers, groups: int, even: bool, seed: int = 0
+    ) -> Examples:
         """Return the scores in groups, each with its shift."""
         generator = np.random.default_rng(seed)
         parts = np.ones(groups) if even else (2 / 3) ** np.arange(groups)
@@ -80,7 +82,9 @@ class Examples(NamedTuple):
 
 def released(examples: Examples, epsilon: float | None, groups: int) -> Release:
     """Return a release, private if there is an epsilon."""
-    metric = FederatedROC(privacy=None if epsilon is None else CentralDP(epsilon), groups=groups or None)
+    metric = FederatedROC(
+        privacy=None if epsilon is None else CentralDP(epsilon), groups=groups or None
+    )
     extra = (torch.from_numpy(examples.group),) if groups else ()
     metric.update(torch.from_numpy(examples.score), torch.from_numpy(examples.target), *extra)
     return metric.release()
@@ -89,7 +93,9 @@ def released(examples: Examples, epsilon: float | None, groups: int) -> Release:
 def error(release: Release, exact: Release) -> float:
     """Return the geometric mean of both Area Errors."""
     roc = area_error_roc(roc_from_counts(release), roc_from_counts(exact))
-    pr = area_error_pr(precision_recall_from_counts(release), precision_recall_from_counts(exact), "binned")
+    pr = area_error_pr(
+        precision_recall_from_counts(release), precision_recall_from_counts(exact), "binned"
+    )
     return float(np.sqrt(roc * pr))
 
 
@@ -107,25 +113,40 @@ def accuracy(shared: Path, names: list[str], runs: int) -> None:
     for name, (target, score) in files(shared, names).items():
         for number, even, seed in product(NUMBERS, (True, False), range(SEEDS)):
             examples = Examples.of(target, score, number, even, seed)
-            exact, parts = examples.exact, [examples.taken(examples.group == g) for g in range(number)]
-            truths, sampling = [each.exact for each in parts], [sampling_error(each, DRAWN) for each in parts]
+            exact, parts = (
+                examples.exact,
+                [examples.taken(examples.group == g) for g in range(number)],
+            )
+            truths, sampling = (
+                [each.exact for each in parts],
+                [sampling_error(each, DRAWN) for each in parts],
+            )
             for epsilon in EPSILONS:
                 releases = [released(examples, epsilon, number) for _ in range(runs)]
                 alone = np.mean([error(released(examples, epsilon, 0), exact) for _ in range(runs)])
                 ratio = np.mean([error(each, exact) for each in releases]) / alone
                 overall[number, epsilon].append(float(ratio))
                 for g, (part, truth) in enumerate(zip(parts, truths, strict=True)):
-                    mine = np.mean([error(each.by_group[str(g)], truth) for each in releases]) / sampling[g]
+                    mine = (
+                        np.mean([error(each.by_group[str(g)], truth) for each in releases])
+                        / sampling[g]
+                    )
                     smaller = min(part.target.sum(), len(part.target) - part.target.sum())
                     of_groups[int(np.searchsorted(SIZES, smaller)), epsilon].append(float(mine))
-            print(f"{name}, {number} groups, {'even' if even else 'uneven'}, {seed}: done", flush=True)
-    print("\n| epsilon | everybody, 2 / 4 / 8 groups | groups below 120 / 300 / 800 / 2,000 / above | before |")
+            print(
+                f"{name}, {number} groups, {'even' if even else 'uneven'}, {seed}: done", flush=True
+            )
+    print(
+        "\n| epsilon | everybody, 2 / 4 / 8 groups | groups below 120 / 300 / 800 / 2,000 / above | before |"
+    )
     print("|---|---|---|---|")
     for epsilon in EPSILONS:
         first = " / ".join(f"{geometric(overall[number, epsilon]):.2f}" for number in NUMBERS)
         cells = [of_groups[size, epsilon] for size in range(len(SIZES) + 1)]
         second = " / ".join(f"{geometric(cell):.2f} ± {deviation(cell):.2f}" for cell in cells)
-        print(f"| {epsilon} | {first} | {second} | {' / '.join(f'{value:.2f}' for value in FACTS[epsilon])} |")
+        print(
+            f"| {epsilon} | {first} | {second} | {' / '.join(f'{value:.2f}' for value in FACTS[epsilon])} |"
+        )
 
 
 def geometric(ratios: list[float]) -> float:
@@ -135,7 +156,11 @@ def geometric(ratios: list[float]) -> float:
 
 def deviation(ratios: list[float]) -> float:
     """Return the standard error of the geometric mean."""
-    return float(geometric(ratios) * np.std(np.log(ratios)) / np.sqrt(len(ratios))) if ratios else float("nan")
+    return (
+        float(geometric(ratios) * np.std(np.log(ratios)) / np.sqrt(len(ratios)))
+        if ratios
+        else float("nan")
+    )
 
 
 def gaps(shared: Path, names: list[str], runs: int, sizes: list[int], numbers: list[int]) -> None:
@@ -151,16 +176,29 @@ def gaps(shared: Path, names: list[str], runs: int, sizes: list[int], numbers: l
             truth = group_gaps(released(everybody, None, number), threshold)
             for size in sizes:
                 for epsilon in (None, *EPSILONS):
-                    held = np.array([_held(everybody, truth, size, epsilon, number, threshold) for _ in range(runs)])
+                    held = np.array(
+                        [
+                            _held(everybody, truth, size, epsilon, number, threshold)
+                            for _ in range(runs)
+                        ]
+                    )
                     share = np.nanmean(held, 0)
                     lowest = min(lowest, float(np.nanmin(share)))
                     cells = " | ".join(f"{value:.3f}" for value in share)
-                    print(f"| {name} | {size} | {number} | {epsilon or 'exact'} | {cells} |", flush=True)
+                    print(
+                        f"| {name} | {size} | {number} | {epsilon or 'exact'} | {cells} |",
+                        flush=True,
+                    )
     print(f"\nlowest: {lowest:.3f}")
 
 
 def _held(
-    everybody: Examples, truth: GroupGaps, size: int, epsilon: float | None, number: int, threshold: float
+    everybody: Examples,
+    truth: GroupGaps,
+    size: int,
+    epsilon: float | None,
+    number: int,
+    threshold: float,
 ) -> Numbers:
     """Return whether each gap of the first and the last group, and each largest one, is in its interval."""
     drawn = everybody.taken(np.random.default_rng().integers(len(everybody.target), size=size))
@@ -172,24 +210,35 @@ def _held(
         strict=True,
     )
     return np.array(
-        [np.nan if gap.value.isnan() else bool(gap.low <= true.value <= gap.high) for gap, true in pairs],
+        [
+            np.nan if gap.value.isnan() else bool(gap.low <= true.value <= gap.high)
+            for gap, true in pairs
+        ],
         dtype=np.float64,
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--shared",
         type=Path,
         default=os.environ.get("TORCHMETRICS_FED_SHARED"),
         required="TORCHMETRICS_FED_SHARED" not in os.environ,
     )
-    parser.add_argument("--data", nargs="+", default=["adult", "bank"], help="beginnings of the files' names")
+    parser.add_argument(
+        "--data", nargs="+", default=["adult", "bank"], help="beginnings of the files' names"
+    )
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--gaps", action="store_true", help="coverage of the gaps' intervals")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[20_000], help="examples, with --gaps")
-    parser.add_argument("--groups", type=int, nargs="+", default=[2, 4], help="numbers of groups, with --gaps")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[20_000], help="examples, with --gaps"
+    )
+    parser.add_argument(
+        "--groups", type=int, nargs="+", default=[2, 4], help="numbers of groups, with --gaps"
+    )
     given = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # of small groups, whose figures say it
     if given.gaps:

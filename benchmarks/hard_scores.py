@@ -16,7 +16,10 @@ _EXAMPLES = 20_000
 
 
 def _separable(
-    generator: np.random.Generator, examples: int = _EXAMPLES, positives: float = 0.3, distance: float = 1.5
+    generator: np.random.Generator,
+    examples: int = _EXAMPLES,
+    positives: float = 0.3,
+    distance: float = 1.5,
 ) -> Scores:
     """Scores of a calibrated classifier of two normal classes at some distance."""
     target = (generator.random(examples) < positives).astype(np.int64)
@@ -27,7 +30,10 @@ def _separable(
 def _exactly(generator: np.random.Generator, positives: int) -> Scores:
     """The same with a number of positives that is no accident."""
     target, score = _separable(generator, 4 * _EXAMPLES, 0.3)
-    chosen = np.r_[np.flatnonzero(target == 1)[:positives], np.flatnonzero(target == 0)[: _EXAMPLES - positives]]
+    chosen = np.r_[
+        np.flatnonzero(target == 1)[:positives],
+        np.flatnonzero(target == 0)[: _EXAMPLES - positives],
+    ]
     return target[chosen], score[chosen]
 
 

@@ -65,7 +65,11 @@ def cost(sites: int, **options: Any) -> tuple[float, float, float]:
             target = torch.randint(0, 2, (EXAMPLES,), generator=generator)
             scores = (torch.randn(EXAMPLES, generator=generator) + target).sigmoid()
             ledger = PrivacyLedger(1e6, Path(folder, f"{number}"))
-            made.append(MeteredSite(f"site-{number}", FederatedROC(ledger=ledger, **options), scores, target))
+            made.append(
+                MeteredSite(
+                    f"site-{number}", FederatedROC(ledger=ledger, **options), scores, target
+                )
+            )
         federation = Metered(list(made), Path(folder), key_metric=None, **options)
         federation.round(0)  # a warm-up
         federation.seconds, federation.received = 0.0, 0
@@ -77,7 +81,9 @@ def cost(sites: int, **options: Any) -> tuple[float, float, float]:
         for site in made:
             site.end()
         seconds = federation.seconds + sum(site.seconds for site in made)
-        up = sum(site.sent for site in made) + sum(len(data) for _, stage, data in federation.sent if stage != "model")
+        up = sum(site.sent for site in made) + sum(
+            len(data) for _, stage, data in federation.sent if stage != "model"
+        )
         each = sites * ROUNDS
         return 1e3 * seconds / each, up / each / 1e3, federation.received / each / 1e3
 
@@ -87,7 +93,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     print("| sites | | CPU | sent | received |\n|---|---|---|---|---|")
-    print(f"| any | the mean of local AUROCs | | {len(fobs.dumps({'auroc': 0.5})) / 1e3:.2f} kB | |")
+    print(
+        f"| any | the mean of local AUROCs | | {len(fobs.dumps({'auroc': 0.5})) / 1e3:.2f} kB | |"
+    )
     for sites in (5, 50):
         privacy = DistributedDP(epsilon=1.0, min_clients=3)
         rows: dict[str, dict[str, Any]] = {
@@ -98,7 +106,10 @@ def main() -> None:
         }
         for name, options in rows.items():
             milliseconds, sent, received = cost(sites, **options)
-            print(f"| {sites} | {name} | {milliseconds:.1f} ms | {sent:.1f} kB | {received:.1f} kB |", flush=True)
+            print(
+                f"| {sites} | {name} | {milliseconds:.1f} ms | {sent:.1f} kB | {received:.1f} kB |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.datasets import make_classification, make_hastie_10_2, make_moons
-from sklearn.ensemble import AdaBoostClassifier, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -21,7 +25,13 @@ _TRAINED, _TESTED = 5_000, 20_000
 
 def _classes(seed: int) -> Any:
     return make_classification(
-        _TRAINED + _TESTED, 20, n_informative=8, weights=[0.8], class_sep=0.7, flip_y=0.03, random_state=seed
+        _TRAINED + _TESTED,
+        20,
+        n_informative=8,
+        weights=[0.8],
+        class_sep=0.7,
+        flip_y=0.03,
+        random_state=seed,
     )
 
 
@@ -29,7 +39,9 @@ def _scored(model: Any, data: Any) -> Scores:
     """Train on the first rows, and return targets and scores of the others."""
     features, target = data[0], (data[1] > 0).astype(np.int64)
     model.fit(features[:_TRAINED], target[:_TRAINED])
-    return target[_TRAINED:], np.ascontiguousarray(model.predict_proba(features[_TRAINED:])[:, 1], dtype=np.float64)
+    return target[_TRAINED:], np.ascontiguousarray(
+        model.predict_proba(features[_TRAINED:])[:, 1], dtype=np.float64
+    )
 
 
 OTHER: dict[str, Callable[[], Scores]] = {
@@ -37,11 +49,15 @@ OTHER: dict[str, Callable[[], Scores]] = {
     "15 neighbours": lambda: _scored(KNeighborsClassifier(15), _classes(1)),
     "random forest": lambda: _scored(RandomForestClassifier(100, random_state=0), _classes(2)),
     "network": lambda: _scored(MLPClassifier((32,), max_iter=80, random_state=0), _classes(3)),
-    "network, overfitted": lambda: _scored(MLPClassifier((128, 128), max_iter=200, random_state=0), _classes(4)),
+    "network, overfitted": lambda: _scored(
+        MLPClassifier((128, 128), max_iter=200, random_state=0), _classes(4)
+    ),
     "boosted trees": lambda: _scored(
-        HistGradientBoostingClassifier(random_state=0), make_hastie_10_2(_TRAINED + _TESTED, random_state=0)
+        HistGradientBoostingClassifier(random_state=0),
+        make_hastie_10_2(_TRAINED + _TESTED, random_state=0),
     ),
     "AdaBoost": lambda: _scored(
-        AdaBoostClassifier(random_state=0), make_moons(_TRAINED + _TESTED, noise=0.35, random_state=0)
+        AdaBoostClassifier(random_state=0),
+        make_moons(_TRAINED + _TESTED, noise=0.35, random_state=0),
     ),
 }

@@ -52,7 +52,10 @@ def unavoidable(size: int, batches: int, texts: NDArray[np.str_]) -> dict[str, C
     persons, generator = max(size * batches // 4, 1), np.random.default_rng(2)
     index = generator.integers(1, persons + 1, 1 << (4 * persons).bit_length(), np.int32)
     slots, hashes = generator.integers(0, len(index), size), np.zeros(persons + 1, np.complex128)
-    counted, letters = np.zeros(persons + 1, np.uint16), texts.view(np.uint32).reshape(*texts.shape, -1)[..., :15]
+    counted, letters = (
+        np.zeros(persons + 1, np.uint16),
+        texts.view(np.uint32).reshape(*texts.shape, -1)[..., :15],
+    )
     names, chunks = texts.tolist(), [slice(start, start + CHUNK) for start in range(0, size, CHUNK)]
 
     def looked_up(number: int, chunk: slice) -> None:
@@ -94,7 +97,10 @@ def main() -> None:
         for name, more in (("far", "looked up"), ("str", "letters"), ("list", "array")):
             least += times.ratio(more, "without")
             other += f"{times.ratio(name, 'without'):.1f} ({least:.1f})".ljust(14)
-        print(f"{size:<10,} {1e6 * times.seconds('without') / batches:5.0f} us   {close}   {other}", flush=True)
+        print(
+            f"{size:<10,} {1e6 * times.seconds('without') / batches:5.0f} us   {close}   {other}",
+            flush=True,
+        )
     for name, ids in {
         "in order": np.arange(PERSONS),
         "shuffled": np.random.default_rng(1).permutation(PERSONS),
@@ -106,7 +112,9 @@ def main() -> None:
             table.admit(ids[start : start + 1_000])
         now, peak = ((found - before) / PERSONS for found in tracemalloc.get_traced_memory())
         tracemalloc.stop()
-        print(f"{PERSONS:,} persons, {name}: {now:.1f} bytes each, {peak:.1f} at the most while the table grew")
+        print(
+            f"{PERSONS:,} persons, {name}: {now:.1f} bytes each, {peak:.1f} at the most while the table grew"
+        )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,12 @@ class Curves:
         self._exact = roc_curve(*scores, drop_intermediate=True), precision_recall_curve(*scores)
 
     def errors(
-        self, epsilon: float, plan: Any, runs: int, quantiles: int = 1024, how: Reconstruction | None = None
+        self,
+        epsilon: float,
+        plan: Any,
+        runs: int,
+        quantiles: int = 1024,
+        how: Reconstruction | None = None,
     ) -> Errors:
         """ROC and PR Area Error of each run, ``(runs, 2)``."""
         how = replace(how or Reconstruction(), quantiles=quantiles)
@@ -79,7 +84,9 @@ class Curves:
 
     def federated(self, epsilon: float, runs: int) -> Errors:
         """Those of the adaptive plan over clients whose noise adds up to that of one process."""
-        metric = FederatedROC(privacy=DistributedDP(epsilon, min_clients=CLIENTS, max_colluding=0), plan="adaptive")
+        metric = FederatedROC(
+            privacy=DistributedDP(epsilon, min_clients=CLIENTS, max_colluding=0), plan="adaptive"
+        )
         preds, target = torch.from_numpy(self.score), torch.from_numpy(self.target)
         parts = [(preds[client::CLIENTS], target[client::CLIENTS]) for client in range(CLIENTS)]
         releases = (simulate(iter(parts), metric, progress=False).release for _ in range(runs))
@@ -93,10 +100,16 @@ class Curves:
             score, target, curves = self.score, self.target, self
             if before == "others":
                 first = generator.random(len(score)) < 0.5
-                score, target, curves = score[first], target[first], Curves((target[~first], score[~first]))
+                score, target, curves = (
+                    score[first],
+                    target[first],
+                    Curves((target[~first], score[~first])),
+                )
             elif before == "earlier":
                 clipped = score.clip(1e-7, 1 - 1e-7)
-                logit = 0.8 * np.log(clipped / (1 - clipped)) + 0.5 * generator.normal(size=len(score))
+                logit = 0.8 * np.log(clipped / (1 - clipped)) + 0.5 * generator.normal(
+                    size=len(score)
+                )
                 score = 1 / (1 + np.exp(-logit))
             else:
                 score = 1 / (1 + np.exp(-generator.normal(size=len(score))))
@@ -111,14 +124,18 @@ class Curves:
         """Those of a plan of the package, or of one of those above."""
         if plan == "federation":
             return self.federated(epsilon, runs)
-        return self.after(epsilon, runs, plan) if plan in AFTER else self.errors(epsilon, plan, runs)
+        return (
+            self.after(epsilon, runs, plan) if plan in AFTER else self.errors(epsilon, plan, runs)
+        )
 
     def _errors(self, release: Release, how: Reconstruction) -> tuple[float, float]:
         tails = read(release, reconstruction=how).tails
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # noise may leave a class empty
             roc, pr = roc_from_tails(tails), precision_recall_from_tails(tails)
-        reading: Reading = "linear" if how.method == "quantile" else "binned"  # the paper's curves have no bins
+        reading: Reading = (
+            "linear" if how.method == "quantile" else "binned"
+        )  # the paper's curves have no bins
         return area_error_roc(roc, self._exact[0]), area_error_pr(pr, self._exact[1], reading)
 
 
@@ -137,7 +154,11 @@ class Cell(NamedTuple):
 
 
 def cells(
-    files: dict[str, Scores], runs: int, large_runs: int, plans: tuple[str, ...], epsilons: tuple[float, ...]
+    files: dict[str, Scores],
+    runs: int,
+    large_runs: int,
+    plans: tuple[str, ...],
+    epsilons: tuple[float, ...],
 ) -> Iterator[Cell]:
     """Measure file by file."""
     for name, scores in files.items():
@@ -151,7 +172,9 @@ def cells(
             for plan in plans:
                 ours = curves.of(plan, epsilon, several)
                 ratios[plan] = _mean(ours) / at
-                errors[plan] = ratios[plan] * np.hypot(_standard_error(ours) / _mean(ours), off / at)
+                errors[plan] = ratios[plan] * np.hypot(
+                    _standard_error(ours) / _mean(ours), off / at
+                )
             yield Cell(name, epsilon, at, off, ratios, errors)
 
 
@@ -172,39 +195,56 @@ def table(title: str, measured: Iterator[Cell], plans: tuple[str, ...]) -> list[
         done.append(cell)
         paper = " / ".join(f"{value:.5f}" for value in cell.paper)
         ours = [
-            " / ".join(f"{r:.2f} ± {e:.2f}" for r, e in zip(cell.ratios[plan], cell.errors[plan], strict=True))
+            " / ".join(
+                f"{r:.2f} ± {e:.2f}"
+                for r, e in zip(cell.ratios[plan], cell.errors[plan], strict=True)
+            )
             for plan in plans
         ]
         print(f"| {cell.scores} | {cell.epsilon} | {paper} | {' | '.join(ours)} |", flush=True)
     for plan in plans:
         ratios = np.array([cell.ratios[plan] for cell in done])
-        mean = " / ".join(f"{value:.3f}" for value in np.exp(np.log(ratios.clip(LEAST)).mean(0)))  # some errors are 0
+        mean = " / ".join(
+            f"{value:.3f}" for value in np.exp(np.log(ratios.clip(LEAST)).mean(0))
+        )  # some errors are 0
         worst = " / ".join(f"{value:.2f}" for value in ratios.max(0))
         print(f"\n{plan}: geometric mean {mean}, worst {worst}")
         if title == "Score files":
             for epsilon in sorted({cell.epsilon for cell in done} & set(ORACLE)):
                 ratios = np.array([cell.ratios[plan] for cell in done if cell.epsilon == epsilon])
                 over = np.exp(np.log(ratios).mean(0)) / ORACLE[epsilon]
-                print(f"  epsilon {epsilon}: {' / '.join(f'{value:.2f}' for value in over)} of the oracle's error")
+                print(
+                    f"  epsilon {epsilon}: {' / '.join(f'{value:.2f}' for value in over)} of the oracle's error"
+                )
     return done
 
 
 def files(shared: Path, names: list[str]) -> dict[str, Scores]:
     """Return the score files whose name begins with one of ``names``."""
     paths = sorted((shared / "data" / "scores").glob("*.npz"))
-    loaded = {path.stem: np.load(path) for path in paths if any(path.stem.startswith(name) for name in names)}
-    return {name: (data["y_true"].astype(np.int64), data["y_score"]) for name, data in loaded.items()}
+    loaded = {
+        path.stem: np.load(path)
+        for path in paths
+        if any(path.stem.startswith(name) for name in names)
+    }
+    return {
+        name: (data["y_true"].astype(np.int64), data["y_score"]) for name, data in loaded.items()
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--large-runs", type=int, default=20)
     parser.add_argument("--data", nargs="*", default=["adult", "bank", "synthcover"])
     parser.add_argument("--plans", nargs="+", default=list(OURS))
     parser.add_argument("--hard", nargs="*", help="names of hard inputs; all if none is given")
-    parser.add_argument("--other", action="store_true", help="scores of models that no constant was chosen on")
+    parser.add_argument(
+        "--other", action="store_true", help="scores of models that no constant was chosen on"
+    )
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
@@ -212,24 +252,44 @@ def main() -> None:
     runs = arguments.runs, arguments.large_runs, plans, tuple(arguments.epsilons)
     done = []
     if arguments.shared is not None and arguments.data:
-        done += table("Score files", cells(files(Path(arguments.shared), arguments.data), *runs), plans)
+        done += table(
+            "Score files", cells(files(Path(arguments.shared), arguments.data), *runs), plans
+        )
     elif arguments.data:
-        print("No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.", file=sys.stderr)
+        print(
+            "No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.",
+            file=sys.stderr,
+        )
     if arguments.hard is not None:
         chosen = {name: HARD[name](np.random.default_rng(7)) for name in arguments.hard or HARD}
         done += table("Hard inputs", cells(chosen, *runs), plans)
     if arguments.other:
-        done += table("Other models", cells({name: make() for name, make in OTHER.items()}, *runs), plans)
+        done += table(
+            "Other models", cells({name: make() for name, make in OTHER.items()}, *runs), plans
+        )
     if arguments.csv is not None:
         with open(arguments.csv, "w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["scores", "epsilon", "plan", "curve", "paper", "paper_se", "ratio", "ratio_se"])
+            writer.writerow(
+                ["scores", "epsilon", "plan", "curve", "paper", "paper_se", "ratio", "ratio_se"]
+            )
             for cell in done:
                 for plan in plans:
                     for i, curve in enumerate(("roc", "pr")):
-                        figures = cell.paper[i], cell.paper_error[i], cell.ratios[plan][i], cell.errors[plan][i]
+                        figures = (
+                            cell.paper[i],
+                            cell.paper_error[i],
+                            cell.ratios[plan][i],
+                            cell.errors[plan][i],
+                        )
                         writer.writerow(
-                            [cell.scores, cell.epsilon, plan, curve, *(f"{value:.6g}" for value in figures)]
+                            [
+                                cell.scores,
+                                cell.epsilon,
+                                plan,
+                                curve,
+                                *(f"{value:.6g}" for value in figures),
+                            ]
                         )
 
 

@@ -24,7 +24,9 @@ def drawn(scale: float, shift: float, examples: int) -> tuple[Tensor, Tensor]:
     """Return logits and labels."""
     generator = torch.Generator().manual_seed(5)
     target = torch.randint(0, 2, (examples,), generator=generator)
-    return (torch.randn(examples, generator=generator, dtype=torch.float64) + target) * scale + shift, target
+    return (
+        torch.randn(examples, generator=generator, dtype=torch.float64) + target
+    ) * scale + shift, target
 
 
 def private_error(scale: float, shift: float, epsilon: float) -> float:
@@ -41,11 +43,16 @@ def private_error(scale: float, shift: float, epsilon: float) -> float:
 def main() -> None:
     """Print the table."""
     warnings.simplefilter("ignore", UserWarning)  # of the ties that even bins make
-    print("| logits | truth | even bins | two-sided | private, epsilon 0.3 | epsilon 1 |\n|---|---|---|---|---|---|")
+    print(
+        "| logits | truth | even bins | two-sided | private, epsilon 0.3 | epsilon 1 |\n|---|---|---|---|---|---|"
+    )
     for name, (scale, shift) in LOGITS.items():
         logits, target = drawn(scale, shift, EXAMPLES)
         areas = [roc_auc_score(target.numpy(), logits.numpy())]
-        areas += [auroc(logits, target, normalization="sigmoid", grid=grid).item() for grid in ("even", "two_sided")]
+        areas += [
+            auroc(logits, target, normalization="sigmoid", grid=grid).item()
+            for grid in ("even", "two_sided")
+        ]
         errors = [private_error(scale, shift, epsilon) for epsilon in (0.3, 1.0)]
         print(f"| {name} | {' | '.join(f'{value:.4f}' for value in (*areas, *errors))} |")
 

@@ -63,7 +63,9 @@ def cost(count: int, dropped: int, signed: bool = False) -> Cost:
     config = SecureAggregationConfig("round 1", b"spec", CELLS, min_clients=3, signed=signed)
     server = SecureAggregationServer(config)
     clients = {
-        name: SecureAggregationClient(name, config, signers[name].signing if signed else None, verification)
+        name: SecureAggregationClient(
+            name, config, signers[name].signing if signed else None, verification
+        )
         for name in names
     }
     at_clients, at_server, up, down = Clock(), Clock(), 0, 0
@@ -96,13 +98,17 @@ def cost(count: int, dropped: int, signed: bool = False) -> Cost:
     assert list(who) == alive
     down += sum(len(server.start()) + len(keys) + len(boxes[name]) + len(request) for name in alive)
     each = 1e3 * len(alive)
-    return Cost(at_clients.seconds * 1e3 / len(alive), up / each, down / each, at_server.seconds * 1e3)
+    return Cost(
+        at_clients.seconds * 1e3 / len(alive), up / each, down / each, at_server.seconds * 1e3
+    )
 
 
 def row(count: int, signed: bool = False) -> str:
     """Return a line of the table."""
     whole = cost(count, 0, signed)
-    figures = f"{whole.client_ms:.1f} | {whole.up_kb:.0f} / {whole.down_kb:.0f} | {whole.server_ms:.1f} |"
+    figures = (
+        f"{whole.client_ms:.1f} | {whole.up_kb:.0f} / {whole.down_kb:.0f} | {whole.server_ms:.1f} |"
+    )
     if signed:
         return f"| {count}, signed | {figures} |"
     return f"| {count:,} | {figures} {cost(count, max(1, count // 10)).server_ms:.1f} |"
@@ -117,4 +123,6 @@ if __name__ == "__main__":
         print(row(number), flush=True)
     for number in SIGNED:
         print(row(number, signed=True), flush=True)
-    print(f"largest resident: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6:.0f} MB")
+    print(
+        f"largest resident: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6:.0f} MB"
+    )

@@ -25,7 +25,9 @@ EXAMPLES = 100
 PATHS: dict[str, Callable[[int], FederatedROC]] = {
     "plain": lambda clients: FederatedROC(),
     "local": lambda clients: FederatedROC(privacy=LocalDP(epsilon=1.0), plan="single"),
-    "distributed": lambda clients: FederatedROC(privacy=DistributedDP(1.0, min_clients=clients), plan="single"),
+    "distributed": lambda clients: FederatedROC(
+        privacy=DistributedDP(1.0, min_clients=clients), plan="single"
+    ),
 }
 
 
@@ -64,4 +66,6 @@ if __name__ == "__main__":
         )
         for name in PATHS:
             for number in CLIENTS:
-                subprocess.run([sys.executable, "-m", "benchmarks.simulate", name, str(number)], check=True)
+                subprocess.run(
+                    [sys.executable, "-m", "benchmarks.simulate", name, str(number)], check=True
+                )

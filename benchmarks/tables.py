@@ -49,7 +49,9 @@ def write(folder: Path, rows: int) -> None:
 def read(path: Path) -> int:
     """Read the same columns in the same batches with pyarrow alone, and return the number of rows."""
     with parquet.ParquetFile(path, buffer_size=1 << 22, pre_buffer=False) as file:
-        return sum(batch.num_rows for batch in file.iter_batches(1 << 18, columns=["score", "label"]))
+        return sum(
+            batch.num_rows for batch in file.iter_batches(1 << 18, columns=["score", "label"])
+        )
 
 
 def count(path: Path) -> int:
@@ -92,7 +94,9 @@ def _peak() -> float:
 def measured(folder: Path, what: str) -> dict[str, float]:
     """Run one measurement in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.tables", "--folder", str(folder), "--only", what]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    found: dict[str, float] = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
     return found
 
 
@@ -100,7 +104,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where files are already (default: they are written, and deleted)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where files are already (default: they are written, and deleted)",
+    )
     parser.add_argument("--only", choices=("read", "count"), help="one measurement, as JSON")
     given = parser.parse_args()
     pa.set_cpu_count(1)
@@ -120,7 +128,9 @@ def main() -> None:
         print("| | seconds | ns of CPU per row | peak memory | its growth from 1/8 to all |")
         print("|---|---|---|---|---|")
         for what, name in (("read", "pyarrow reads"), ("count", "count_table")):
-            each: Any = {key: statistics.median(run[key] for run in runs[what]) for key in runs[what][0]}
+            each: Any = {
+                key: statistics.median(run[key] for run in runs[what]) for key in runs[what][0]
+            }
             nanoseconds = 1e9 * each["cpu"] / each["rows"]
             line = f"| {name} | {each['seconds']:.2f} | {nanoseconds:.1f} | {each['peak']:.0f} MB |"
             print(f"{line} {each['growth']:.1f} MB |")

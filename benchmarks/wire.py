@@ -53,13 +53,19 @@ def counts(spec: Spec) -> Tensor:
         return spec.grid.add(spec.grid.empty(), scores, target)
     logits = 2 * torch.randn(EXAMPLES, spec.classes, generator=generator)
     logits[torch.arange(EXAMPLES), target] += 3
-    labels = [(scores, (target == label).long()) for label, scores in enumerate(logits.softmax(1).T)]
-    return torch.cat([spec.grid.add(spec.grid.empty(), scores.contiguous(), label) for scores, label in labels])
+    labels = [
+        (scores, (target == label).long()) for label, scores in enumerate(logits.softmax(1).T)
+    ]
+    return torch.cat(
+        [spec.grid.add(spec.grid.empty(), scores.contiguous(), label) for scores, label in labels]
+    )
 
 
 def resident() -> float:
     """The most memory that was resident so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        2**20 if sys.platform == "darwin" else 2**10
+    )
 
 
 def stream(spec: Spec, query: Query, raw: Tensor) -> None:
@@ -72,26 +78,37 @@ def stream(spec: Spec, query: Query, raw: Tensor) -> None:
         for client in range(CLIENTS):
             if client % (CLIENTS // 4) == 0:
                 marks.append(resident())
-            yield Share.from_bytes(one.replace(share.id, client.to_bytes(len(share.id), "big")), spec, query)
+            yield Share.from_bytes(
+                one.replace(share.id, client.to_bytes(len(share.id), "big")), spec, query
+            )
 
     start = time.process_time()
     total = Release.sum(arriving(), max_examples=EXAMPLES, round="round-1")
     marks.append(resident())
     seconds = time.process_time() - start
     resided = ", ".join(f"{mark:.1f}" for mark in marks)
-    print(f"{total.shares:,} shares decoded and summed: {seconds / CLIENTS * 1e6:.0f} us each; resident MB {resided}")
-    print(f"the release itself: {len(bytes(total)):,} bytes, of which the ids {len(total.last.ids):,}")
+    print(
+        f"{total.shares:,} shares decoded and summed: {seconds / CLIENTS * 1e6:.0f} us each; resident MB {resided}"
+    )
+    print(
+        f"the release itself: {len(bytes(total)):,} bytes, of which the ids {len(total.last.ids):,}"
+    )
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     small = Spec("binary", 1, ScoreGrid(bins=512))
-    stream(small, Query(Tree.flat(512)), counts(small))  # first: what is printed is the highest mark of the process
+    stream(
+        small, Query(Tree.flat(512)), counts(small)
+    )  # first: what is printed is the highest mark of the process
     print("| share | cells | bytes | encode us | decode us | add us | add within a bound us |")
     print("|---|---|---|---|---|---|---|")
     for name, (spec, query) in CASES.items():
         share = Share(spec, query, spec.answer(query, counts(spec)).contiguous(), "round-1")
-        sent, several = bytes(share), [Share(spec, query, share.cells, "round-1") for _ in range(50)]
+        sent, several = (
+            bytes(share),
+            [Share(spec, query, share.cells, "round-1") for _ in range(50)],
+        )
         figures = (
             median(lambda share=share: bytes(share)),  # type: ignore[misc]
             median(lambda sent=sent, of=(spec, query): Share.from_bytes(sent, *of)),  # type: ignore[misc]

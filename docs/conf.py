@@ -42,15 +42,27 @@ pygments_style, pygments_dark_style = "friendly", "monokai"
 # Where the project lives, as `[project.urls]` in pyproject.toml says; without an address, pages have no edit links.
 # The version is in the title. A version switcher would be a template in `html_sidebars`, after "sidebar/brand.html",
 # that lists the builds beside this one.
-_urls = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"].get("urls", {})
-_forges = "https://github.com/", "https://gitlab.com/", "https://bitbucket.org/"  # those that Furo knows
+_urls = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())[
+    "project"
+].get("urls", {})
+_forges = (
+    "https://github.com/",
+    "https://gitlab.com/",
+    "https://bitbucket.org/",
+)  # those that Furo knows
 _source = next((url for url in _urls.values() if url.startswith(_forges)), "")
 html_theme_options: dict[str, Any] = {"navigation_with_keys": True}
 if _source:
-    html_theme_options |= {"source_repository": _source, "source_branch": "main", "source_directory": "docs/"}
+    html_theme_options |= {
+        "source_repository": _source,
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 
 # Trainers that are not installed are stood in for: their pages are then made from docstrings alone.
-autodoc_mock_imports = [name for name in ("flwr", "lightning", "nvflare", "declearn", "pfl") if find_spec(name) is None]
+autodoc_mock_imports = [
+    name for name in ("flwr", "lightning", "nvflare", "declearn", "pfl") if find_spec(name) is None
+]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -66,7 +78,9 @@ nb_execution_timeout = 120
 nb_merge_streams = True
 nb_execution_in_temp = True  # what they save is not for docs/
 
-copybutton_selector = ":not(.highlight-text):not(.output) > div.highlight > pre"  # code, not what it prints
+copybutton_selector = (
+    ":not(.highlight-text):not(.output) > div.highlight > pre"  # code, not what it prints
+)
 copybutton_exclude = ".linenos, .gp, .go"
 
 
@@ -77,13 +91,21 @@ def formula(translator: Any, node: Any) -> None:
     if re.search(r"\\|&(?!#x)", mathml):  # a command that is not known stays as it is
         getLogger(__name__).warning("a formula is not understood: %s", node.astext(), location=node)
     tag = "div" if block else "span"
-    translator.body.append(translator.starttag(node, tag, "", CLASS="math notranslate") + mathml + f"</{tag}>")
+    translator.body.append(
+        translator.starttag(node, tag, "", CLASS="math notranslate") + mathml + f"</{tag}>"
+    )
     raise nodes.SkipNode
 
 
-def is_numbered(app: Any, kind: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+def is_numbered(
+    app: Any, kind: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
     """Leave out fields of named tuples that say no more than their number."""
-    return True if (getattr(member, "__doc__", None) or "").startswith("Alias for field number") else None
+    return (
+        True
+        if (getattr(member, "__doc__", None) or "").startswith("Alias for field number")
+        else None
+    )
 
 
 def notebook(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -95,8 +117,12 @@ def notebook(app: Any, page: str, template: str, context: dict[str, Any], doctre
     there.parent.mkdir(parents=True, exist_ok=True)
     content = json.loads(executed.read_text(encoding="utf-8"))
     for cell in content["cells"]:
-        if cell["cell_type"] == "markdown":  # away from the site, links to its other pages lead nowhere
-            cell["source"] = re.sub(r"\[([^\]]+)\]\((?![a-z]+:|#)[^)\s]+\)", r"\1", "".join(cell["source"]))
+        if (
+            cell["cell_type"] == "markdown"
+        ):  # away from the site, links to its other pages lead nowhere
+            cell["source"] = re.sub(
+                r"\[([^\]]+)\]\((?![a-z]+:|#)[^)\s]+\)", r"\1", "".join(cell["source"])
+            )
     there.write_text(json.dumps(content, indent=1), encoding="utf-8")
     link = f'<p class="notebook"><a href="{there.name}" download>Download this notebook</a></p>'
     context["body"] = context["body"].replace("</h1>", f"</h1>\n{link}", 1)

@@ -49,7 +49,12 @@ def browser(chromium: str, chromedriver: str) -> Iterator[Any]:
         driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
         try:
             driver.execute_cdp_cmd("Network.enable", {})
-            offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+            offline = {
+                "offline": True,
+                "latency": 0,
+                "downloadThroughput": 0,
+                "uploadThroughput": 0,
+            }
             driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
             driver.get("about:blank")
             driver.get_log("performance")  # of the browser's own first page
@@ -65,8 +70,16 @@ def size(driver: Any, width: int, height: int) -> None:
 
 def left_the_site(driver: Any) -> list[str]:
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
-    return [url for params in sent if not (url := params["request"]["url"]).startswith(("file:", "data:", "about:"))]
+    sent = [
+        message["params"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    return [
+        url
+        for params in sent
+        if not (url := params["request"]["url"]).startswith(("file:", "data:", "about:"))
+    ]
 
 
 def look(driver: Any, page: Path, shot: Path) -> list[str]:

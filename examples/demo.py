@@ -28,7 +28,9 @@ HOSPITALS, PATIENTS = 6, 2_000
 
 
 # %% Patients whose illness shows in five noisy measurements, and a classifier trained elsewhere
-def patients(severity: float, count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def patients(
+    severity: float, count: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     state = severity + 0.8 * generator.standard_normal(count)
     ill = generator.random(count) < 1 / (1 + np.exp(-1.5 * state))
     return state[:, None] + 1.2 * generator.standard_normal((count, 5)), ill.astype(np.int64)
@@ -39,7 +41,9 @@ def scored() -> list[tuple[Tensor, Tensor]]:
     generator = np.random.default_rng(0)
     severities = np.linspace(-2.5, 2.5, HOSPITALS)
     elsewhere = [patients(severity, 1_000, generator) for severity in severities]
-    model = LogisticRegression().fit(*(np.concatenate(part) for part in zip(*elsewhere, strict=True)))
+    model = LogisticRegression().fit(
+        *(np.concatenate(part) for part in zip(*elsewhere, strict=True))
+    )
     local = (patients(severity, PATIENTS, generator) for severity in severities)
     return [(torch.from_numpy(model.predict_proba(x)[:, 1]), torch.from_numpy(y)) for x, y in local]
 
@@ -55,7 +59,9 @@ def main(out: Path) -> None:
     exact = simulate(hospitals, FederatedROC()).release
     privacy = DistributedDP(epsilon=1.0, min_clients=HOSPITALS)
     private = simulate(hospitals, FederatedROC(privacy=privacy)).release
-    curve, noisy = (FederatedROC.from_release(release, confidence=0.95) for release in (exact, private))
+    curve, noisy = (
+        FederatedROC.from_release(release, confidence=0.95) for release in (exact, private)
+    )
     areas = [float(each.compute().scalars["auroc"]) for each in (curve, noisy)]
     low, high = auroc_interval(private, 0.95)
 
@@ -69,13 +75,23 @@ def main(out: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.4), layout="constrained", width_ratios=[1.3, 1])
+    fig, (left, right) = plt.subplots(
+        1, 2, figsize=(9.5, 4.4), layout="constrained", width_ratios=[1.3, 1]
+    )
     for number, hospital in enumerate(hospitals):
         own = roc(*hospital)
-        left.plot(own.fpr, own.tpr, color="0.6", linewidth=0.7, label=None if number else "each hospital alone")
+        left.plot(
+            own.fpr,
+            own.tpr,
+            color="0.6",
+            linewidth=0.7,
+            label=None if number else "each hospital alone",
+        )
     fpr, tpr, _ = roc_curve(target, preds)
     left.plot(fpr, tpr, color="0.8", linewidth=5, zorder=1, label="all patients pooled")
-    noisy.compute().plot(ax=left, score=False, label="federated, epsilon 1, 95% band", band=noisy.band())
+    noisy.compute().plot(
+        ax=left, score=False, label="federated, epsilon 1, 95% band", band=noisy.band()
+    )
     curve.compute().plot(ax=left, score=False, label="federated, exact")
     private_line, exact_line = left.get_lines()[-2:]
     exact_line.set(linestyle=(0, (3, 3)))
@@ -92,11 +108,24 @@ def main(out: Path) -> None:
         right.plot(values, [row] * len(values), "o", color=colour, markersize=6)
         if len(values) == 1:
             right.annotate(
-                f"{values[0]:.3f}", (values[0], row), (0, 8), textcoords="offset points", ha="center", fontsize=9
+                f"{values[0]:.3f}",
+                (values[0], row),
+                (0, 8),
+                textcoords="offset points",
+                ha="center",
+                fontsize=9,
             )
-    right.plot([float(low), float(high)], [4, 4], color=private_line.get_color(), linewidth=8, alpha=0.25)
+    right.plot(
+        [float(low), float(high)], [4, 4], color=private_line.get_color(), linewidth=8, alpha=0.25
+    )
     right.axvline(pooled, color="0.8", linewidth=1, zorder=0)
-    right.set(yticks=range(len(rows)), yticklabels=rows, ylim=(4.5, -0.5), xlim=(0.66, 0.96), xlabel="AUROC")
+    right.set(
+        yticks=range(len(rows)),
+        yticklabels=rows,
+        ylim=(4.5, -0.5),
+        xlim=(0.66, 0.96),
+        xlabel="AUROC",
+    )
     right.tick_params(labelsize=9, length=0)
     right.grid(axis="y", color="0.93")
     right.spines[["top", "right"]].set_visible(False)

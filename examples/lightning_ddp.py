@@ -42,12 +42,18 @@ class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(4, 1)
-        self.curves = federated_collection(metrics=["roc", "precision_recall_curve"], normalization="sigmoid")
-        self.seen: list[tuple[Tensor, Tensor]] = []  # only to compare with: a federation keeps no scores
+        self.curves = federated_collection(
+            metrics=["roc", "precision_recall_curve"], normalization="sigmoid"
+        )
+        self.seen: list[
+            tuple[Tensor, Tensor]
+        ] = []  # only to compare with: a federation keeps no scores
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         features, target = batch
-        return torch.nn.functional.binary_cross_entropy_with_logits(self.layer(features)[:, 0], target.float())
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            self.layer(features)[:, 0], target.float()
+        )
 
     def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
         features, target = batch
@@ -96,14 +102,26 @@ def main(out: Path) -> None:
         )
         model = Classifier()
         trainer.fit(model)
-        logits, target = (model.all_gather(torch.cat(sides)) for sides in zip(*model.seen, strict=True))
+        logits, target = (
+            model.all_gather(torch.cat(sides)) for sides in zip(*model.seen, strict=True)
+        )
         if trainer.is_global_zero:
-            report(out, trainer, evaluation, torch.as_tensor(logits).flatten(), torch.as_tensor(target).flatten())
+            report(
+                out,
+                trainer,
+                evaluation,
+                torch.as_tensor(logits).flatten(),
+                torch.as_tensor(target).flatten(),
+            )
 
 
 # %% What the first rank has to say, and the figure
 def report(
-    out: Path, trainer: lightning.Trainer, evaluation: FederatedEvaluation, logits: Tensor, target: Tensor
+    out: Path,
+    trainer: lightning.Trainer,
+    evaluation: FederatedEvaluation,
+    logits: Tensor,
+    target: Tensor,
 ) -> None:
     pooled = roc(logits, target, normalization="sigmoid")
     federated = evaluation.curves["roc"]
@@ -117,9 +135,14 @@ def report(
     import matplotlib.pyplot as plt
 
     fig, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
-    for rank, (some, labels) in enumerate(zip(logits.chunk(RANKS), target.chunk(RANKS), strict=True)):
+    for rank, (some, labels) in enumerate(
+        zip(logits.chunk(RANKS), target.chunk(RANKS), strict=True)
+    ):
         curve = roc(some, labels, normalization="sigmoid")
-        label, style = f"rank {rank} alone (AUROC {auroc_from_curve(curve):.4f})", ("-", ":")[rank % 2]
+        label, style = (
+            f"rank {rank} alone (AUROC {auroc_from_curve(curve):.4f})",
+            ("-", ":")[rank % 2],
+        )
         ax.plot(curve.fpr, curve.tpr, color="0.5", linewidth=0.9, linestyle=style, label=label)
     ax.plot(pooled.fpr, pooled.tpr, color="0.75", linewidth=5, label="pooled")
     federated.plot(ax=ax, label="federated")

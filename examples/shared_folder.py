@@ -38,7 +38,9 @@ def patients(site: str) -> tuple[Tensor, Tensor]:
 
 # %% A hospital's process: count, then answer what the coordinator asks. Its ledger stays outside the shared folder
 def hospital(site: str, folder: Path, own: Path) -> None:
-    metric = FederatedROC(privacy=PRIVACY, ledger=PrivacyLedger(budget=3.0, path=own / f"{site}.ledger"))
+    metric = FederatedROC(
+        privacy=PRIVACY, ledger=PrivacyLedger(budget=3.0, path=own / f"{site}.ledger")
+    )
     metric.update(*patients(site))
     run_site(folder, site, metric, round=ROUND, poll=0.1)
 
@@ -53,12 +55,16 @@ def main(out: Path) -> None:
         processes = [context.Process(target=hospital, args=(site, shared, own)) for site in SITES]
         for process in processes:
             process.start()
-        release = run_coordinator(shared, FederatedROC(privacy=PRIVACY), round=ROUND, clients=SITES, poll=0.1)
+        release = run_coordinator(
+            shared, FederatedROC(privacy=PRIVACY), round=ROUND, clients=SITES, poll=0.1
+        )
         for process in processes:
             process.join()
         print(status(shared))
         print(f"{len([path for path in shared.rglob('*') if path.is_file()])} files in the folder")
-        print(f"ann's ledger                {PrivacyLedger(path=own / 'ann.ledger').spent().epsilon:g} of 3")
+        print(
+            f"ann's ledger                {PrivacyLedger(path=own / 'ann.ledger').spent().epsilon:g} of 3"
+        )
     report(release, out)
 
 
@@ -77,7 +83,9 @@ def report(release: Release, out: Path) -> None:
     fig, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
     for site, area, pair in zip(SITES, local, scored, strict=True):
         curve = roc(*pair)
-        ax.plot(curve.fpr, curve.tpr, linewidth=0.8, alpha=0.7, label=f"{site} alone (AUROC {area:.4f})")
+        ax.plot(
+            curve.fpr, curve.tpr, linewidth=0.8, alpha=0.7, label=f"{site} alone (AUROC {area:.4f})"
+        )
     curve = roc(preds, target)
     ax.plot(curve.fpr, curve.tpr, color="0.8", linewidth=5, label="pooled")
     FederatedROC.from_release(release).compute().plot(ax=ax, label="federated, epsilon 1")

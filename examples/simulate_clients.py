@@ -51,10 +51,17 @@ def main(out: Path) -> None:
     pooled.update(preds, target)
 
     print(f"{len(preds)} patients at {exact.clients} clients")
-    print(f"mean of local AUROCs        {exact.comparison.local:.4f}   weighted {exact.comparison.local_weighted:.4f}")
+    print(
+        f"mean of local AUROCs        {exact.comparison.local:.4f}   weighted {exact.comparison.local_weighted:.4f}"
+    )
     print(f"federated AUROC             {federated:.4f}")
-    print(f"pooled AUROC                {pooled.compute():.4f}   identical {bool(federated == pooled.compute())}")
-    print(f"federated, epsilon {EPSILON:g}      {FederatedAUROC.from_release(noisy.release).compute():.4f}", end="   ")
+    print(
+        f"pooled AUROC                {pooled.compute():.4f}   identical {bool(federated == pooled.compute())}"
+    )
+    print(
+        f"federated, epsilon {EPSILON:g}      {FederatedAUROC.from_release(noisy.release).compute():.4f}",
+        end="   ",
+    )
     print(f"{metric.ledger}")
 
     # %% The figure: each client's own curve, the pooled one, and what the federation has
@@ -69,7 +76,9 @@ def main(out: Path) -> None:
     curve = roc(preds, target)
     ax.plot(curve.fpr, curve.tpr, color="0.8", linewidth=5, label="pooled")
     FederatedROC.from_release(exact.release).compute().plot(ax=ax, label="federated")
-    FederatedROC.from_release(noisy.release).compute().plot(ax=ax, label=f"federated, epsilon {EPSILON:g}")
+    FederatedROC.from_release(noisy.release).compute().plot(
+        ax=ax, label=f"federated, epsilon {EPSILON:g}"
+    )
     fig.savefig(out, dpi=150)
     print(f"figure                      {out.resolve()}")
 

@@ -20,7 +20,9 @@ def shared_folder() -> Path:
     """The folder with score files and the paper's figures; named by an environment variable, for it is not ours."""
     folder = os.environ.get(SHARED)
     if not folder or not Path(folder, "anchors").is_dir():
-        pytest.skip(f"set {SHARED} to a folder with data/scores and anchors to compare with the published figures")
+        pytest.skip(
+            f"set {SHARED} to a folder with data/scores and anchors to compare with the published figures"
+        )
     return Path(folder)
 
 

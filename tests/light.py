@@ -26,7 +26,11 @@ class LightProcess:
     def __init__(self, program: str, *arguments: object) -> None:
         command = [sys.executable, "-c", _PREAMBLE + program, *map(str, arguments)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def wait_for(self, line: str) -> None:
@@ -34,7 +38,9 @@ class LightProcess:
         assert self._process.stdout is not None
         got = self._process.stdout.readline().strip()
         if got != line:
-            raise AssertionError(f"expected {line!r}, got {got!r}: {self._process.communicate()[1]}")
+            raise AssertionError(
+                f"expected {line!r}, got {got!r}: {self._process.communicate()[1]}"
+            )
 
     def result(self, go: str = "", timeout: float = 60.0) -> list[str]:
         """Send ``go``, wait for the end, and give the words it printed; any failure in it raises here."""

@@ -44,7 +44,9 @@ class RankPool:
         self.processes, self.connections = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, size, str(folder / "store"), theirs), daemon=True)
+            process = context.Process(
+                target=_serve, args=(rank, size, str(folder / "store"), theirs), daemon=True
+            )
             process.start()
             self.processes.append(process)
             self.connections.append(ours)
@@ -70,7 +72,11 @@ class RankPool:
 def _serve(rank: int, size: int, store: str, connection: Connection) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=30)
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=30),
     )
     while True:
         function, args = connection.recv()

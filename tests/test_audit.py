@@ -25,7 +25,9 @@ def negative_binomials(
     rng: np.random.Generator, shape: tuple[int, ...], epsilon: float, parts: float
 ) -> NDArray[np.int64]:
     success = -math.expm1(-epsilon)
-    return rng.negative_binomial(parts, success, shape) - rng.negative_binomial(parts, success, shape)
+    return rng.negative_binomial(parts, success, shape) - rng.negative_binomial(
+        parts, success, shape
+    )
 
 
 def audited(noise: Noise, **options: float) -> AuditResult:
@@ -44,13 +46,16 @@ def geometric(levels: int, epsilon: float) -> Noise:
 
 def ten_shares(survivors: int) -> Noise:
     return lambda rng, trials: sum(
-        (negative_binomials(rng, (trials, 1), 1, 0.1) for _ in range(survivors)), np.zeros((trials, 1), dtype=np.int64)
+        (negative_binomials(rng, (trials, 1), 1, 0.1) for _ in range(survivors)),
+        np.zeros((trials, 1), dtype=np.int64),
     )
 
 
 def skellam(levels: int) -> Noise:
     mean = float(skellam_mean(1, 1e-6, Sensitivity.of("binary", 1, levels)))
-    return lambda rng, trials: rng.poisson(mean, (trials, levels)) - rng.poisson(mean, (trials, levels))
+    return lambda rng, trials: (
+        rng.poisson(mean, (trials, levels)) - rng.poisson(mean, (trials, levels))
+    )
 
 
 HONEST: dict[str, tuple[Noise, float]] = {
@@ -65,7 +70,10 @@ FAULTY: dict[str, tuple[Noise, float]] = {
     "nine of ten shares": (ten_shares(9), 1.04),
     "epsilon 5% off": (geometric(1, 1.05), 1.01),
     "no split over two levels": (geometric(2, 1), 1.85),
-    "one seed for ten clients": (lambda rng, trials: 10 * negative_binomials(rng, (trials, 1), 1, 0.1), 8.5),
+    "one seed for ten clients": (
+        lambda rng, trials: 10 * negative_binomials(rng, (trials, 1), 1, 0.1),
+        8.5,
+    ),
     "no noise": (lambda rng, trials: np.zeros((trials, 1), dtype=np.int64), 9.0),
 }
 
@@ -99,7 +107,10 @@ def test_the_bound_is_wrong_no_more_often_than_it_says() -> None:
     def outputs(count: int) -> Mechanism:
         return lambda trials: count + negative_binomials(rng, (trials, 1), 1, 1)
 
-    wrong = sum(audit(outputs(0), outputs(1), claimed=1, trials=2000, confidence=0.9).refuted for _ in range(400))
+    wrong = sum(
+        audit(outputs(0), outputs(1), claimed=1, trials=2000, confidence=0.9).refuted
+        for _ in range(400)
+    )
     assert wrong <= 70
 
 
@@ -134,7 +145,12 @@ def test_a_weighted_tree_keeps_its_claim_and_one_whose_weights_are_forgotten_doe
     more = less.clone()
     more[0, 1, 2] += 1
     honest, forgotten = (
-        audit(release_of(query, law, less), release_of(query, law, more), claimed=1.0, confidence=1 - 1e-6)
+        audit(
+            release_of(query, law, less),
+            release_of(query, law, more),
+            claimed=1.0,
+            confidence=1 - 1e-6,
+        )
         for law in (query, plain)
     )
     assert not honest.refuted
@@ -147,15 +163,22 @@ def test_a_score_of_ones_own_replaces_the_default() -> None:
     rng = np.random.default_rng(3)
     draw = geometric(1, 1)
     found = audit(
-        lambda n: draw(rng, n), lambda n: 1 + draw(rng, n), claimed=1, score=lambda rows: rows[:, 0].astype(np.float64)
+        lambda n: draw(rng, n),
+        lambda n: 1 + draw(rng, n),
+        claimed=1,
+        score=lambda rows: rows[:, 0].astype(np.float64),
     )
     assert 0.9 < found.epsilon_lower < 1
 
 
 @pytest.mark.parametrize("weights", ["1 1", "4 1 1"])
 @pytest.mark.parametrize("mechanism", ["polya", "skellam", "discrete_gaussian"])
-def test_the_command_audits_each_mechanism(mechanism: str, weights: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = f"--mechanism {mechanism} --epsilon 1 --clients 4 --trials 20000 --confidence 0.999999"
+def test_the_command_audits_each_mechanism(
+    mechanism: str, weights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (
+        f"--mechanism {mechanism} --epsilon 1 --clients 4 --trials 20000 --confidence 0.999999"
+    )
     assert main([*arguments.split(), "--weights", *weights.split()]) == 0
     assert "audited with 20000 trials" in capsys.readouterr().out
 

@@ -41,7 +41,9 @@ def test_a_table_has_a_row_for_each_case_and_blanks_for_what_is_missing() -> Non
 
 def test_a_section_with_many_columns_is_turned_and_notes_stand_above_their_table() -> None:
     figures = [Figure("S", "case", f"peer {number}", float(number)) for number in range(6)]
-    head, note, names, _, *rows = markdown(figures, {"S": "What it is."}).replace("\n\n", "\n").splitlines()
+    head, note, names, _, *rows = (
+        markdown(figures, {"S": "What it is."}).replace("\n\n", "\n").splitlines()
+    )
     assert (head, note, names) == ("## S", "What it is.", "| | case |")
     assert rows == [f"| peer {number} | {number} |" for number in range(6)]
 
@@ -50,7 +52,9 @@ def test_the_gate_names_what_is_off_by_more_than_its_margin_and_nothing_else() -
     assert not list(failures([exactly(goal) for goal in GOALS]))
     assert not list(failures([exactly(goal, 0.99 * goal.margin) for goal in GOALS]))
     broken = GOALS[0]
-    found = list(failures([exactly(goal) for goal in GOALS[1:]] + [exactly(broken, 1.01 * broken.margin)]))
+    found = list(
+        failures([exactly(goal) for goal in GOALS[1:]] + [exactly(broken, 1.01 * broken.margin)])
+    )
     assert len(found) == 1
     assert found[0].startswith(f"Expected {broken.meaning} >= 20, 2 times over, but measured 9.9")
 

@@ -17,7 +17,9 @@ from torchmetrics_fed.counting import Tree
 
 pytest.importorskip("pyarrow")
 
-LOCAL = '[privacy]\nkind = "LocalDP"\nepsilon = 1.0\n[ledger]\npath = "{name}.ledger"\nbudget = 2.0\n'
+LOCAL = (
+    '[privacy]\nkind = "LocalDP"\nepsilon = 1.0\n[ledger]\npath = "{name}.ledger"\nbudget = 2.0\n'
+)
 TRUSTED = LOCAL.replace('"LocalDP"', '"DistributedDP"\nmin_clients = 3\ntrusted_aggregator = true')
 HIDDEN = LOCAL.replace('"LocalDP"', '"DistributedDP"\nmin_clients = 3')
 
@@ -25,7 +27,10 @@ HIDDEN = LOCAL.replace('"LocalDP"', '"DistributedDP"\nmin_clients = 3')
 def rows(seed: int, count: int = 300) -> list[tuple[float, int]]:
     source = random.Random(seed)
     labels = [int(source.random() < 0.3) for _ in range(count)]
-    return [(round(min(max(source.gauss(0.35 + 0.3 * label, 0.2), 0.0), 1.0), 5), label) for label in labels]
+    return [
+        (round(min(max(source.gauss(0.35 + 0.3 * label, 0.2), 0.0), 1.0), 5), label)
+        for label in labels
+    ]
 
 
 @pytest.fixture
@@ -40,7 +45,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def count(name: str, *more: str) -> int:
-    return main(["count", "study.toml", f"{name}.csv", "--name", name, "-o", f"{name}.share", *more])
+    return main(
+        ["count", "study.toml", f"{name}.csv", "--name", name, "-o", f"{name}.share", *more]
+    )
 
 
 def total() -> int:
@@ -56,14 +63,18 @@ def refused(code: int, capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
-def test_four_commands_give_the_counts_of_the_pooled_tables(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_four_commands_give_the_counts_of_the_pooled_tables(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (site / "study.toml").unlink()
     assert main(["init", "study.toml"]) == 0
     assert [count(name) for name in "abc"] == [0, 0, 0]
     assert total() == 0
     assert main(["report", "all.release"]) == 0
     assert main(["report", "all.release", "-o", "report.html"]) == 0
-    assert "<title>Evaluation (binary) of 3 shares, exact counts" in (site / "report.html").read_text()
+    assert (
+        "<title>Evaluation (binary) of 3 shares, exact counts" in (site / "report.html").read_text()
+    )
     pooled = FederatedROC()
     scores, labels = zip(*(row for seed in range(3) for row in rows(seed)), strict=True)
     pooled.update(torch.tensor(scores, dtype=torch.float64), torch.tensor(labels))
@@ -78,25 +89,33 @@ def test_help_and_version_import_no_torch() -> None:
     program = "import sys\nfrom torchmetrics_fed.cli import main\n"
     program += "try:\n    main(['{}'])\nfinally:\n    assert 'torch' not in sys.modules"
     for option in ("--help", "--version"):
-        done = subprocess.run([sys.executable, "-c", program.format(option)], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(option)], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("torchmetrics-fed 0.")
 
 
 def test_the_module_is_the_command(site: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "torchmetrics_fed", "init", "x.toml"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "torchmetrics_fed", "init", "x.toml"], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert Path("x.toml").exists()
 
 
-@pytest.mark.parametrize("arguments", ["", "no", "count study.toml a.csv", "sum study.toml -o x", "plan --epsilon x"])
+@pytest.mark.parametrize(
+    "arguments", ["", "no", "count study.toml a.csv", "sum study.toml -o x", "plan --epsilon x"]
+)
 def test_what_is_no_command_exits_with_2(site: Path, arguments: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments.split())
     assert ended.value.code == 2
 
 
-def test_a_study_that_is_there_is_not_overwritten(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_that_is_there_is_not_overwritten(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "study.toml: File exists" in refused(main(["init"]), capsys)
     assert Path("study.toml").read_text() == "clients = 3\n"
 
@@ -104,19 +123,29 @@ def test_a_study_that_is_there_is_not_overwritten(site: Path, capsys: pytest.Cap
 def test_what_fails_says_why_in_one_line(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.toml").write_text("taks = 1")
     Path("b.csv").write_text("score,label\n0.5,1\n1.5,0\n")
-    assert "no.toml: No such file" in refused(main(["sum", "no.toml", "a.share", "-o", "x"]), capsys)
-    assert "Did you mean 'task'?" in refused(main(["sum", "bad.toml", "a.share", "-o", "x"]), capsys)
-    assert "b.csv: Expected scores in [0.0, 1.0] but row 2, column 'score'" in refused(count("b"), capsys)
+    assert "no.toml: No such file" in refused(
+        main(["sum", "no.toml", "a.share", "-o", "x"]), capsys
+    )
+    assert "Did you mean 'task'?" in refused(
+        main(["sum", "bad.toml", "a.share", "-o", "x"]), capsys
+    )
+    assert "b.csv: Expected scores in [0.0, 1.0] but row 2, column 'score'" in refused(
+        count("b"), capsys
+    )
     assert not list(site.glob("*.share*"))
     assert count("a") == 0
-    assert "all 3 `clients` but got 1" in refused(main(["sum", "study.toml", "a.share", "-o", "x"]), capsys)
+    assert "all 3 `clients` but got 1" in refused(
+        main(["sum", "study.toml", "a.share", "-o", "x"]), capsys
+    )
     twice = ["sum", "study.toml", "a.share", "a.share", "a.share", "-o", "x"]
     assert "a.share: Expected every client once" in refused(main(twice), capsys)
     Path("b.share").write_bytes(Path("a.share").read_bytes()[:-3])
     cut = ["sum", "study.toml", "a.share", "b.share", "a.share", "-o", "x"]
     assert "b.share: " in refused(main(cut), capsys)
     assert "no.share: No such file" in refused(main(["inspect", "no.share"]), capsys)
-    assert "Expected bytes that this package wrote" in refused(main(["inspect", "study.toml"]), capsys)
+    assert "Expected bytes that this package wrote" in refused(
+        main(["inspect", "study.toml"]), capsys
+    )
     assert "no.ledger: No such file" in refused(main(["ledger", "no.ledger"]), capsys)
     assert not Path("no.ledger").exists()
     assert not Path("x").exists()
@@ -137,7 +166,9 @@ def test_a_private_count_is_charged_once_and_drawn_once(
     assert total() == 0
     release = Release.load("all.release")
     assert (release.shares, release.spec.epsilon, len(release.queries)) == (3, 1.0, 1)
-    Path("study.toml").write_text(f'round = "2"\nclients = 3\n{privacy}')  # a new round is a new draw
+    Path("study.toml").write_text(
+        f'round = "2"\nclients = 3\n{privacy}'
+    )  # a new round is a new draw
     assert count("a") == 0
     assert Path("a.share").read_bytes() != share
     Path("study.toml").write_text(f'round = "3"\nclients = 3\n{privacy}')
@@ -152,7 +183,10 @@ def test_no_person_counts_twice_and_the_statement_says_who_saw_to_it(
     """Every row of b.csv has an id that is in a.csv as well."""
     (site / "study.toml").write_text(f'clients = 1\n[columns]\nperson = "id"\n{LOCAL}')
     assert main(["count", "study.toml", "a.csv", "b.csv", "--name", "a", "-o", "a.share"]) == 0
-    assert "Counted 600 rows (300 beyond `examples_per_person` left out) and wrote" in capsys.readouterr().out
+    assert (
+        "Counted 600 rows (300 beyond `examples_per_person` left out) and wrote"
+        in capsys.readouterr().out
+    )
     assert main(["sum", "study.toml", "a.share", "-o", "all.release"]) == 0
     assert main(["report", "all.release", "-o", "report.md"]) == 0
     assert "at most 1, enforced where they were counted" in (site / "report.md").read_text()
@@ -206,7 +240,9 @@ def test_the_sender_sees_how_many_rows_were_left_out_and_the_reader_that_some_ma
     clean = Path("b.csv").read_text().replace("NaN,0\n,1\n0.5,2\n0.5\n", "")
     Path("b.csv").write_text(clean)
     shown = len(Path("b.share").read_bytes())
-    assert count("b", "--skip-bad") == total() == 0  # the policy, whether there were bad rows or not
+    assert (
+        count("b", "--skip-bad") == total() == 0
+    )  # the policy, whether there were bad rows or not
     assert Release.load("all.release").last.skips_bad
     assert len(Path("b.share").read_bytes()) == shown
     assert count("b") == total() == 0
@@ -223,7 +259,9 @@ def test_sites_and_a_coordinator_meet_in_a_folder(site: Path, study: str) -> Non
     commands = [["site", "study.toml", f"{name}.csv", "--name", name, *ends] for name in "abc"]
     commands.append(["coordinator", "study.toml", "-o", "all.release", *ends])
     fork = multiprocessing.get_context("fork")  # which need not import torch again
-    processes = [fork.Process(target=lambda command=command: sys.exit(main(command))) for command in commands]
+    processes = [
+        fork.Process(target=lambda command=command: sys.exit(main(command))) for command in commands
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -238,7 +276,9 @@ def test_sites_and_a_coordinator_meet_in_a_folder(site: Path, study: str) -> Non
         assert [len(PrivacyLedger(path=f"{name}.ledger")) for name in "abc"] == [1, 1, 1]
 
 
-def test_inspect_says_what_files_are_and_never_shows_counts(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_says_what_files_are_and_never_shows_counts(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("study.toml").write_text(LOCAL)
     assert [count(name) for name in "abc"] == [0, 0, 0]
     assert total() == 0
@@ -246,7 +286,13 @@ def test_inspect_says_what_files_are_and_never_shows_counts(site: Path, capsys: 
     capsys.readouterr()
     for file, expected in {
         "a.share": ["share", "pass --study"],
-        "a.share --study study.toml": ["share", "round '1'", "LocalDP(epsilon=1", "binary", "4096 two_sided bins"],
+        "a.share --study study.toml": [
+            "share",
+            "round '1'",
+            "LocalDP(epsilon=1",
+            "binary",
+            "4096 two_sided bins",
+        ],
         "all.release": ["release", "round '1'", "3 shares", "LocalDP(epsilon=1", "16, 64, 1024"],
         "a.ledger": ["round 1", "epsilon 1 ", "1 release"],
         "a.query": ["query", "64 leaves", "0.5 of epsilon"],
@@ -260,7 +306,9 @@ def test_inspect_says_what_files_are_and_never_shows_counts(site: Path, capsys: 
     assert not cells & set(capsys.readouterr().out.replace(",", " ").split())
 
 
-def test_the_shortest_plan_works_and_ten_examples_get_no_recommendation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shortest_plan_works_and_ten_examples_get_no_recommendation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["plan", "--runs", "2"]) == 0
     assert main(["plan", "--runs", "2", "--examples", "10"]) == 0
     shortest, _, few = capsys.readouterr().out.partition("10 examples (2 positive)")
@@ -274,4 +322,7 @@ def test_the_shortest_plan_works_and_ten_examples_get_no_recommendation(capsys: 
 def test_audit_is_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--epsilon", "1", "--trials", "2000"]) == 0
     assert "audited with 2000 trials" in capsys.readouterr().out
-    assert main(["audit", "--epsilon", "3", "--clients", "4", "--survivors", "1", "--trials", "20000"]) == 1
+    assert (
+        main(["audit", "--epsilon", "3", "--clients", "4", "--survivors", "1", "--trials", "20000"])
+        == 1
+    )

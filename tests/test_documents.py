@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
-BLOCK = re.compile(r"^```(?:python|\{code-cell\} python)\n(?::.*\n)*(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(?:python|\{code-cell\} python)\n(?::.*\n)*(.*?)^```$", flags=re.MULTILINE | re.DOTALL
+)
 FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 LONGEST = 98  # characters of code that fit the site's column on a desktop
 
@@ -25,11 +27,15 @@ def anchors(path: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST make them, and those that it names itself."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", path.read_text()), flags=re.MULTILINE)
     named = re.findall(r"^\(([\w-]+)\)=$", path.read_text(), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(named)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    } | set(named)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*LeafSpec.*")
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if BLOCK.search(path.read_text())], ids=name)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if BLOCK.search(path.read_text())], ids=name
+)
 def test_code_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     code = "\n".join(BLOCK.findall(path.read_text()))
@@ -52,9 +58,15 @@ def test_links_lead_somewhere(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_code_fits_the_column(path: Path) -> None:
     text = path.read_text()
-    fenced = [body for kind, body in FENCED.findall(text) if not kind.startswith("{") or "code-cell" in kind]
+    fenced = [
+        body
+        for kind, body in FENCED.findall(text)
+        if not kind.startswith("{") or "code-cell" in kind
+    ]
     indented = re.findall(r"^ {4}(.*)$", FENCED.sub("", text), flags=re.MULTILINE)
-    assert [line for line in [*"".join(fenced).splitlines(), *indented] if len(line) > LONGEST] == []
+    assert [
+        line for line in [*"".join(fenced).splitlines(), *indented] if len(line) > LONGEST
+    ] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -62,15 +74,23 @@ def test_every_page_is_in_the_navigation() -> None:
     for path in PAGES:
         for kind, body in FENCED.findall(path.read_text()):
             if kind == "{toctree}":
-                listed |= {path.parent / f"{line}.md" for line in body.split("\n") if line and line[0] != ":"}
-    assert {name(path) for path in PAGES if "developers" not in path.parts} == {name(path) for path in listed}
+                listed |= {
+                    path.parent / f"{line}.md"
+                    for line in body.split("\n")
+                    if line and line[0] != ":"
+                }
+    assert {name(path) for path in PAGES if "developers" not in path.parts} == {
+        name(path) for path in listed
+    }
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_commands_and_files_that_are_named_exist(path: Path) -> None:
     text = path.read_text()
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    assert set(re.findall(r"(?:^    |`)make ([a-z-]+)(?=[ `\n])", text, flags=re.MULTILINE)) <= set(targets)
+    assert set(re.findall(r"(?:^    |`)make ([a-z-]+)(?=[ `\n])", text, flags=re.MULTILINE)) <= set(
+        targets
+    )
     for file in re.findall(r"[` ]((?:benchmarks|examples|tests|docs|\.ci)/[\w./]+)", text):
         assert (ROOT / file.rstrip(".")).exists(), file
     for module in re.findall(r"python -m ((?:benchmarks|torchmetrics_fed)[\w.]*)", text):
@@ -80,7 +100,9 @@ def test_commands_and_files_that_are_named_exist(path: Path) -> None:
 
 def test_links_and_anchors_are_read_as_meant(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# What adds, what spends\n\n```\n# not a heading\n```\n\n(here)=\n## A client's share\n")
+    page.write_text(
+        "# What adds, what spends\n\n```\n# not a heading\n```\n\n(here)=\n## A client's share\n"
+    )
     assert anchors(page) == {"what-adds-what-spends", "here", "a-clients-share"}
 
 
@@ -99,7 +121,10 @@ def test_nobody_is_sent_to_an_index_that_does_not_have_the_package(path: Path) -
     assert not re.search(r"pip install [\"']?torchmetrics-fed", path.read_text())
 
 
-SCRIPTS = [ROOT / "docs" / script for script in ("developers/layout.py", "images/data_flow.py", "images/badges.py")]
+SCRIPTS = [
+    ROOT / "docs" / script
+    for script in ("developers/layout.py", "images/data_flow.py", "images/badges.py")
+]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)

@@ -17,7 +17,9 @@ def run(name: str, figure: Path) -> str:
     """What an example says; it leaves a figure and names it."""
     command = [sys.executable, str(EXAMPLES / name), "--out", str(figure)]
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=180)
+    ran = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True, timeout=180
+    )
     assert str(figure) in ran.stdout
     assert figure.stat().st_size > 20_000
     return ran.stdout
@@ -44,7 +46,9 @@ def test_simulated_clients_have_the_pooled_curve(tmp_path: Path) -> None:
     assert "identical True" in said  # to the bit
     assert number(said, "federated AUROC") == pooled
     assert abs(number(said, "mean of local AUROCs") - pooled) > 0.03
-    assert number(said, "federated, epsilon 0.3") == pytest.approx(pooled, abs=0.03)  # eight standard deviations
+    assert number(said, "federated, epsilon 0.3") == pytest.approx(
+        pooled, abs=0.03
+    )  # eight standard deviations
     assert "1 release" in said
 
 
@@ -71,7 +75,9 @@ def test_hospitals_that_share_a_folder_have_nearly_the_pooled_curve(tmp_path: Pa
 def test_the_table_of_examples_lists_all_of_them_and_no_other() -> None:
     table = (EXAMPLES / "README.md").read_text()
     linked = re.findall(r"^\| \[([\w.]+)\]\(\1\)", table, flags=re.MULTILINE)
-    there = [path.name for path in EXAMPLES.iterdir() if path.name not in ("README.md", "__pycache__")]
+    there = [
+        path.name for path in EXAMPLES.iterdir() if path.name not in ("README.md", "__pycache__")
+    ]
     assert sorted(linked) == sorted(there)
     for command in re.findall(r"`python (examples/[\w./]+)", table):
         assert (EXAMPLES.parent / command).is_file()

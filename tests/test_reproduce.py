@@ -95,12 +95,16 @@ def test_a_stopped_run_is_continued(tmp_path: Path) -> None:
     )
 
 
-def test_missing_data_says_what_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_says_what_to_put_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def offline(**_: Any) -> None:
         raise OSError("no network")
 
     monkeypatch.setattr(data_sets, "fetch_openml", offline)
-    with pytest.raises(data_sets.DataMissingError, match=r"bank-full\.csv\.gz in the folder that --data names"):
+    with pytest.raises(
+        data_sets.DataMissingError, match=r"bank-full\.csv\.gz in the folder that --data names"
+    ):
         data_sets.features("bank", tmp_path)
 
 
@@ -115,18 +119,40 @@ def test_pasting_keeps_what_is_around_the_markers(tmp_path: Path) -> None:
 
 
 @pytest.mark.audit
-def test_quick_reproduction_agrees_with_the_published_code(shared_folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.reproduce", "--quick", "--classifiers", "LogisticRegression"]
+def test_quick_reproduction_agrees_with_the_published_code(
+    shared_folder: Path, tmp_path: Path
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.reproduce",
+        "--quick",
+        "--classifiers",
+        "LogisticRegression",
+    ]
     command += ["--processes", "1", "--data", str(shared_folder / "data"), "--out", str(tmp_path)]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=300).stdout
+    said = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=300
+    ).stdout
     with open(tmp_path / "anchors.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    exact = [float(row[f"ratio_{curve}"]) for row in rows if row["setting"] == "SA" for curve in ("roc", "pr")]
+    exact = [
+        float(row[f"ratio_{curve}"])
+        for row in rows
+        if row["setting"] == "SA"
+        for curve in ("roc", "pr")
+    ]
     noisy = [float(row["ratio_roc"]) for row in rows if row["method"] == "paper-independent-noise"]
     assert exact == pytest.approx([1.0] * 12, abs=0.005)
     assert 0.6 < np.exp(np.log(noisy).mean()) < 1.6
     assert len(list((tmp_path / "figures").glob("*.png"))) == 10
     assert "power of 1 / (Q r)" in said
     before = (tmp_path / "runs.csv").read_text()
-    subprocess.run([*command, "--experiments", "epsilon"], cwd=ROOT, check=True, capture_output=True, timeout=300)
+    subprocess.run(
+        [*command, "--experiments", "epsilon"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
     assert (tmp_path / "runs.csv").read_text() == before

@@ -57,7 +57,12 @@ def data(options: dict[str, Any], clients: int = 7) -> list[tuple[Tensor, Tensor
             made.append((scores, torch.randint(0, 3, (size,), generator=generator)))
         else:
             shape = (size, 2) if options.get("task") == "multilabel" else (size,)
-            made.append((torch.rand(shape, generator=generator), torch.randint(0, 2, shape, generator=generator)))
+            made.append(
+                (
+                    torch.rand(shape, generator=generator),
+                    torch.randint(0, 2, shape, generator=generator),
+                )
+            )
     return made
 
 
@@ -74,10 +79,16 @@ def test_it_is_the_sum_of_real_clients_shares(options: dict[str, Any], compare: 
         client.update(preds, target)
         shares.append(client.share(round="first"))
     real = Release.sum(shares)
-    ours = simulate(data(options), FederatedROC(quantiles=64, **options), compare=compare, round="first")
+    ours = simulate(
+        data(options), FederatedROC(quantiles=64, **options), compare=compare, round="first"
+    )
     assert torch.equal(ours.release.last.cells, real.last.cells)
     assert ours.release.queries == real.queries
-    assert (ours.release.spec, ours.release.round, ours.release.shares) == (real.spec, real.round, real.shares)
+    assert (ours.release.spec, ours.release.round, ours.release.shares) == (
+        real.spec,
+        real.round,
+        real.shares,
+    )
     assert ours.clients == len(shares)
 
 
@@ -96,10 +107,14 @@ def test_a_named_round_is_charged_once_under_its_name() -> None:
 @pytest.mark.filterwarnings("ignore:epsilon=40")
 def test_noise_apart_the_private_cells_are_the_exact_ones(options: dict[str, Any]) -> None:
     # at this epsilon hardly a cell has any noise, so that a wrong tree or a client too few would show
-    noisy = simulate(data(options), FederatedROC(quantiles=4, privacy=LocalDP(epsilon=40.0), **options)).release
+    noisy = simulate(
+        data(options), FederatedROC(quantiles=4, privacy=LocalDP(epsilon=40.0), **options)
+    ).release
     exact = simulate(data(options), FederatedROC(quantiles=4, **options)).release
     levels = noisy.last.query.tree.levels(exact.leaf)
-    differences = torch.cat([(a - b).abs().flatten() for a, b in zip(noisy.levels, levels, strict=True)])
+    differences = torch.cat(
+        [(a - b).abs().flatten() for a, b in zip(noisy.levels, levels, strict=True)]
+    )
     assert differences.double().mean() < 0.5
 
 
@@ -110,7 +125,10 @@ def z_value(noise: Tensor, epsilon: float, shares: float) -> float:
     q (6 q + p^2) / p^4; cumulants add up, and the mean square of N cells has variance (fourth + 2 variance^2) / N.
     """
     q = math.exp(-epsilon / 3)
-    variance, fourth = 2 * shares * q / (1 - q) ** 2, 2 * shares * q * (6 * q + (1 - q) ** 2) / (1 - q) ** 4
+    variance, fourth = (
+        2 * shares * q / (1 - q) ** 2,
+        2 * shares * q * (6 * q + (1 - q) ** 2) / (1 - q) ** 4,
+    )
     square = noise.double().square().mean().item()
     return (square - variance) / math.sqrt((fourth + 2 * variance**2) / noise.numel())
 
@@ -119,14 +137,24 @@ def z_value(noise: Tensor, epsilon: float, shares: float) -> float:
     ("privacy", "clients", "shares"),
     [
         (DistributedDP(epsilon=1.0, min_clients=5), 5, 5 / 4),
-        (DistributedDP(epsilon=1.0, min_clients=3, max_colluding=0, trusted_aggregator=True), 5, 5 / 3),
-        (DistributedDP(epsilon=1.0, min_clients=31), 45, 45 / 30),  # sparse noise, in a block of 30 and a half
+        (
+            DistributedDP(epsilon=1.0, min_clients=3, max_colluding=0, trusted_aggregator=True),
+            5,
+            5 / 3,
+        ),
+        (
+            DistributedDP(epsilon=1.0, min_clients=31),
+            45,
+            45 / 30,
+        ),  # sparse noise, in a block of 30 and a half
         (LocalDP(epsilon=1.0), 5, 5),
         (CentralDP(epsilon=1.0), 5, 1),
     ],
     ids=["hidden", "trusted", "many", "local", "central"],
 )
-def test_the_variance_of_the_sum_is_that_of_its_clients_noise(privacy: Privacy, clients: int, shares: float) -> None:
+def test_the_variance_of_the_sum_is_that_of_its_clients_noise(
+    privacy: Privacy, clients: int, shares: float
+) -> None:
     query = Query(Tree.balanced(4096))
     noise = simulate(empty(clients), FederatedROC(privacy=privacy, plan=query)).release.last.cells
     assert noise.numel() == 2 * 4368
@@ -141,7 +169,9 @@ def test_the_variance_of_the_sum_is_that_of_its_clients_noise(privacy: Privacy, 
 
 
 def test_two_simulations_draw_anew_and_charge_each() -> None:
-    metric = FederatedROC(privacy=DistributedDP(epsilon=0.5, min_clients=3), ledger=PrivacyLedger(budget=1.0))
+    metric = FederatedROC(
+        privacy=DistributedDP(epsilon=0.5, min_clients=3), ledger=PrivacyLedger(budget=1.0)
+    )
     first, second = (simulate(empty(10), metric).release for _ in range(2))
     assert not torch.equal(first.last.cells, second.last.cells)
     assert [entry.epsilon for entry in metric.ledger] == [0.5, 0.5]
@@ -185,7 +215,9 @@ def test_a_client_that_fails_is_named_and_costs_nothing() -> None:
     assert len(metric.ledger) == 0
 
 
-@pytest.mark.parametrize("client", [3, torch.rand(4), [torch.rand(4)], (torch.rand(4), [0, 1]), ["ab"]])
+@pytest.mark.parametrize(
+    "client", [3, torch.rand(4), [torch.rand(4)], (torch.rand(4), [0, 1]), ["ab"]]
+)
 def test_what_is_no_client_is_refused(client: Any) -> None:
     with pytest.raises(InputError, match=r"Client 0.*tensors or a mapping each"):
         simulate([client], FederatedROC())
@@ -195,7 +227,9 @@ def test_batches_of_any_kind_are_one_client() -> None:
     preds, target = data({})[0]
     whole = simulate([(preds, target)], FederatedROC()).release
     pieces = list(zip(preds.split(6), target.split(6), strict=True))
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(preds, target), batch_size=6)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(preds, target), batch_size=6
+    )
     for client in (pieces, iter(pieces), loader, [preds, target]):
         assert torch.equal(simulate([client], FederatedROC()).release.leaf, whole.leaf)
     assert simulate([pieces[:2], loader], FederatedROC()).clients == 2
@@ -215,7 +249,9 @@ def test_only_metrics_that_count_alike_are_simulated_together() -> None:
     with pytest.raises(InputError, match="BinaryAUROC"):
         simulate(data({}), MetricCollection([BinaryAUROC()]))
     with pytest.raises(InputError, match="federated_collection"):
-        simulate(data({}), MetricCollection({"a": FederatedROC(), "b": FederatedROC(ignore_index=1)}))
+        simulate(
+            data({}), MetricCollection({"a": FederatedROC(), "b": FederatedROC(ignore_index=1)})
+        )
 
 
 def test_the_comparison_is_that_of_real_metrics() -> None:
@@ -227,7 +263,9 @@ def test_the_comparison_is_that_of_real_metrics() -> None:
         local.append(client.compute().item())
     sizes = [len(preds) for preds, _ in clients]
     one_sided = (torch.rand(9), torch.ones(9, dtype=torch.int64))
-    result = simulate([*clients, one_sided], FederatedAUROC(privacy=LocalDP(epsilon=1.0)), compare=True).comparison
+    result = simulate(
+        [*clients, one_sided], FederatedAUROC(privacy=LocalDP(epsilon=1.0)), compare=True
+    ).comparison
     assert result is not None
     assert result.local == pytest.approx(sum(local) / 7, abs=1e-12)
     weighted = sum(area * size for area, size in zip(local, sizes, strict=True)) / sum(sizes)
@@ -246,16 +284,25 @@ def test_classes_that_a_client_lacks_are_left_out_of_its_area(name: str) -> None
     options = TASKS[name]
     clients = data(options)
     preds, target = clients[0]
-    mine = target < 2 if options["task"] == "multiclass" else torch.ones(len(target), dtype=torch.bool)
+    mine = (
+        target < 2 if options["task"] == "multiclass" else torch.ones(len(target), dtype=torch.bool)
+    )
     if options["task"] == "multilabel":
         target[:, 1] = 0
-    result = simulate([(preds[mine], target[mine]), *clients[1:]], FederatedROC(**options), compare=True).comparison
-    alone = simulate([(preds[mine], target[mine])], FederatedROC(**options), compare=True).comparison
+    result = simulate(
+        [(preds[mine], target[mine]), *clients[1:]], FederatedROC(**options), compare=True
+    ).comparison
+    alone = simulate(
+        [(preds[mine], target[mine])], FederatedROC(**options), compare=True
+    ).comparison
     assert result is not None
     assert alone is not None
     assert (result.undefined, alone.undefined) == (0, 0)
     areas = [
-        functional.auroc(preds[mine][:, column], (target[:, column] if target.ndim == 2 else target == column)[mine])
+        functional.auroc(
+            preds[mine][:, column],
+            (target[:, column] if target.ndim == 2 else target == column)[mine],
+        )
         for column in range(1 if target.ndim == 2 else 2)
     ]
     assert alone.local == alone.pooled == pytest.approx(sum(areas).item() / len(areas), abs=1e-12)  # type: ignore[union-attr]

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
     from torchmetrics_fed.aggregation.secure.server import SecureAggregationServer
     from torchmetrics_fed.counting import ScoreGrid
-    from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
+    from torchmetrics_fed.errors import (
+        BudgetExceededError,
+        FederatedMetricError,
+        InputError,
+        ReleaseError,
+    )
     from torchmetrics_fed.exchange import Coordinator
     from torchmetrics_fed.metrics import (
         FederatedAUROC,
@@ -33,16 +38,45 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = ["BudgetExceededError", "FederatedMetricError", "InputError", "ReleaseError"]
-__all__ += ["CentralDP", "DistributedDP", "LocalDP", "Privacy", "PrivacyLedger", "Reconstruction", "ScoreGrid"]
+__all__ += [
+    "CentralDP",
+    "DistributedDP",
+    "LocalDP",
+    "Privacy",
+    "PrivacyLedger",
+    "Reconstruction",
+    "ScoreGrid",
+]
 __all__ += ["Coordinator", "Query", "Release", "Share", "Spec"]
 __all__ += ["SecureAggregationClient", "SecureAggregationConfig", "SecureAggregationServer"]
-__all__ += ["FederatedAUROC", "FederatedAveragePrecision", "FederatedCalibration", "FederatedDET", "FederatedMetric"]
-__all__ += ["FederatedModelComparison", "FederatedPrecisionRecallCurve", "FederatedPrecisionRecallGain", "FederatedROC"]
+__all__ += [
+    "FederatedAUROC",
+    "FederatedAveragePrecision",
+    "FederatedCalibration",
+    "FederatedDET",
+    "FederatedMetric",
+]
+__all__ += [
+    "FederatedModelComparison",
+    "FederatedPrecisionRecallCurve",
+    "FederatedPrecisionRecallGain",
+    "FederatedROC",
+]
 __all__ += ["EvaluationReport", "evaluation_report", "federated_collection", "functional"]
 
 # Where the public names are. They are imported when the first of them is asked for: `torchmetrics-fed --help` asks for
 # none, and torch with torchmetrics takes seconds.
-_FROM = "errors", "counting", "privacy", "aggregation.secure", "release", "reconstruct", "exchange", "metrics", "report"
+_FROM = (
+    "errors",
+    "counting",
+    "privacy",
+    "aggregation.secure",
+    "release",
+    "reconstruct",
+    "exchange",
+    "metrics",
+    "report",
+)
 
 if not TYPE_CHECKING:
 

@@ -54,7 +54,11 @@ class AuditResult:
         return self.epsilon_lower > self.claimed
 
     def __str__(self) -> str:
-        verdict = "the claim is refuted" if self.refuted else "the claim is not refuted, which does not prove it"
+        verdict = (
+            "the claim is refuted"
+            if self.refuted
+            else "the claim is not refuted, which does not prove it"
+        )
         return (
             f"audited with {self.trials} trials on each of two neighbouring inputs: epsilon is at least "
             f"{self.epsilon_lower:.3f} (confidence {self.confidence:g}, delta {self.delta:g}), claimed "
@@ -97,14 +101,20 @@ def audit(
     """
     check_int("trials", trials, 1000)
     if not 0 < confidence < 1 or not 0 <= delta < 1:
-        raise InputError(f"Expected `confidence` in (0, 1) and `delta` in [0, 1) but got {confidence} and {delta}.")
+        raise InputError(
+            f"Expected `confidence` in (0, 1) and `delta` in [0, 1) but got {confidence} and {delta}."
+        )
     quarter, half = trials // 4, trials // 2
     outputs = [_rows(draw, trials) for draw in (mechanism, neighbour)]
-    fitted, chosen, counted = zip(*(np.split(rows, [quarter, half]) for rows in outputs), strict=True)
+    fitted, chosen, counted = zip(
+        *(np.split(rows, [quarter, half]) for rows in outputs), strict=True
+    )
     scores = (_log_ratio(fitted), _projection(fitted)) if score is None else (score,)
     level = (1 - confidence) / 2
     cuts = [_cut([score(rows) for rows in chosen], delta, level) for score in scores]
-    score, (_, threshold, flipped) = max(zip(scores, cuts, strict=True), key=lambda candidate: candidate[1][0])
+    score, (_, threshold, flipped) = max(
+        zip(scores, cuts, strict=True), key=lambda candidate: candidate[1][0]
+    )
     passed = np.array([np.count_nonzero((score(rows) > threshold) != flipped) for rows in counted])
     seldom, often = passed[::-1] if flipped else passed
     lower = float(_epsilon(often, seldom, trials - half, delta, level))
@@ -114,7 +124,9 @@ def audit(
 def _rows(draw: Mechanism, trials: int) -> Integers:
     outputs = draw(trials)
     if outputs.shape[:1] != (trials,):
-        raise InputError(f"Expected mechanisms to return {trials} outputs, one per row, but got shape {outputs.shape}.")
+        raise InputError(
+            f"Expected mechanisms to return {trials} outputs, one per row, but got shape {outputs.shape}."
+        )
     return outputs.reshape(trials, -1)
 
 
@@ -149,7 +161,9 @@ def _cut(scores: Sequence[Floats], delta: float, level: float) -> tuple[float, f
     mine, theirs = (np.sort(values) for values in scores)
     both = np.unique(np.concatenate([mine, theirs]))
     candidates = both[np.unique(np.linspace(0, both.size - 1, 1000).astype(np.int64))]
-    above = [values.size - np.searchsorted(values, candidates, side="right") for values in (mine, theirs)]
+    above = [
+        values.size - np.searchsorted(values, candidates, side="right") for values in (mine, theirs)
+    ]
     upward = _epsilon(above[1], above[0], mine.size, delta, level)
     downward = _epsilon(mine.size - above[0], mine.size - above[1], mine.size, delta, level)
     flipped = bool(downward.max() > upward.max())
@@ -161,7 +175,9 @@ def _cut(scores: Sequence[Floats], delta: float, level: float) -> tuple[float, f
 def _epsilon(often: Integers, seldom: Integers, trials: int, delta: float, level: float) -> Floats:
     """Return the bound from two counts out of ``trials``: Clopper-Pearson, each side wrong with at most ``level``."""
     low = np.where(often > 0, beta.ppf(level, np.maximum(often, 1), trials - often + 1), 0.0)
-    high = np.where(seldom < trials, beta.isf(level, seldom + 1, np.maximum(trials - seldom, 1)), 1.0)
+    high = np.where(
+        seldom < trials, beta.isf(level, seldom + 1, np.maximum(trials - seldom, 1)), 1.0
+    )
     return np.asarray(np.log(np.maximum(low - delta, 1e-300)) - np.log(high))
 
 
@@ -175,25 +191,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     about = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m torchmetrics_fed.audit", description=about)
-    parser.add_argument("--mechanism", choices=("polya", "skellam", "discrete_gaussian"), default="polya")
+    parser.add_argument(
+        "--mechanism", choices=("polya", "skellam", "discrete_gaussian"), default="polya"
+    )
     parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--delta", type=float, default=1e-6, help="not used by polya, which is pure")
-    parser.add_argument("--clients", type=int, default=10, help="clients that the noise is calibrated for")
-    parser.add_argument("--survivors", type=int, help="clients whose shares arrive; all, unless given")
-    parser.add_argument("--weights", type=int, nargs="+", default=[1], help="how many times each level is counted")
+    parser.add_argument(
+        "--delta", type=float, default=1e-6, help="not used by polya, which is pure"
+    )
+    parser.add_argument(
+        "--clients", type=int, default=10, help="clients that the noise is calibrated for"
+    )
+    parser.add_argument(
+        "--survivors", type=int, help="clients whose shares arrive; all, unless given"
+    )
+    parser.add_argument(
+        "--weights", type=int, nargs="+", default=[1], help="how many times each level is counted"
+    )
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--confidence", type=float, default=0.99)
     options = parser.parse_args(argv)
-    delta, weights = 0.0 if options.mechanism == "polya" else options.delta, np.array(options.weights)
-    sensitivity, epsilon = Sensitivity.of("binary", 1, tuple(options.weights)), Fraction(options.epsilon)
-    noise = calibrated_noise(options.mechanism, epsilon, delta, sensitivity, options.clients, len(weights))
+    delta, weights = (
+        0.0 if options.mechanism == "polya" else options.delta,
+        np.array(options.weights),
+    )
+    sensitivity, epsilon = (
+        Sensitivity.of("binary", 1, tuple(options.weights)),
+        Fraction(options.epsilon),
+    )
+    noise = calibrated_noise(
+        options.mechanism, epsilon, delta, sensitivity, options.clients, len(weights)
+    )
     arriving = range(options.clients if options.survivors is None else options.survivors)
 
     def outputs(cells: Integers) -> Mechanism:
-        return lambda trials: sum((noise.draw((trials, len(cells))).astype(np.int64) for _ in arriving), cells)
+        return lambda trials: sum(
+            (noise.draw((trials, len(cells))).astype(np.int64) for _ in arriving), cells
+        )
 
     rules = {"trials": options.trials, "confidence": options.confidence}
-    found = audit(outputs(0 * weights), outputs(weights), claimed=options.epsilon, delta=delta, **rules)
+    found = audit(
+        outputs(0 * weights), outputs(weights), claimed=options.epsilon, delta=delta, **rules
+    )
     sys.stdout.write(f"{found}\n")
     return int(found.refuted)
 

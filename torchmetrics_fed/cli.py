@@ -12,7 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConflictError, ReleaseError
+from torchmetrics_fed.errors import (
+    FederatedMetricError,
+    InputError,
+    LedgerConflictError,
+    ReleaseError,
+)
 from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
@@ -20,7 +25,9 @@ if TYPE_CHECKING:
     from torchmetrics_fed.planning import Study
 
 _NAME = "torchmetrics-fed"
-_SURVIVING = 0.8  # of all clients, the part that takes part at least, unless --min-clients says how many
+_SURVIVING = (
+    0.8  # of all clients, the part that takes part at least, unless --min-clients says how many
+)
 _TEMPLATE = Path(__file__).parent / "planning" / "study.toml"
 
 
@@ -33,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     audits = arguments[:1] == ["audit"]  # which has options of its own
-    given = argparse.Namespace(run=_audit, options=arguments[1:]) if audits else _parser().parse_args(arguments)
+    given = (
+        argparse.Namespace(run=_audit, options=arguments[1:])
+        if audits
+        else _parser().parse_args(arguments)
+    )
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # who answered, who is waited for
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
@@ -57,7 +68,9 @@ def _say(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(_NAME, description="Global ROC and precision-recall curves of tables at sites.")
+    parser = argparse.ArgumentParser(
+        _NAME, description="Global ROC and precision-recall curves of tables at sites."
+    )
     parser.add_argument("--version", action="version", version=f"{_NAME} {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -65,30 +78,67 @@ def _parser() -> argparse.ArgumentParser:
         added = commands.add_parser(run.__name__.strip("_"), help=help, description=help)
         added.set_defaults(run=run)
         for place, meaning in places.items():
-            added.add_argument(place, type=Path, help=meaning, nargs="+" if place in ("table", "share") else None)
+            added.add_argument(
+                place, type=Path, help=meaning, nargs="+" if place in ("table", "share") else None
+            )
         return added
 
     study = "the study file"
     init = command(_init, "write a study file, with comments")
-    init.add_argument("path", type=Path, nargs="?", default=Path("study.toml"), help="(default: %(default)s)")
-    count = command(_count, "count tables at a site, and write its share", study=study, table="CSV, Parquet or Arrow")
-    count.add_argument("--skip-bad", action="store_true", help="leave out rows that cannot be counted")
-    total = command(_sum, "sum the sites' shares, and write the release", study=study, share="what `count` wrote")
-    site = command(_site, "answer for a site's tables, through a folder", study=study, table="CSV, Parquet or Arrow")
-    site.set_defaults(skip_bad=False)  # where answers are hidden nobody could see that rows were left out
-    head = command(_coordinator, "ask all sites through a folder, and write the release", study=study)
+    init.add_argument(
+        "path", type=Path, nargs="?", default=Path("study.toml"), help="(default: %(default)s)"
+    )
+    count = command(
+        _count,
+        "count tables at a site, and write its share",
+        study=study,
+        table="CSV, Parquet or Arrow",
+    )
+    count.add_argument(
+        "--skip-bad", action="store_true", help="leave out rows that cannot be counted"
+    )
+    total = command(
+        _sum,
+        "sum the sites' shares, and write the release",
+        study=study,
+        share="what `count` wrote",
+    )
+    site = command(
+        _site,
+        "answer for a site's tables, through a folder",
+        study=study,
+        table="CSV, Parquet or Arrow",
+    )
+    site.set_defaults(
+        skip_bad=False
+    )  # where answers are hidden nobody could see that rows were left out
+    head = command(
+        _coordinator, "ask all sites through a folder, and write the release", study=study
+    )
     seen = command(_status, "say how far the rounds in a folder have come")
     for each in (count, site):
         each.add_argument("--name", required=True, help="the site's name")
     for each in (site, head, seen):
-        each.add_argument("--folder", type=Path, required=True, help="the folder that all can reach")
+        each.add_argument(
+            "--folder", type=Path, required=True, help="the folder that all can reach"
+        )
     for each in (site, head):
-        each.add_argument("--timeout", type=float, default=3600.0, help="seconds to wait for others (%(default)s)")
+        each.add_argument(
+            "--timeout", type=float, default=3600.0, help="seconds to wait for others (%(default)s)"
+        )
     for each in (count, total, head):
         each.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
-    report = command(_report, "read curves, areas and more from a release", release="what `sum` wrote")
-    report.add_argument("-o", "--output", type=Path, help=".html, .json, .md, .png or .pdf (default: print text)")
-    inspect = command(_inspect, "say what a file is, never the counts in it", file="a share, release, ledger or query")
+    report = command(
+        _report, "read curves, areas and more from a release", release="what `sum` wrote"
+    )
+    report.add_argument(
+        "-o", "--output", type=Path, help=".html, .json, .md, .png or .pdf (default: print text)"
+    )
+    inspect = command(
+        _inspect,
+        "say what a file is, never the counts in it",
+        file="a share, release, ledger or query",
+    )
     inspect.add_argument("--study", type=Path, help="check that a share is one of this study")
     command(_ledger, "list what a site has spent", path="the ledger's file")
     _add_plan(command(_plan, "say what error to expect of every plan, before anything is spent"))
@@ -97,7 +147,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _init(given: argparse.Namespace) -> None:
-    with open(given.path, "x", encoding="utf-8") as file:  # one that is there may be agreed on already
+    with open(
+        given.path, "x", encoding="utf-8"
+    ) as file:  # one that is there may be agreed on already
         file.write(_TEMPLATE.read_text(encoding="utf-8"))
     _say(f"Wrote {given.path}. Edit it, and give every site a copy.")
 
@@ -116,7 +168,9 @@ def _count(given: argparse.Namespace) -> None:
             "secure aggregation in a folder, or LocalDP (for a site alone the noise of CentralDP)."
         )
     check_one_query(metric.plan)
-    if spec.privacy and any(entry.key == (given.name, study.round, spec.digest.hex()) for entry in metric.ledger):
+    if spec.privacy and any(
+        entry.key == (given.name, study.round, spec.digest.hex()) for entry in metric.ledger
+    ):
         raise LedgerConflictError(
             f"Expected a new round but the share of round {study.round!r} was drawn before: send the file that was "
             "written then. A second draw takes a new `round` in the study, and is charged again."
@@ -129,7 +183,11 @@ def _count(given: argparse.Namespace) -> None:
         part.replace(given.output)
     finally:
         part.unlink(missing_ok=True)
-    cost = f" {spec.privacy}, {metric.ledger}" if spec.privacy else " Exact counts: the aggregator can see them."
+    cost = (
+        f" {spec.privacy}, {metric.ledger}"
+        if spec.privacy
+        else " Exact counts: the aggregator can see them."
+    )
     _say(f"Counted {counted} and wrote {given.output} for round {study.round!r}.{cost}")
 
 
@@ -139,11 +197,16 @@ def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -
     from torchmetrics_fed.integrations.tables import PartialCounts
     from torchmetrics_fed.report.progress import Progress
 
-    counts, progress = PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad), Progress()
+    counts, progress = (
+        PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad),
+        Progress(),
+    )
     rows = skipped = 0
     for table in given.table:
         try:
-            batches = progress(counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table))
+            batches = progress(
+                counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table)
+            )
             found = counts.count(metric, batches)
         except InputError as error:
             raise InputError(f"{table}: {error}") from None
@@ -184,9 +247,15 @@ def _site(given: argparse.Namespace) -> None:
 
     study = Study.load(given.study)
     metric = study.metric(given.name)
-    _say(f"Counted {_counted(metric, study, given)}. Waiting for the coordinator of round {study.round!r}.")
-    notes = None if metric.spec.privacy else study.folder / f"{given.name}.notes"  # else beside the ledger
-    run_site(given.folder, given.name, metric, round=study.round, timeout=given.timeout, notes=notes)
+    _say(
+        f"Counted {_counted(metric, study, given)}. Waiting for the coordinator of round {study.round!r}."
+    )
+    notes = (
+        None if metric.spec.privacy else study.folder / f"{given.name}.notes"
+    )  # else beside the ledger
+    run_site(
+        given.folder, given.name, metric, round=study.round, timeout=given.timeout, notes=notes
+    )
     _say(f"Round {study.round!r} is over.")
 
 
@@ -195,10 +264,16 @@ def _coordinator(given: argparse.Namespace) -> None:
     from torchmetrics_fed.planning import Study
 
     study = Study.load(given.study)
-    terms: dict[str, Any] = {"round": study.round, "clients": study.clients, "timeout": given.timeout}
+    terms: dict[str, Any] = {
+        "round": study.round,
+        "clients": study.clients,
+        "timeout": given.timeout,
+    }
     release = run_coordinator(given.folder, study.metric(), **terms)
     release.save(given.output)
-    _say(f"Summed {release.shares} sites' answers of round {study.round!r} and wrote {given.output}.")
+    _say(
+        f"Summed {release.shares} sites' answers of round {study.round!r} and wrote {given.output}."
+    )
 
 
 def _status(given: argparse.Namespace) -> None:
@@ -236,25 +311,47 @@ def _ledger(given: argparse.Namespace) -> None:
     given.path.stat()  # a ledger that is not there would be made
     ledger = PrivacyLedger(path=given.path)
     for entry in ledger:
-        _say(f"{entry.time}  {entry.data}  round {entry.round}  epsilon {entry.epsilon:g}  delta {entry.delta:.2g}")
+        _say(
+            f"{entry.time}  {entry.data}  round {entry.round}  epsilon {entry.epsilon:g}  delta {entry.delta:.2g}"
+        )
     _say(str(ledger))
 
 
 def _add_plan(plan: argparse.ArgumentParser) -> None:
     shown = " (default: %(default)s)"
-    plan.add_argument("--epsilon", type=float, default=1.0, help=f"privacy loss of one evaluation{shown}")
-    plan.add_argument("--examples", type=int, default=10_000, help=f"of all clients together{shown}")
-    plan.add_argument("--clients", type=int, help="how many take part (default: 10; with --central 1)")
-    plan.add_argument("--positives", type=float, default=0.2, help=f"their part of the examples{shown}")
+    plan.add_argument(
+        "--epsilon", type=float, default=1.0, help=f"privacy loss of one evaluation{shown}"
+    )
+    plan.add_argument(
+        "--examples", type=int, default=10_000, help=f"of all clients together{shown}"
+    )
+    plan.add_argument(
+        "--clients", type=int, help="how many take part (default: 10; with --central 1)"
+    )
+    plan.add_argument(
+        "--positives", type=float, default=0.2, help=f"their part of the examples{shown}"
+    )
     who = plan.add_mutually_exclusive_group()
-    who.add_argument("--local", action="store_true", help="LocalDP: every client adds all of the noise")
-    who.add_argument("--central", action="store_true", help="CentralDP: one trusted party adds it once")
-    who.add_argument("--trusted-aggregator", action="store_true", help="DistributedDP without secure aggregation")
-    plan.add_argument("--min-clients", type=int, help="fewer are not summed (default: four fifths of the clients)")
-    plan.add_argument("--max-colluding", type=int, default=1, help=f"clients who may collude{shown}")
+    who.add_argument(
+        "--local", action="store_true", help="LocalDP: every client adds all of the noise"
+    )
+    who.add_argument(
+        "--central", action="store_true", help="CentralDP: one trusted party adds it once"
+    )
+    who.add_argument(
+        "--trusted-aggregator", action="store_true", help="DistributedDP without secure aggregation"
+    )
+    plan.add_argument(
+        "--min-clients", type=int, help="fewer are not summed (default: four fifths of the clients)"
+    )
+    plan.add_argument(
+        "--max-colluding", type=int, default=1, help=f"clients who may collude{shown}"
+    )
     plan.add_argument("--auroc", type=float, default=0.85, help=f"expected of the model{shown}")
     plan.add_argument("--quantiles", type=int, default=1024, help=f"the resolution, Q{shown}")
-    plan.add_argument("--runs", type=int, default=20, help=f"simulated releases of each plan{shown}")
+    plan.add_argument(
+        "--runs", type=int, default=20, help=f"simulated releases of each plan{shown}"
+    )
 
 
 def _plan(given: argparse.Namespace) -> None:
@@ -271,7 +368,9 @@ def _plan(given: argparse.Namespace) -> None:
     least = 2 if given.trusted_aggregator else 3
     if given.local or given.central:
         if given.min_clients is not None:
-            raise InputError("Expected no --min-clients with --local or --central: no noise is divided. Leave it out.")
+            raise InputError(
+                "Expected no --min-clients with --local or --central: no noise is divided. Leave it out."
+            )
         privacy: Privacy = LocalDP(given.epsilon) if given.local else CentralDP(given.epsilon)
     elif clients < least:
         raise InputError(
@@ -279,10 +378,20 @@ def _plan(given: argparse.Namespace) -> None:
             "Say how many there are, or who else adds noise: --local or --central."
         )
     else:
-        several, trusted = given.min_clients or max(math.ceil(_SURVIVING * clients), least), given.trusted_aggregator
-        privacy = DistributedDP(given.epsilon, several, given.max_colluding, trusted_aggregator=trusted)
+        several, trusted = (
+            given.min_clients or max(math.ceil(_SURVIVING * clients), least),
+            given.trusted_aggregator,
+        )
+        privacy = DistributedDP(
+            given.epsilon, several, given.max_colluding, trusted_aggregator=trusted
+        )
     n_pos = min(max(round(given.examples * given.positives), 1), given.examples - 1)
-    options = {"clients": clients, "auroc": given.auroc, "quantiles": given.quantiles, "runs": given.runs}
+    options = {
+        "clients": clients,
+        "auroc": given.auroc,
+        "quantiles": given.quantiles,
+        "runs": given.runs,
+    }
     options["progress"] = lambda plans: Progress()(plans, "tried {} plans", total=len(plans))
     _say(str(advise(privacy, n_pos, given.examples - n_pos, **options)))
 

@@ -3,8 +3,20 @@
 import math
 from collections.abc import Sequence
 
-__all__ = ["BudgetExceededError", "DuplicateClientError", "FederatedMetricError", "ImpossibleCountsError", "InputError"]
-__all__ += ["LedgerConflictError", "LedgerError", "LedgerFileError", "ReleaseError", "RoundMismatchError"]
+__all__ = [
+    "BudgetExceededError",
+    "DuplicateClientError",
+    "FederatedMetricError",
+    "ImpossibleCountsError",
+    "InputError",
+]
+__all__ += [
+    "LedgerConflictError",
+    "LedgerError",
+    "LedgerFileError",
+    "ReleaseError",
+    "RoundMismatchError",
+]
 __all__ += ["SecureAggregationError", "SpecMismatchError", "SyncError", "WireError"]
 
 
@@ -97,11 +109,15 @@ class WireError(FederatedMetricError, ValueError):
     """Bytes that are not what they should be, or something that has no bytes."""
 
 
-def check_int(name: str, value: object, least: int, most: float = math.inf, which: str = "") -> None:
+def check_int(
+    name: str, value: object, least: int, most: float = math.inf, which: str = ""
+) -> None:
     """Raise unless an argument is an int within these bounds; ``which`` says more of what is expected."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise InputError(f"Expected argument `{name}` to be an int {bounds}{which} but got {value!r}.")
+        raise InputError(
+            f"Expected argument `{name}` to be an int {bounds}{which} but got {value!r}."
+        )
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

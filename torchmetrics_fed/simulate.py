@@ -140,8 +140,15 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                     f"tensors or a mapping each, but got {type(batch).__name__}."
                 )
             named = batch if isinstance(batch, Mapping) else dict(zip(names, batch, strict=False))
-            parts = {name: part.cpu() if isinstance(part, Tensor) else part for name, part in named.items()}
-            if named is batch or spec.models or (spec.privacy is not None and spec.privacy.enforced):
+            parts = {
+                name: part.cpu() if isinstance(part, Tensor) else part
+                for name, part in named.items()
+            }
+            if (
+                named is batch
+                or spec.models
+                or (spec.privacy is not None and spec.privacy.enforced)
+            ):
                 own = own or deepcopy(template)  # for this client's table of persons
                 own.validate_args = bool(template.validate_args)
                 own.update(**parts)
@@ -149,7 +156,9 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                 arrays, group, plain = (parts["preds"], parts["target"]), parts.get("groups"), True
                 counts = spec.grid.add(counts, *arrays, template.rules, group=group)
             if own is not None and plain:
-                raise InputError("Expected batches of one kind but got tuples and mappings. Name the parts of all.")
+                raise InputError(
+                    "Expected batches of one kind but got tuples and mappings. Name the parts of all."
+                )
     except InputError as error:
         raise InputError(f"Client {number}, counted from 0: {error}") from error
     return counts if own is None else counts.add_(own.counts)
@@ -159,7 +168,11 @@ def _is_batch(client: Any) -> bool:
     """Whether this is one batch rather than an iterable of some."""
     if isinstance(client, Mapping):
         return "target" in client
-    return isinstance(client, tuple | list) and len(client) in (2, 3) and all(isinstance(x, Tensor) for x in client)
+    return (
+        isinstance(client, tuple | list)
+        and len(client) in (2, 3)
+        and all(isinstance(x, Tensor) for x in client)
+    )
 
 
 def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
@@ -177,7 +190,9 @@ class _Areas:
     """The clients' own areas: their sum, that weighted by examples, and how many clients and examples these are."""
 
     def __init__(self, spec: Spec) -> None:
-        self._exact = Spec(spec.task, spec.classes, spec.grid, multi_class=spec.multi_class, groups=spec.groups)
+        self._exact = Spec(
+            spec.task, spec.classes, spec.grid, multi_class=spec.multi_class, groups=spec.groups
+        )
         self._sums, self._undefined = torch.zeros(4, dtype=torch.float64), 0
 
     def add(self, counts: Tensor) -> None:
@@ -195,6 +210,8 @@ class _Areas:
     def _area(self, counts: Tensor) -> float:
         """The mean over the classes that have both positives and negatives; NaN where none has."""
         source = read(Release.exact(self._exact, counts))
-        by_class = source.leaf.reshape(-1, *source.leaf.shape[-2:])  # binary tasks have no class axis
+        by_class = source.leaf.reshape(
+            -1, *source.leaf.shape[-2:]
+        )  # binary tasks have no class axis
         defined = by_class[(by_class.sum(-1) > 0).all(-1)]
         return auroc_from_counts(defined, source.edges).mean().item() if len(defined) else math.nan

@@ -63,13 +63,19 @@ PACKAGES = ("torch", "torchmetrics", "torcheval", "scikit-learn", "numpy", "decl
 
 def parsed() -> argparse.Namespace:
     """Return the arguments of the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="only what the goals are about, median of 5")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.bench", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="only what the goals are about, median of 5"
+    )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--chart", type=Path, help="file for the chart")
     parser.add_argument("--page", type=Path, help="document to paste the tables into")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 if a goal is missed by far")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with status 1 if a goal is missed by far"
+    )
     return parser.parse_args()
 
 
@@ -85,15 +91,23 @@ def main() -> int:
         found = list(SECTIONS[section](5 if arguments.quick else 15, arguments.quick))
         figures += found
         print(markdown(found), end="\n\n", flush=True)
-    if arguments.json and arguments.json.exists():  # sections that were not measured now keep their figures
+    if (
+        arguments.json and arguments.json.exists()
+    ):  # sections that were not measured now keep their figures
         measured = {figure.section for figure in figures}
         before = [Figure(**figure) for figure in json.loads(arguments.json.read_text())["figures"]]
-        figures = _in_order([figure for figure in before if figure.section not in measured], figures, before)
+        figures = _in_order(
+            [figure for figure in before if figure.section not in measured], figures, before
+        )
     print(goals_table(figures))
     if arguments.json:
         versions = {name: version(name) for name in PACKAGES if name not in missing().values()}
         machine = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
-        record = {"versions": versions, "machine": machine, "figures": [figure._asdict() for figure in figures]}
+        record = {
+            "versions": versions,
+            "machine": machine,
+            "figures": [figure._asdict() for figure in figures],
+        }
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
     if arguments.chart:
         draw(figures, arguments.chart)

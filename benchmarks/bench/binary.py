@@ -56,7 +56,9 @@ LEFT_OUT = {
 }
 
 
-def drawn(examples: int, batch: int, dtype: torch.dtype = torch.float32, lowest: int = 0) -> Batches:
+def drawn(
+    examples: int, batch: int, dtype: torch.dtype = torch.float32, lowest: int = 0
+) -> Batches:
     """Return scores and labels in batches."""
     sizes = [min(batch, examples - start) for start in range(0, examples, batch)]
     return [(torch.rand(size).to(dtype), torch.randint(lowest, 2, (size,))) for size in sizes]
@@ -69,8 +71,12 @@ def beside_peers(rounds: int, quick: bool) -> Iterator[Figure]:
             continue
         left_out = {*missing(), *LEFT_OUT.get(case, ())}
         batches = drawn(examples, batch)
-        times = interleaved({name: peer(batches) for name, peer in PEERS.items() if name not in left_out}, rounds)
-        yield Figure(PEER_SECTION, case, "this package, ns per example", times.seconds(OURS) / examples * 1e9)
+        times = interleaved(
+            {name: peer(batches) for name, peer in PEERS.items() if name not in left_out}, rounds
+        )
+        yield Figure(
+            PEER_SECTION, case, "this package, ns per example", times.seconds(OURS) / examples * 1e9
+        )
         for name in PEERS:
             if name not in left_out and name != OURS:
                 yield Figure(PEER_SECTION, case, name, times.ratio(name, OURS))
@@ -78,14 +84,20 @@ def beside_peers(rounds: int, quick: bool) -> Iterator[Figure]:
 
 def beside_one_read(rounds: int, quick: bool) -> Iterator[Figure]:
     """Time an update beside `preds.sum()` and `target.sum()`: a new batch each time, or the same one, from cache."""
-    for case, examples, count in (("1e6", 1_000_000, 12), ("1e7", 10_000_000, 2), ("1e6 from cache", 1_000_000, 1)):
+    for case, examples, count in (
+        ("1e6", 1_000_000, 12),
+        ("1e7", 10_000_000, 2),
+        ("1e6 from cache", 1_000_000, 1),
+    ):
         for name, options in _KINDS.items():
             if name in ("float32", "even") or not quick:
                 data = [_batch(examples, name) for _ in range(count)]
                 times = interleaved(_read_and_update(data, options), rounds)
                 yield Figure(READ_SECTION, name, case, times.ratio(OURS, READ))
                 if case == "1e6":
-                    yield Figure(READ_SECTION, name, "ns per example", times.seconds(OURS) / examples * 1e9)
+                    yield Figure(
+                        READ_SECTION, name, "ns per example", times.seconds(OURS) / examples * 1e9
+                    )
 
 
 _KINDS: dict[str, dict[str, Any]] = {
@@ -125,7 +137,9 @@ def _read_and_update(data: Batches, options: dict[str, Any]) -> dict[str, Candid
 
 def beside_even(rounds: int, quick: bool) -> Iterator[Figure]:
     """Time an update of 1e6 in every kind of grid and of data, relative to even bins on [0, 1]."""
-    metrics = {name: FederatedROC(**options) for name, options in _KINDS.items() if name != "strided"}
+    metrics = {
+        name: FederatedROC(**options) for name, options in _KINDS.items() if name != "strided"
+    }
     data = {name: _batch(1_000_000, name) for name in metrics}
     candidates: dict[str, Candidate] = {
         name: lambda name=name: metrics[name].update(*data[name])  # type: ignore[misc]
@@ -148,14 +162,18 @@ def small(rounds: int, quick: bool) -> Iterator[Figure]:
         data, repeats = drawn(batch, batch)[0], max(20, 10_000 // batch)
 
         def updates(
-            metric: FederatedROC | BinaryROC, data: tuple[Tensor, Tensor] = data, repeats: int = repeats
+            metric: FederatedROC | BinaryROC,
+            data: tuple[Tensor, Tensor] = data,
+            repeats: int = repeats,
         ) -> None:
             metric.reset()
             for _ in range(repeats):
                 metric.update(*data)
 
         metrics = {name: make() for name, make in makers.items()}
-        times = interleaved({name: lambda one=one: updates(one) for name, one in metrics.items()}, rounds)  # type: ignore[misc]
+        times = interleaved(
+            {name: lambda one=one: updates(one) for name, one in metrics.items()}, rounds
+        )  # type: ignore[misc]
         case = f"batch of {batch:,}"
         yield Figure(SMALL_SECTION, case, "us", times.seconds(OURS) / repeats * 1e6)
         yield Figure(SMALL_SECTION, case, "x torchmetrics exact", times.ratio(OURS, "exact"))

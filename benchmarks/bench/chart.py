@@ -18,17 +18,30 @@ def draw(figures: list[Figure], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    ratios = {name: value for section, case, name, value in figures if (section, case) == (PEER_SECTION, IN_BATCHES)}
+    ratios = {
+        name: value
+        for section, case, name, value in figures
+        if (section, case) == (PEER_SECTION, IN_BATCHES)
+    }
     ratios = {name: ratios[name] for name in PEERS if name in ratios} | {OURS: 1.0}
     order = sorted(ratios, key=lambda name: -ratios[name])
     figure, axes = plt.subplots(figsize=(8, 0.36 * len(order) + 1.2), layout="constrained")
     colors = {OURS: "tab:blue", READ: "0.45"}
     least = 0.5 * min(ratios.values())
     axes.barh(
-        order, [ratios[name] - least for name in order], left=least, color=[colors.get(name, "0.75") for name in order]
+        order,
+        [ratios[name] - least for name in order],
+        left=least,
+        color=[colors.get(name, "0.75") for name in order],
     )
     for row, name in enumerate(order):
-        axes.annotate(rounded(ratios[name]), (ratios[name], row), (4, 0), textcoords="offset points", va="center")
+        axes.annotate(
+            rounded(ratios[name]),
+            (ratios[name], row),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+        )
     axes.set_xscale("log")
     axes.set_xlim(least, 3 * max(ratios.values()))
     axes.set_xlabel("CPU time of all updates and one compute, relative to this package")

@@ -64,10 +64,17 @@ def contention(rounds: int, quick: bool) -> Iterator[Figure]:
             for worker in workers:
                 worker.start()
             both = [worker.answer() for worker in workers]
-            ratios.append([max(times) / one for times, one in zip(zip(*both, strict=True), alone, strict=True)])
+            ratios.append(
+                [
+                    max(times) / one
+                    for times, one in zip(zip(*both, strict=True), alone, strict=True)
+                ]
+            )
         for worker in workers:
             worker.stop()
-        for kind, values in zip(("CPU time", "wall time"), list(zip(*ratios, strict=True))[::-1], strict=True):
+        for kind, values in zip(
+            ("CPU time", "wall time"), list(zip(*ratios, strict=True))[::-1], strict=True
+        ):
             yield Figure(CONTENTION_SECTION, name, kind, statistics.median(values))
 
 

@@ -30,8 +30,13 @@ def markdown(figures: Iterable[Figure], notes: Mapping[str, str] | None = None) 
     sections: dict[str, list[Figure]] = {}
     for figure in figures:
         sections.setdefault(figure.section, []).append(figure)
-    above = {section: f"{(notes or {})[section]}\n\n" if section in (notes or {}) else "" for section in sections}
-    return "\n\n".join(f"## {section}\n\n{above[section]}{_table(rows)}" for section, rows in sections.items())
+    above = {
+        section: f"{(notes or {})[section]}\n\n" if section in (notes or {}) else ""
+        for section in sections
+    }
+    return "\n\n".join(
+        f"## {section}\n\n{above[section]}{_table(rows)}" for section, rows in sections.items()
+    )
 
 
 def _table(figures: list[Figure]) -> str:
@@ -41,7 +46,10 @@ def _table(figures: list[Figure]) -> str:
         rows, columns = columns, rows
         values = {(name, case): value for (case, name), value in values.items()}
     lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    lines += [f"| {row} | {' | '.join(values.get((row, column), '') for column in columns)} |" for row in rows]
+    lines += [
+        f"| {row} | {' | '.join(values.get((row, column), '') for column in columns)} |"
+        for row in rows
+    ]
     return "\n".join(lines)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks.bench.binary import AT_ONCE, EVEN_SECTION, IN_BATCHES, PEER_SECTION, READ_SECTION, SMALL_SECTION
+from benchmarks.bench.binary import (
+    AT_ONCE,
+    EVEN_SECTION,
+    IN_BATCHES,
+    PEER_SECTION,
+    READ_SECTION,
+    SMALL_SECTION,
+)
 from benchmarks.bench.contention import CONTENTION_SECTION
 from benchmarks.bench.figure import Figure, rounded
 from benchmarks.bench.memory import MEMORY_SECTION
@@ -30,7 +37,14 @@ class Goal(NamedTuple):
 
     def found(self, figures: list[Figure]) -> float | None:
         """Return what was measured, if it was."""
-        return next((figure.value for figure in figures if figure[:3] == (self.section, self.case, self.name)), None)
+        return next(
+            (
+                figure.value
+                for figure in figures
+                if figure[:3] == (self.section, self.case, self.name)
+            ),
+            None,
+        )
 
     def met(self, value: float, margin: float = 1.0) -> bool:
         """Whether a value is within the bound, ``margin`` times over."""
@@ -54,7 +68,12 @@ _PEER_GOALS = {
     "declearn 11": 20,
     "declearn 1001": 1_000,
 }
-_KIND_GOALS = {"float32": 2.0, "even, ignore_index": 1.6, "score_range": 3.0, "256 custom edges": 5.0}
+_KIND_GOALS = {
+    "float32": 2.0,
+    "even, ignore_index": 1.6,
+    "score_range": 3.0,
+    "256 custom edges": 5.0,
+}
 GOALS = [
     *(
         Goal(f"{name}, {case}, x ours", PEER_SECTION, case, name, least=least)
@@ -65,21 +84,59 @@ GOALS = [
     Goal("update of 1e6, even bins, x one read", READ_SECTION, "even", "1e6", most=6, margin=1.75),
     Goal("update of 1e7, even bins, x one read", READ_SECTION, "even", "1e7", most=4),
     *(
-        Goal(f"update of 1e6, {name}, x even bins", EVEN_SECTION, name, "x even bins", most=most, margin=1.5)
+        Goal(
+            f"update of 1e6, {name}, x even bins",
+            EVEN_SECTION,
+            name,
+            "x even bins",
+            most=most,
+            margin=1.5,
+        )
         for name, most in _KIND_GOALS.items()
     ),
-    Goal("batch of 32, x torchmetrics exact", SMALL_SECTION, "batch of 32", "x torchmetrics exact", None, 0.9, 1.25),
+    Goal(
+        "batch of 32, x torchmetrics exact",
+        SMALL_SECTION,
+        "batch of 32",
+        "x torchmetrics exact",
+        None,
+        0.9,
+        1.25,
+    ),
     *(
-        Goal(f"update of {case}, x torchmetrics exact", CLASSES_SECTION, case, "x torchmetrics exact", None, 0.95, 5.0)
+        Goal(
+            f"update of {case}, x torchmetrics exact",
+            CLASSES_SECTION,
+            case,
+            "x torchmetrics exact",
+            None,
+            0.95,
+            5.0,
+        )
         for case in (class_case(*each) for each in CASES)
     ),
     Goal("compute, ms", ROUND_SECTION, "compute, exact", "ms", most=3),
     *(
-        Goal(f"compute, private, plan {plan}, ms", ROUND_SECTION, f"compute, private, plan {plan}", "ms", most=3)
+        Goal(
+            f"compute, private, plan {plan}, ms",
+            ROUND_SECTION,
+            f"compute, private, plan {plan}",
+            "ms",
+            most=3,
+        )
         for plan in ("adaptive", "single")
     ),
-    *(Goal(f"{noise_case(clients)}, ms", ROUND_SECTION, noise_case(clients), "ms", most=50) for clients in CLIENTS),
-    Goal("compute of 1,000 classes, ms", CLASSES_SECTION, class_case(32, 1_000), "compute ms", most=1_000),
+    *(
+        Goal(f"{noise_case(clients)}, ms", ROUND_SECTION, noise_case(clients), "ms", most=50)
+        for clients in CLIENTS
+    ),
+    Goal(
+        "compute of 1,000 classes, ms",
+        CLASSES_SECTION,
+        class_case(32, 1_000),
+        "compute ms",
+        most=1_000,
+    ),
     Goal("more memory at 1e7, MB", MEMORY_SECTION, OURS, "MB", most=10),
     Goal("contention, CPU time, x alone", CONTENTION_SECTION, OURS, "CPU time", most=2, margin=1.5),
 ]
@@ -90,7 +147,11 @@ def goals_table(figures: list[Figure]) -> str:
     lines = ["| goal | bound | measured | met |", "|---|---|---|---|"]
     for goal in GOALS:
         value = goal.found(figures)
-        measured = "not measured | " if value is None else f"{rounded(value)} | {'yes' if goal.met(value) else 'no'}"
+        measured = (
+            "not measured | "
+            if value is None
+            else f"{rounded(value)} | {'yes' if goal.met(value) else 'no'}"
+        )
         lines.append(f"| {goal.meaning} | {goal.bound} | {measured} |")
     return "\n".join(lines)
 

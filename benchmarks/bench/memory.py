@@ -26,7 +26,9 @@ EXAMPLES, BATCH = 10_000_000, 1_000_000
 def peak_memory(rounds: int, quick: bool) -> Iterator[Figure]:
     """Measure every peer that does not take minutes."""
     del rounds  # memory has no weather
-    for name in (OURS,) if quick else [name for name in PEERS if name not in (*SLOW, READ, *missing())]:
+    for name in (
+        (OURS,) if quick else [name for name in PEERS if name not in (*SLOW, READ, *missing())]
+    ):
         command = [sys.executable, "-m", __spec__.name, name]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         yield Figure(MEMORY_SECTION, name, "MB", float(printed))
@@ -37,9 +39,16 @@ def resident() -> float:
     status = Path("/proc/self/status")
     if status.exists():
         return (
-            next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 2**10
+            next(
+                int(line.split()[1])
+                for line in status.read_text().splitlines()
+                if line.startswith("VmHWM")
+            )
+            / 2**10
         )
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        2**20 if sys.platform == "darwin" else 2**10
+    )
 
 
 def main() -> None:

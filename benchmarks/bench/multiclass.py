@@ -40,7 +40,9 @@ def many_classes(rounds: int, quick: bool) -> Iterator[Figure]:
             "exact": _updates(exact, preds, target, repeats, afresh=True),  # or it keeps everything
         }
         if batch * classes <= 40_000:  # or it takes gigabytes
-            candidates["200"] = _updates(MulticlassROC(classes, thresholds=200), preds, target, repeats)
+            candidates["200"] = _updates(
+                MulticlassROC(classes, thresholds=200), preds, target, repeats
+            )
         times = interleaved(candidates, rounds)
         case = class_case(batch, classes)
         yield Figure(CLASSES_SECTION, case, "us", times.seconds(OURS) / repeats * 1e6)
@@ -52,7 +54,11 @@ def many_classes(rounds: int, quick: bool) -> Iterator[Figure]:
 
 
 def _updates(
-    metric: FederatedROC | MulticlassROC, preds: Tensor, target: Tensor, repeats: int, afresh: bool = False
+    metric: FederatedROC | MulticlassROC,
+    preds: Tensor,
+    target: Tensor,
+    repeats: int,
+    afresh: bool = False,
 ) -> Candidate:
     def run() -> None:
         if afresh:

@@ -49,7 +49,8 @@ def scikit_learn(batches: Batches) -> Candidate:
     """Keeps everything, like every exact curve."""
     arrays = [(preds.float().numpy(), target.numpy()) for preds, target in batches]
     return lambda: roc_curve(
-        np.concatenate([target for _, target in arrays]), np.concatenate([preds for preds, _ in arrays])
+        np.concatenate([target for _, target in arrays]),
+        np.concatenate([preds for preds, _ in arrays]),
     )
 
 

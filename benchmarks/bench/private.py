@@ -12,7 +12,16 @@ from torch import Tensor
 from benchmarks.bench.figure import Figure
 from benchmarks.bench.timing import Candidate, interleaved
 from benchmarks.secure_aggregation import cost
-from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Query, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedROC,
+    Query,
+    Release,
+    ScoreGrid,
+    Share,
+    Spec,
+)
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import roc_from_counts
 from torchmetrics_fed.functional.curve import GridName
@@ -42,11 +51,16 @@ def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
         candidates[f"compute, private, plan {plan}"] = partial(_read_anew, private.release())
     for clients in CLIENTS:
         spec = Spec("binary", 1, ScoreGrid(), DistributedDP(0.1, clients, max_colluding=0))
-        candidates[noise_case(clients)] = partial(spec.noisy_cells, Query(Tree.binary(4096)), exact.counts)
+        candidates[noise_case(clients)] = partial(
+            spec.noisy_cells, Query(Tree.binary(4096)), exact.counts
+        )
     few = preds[:1_000], target[:1_000]
     candidates["update of 1e3 and private release, plan adaptive"] = lambda: _released(*few)
     share = exact.share()
-    sent, several = bytes(share), [Share(share.spec, share.query, share.cells, "r") for _ in range(10)]
+    sent, several = (
+        bytes(share),
+        [Share(share.spec, share.query, share.cells, "r") for _ in range(10)],
+    )
     candidates["share to bytes"] = lambda: bytes(share)
     candidates["share from bytes"] = lambda: Share.from_bytes(sent, share.spec, share.query)
     candidates["sum of 10 shares"] = lambda: Release.sum(several)
@@ -56,8 +70,18 @@ def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
     for clients in (8,) if quick else (8, 64):
         costs = [cost(clients, 0) for _ in range(3 if quick else 5)]
         middle = sorted(costs, key=lambda each: each.client_ms)[len(costs) // 2]
-        yield Figure(ROUND_SECTION, f"secure aggregation of {clients} clients, each client", "ms", middle.client_ms)
-        yield Figure(ROUND_SECTION, f"secure aggregation of {clients} clients, server", "ms", middle.server_ms)
+        yield Figure(
+            ROUND_SECTION,
+            f"secure aggregation of {clients} clients, each client",
+            "ms",
+            middle.client_ms,
+        )
+        yield Figure(
+            ROUND_SECTION,
+            f"secure aggregation of {clients} clients, server",
+            "ms",
+            middle.server_ms,
+        )
 
 
 def _read_anew(release: Release) -> None:

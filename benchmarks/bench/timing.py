@@ -24,7 +24,9 @@ class Times:
 
     def ratio(self, name: str, beside: str) -> float:
         """Return the median over rounds of the time of one in times of another's."""
-        return statistics.median(a / b for a, b in zip(self.rounds[name], self.rounds[beside], strict=True))
+        return statistics.median(
+            a / b for a, b in zip(self.rounds[name], self.rounds[beside], strict=True)
+        )
 
 
 def interleaved(candidates: dict[str, Candidate], rounds: int) -> Times:

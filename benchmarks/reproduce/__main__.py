@@ -29,14 +29,22 @@ QUICK_QUANTILES = (16, 64, 256)
 
 def parsed() -> argparse.Namespace:
     """Return the arguments of the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reproduce", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--data", type=Path, help="folder with the data sets; fetched if not given")
-    parser.add_argument("--out", type=Path, required=True, help="folder for results; an earlier one is continued")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for results; an earlier one is continued"
+    )
     parser.add_argument("--runs", type=int, help="runs of every noisy cell (20; 2 with --quick)")
     parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=EXPERIMENTS)
     parser.add_argument("--classifiers", nargs="+", choices=CLASSIFIERS, default=CLASSIFIERS)
-    parser.add_argument("--quick", action="store_true", help="Adult and Bank, three Q, two runs: under two minutes")
-    parser.add_argument("--anchors", type=Path, help="published figures (DATA/../anchors/paper_area_error.csv)")
+    parser.add_argument(
+        "--quick", action="store_true", help="Adult and Bank, three Q, two runs: under two minutes"
+    )
+    parser.add_argument(
+        "--anchors", type=Path, help="published figures (DATA/../anchors/paper_area_error.csv)"
+    )
     parser.add_argument("--figures", type=Path, help="folder for the figures (OUT/figures)")
     parser.add_argument("--page", type=Path, help="document to paste the summary into")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
@@ -50,11 +58,17 @@ def main() -> None:
     quantiles = QUICK_QUANTILES if arguments.quick else QUANTILES
     data = ["bank", "adult"] if arguments.quick else ["bank", "adult", cover_name(arguments.data)]
     if STAND_IN in data:
-        print(f"Cover is not available: {STAND_IN}, a synthetic set of its size and ratio, replaces it.")
+        print(
+            f"Cover is not available: {STAND_IN}, a synthetic set of its size and ratio, replaces it."
+        )
     for name in data:  # fitted once, before several processes ask for it
         for classifier in arguments.classifiers:
             truth(ScoresKey(name, classifier), folders)
-    wanted = [c for c in cells(data, arguments.experiments, quantiles) if c.classifier in arguments.classifiers]
+    wanted = [
+        c
+        for c in cells(data, arguments.experiments, quantiles)
+        if c.classifier in arguments.classifiers
+    ]
     results = Runs(arguments.out / "runs.csv")
     work = portions(wanted, arguments.runs or (2 if arguments.quick else 20), results.rows.keys())
     for rows in progress(perform(work, folders, arguments.processes), len(work), "reproduce"):
@@ -66,14 +80,18 @@ def main() -> None:
     figures = arguments.figures or arguments.out / "figures"
     drawn = draw_results(means, data, quantiles, figures)
     drawn += draw_method(truth(ScoresKey("adult", arguments.classifiers[0]), folders), figures)
-    anchors = arguments.anchors or (arguments.data and arguments.data.parent / "anchors" / "paper_area_error.csv")
+    anchors = arguments.anchors or (
+        arguments.data and arguments.data.parent / "anchors" / "paper_area_error.csv"
+    )
     found = matches(anchors, means) if anchors and anchors.exists() else []
     write_matches(arguments.out / "anchors.csv", found)
     text = summary(means, found)
     (arguments.out / "summary.md").write_text(text)
     if arguments.page:
         paste(arguments.page, text)
-    print(f"{text}\n{len(drawn)} figures in {figures}; runs.csv, cells.csv, anchors.csv, summary.md in {arguments.out}")
+    print(
+        f"{text}\n{len(drawn)} figures in {figures}; runs.csv, cells.csv, anchors.csv, summary.md in {arguments.out}"
+    )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,13 @@ def matches(path: Path, means: Mapping[Cell, Means]) -> list[Match]:
         for row in csv.DictReader(file):
             setting, reading, _ = METHODS[row["method"]]
             data, _, classifier = row["scores"].partition("_")
-            cell = Cell(data, classifier, "", setting, float(row["epsilon"]), int(row["quantiles"]), reading)
+            cell = Cell(
+                data, classifier, "", setting, float(row["epsilon"]), int(row["quantiles"]), reading
+            )
             if cell in means:
-                (roc, roc_se), (pr, pr_se) = (means[cell].of(f"area_error_{curve}") for curve in ("roc", "pr"))
+                (roc, roc_se), (pr, pr_se) = (
+                    means[cell].of(f"area_error_{curve}") for curve in ("roc", "pr")
+                )
                 paper = float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"])
                 found.append(Match(row["method"], cell, paper, (roc, pr), (roc_se, pr_se)))
     return found
@@ -62,7 +66,16 @@ def geometric_mean(found: Iterable[Match]) -> tuple[float, float]:
 
 def write_matches(path: Path, found: Iterable[Match]) -> None:
     """Write one row per published figure."""
-    columns = ("paper_roc", "paper_pr", "ours_roc", "ours_pr", "se_roc", "se_pr", "ratio_roc", "ratio_pr")
+    columns = (
+        "paper_roc",
+        "paper_pr",
+        "ours_roc",
+        "ours_pr",
+        "se_roc",
+        "se_pr",
+        "ratio_roc",
+        "ratio_pr",
+    )
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["method", *Cell._fields, *columns])

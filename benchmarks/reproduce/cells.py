@@ -58,7 +58,9 @@ def cells(
     wanted = set(experiments)
     for name, classifier in product(data, CLASSIFIERS):
         for setting, epsilon, ratio in _settings(name):
-            for count, reading in product(quantiles, _readings(wanted, setting, ratio, epsilon == noisy(name))):
+            for count, reading in product(
+                quantiles, _readings(wanted, setting, ratio, epsilon == noisy(name))
+            ):
                 yield Cell(name, classifier, ratio, setting, epsilon, count, reading)
 
 
@@ -71,7 +73,9 @@ def _settings(data: str) -> Iterator[tuple[Setting, float, str]]:
         yield "SA", NO_NOISE, f"{ratio}"
 
 
-def _readings(wanted: set[Experiment], setting: Setting, ratio: str, compared: bool) -> list[Reading]:
+def _readings(
+    wanted: set[Experiment], setting: Setting, ratio: str, compared: bool
+) -> list[Reading]:
     """The readings that the wanted experiments need of one setting; ``compared`` at the epsilon of comparisons."""
     if ratio:
         return ["pchip"] if "imbalance" in wanted else []

@@ -75,7 +75,11 @@ _COMPARISONS: tuple[tuple[str, _Chosen, _Twin], ...] = (
 def claims(means: Mapping[Cell, Means]) -> Iterator[Claim]:
     """Yield each comparison for ROC and for PR, where there are cells for it."""
     for name, chosen, twin in _COMPARISONS:
-        pairs = [(found, means[twin(cell)]) for cell, found in means.items() if chosen(cell) and twin(cell) in means]
+        pairs = [
+            (found, means[twin(cell)])
+            for cell, found in means.items()
+            if chosen(cell) and twin(cell) in means
+        ]
         for curve in ("roc", "pr"):
             measure = f"area_error_{curve}"
             ratios = np.array([one.of(measure)[0] / other.of(measure)[0] for one, other in pairs])

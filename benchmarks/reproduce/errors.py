@@ -9,7 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    average_precision_score,
+    precision_recall_curve,
+    roc_auc_score,
+    roc_curve,
+)
 from torch import Tensor
 
 from torchmetrics_fed.functional import (
@@ -64,7 +69,9 @@ class Truth:
     @cached_property
     def areas(self) -> tuple[float, float]:
         """AUROC and average precision."""
-        return roc_auc_score(self.target, self.score), average_precision_score(self.target, self.score)
+        return roc_auc_score(self.target, self.score), average_precision_score(
+            self.target, self.score
+        )
 
     @cached_property
     def points(self) -> tuple[_Array, _Array, dict[str, _Array]]:
@@ -72,7 +79,10 @@ class Truth:
         at, inverse, size = np.unique(self.score, return_inverse=True, return_counts=True)
         positive = np.bincount(inverse, self.target)
         true, selected = (row[::-1].cumsum()[::-1] for row in (positive, size))
-        rates = {"fpr": (selected - true) / (size.sum() - positive.sum()), "tpr": true / positive.sum()}
+        rates = {
+            "fpr": (selected - true) / (size.sum() - positive.sum()),
+            "tpr": true / positive.sum(),
+        }
         return at, size / size.sum(), rates | {"precision": true / selected}
 
     def errors(self, estimate: Curves) -> dict[str, float]:
@@ -83,7 +93,9 @@ class Truth:
             result["area_error_roc"] = area_error_roc(roc, self.roc)
             result["summary_roc"] = abs(float(auroc_from_curve(roc)) - self.areas[0])
             curve = {"fpr": roc.fpr.flip(0), "tpr": roc.tpr.flip(0)}
-            result["point_absolute_roc"], result["point_squared_roc"] = self._points(roc.thresholds.flip(0), curve)
+            result["point_absolute_roc"], result["point_squared_roc"] = self._points(
+                roc.thresholds.flip(0), curve
+            )
         result["area_error_pr"] = area_error_pr(pr, self.pr)
         result["summary_pr"] = abs(float(average_precision_from_curve(pr)) - self.areas[1])
         curve = {"precision": pr.precision[:-1], "tpr": pr.recall[:-1]}

@@ -12,7 +12,11 @@ from benchmarks.reproduce.cells import Reading, Setting
 from benchmarks.reproduce.errors import Curves, Truth
 from benchmarks.reproduce.range_query import noisy_ranges, range_curves
 from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release
-from torchmetrics_fed.functional import exact_quantiles, precision_recall_from_quantiles, roc_from_quantiles
+from torchmetrics_fed.functional import (
+    exact_quantiles,
+    precision_recall_from_quantiles,
+    roc_from_quantiles,
+)
 from torchmetrics_fed.reconstruct import Reconstruction
 
 __all__ = ["estimates"]
@@ -38,7 +42,10 @@ def _exact(truth: Truth, quantiles: int) -> Curves:
     score, target = truth.tensors
     found = exact_quantiles(score, target, quantiles)
     positive = int(target.sum())
-    return Curves(roc_from_quantiles(found), precision_recall_from_quantiles(found, len(target) - positive, positive))
+    return Curves(
+        roc_from_quantiles(found),
+        precision_recall_from_quantiles(found, len(target) - positive, positive),
+    )
 
 
 def _release(truth: Truth, setting: Setting, quantiles: int, epsilon: float) -> Release:
@@ -47,15 +54,21 @@ def _release(truth: Truth, setting: Setting, quantiles: int, epsilon: float) -> 
         exact = FederatedROC(quantiles=quantiles, grid="even")
         exact.update(*truth.tensors)
         return exact.release()
-    metric = FederatedROC(quantiles=quantiles, grid="even", privacy=CentralDP(epsilon), plan="paper")
+    metric = FederatedROC(
+        quantiles=quantiles, grid="even", privacy=CentralDP(epsilon), plan="paper"
+    )
     metric.update(*truth.tensors)
     return metric.release()
 
 
 def _read(release: Release, quantiles: int, reading: Reading) -> Curves:
-    how = replace(PAPER, quantiles=quantiles, interpolation="linear" if reading == "linear" else "pchip")
+    how = replace(
+        PAPER, quantiles=quantiles, interpolation="linear" if reading == "linear" else "pchip"
+    )
     strategy = "combine" if reading == "combine" else "separate"
-    pr = FederatedPrecisionRecallCurve.from_release(release, strategy=strategy, reconstruction=how).compute()
+    pr = FederatedPrecisionRecallCurve.from_release(
+        release, strategy=strategy, reconstruction=how
+    ).compute()
     if reading == "combine":  # a question of precision only
         return Curves(None, pr)
     return Curves(FederatedROC.from_release(release, reconstruction=how).compute(), pr)

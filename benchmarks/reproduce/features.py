@@ -60,7 +60,9 @@ def features(data: str, folder: Path | None) -> Features:
             fetched = fetch_covtype()
             return _scaled(fetched.data, fetched.target == 1)
         fetched = fetch_openml(data_id=_OPENML[data], as_frame=False, parser="liac-arff")
-        return _scaled(np.nan_to_num(fetched.data, nan=-1.0), np.isin(fetched.target, [">50K", "2"]))
+        return _scaled(
+            np.nan_to_num(fetched.data, nan=-1.0), np.isin(fetched.target, [">50K", "2"])
+        )
     except OSError as error:
         raise DataMissingError(
             f"Expected {_FILES[data]} in the folder that --data names, or a network to fetch it, but got neither "

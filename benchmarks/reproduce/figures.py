@@ -22,7 +22,12 @@ from torchmetrics_fed.reconstruct import tails_from_quantiles
 __all__ = ["draw_method", "draw_results"]
 
 _DOTS = 80
-_TITLES = {"adult": "Adult", "bank": "Bank", "cover": "Cover", STAND_IN: "synthetic, in place of Cover"}
+_TITLES = {
+    "adult": "Adult",
+    "bank": "Bank",
+    "cover": "Cover",
+    STAND_IN: "synthetic, in place of Cover",
+}
 
 
 def draw_results(
@@ -33,26 +38,49 @@ def draw_results(
     for figure in FIGURES:
         canvas = Canvas(figsize=(4 * len(data), 4), dpi=_DOTS, layout="constrained")
         panels = np.atleast_1d(canvas.subplots(1, len(data)))
-        if not sum(_panel(ax, figure, name, means, quantiles) for ax, name in zip(panels, data, strict=True)):
+        if not sum(
+            _panel(ax, figure, name, means, quantiles)
+            for ax, name in zip(panels, data, strict=True)
+        ):
             continue
         canvas.suptitle(figure.title)
         drawn.append(_save(canvas, folder / f"{figure.name}.png"))
     return drawn
 
 
-def _panel(ax: Any, figure: Figure, data: str, means: Mapping[Cell, Means], quantiles: Sequence[int]) -> int:
+def _panel(
+    ax: Any, figure: Figure, data: str, means: Mapping[Cell, Means], quantiles: Sequence[int]
+) -> int:
     """Draw Area Error over Q, both logarithmic, with standard errors; return the number of lines."""
     lines = 0
     if figure.experiment != "imbalance":
         ax.plot(quantiles, 1 / np.array(quantiles), "k:", label="1/Q")
     for line in figure.lines(data):
         cells = {count: line.cell(data, figure.classifier, count) for count in quantiles}
-        points = {count: means[cell].of(f"area_error_{figure.curve}") for count, cell in cells.items() if cell in means}
+        points = {
+            count: means[cell].of(f"area_error_{figure.curve}")
+            for count, cell in cells.items()
+            if cell in means
+        }
         if not points:
             continue
         mean, se = zip(*points.values(), strict=True)
-        style = "x:" if line.reading == "l2" else "o--" if line.epsilon == float("inf") and not line.ratio else "o-"
-        ax.errorbar(list(points), mean, yerr=np.nan_to_num(se), fmt=style, label=line.label, markersize=4, capsize=2)
+        style = (
+            "x:"
+            if line.reading == "l2"
+            else "o--"
+            if line.epsilon == float("inf") and not line.ratio
+            else "o-"
+        )
+        ax.errorbar(
+            list(points),
+            mean,
+            yerr=np.nan_to_num(se),
+            fmt=style,
+            label=line.label,
+            markersize=4,
+            capsize=2,
+        )
         lines += 1
     ax.set(xscale="log", yscale="log", title=_TITLES.get(data, data), ylabel="Area Error")
     ax.set_xlabel("Q(N)" if figure.experiment == "range" else "Q")
@@ -68,7 +96,9 @@ def draw_method(truth: Truth, folder: Path, quantiles: int = 6) -> list[Path]:
     score, target = truth.tensors
     found = exact_quantiles(score, target, quantiles)
     canvas = Canvas(figsize=(8, 4), dpi=_DOTS, layout="constrained")
-    for label, (ax, name, at) in enumerate(zip(canvas.subplots(1, 2), ("negative", "positive"), found, strict=True)):
+    for label, (ax, name, at) in enumerate(
+        zip(canvas.subplots(1, 2), ("negative", "positive"), found, strict=True)
+    ):
         own = np.sort(truth.score[truth.target == label])
         tails = tails_from_quantiles(at[None], score.new_ones(1), (0.0, 1.0))
         ax.plot(own, np.linspace(0, 1, len(own)), label="exact")

@@ -16,5 +16,7 @@ def paste(path: Path, text: str, writer: str = "benchmarks.reproduce") -> None:
     before, found, rest = path.read_text().partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise ValueError(f"Expected the markers {begin} and {end} in {path} but they are not there.")
+        raise ValueError(
+            f"Expected the markers {begin} and {end} in {path} but they are not there."
+        )
     path.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from benchmarks.reproduce.cells import EPSILONS, NO_NOISE, RATIOS, Cell, Experiment, Reading, Setting, noisy
+from benchmarks.reproduce.cells import (
+    EPSILONS,
+    NO_NOISE,
+    RATIOS,
+    Cell,
+    Experiment,
+    Reading,
+    Setting,
+    noisy,
+)
 
 __all__ = ["FIGURES", "Figure", "Line"]
 
@@ -23,7 +32,9 @@ class Line(NamedTuple):
 
     def cell(self, data: str, classifier: str, quantiles: int) -> Cell:
         """Return the cell of one point."""
-        return Cell(data, classifier, self.ratio, self.setting, self.epsilon, quantiles, self.reading)
+        return Cell(
+            data, classifier, self.ratio, self.setting, self.epsilon, quantiles, self.reading
+        )
 
 
 class Figure(NamedTuple):
@@ -95,7 +106,10 @@ _TITLES: tuple[tuple[Experiment, tuple[Curve, ...], str], ...] = (
 )
 FIGURES = tuple(
     Figure(experiment, curve, classifier, f"{title} ({curve.upper()}, {name})")
-    for classifier, name in (("XGBClassifier", "XGBoost"), ("LogisticRegression", "logistic regression"))
+    for classifier, name in (
+        ("XGBClassifier", "XGBoost"),
+        ("LogisticRegression", "logistic regression"),
+    )
     for experiment, curves, title in _TITLES
     for curve in curves
 )

@@ -23,6 +23,11 @@ def progress(items: Iterable[_Item], total: int, name: str) -> Iterator[_Item]:
             spent = time.monotonic() - began
             bar = "#" * (_WIDTH * done // total)
             left = spent / done * (total - done)
-            print(f"\r{name} [{bar:<{_WIDTH}}] {done}/{total}, {left:.0f} s left ", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{name} [{bar:<{_WIDTH}}] {done}/{total}, {left:.0f} s left ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
     if drawn and total:
         print(file=sys.stderr)

@@ -73,14 +73,22 @@ class Runs:
     def _append(self, rows: Iterable[Row]) -> None:
         with open(self.path, "a", newline="") as file:
             writer = csv.writer(file)
-            writer.writerows([*row.cell, row.run, *(f"{value:.8g}" for value in row.errors)] for row in rows)
+            writer.writerows(
+                [*row.cell, row.run, *(f"{value:.8g}" for value in row.errors)] for row in rows
+            )
 
 
 def write_cells(path: Path, means: dict[Cell, Means]) -> None:
     """Write one row per cell: runs, and mean and standard error of each measure."""
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*Cell._fields, "runs", *(f"{name}_{kind}" for name in MEASURES for kind in ("mean", "se"))])
+        writer.writerow(
+            [
+                *Cell._fields,
+                "runs",
+                *(f"{name}_{kind}" for name in MEASURES for kind in ("mean", "se")),
+            ]
+        )
         for cell, (mean, se, runs) in means.items():
             pairs = (f"{value:.6g}" for pair in zip(mean, se, strict=True) for value in pair)
             writer.writerow([*cell, runs, *pairs])

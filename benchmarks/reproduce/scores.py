@@ -39,7 +39,9 @@ def truth(key: ScoresKey, folders: Folders) -> Truth:
         for folder in folders:
             if folder is not None and (folder / name).exists():
                 with np.load(folder / name) as stored:
-                    return Truth(stored["y_true"].astype(np.int64), stored["y_score"].astype(np.float64))
+                    return Truth(
+                        stored["y_true"].astype(np.int64), stored["y_score"].astype(np.float64)
+                    )
     rows = features(key.data, folders.data)
     if key.ratio:
         rows = _subsampled(rows, float(key.ratio), key.sample)
@@ -65,7 +67,9 @@ def _subsampled(rows: Features, ratio: float, sample: int) -> Features:
     negative, positive = np.flatnonzero(rows.y == 0), np.flatnonzero(rows.y == 1)
     size = round(len(negative) * ratio)
     if not 0 < size <= len(positive):
-        raise ValueError(f"Expected 1 to {len(positive)} positives but ratio {ratio} asks for {size}.")
+        raise ValueError(
+            f"Expected 1 to {len(positive)} positives but ratio {ratio} asks for {size}."
+        )
     kept = np.random.default_rng(sample).choice(positive, size, replace=False)
     chosen = np.sort(np.concatenate([negative, kept]))
     return Features(rows.x[chosen], rows.y[chosen])

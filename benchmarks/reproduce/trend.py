@@ -38,7 +38,9 @@ def slopes(means: Mapping[Cell, Means]) -> list[Slope]:
     if not groups:
         return []
     arrays = {name: np.array(points) for name, points in groups.items()}
-    return [_slope(name, [points]) for name, points in arrays.items()] + [_slope("all", list(arrays.values()))]
+    return [_slope(name, [points]) for name, points in arrays.items()] + [
+        _slope("all", list(arrays.values()))
+    ]
 
 
 def _slope(name: str, groups: list[NDArray[np.float64]]) -> Slope:
@@ -48,7 +50,9 @@ def _slope(name: str, groups: list[NDArray[np.float64]]) -> Slope:
     return Slope(name, joint, *_fit(np.stack([quantiles, ratio], 1), error, len(groups)))
 
 
-def _fit(x: NDArray[np.float64], y: NDArray[np.float64], constants: int) -> list[tuple[float, float]]:
+def _fit(
+    x: NDArray[np.float64], y: NDArray[np.float64], constants: int
+) -> list[tuple[float, float]]:
     """Coefficients and standard errors, one degree of freedom fewer for each constant that was centred away."""
     gram = np.linalg.pinv(x.T @ x)
     beta = gram @ x.T @ y

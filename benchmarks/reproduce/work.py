@@ -78,7 +78,9 @@ def _rows(portion: Portion, folders: Folders) -> list[Row]:
     for (quantiles, run), readings in portion.draws.items():
         made = estimates(exact, portion.setting, quantiles, portion.epsilon, readings)
         for reading, curves in made.items():
-            cell = Cell(data, classifier, ratio, portion.setting, portion.epsilon, quantiles, reading)
+            cell = Cell(
+                data, classifier, ratio, portion.setting, portion.epsilon, quantiles, reading
+            )
             errors = exact.errors(curves)
             rows.append(Row(cell, run, tuple(errors[name] for name in MEASURES)))
     return rows

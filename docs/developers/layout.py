@@ -44,8 +44,17 @@ def page() -> str:
         "",
     ]
     for folder, meaning in FOLDERS.items():
-        parts += [f"## {folder}", "", f"{meaning[0].upper()}{meaning[1:]}.", "", "| file | what it is |", "|---|---|"]
-        for path in sorted((ROOT / folder).rglob("*.py"), key=lambda path: (path.parent, path.name)):
+        parts += [
+            f"## {folder}",
+            "",
+            f"{meaning[0].upper()}{meaning[1:]}.",
+            "",
+            "| file | what it is |",
+            "|---|---|",
+        ]
+        for path in sorted(
+            (ROOT / folder).rglob("*.py"), key=lambda path: (path.parent, path.name)
+        ):
             summary = first_line(path)
             if summary and not path.name.startswith("."):
                 name = path.relative_to(ROOT / folder).as_posix()

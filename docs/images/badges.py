@@ -30,7 +30,9 @@ def badge(x: float, name: str, value: str) -> tuple[str, float]:
 
 def main() -> None:
     project = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text())["project"]
-    versions = dict(line.split(",")[0].split(">=") for line in project["dependencies"] if ";" not in line)
+    versions = dict(
+        line.split(",")[0].split(">=") for line in project["dependencies"] if ";" not in line
+    )
     facts = {
         "python": project["requires-python"].replace(">=", "") + "+",
         **{name: versions[name] + "+" for name in ("torch", "torchmetrics")},
@@ -43,11 +45,12 @@ def main() -> None:
         drawn.append(text)
         x = end + GAP
     label = ", ".join(f"{name} {value}" for name, value in facts.items())
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x - GAP:g}" height="{HEIGHT}" role="img" aria-label="{label}"'
-    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{x - GAP:g}" height="{HEIGHT}"'
+    head += f' role="img" aria-label="{label}"'
     look = 'font-family="Verdana,DejaVu Sans,sans-serif" font-size="11"'
-    (HERE / "badges.svg").write_text("\n".join([f"{head} {look}>", f"<title>{label}</title>", *drawn, "</svg>\n"]))
+    (HERE / "badges.svg").write_text(
+        "\n".join([f"{head} {look}>", f"<title>{label}</title>", *drawn, "</svg>\n"])
+    )
 
 
 if __name__ == "__main__":

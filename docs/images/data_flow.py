@@ -7,18 +7,28 @@ from pathlib import Path
 BOX, GAP, LEFT = 104, 44, 16
 INK, RULE, SAFE, RAW = "#1f2937", "#64748b", "#dcefe3", "#fde8d7"
 
-CLIENT = [("scores", "and labels", RAW), ("counts", "on the grid", RAW), ("levels", "of the tree", RAW)]
+CLIENT = [
+    ("scores", "and labels", RAW),
+    ("counts", "on the grid", RAW),
+    ("levels", "of the tree", RAW),
+]
 STEPS = ["grid", "query", "noise"]
 
 
-def text(x: float, y: float, words: str, size: int = 13, weight: str = "normal", colour: str = INK) -> str:
+def text(
+    x: float, y: float, words: str, size: int = 13, weight: str = "normal", colour: str = INK
+) -> str:
     style = f'font-size="{size}" font-weight="{weight}" fill="{colour}" text-anchor="middle"'
     return f'<text x="{x:g}" y="{y:g}" {style}>{words}</text>'
 
 
 def box(x: float, y: float, title: str, below: str, fill: str, width: float = BOX) -> str:
     shape = f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="52" rx="6" fill="{fill}" stroke="{RULE}"/>'
-    return shape + text(x + width / 2, y + 22, title, 14, "bold") + text(x + width / 2, y + 41, below, 11)
+    return (
+        shape
+        + text(x + width / 2, y + 22, title, 14, "bold")
+        + text(x + width / 2, y + 41, below, 11)
+    )
 
 
 def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
@@ -63,7 +73,9 @@ def drawing() -> str:
         (LEFT, RAW, "stays at the client under privacy"),
         (LEFT + 240, SAFE, "may leave the client"),
     ):
-        parts.append(f'<rect x="{x}" y="362" width="14" height="14" rx="3" fill="{fill}" stroke="{RULE}"/>')
+        parts.append(
+            f'<rect x="{x}" y="362" width="14" height="14" rx="3" fill="{fill}" stroke="{RULE}"/>'
+        )
         parts.append(f'<text x="{x + 22}" y="373" font-size="11" fill="{INK}">{words}</text>')
     width, height = answer + 128 + 20, 386
     head = '<marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">'

@@ -24,7 +24,11 @@ def main() -> None:
     chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or chromedriver is None:
         sys.exit("report.png needs chromium and chromedriver")
-    found = re.search(r"```python\n(.*?)```", (HERE.parents[1] / "report.md").read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        r"```python\n(.*?)```",
+        (HERE.parents[1] / "report.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     assert found is not None
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

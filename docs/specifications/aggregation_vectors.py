@@ -31,7 +31,12 @@ from torchmetrics_fed.release.wire import kind_of
 NAMES = "ann", "ben", "cem", "dia"
 VECTORS = {"ann": [1, -2, 3], "ben": [2**62, 0, -7], "cem": [2**62, 5, 0]}
 """What is summed: dia drops out after she has shared her keys. The first cell wraps around."""
-CONFIG = {"round_id": "7/1", "binding": hashlib.sha256(b"what is summed").digest(), "cells": 3, "min_clients": 3}
+CONFIG = {
+    "round_id": "7/1",
+    "binding": hashlib.sha256(b"what is summed").digest(),
+    "cells": 3,
+    "min_clients": 3,
+}
 
 
 def listed(*names: object) -> bytes:
@@ -41,7 +46,12 @@ def listed(*names: object) -> bytes:
 
 def vectors() -> dict[str, Any]:
     """Return the vectors of secure aggregation."""
-    return {**primitives(), "unsigned": run(signed=False), "signed": run(signed=True), "ranks": ranks()}
+    return {
+        **primitives(),
+        "unsigned": run(signed=False),
+        "signed": run(signed=True),
+        "ranks": ranks(),
+    }
 
 
 def primitives() -> dict[str, Any]:
@@ -75,7 +85,10 @@ def primitives() -> dict[str, Any]:
             "key": keys.seed_key(listed("seed"), context, 258).hex(),
             "commitment": keys.commitment(listed("seed"), context, 258).hex(),
         },
-        "mask": {"key": listed("stream").hex(), "words": [str(word) for word in stream.values.view(np.uint64)]},
+        "mask": {
+            "key": listed("stream").hex(),
+            "words": [str(word) for word in stream.values.view(np.uint64)],
+        },
         "box": {
             "key": listed("box").hex(),
             "content": b"two shares".hex(),
@@ -94,7 +107,14 @@ def primitives() -> dict[str, Any]:
                 "default": SecureAggregationConfig("r", b"b", 1, least, c).threshold_for(n),
                 "least": max(least, (n + c) // 2 + 1),
             }
-            for n, least, c in ((3, 3, 1), (4, 3, 1), (10, 8, 1), (10, 6, 5), (64, 8, 1), (1024, 100, 99))
+            for n, least, c in (
+                (3, 3, 1),
+                (4, 3, 1),
+                (10, 8, 1),
+                (10, 6, 5),
+                (64, 8, 1),
+                (1024, 100, 99),
+            )
         ],
     }
 
@@ -103,13 +123,19 @@ def primitives() -> dict[str, Any]:
 def drawing(values: dict[str, Any]) -> Iterator[None]:
     """Let a client draw the listed values: two key pairs, then a seed and the polynomials."""
     pairs = [keys.KeyPair(bytes.fromhex(values[name])) for name in ("sealing_key", "masking_key")]
-    falling = [each for name in ("key_coefficients", "seed_coefficients") for each in reversed(values[name])]
+    falling = [
+        each
+        for name in ("key_coefficients", "seed_coefficients")
+        for each in reversed(values[name])
+    ]
     numbers = iter([int.from_bytes(bytes.fromhex(each), "little") for each in falling])
     seed = bytes.fromhex(values["seed"])
     with (
         mock.patch.object(keys, "KeyPair", side_effect=pairs),
         mock.patch.object(client, "secrets", SimpleNamespace(token_bytes=lambda size: seed)),
-        mock.patch.object(shamir, "secrets", SimpleNamespace(randbelow=lambda below: next(numbers))),
+        mock.patch.object(
+            shamir, "secrets", SimpleNamespace(randbelow=lambda below: next(numbers))
+        ),
     ):
         yield
 
@@ -120,16 +146,23 @@ def run(signed: bool) -> dict[str, Any]:
     threshold = config.threshold_for(len(NAMES))
     drawn: dict[str, dict[str, Any]] = {
         name: {
-            **{what: listed(signed, name, what).hex() for what in ("sealing_key", "masking_key", "seed")},
             **{
-                f"{what}_coefficients": [listed(signed, name, what, power).hex() for power in range(1, threshold)]
+                what: listed(signed, name, what).hex()
+                for what in ("sealing_key", "masking_key", "seed")
+            },
+            **{
+                f"{what}_coefficients": [
+                    listed(signed, name, what, power).hex() for power in range(1, threshold)
+                ]
                 for what in ("key", "seed")
             },
             **({"signing_key": listed(name, "signing key").hex()} if signed else {}),
         }
         for name in NAMES
     }
-    signing = {name: bytes.fromhex(drawn[name]["signing_key"]) if signed else None for name in NAMES}
+    signing = {
+        name: bytes.fromhex(drawn[name]["signing_key"]) if signed else None for name in NAMES
+    }
     verification = {
         name: Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
         for name, key in signing.items()
@@ -177,7 +210,13 @@ def run(signed: bool) -> dict[str, Any]:
         "survivors": roster.survivors_hash(cohort, tuple(roster.indices[name] for name in among)),
     }
     return {
-        "config": {**CONFIG, "binding": config.binding.hex(), "max_colluding": 1, "threshold": None, "signed": signed},
+        "config": {
+            **CONFIG,
+            "binding": config.binding.hex(),
+            "max_colluding": 1,
+            "threshold": None,
+            "signed": signed,
+        },
         "threshold": threshold,
         "drawn": drawn,
         "verification_keys": {name: key.hex() for name, key in verification.items()},
@@ -195,7 +234,10 @@ def ranks() -> dict[str, Any]:
     private = [listed("rank", number) for number in range(3)]
     nonces = [listed("nonce", number)[:16] for number in range(3)]
     belief = keys.digest(b"ranks view", view, repr((2,)).encode())
-    payloads = [keys.KeyPair(key).public + belief + nonce for key, nonce in zip(private, nonces, strict=True)]
+    payloads = [
+        keys.KeyPair(key).public + belief + nonce
+        for key, nonce in zip(private, nonces, strict=True)
+    ]
     masked: list[torch.Tensor] = []
 
     def sent(vector: torch.Tensor) -> torch.Tensor:
@@ -205,7 +247,9 @@ def ranks() -> dict[str, Any]:
     for rank, row in enumerate(rows):
         with (
             mock.patch.object(mask, "KeyPair", lambda rank=rank: keys.KeyPair(private[rank])),
-            mock.patch.object(mask, "secrets", SimpleNamespace(token_bytes=lambda size, rank=rank: nonces[rank])),
+            mock.patch.object(
+                mask, "secrets", SimpleNamespace(token_bytes=lambda size, rank=rank: nonces[rank])
+            ),
         ):
             mask.masked_sum(torch.tensor(row), rank, view, lambda own: payloads, sent)
     return {

@@ -29,7 +29,12 @@ SPECS = {
         groups=("Zürich", "Bern"),
     ),
     "hidden, two models": Spec(
-        "binary", 1, ScoreGrid(bins=4, kind="two_sided"), secure=True, models=("old", "new"), thresholds=(0.5, 0.25)
+        "binary",
+        1,
+        ScoreGrid(bins=4, kind="two_sided"),
+        secure=True,
+        models=("old", "new"),
+        thresholds=(0.5, 0.25),
     ),
 }
 QUERIES = {
@@ -66,12 +71,23 @@ def shares() -> dict[str, Share]:
     counts = [0, 3, 1, 0, 12, 1, 0, 5, 0, 0, 0, 2, 1, 9, 4, 0]
     noisy = [9, 30, 3, -1, 5, 2, 0, 17, 1, -2, 8, 8]
     return {
-        "exact": Share(SPECS["exact"], flat, cells("exact", flat, counts), "1", listed("share", 0)[:16]),
+        "exact": Share(
+            SPECS["exact"], flat, cells("exact", flat, counts), "1", listed("share", 0)[:16]
+        ),
         "exact, some rows left out": Share(
-            SPECS["exact"], flat, cells("exact", flat, counts[::-1]), "1", listed("share", 1)[:16], skips_bad=True
+            SPECS["exact"],
+            flat,
+            cells("exact", flat, counts[::-1]),
+            "1",
+            listed("share", 1)[:16],
+            skips_bad=True,
         ),
         "with noise": Share(
-            SPECS["distributed"], tree, cells("distributed", tree, noisy), "Runde zwölf", listed("share", 2)[:16]
+            SPECS["distributed"],
+            tree,
+            cells("distributed", tree, noisy),
+            "Runde zwölf",
+            listed("share", 2)[:16],
         ),
     }
 
@@ -83,7 +99,13 @@ def releases() -> dict[str, Release]:
     ids = b"".join(sorted(listed("share", number)[:16] for number in range(3)))
     spec = SPECS["distributed"]
     first = Sum(spec, pilot, cells("distributed", pilot, [8, -1, 3, 40, 0, 2, 9, 7]), 3, ids)
-    second = Sum(spec, placed, cells("distributed", placed, [20, 61, 4, -3, 9, 7, 1, 30, 2, -5, 8, 11]), 3, ids)
+    second = Sum(
+        spec,
+        placed,
+        cells("distributed", placed, [20, 61, 4, -3, 9, 7, 1, 30, 2, -5, 8, 11]),
+        3,
+        ids,
+    )
     alone = Query(placed.tree)
     opened = Sum.of_vector(spec, alone, second.cells.reshape(-1).numpy(), 4)
     return {
@@ -96,13 +118,18 @@ def releases() -> dict[str, Release]:
 def requests() -> dict[str, Asked]:
     """What a client is asked in a stage."""
     query, spec = bytes(QUERIES["all bins"]), SPECS["exact"].canonical
-    return {"share": Asked("share", "1", query, spec=spec), "unmask": Asked("unmask", "1", query, b"\x01", b"\x02\x03")}
+    return {
+        "share": Asked("share", "1", query, spec=spec),
+        "unmask": Asked("unmask", "1", query, b"\x01", b"\x02\x03"),
+    }
 
 
 def _spaced(release: bytes) -> bytes:
     spec = SPECS["exact"].canonical
     other = spec.replace(b",", b", ", 1)
-    return release[:6] + hashlib.sha256(other).digest() + pack_block(other) + release[46 + len(spec) :]
+    return (
+        release[:6] + hashlib.sha256(other).digest() + pack_block(other) + release[46 + len(spec) :]
+    )
 
 
 def _widened(release: bytes) -> bytes:
@@ -123,7 +150,10 @@ def refused() -> list[dict[str, str]]:
         ("an unknown kind", query[:5] + b"\x63" + query[6:]),
         ("one byte short", query[:-1]),
         ("one byte too many", query + b"\x00"),
-        ("a fraction that is no multiple of 1/1024", query[:6] + np.float64(0.3).tobytes() + query[14:]),
+        (
+            "a fraction that is no multiple of 1/1024",
+            query[:6] + np.float64(0.3).tobytes() + query[14:],
+        ),
         ("flags that do not go together", query[:15] + b"\x04" + query[16:]),
         ("a branching of 1", query[:16] + b"\x01" + query[17:]),
         ("a weight of 0", query[:-1] + b"\x00"),
@@ -148,7 +178,12 @@ def vectors() -> dict[str, Any]:
             for name, spec in SPECS.items()
         ],
         "queries": [
-            {"name": name, "hex": bytes(query).hex(), "digest": query.digest.hex(), "fields": asked(query)}
+            {
+                "name": name,
+                "hex": bytes(query).hex(),
+                "digest": query.digest.hex(),
+                "fields": asked(query),
+            }
             for name, query in QUERIES.items()
         ],
         "cells": [
@@ -210,7 +245,9 @@ def asked(query: Query) -> dict[str, Any]:
     return {
         "fraction": query.fraction,
         "branching": list(tree.branching),
-        "weights": list(tree.weights) if len(tree.weights) == len(tree.branching) else [1] * len(tree.branching),
+        "weights": list(tree.weights)
+        if len(tree.weights) == len(tree.branching)
+        else [1] * len(tree.branching),
         "edges": None if tree.edges is None else list(tree.edges),
         "pooled": query.pooled,
         "table": isinstance(tree, Table),
@@ -222,4 +259,9 @@ def summed(each: Sum) -> dict[str, Any]:
     """Return a sum's fields."""
     names = {"query": bytes(each.query).hex(), "shares": each.shares, "times": each.times}
     ids = [name.hex() for name in each.names]
-    return {**names, "ids": ids, "skips_bad": each.skips_bad, "cells": each.cells.reshape(-1).tolist()}
+    return {
+        **names,
+        "ids": ids,
+        "skips_bad": each.skips_bad,
+        "cells": each.cells.reshape(-1).tolist(),
+    }

@@ -41,7 +41,11 @@ def process(name: str, *arguments: str, env: dict[str, str], log: Path) -> Itera
     """Run a program in the background, give its process group, and end it with all that it has started."""
     with open(log, "w") as file:
         running = subprocess.Popen(
-            [str(BIN / name), *arguments], env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            [str(BIN / name), *arguments],
+            env=env,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         yield running.pid
@@ -75,12 +79,16 @@ def run(
     """
     out.mkdir(parents=True, exist_ok=True)
     out, home = out.resolve(), out.resolve() / "home"
-    shutil.rmtree(home, ignore_errors=True)  # the data is made, so that every run may begin with an unspent budget
+    shutil.rmtree(
+        home, ignore_errors=True
+    )  # the data is made, so that every run may begin with an unspent budget
     home.mkdir()
     with ExitStack() as stack:
         port, *node_ports = free_ports(1 + clients)
         address = f"127.0.0.1:{port}"
-        (home / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\ninsecure = true\n')
+        (home / "config.toml").write_text(
+            f'[superlink.here]\naddress = "{address}"\ninsecure = true\n'
+        )
         env = os.environ | {
             "FLWR_HOME": str(home),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -91,7 +99,9 @@ def run(
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
         logs = [out / "superlink.log"]
-        link = ["--insecure", "--host", "127.0.0.1", "--port", str(port)] + ["--simulation"] * (not deployment)
+        link = ["--insecure", "--host", "127.0.0.1", "--port", str(port)] + ["--simulation"] * (
+            not deployment
+        )
         stack.enter_context(process("flower-superlink", *link, env=env, log=logs[0]))
         wait_for(port)
         groups = {}
@@ -99,19 +109,29 @@ def run(
             logs.append(out / f"supernode-{client}.log")
             node = ["--insecure", "--superlink", address, "--port", str(node_ports[client])]
             node += ["--node-config", f"partition-id={client} num-partitions={clients}"]
-            groups[client] = stack.enter_context(process("flower-supernode", *node, env=env, log=logs[-1]))
+            groups[client] = stack.enter_context(
+                process("flower-supernode", *node, env=env, log=logs[-1])
+            )
         settings = {"clients": clients, "out": str(out), **config}
         written = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
         command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", written]
         if not deployment:
-            command += ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
+            command += [
+                "--federation-config",
+                f"num-supernodes={clients} client-resources-num-cpus=1",
+            ]
         result = out / "flower_app.json"
         result.unlink(missing_ok=True)
         if during is not None:
             threading.Thread(target=during, args=(groups,), daemon=True).start()
         # `flwr run` exits with 0 even where the run failed: what counts is the result
         ran = subprocess.run(
-            command, env=env, timeout=limit, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            env=env,
+            timeout=limit,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         (out / "run.log").write_text(ran.stdout)
         if not result.exists():
@@ -134,12 +154,24 @@ def wait_for(port: int, seconds: float = 60) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--deployment", action="store_true", help="a SuperLink and SuperNodes, not the simulation")
-    parser.add_argument("--out", type=Path, default=Path("build/flower_app"), help="folder for all that comes of it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--deployment", action="store_true", help="a SuperLink and SuperNodes, not the simulation"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/flower_app"), help="folder for all that comes of it"
+    )
     parser.add_argument("config", nargs="*", help="for instance epsilon=1.0")
     arguments = parser.parse_args()
     given = (item.split("=", 1) for item in arguments.config)
-    found = run(arguments.deployment, arguments.out, **{name: json.loads(value) for name, value in given})
-    print("averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(**found))
+    found = run(
+        arguments.deployment, arguments.out, **{name: json.loads(value) for name, value in given}
+    )
+    print(
+        "averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(
+            **found
+        )
+    )
     print(f"figure {(arguments.out / 'flower_app.png').resolve()}")

@@ -33,14 +33,17 @@ HERE = Path(__file__).parent
 # %% The job: FedAvg as it is, but for the aggregator on the server and the filter at the sites
 def job(arguments: argparse.Namespace, ledgers: Path, scores: Path | None) -> FedAvgRecipe:
     settings = SETTINGS[arguments.privacy]
-    aggregator = FederatedMetricAggregator(**settings, min_clients=3, stage_timeout=arguments.timeout, figures=True)
+    aggregator = FederatedMetricAggregator(
+        **settings, min_clients=3, stage_timeout=arguments.timeout, figures=True
+    )
     recipe = FedAvgRecipe(
         name="curves",
         model=Model(),
         min_clients=len(SITES),
         num_rounds=arguments.rounds,
         train_script=str(HERE / arguments.client),
-        train_args=f"--privacy {arguments.privacy} --ledgers {ledgers}" + (f" --scores {scores}" if scores else ""),
+        train_args=f"--privacy {arguments.privacy} --ledgers {ledgers}"
+        + (f" --scores {scores}" if scores else ""),
         aggregator=aggregator,
         key_metric="",  # the aggregator chooses the best model, by global_auroc
     )
@@ -49,7 +52,9 @@ def job(arguments: argparse.Namespace, ledgers: Path, scores: Path | None) -> Fe
 
 
 # %% The releases: in the server's folder after a simulation, downloaded as `nvflare job download` does in POC mode
-def releases_of(recipe: FedAvgRecipe, arguments: argparse.Namespace, workspace: Path) -> dict[int, Release]:
+def releases_of(
+    recipe: FedAvgRecipe, arguments: argparse.Namespace, workspace: Path
+) -> dict[int, Release]:
     if arguments.poc:
         run = recipe.execute(PocEnv(clients=list(SITES), num_clients=len(SITES)))
         folder = Path(run.get_result(timeout=300.0, clean_up=False))
@@ -61,10 +66,14 @@ def releases_of(recipe: FedAvgRecipe, arguments: argparse.Namespace, workspace: 
 
 
 # %% What each site sees alone, and what all would see together
-def alone_and_pooled(scores: Path, number: int) -> tuple[list[tuple[Tensor, Tensor]], FederatedAUROC]:
+def alone_and_pooled(
+    scores: Path, number: int
+) -> tuple[list[tuple[Tensor, Tensor]], FederatedAUROC]:
     pairs = [torch.load(scores / f"{site}-{number}.pt") for site in SITES]
     pooled = FederatedAUROC(normalization="sigmoid")
-    pooled.update(torch.cat([logits for logits, _ in pairs]), torch.cat([truth for _, truth in pairs]))
+    pooled.update(
+        torch.cat([logits for logits, _ in pairs]), torch.cat([truth for _, truth in pairs])
+    )
     return pairs, pooled
 
 
@@ -84,16 +93,29 @@ def main(arguments: argparse.Namespace) -> None:
         scores.mkdir()
         recipe = job(arguments, ledgers.resolve(), scores if arguments.compare else None)
         releases = releases_of(recipe, arguments, workspace)
-        spent = [PrivacyLedger(path=path).spent().epsilon for path in sorted(ledgers.glob("*.sqlite"))]
-        rounds = {n: float(FederatedAUROC.from_release(release).compute()) for n, release in releases.items()}
+        spent = [
+            PrivacyLedger(path=path).spent().epsilon for path in sorted(ledgers.glob("*.sqlite"))
+        ]
+        rounds = {
+            n: float(FederatedAUROC.from_release(release).compute())
+            for n, release in releases.items()
+        }
         last = max(releases, default=-1)
         result: dict[str, Any] = {"rounds": rounds, "spent": spent}
         if releases:
-            result |= {"federated": rounds[last], "shares": releases[last].shares, "name": releases[last].round}
+            result |= {
+                "federated": rounds[last],
+                "shares": releases[last].shares,
+                "name": releases[last].round,
+            }
         if arguments.compare and releases:
             pairs, pooled = alone_and_pooled(scores, last)
             local = [area(*pair) for pair in pairs]
-            result |= {"mean_local": sum(local) / len(local), "local": local, "pooled": float(pooled.compute())}
+            result |= {
+                "mean_local": sum(local) / len(local),
+                "local": local,
+                "pooled": float(pooled.compute()),
+            }
             draw(releases[last], pooled.release(), pairs, arguments.out / "curves.png")
         elif releases:
             draw(releases[last], None, [], arguments.out / "curves.png")
@@ -103,7 +125,9 @@ def main(arguments: argparse.Namespace) -> None:
     if spent:
         print(f"each site has spent epsilon {max(spent):g} of {BUDGET:g}")
     if "pooled" in result:
-        print(f"mean of local AUROCs  {result['mean_local']:.6f}   from {min(local):.4f} to {max(local):.4f}")
+        print(
+            f"mean of local AUROCs  {result['mean_local']:.6f}   from {min(local):.4f} to {max(local):.4f}"
+        )
         print(f"federated AUROC       {result['federated']:.6f}")
         print(f"pooled AUROC          {result['pooled']:.6f}")
     print(f"result                {(arguments.out / 'result.json').resolve()}")
@@ -112,7 +136,9 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 # %% The figure: pooled underneath, federated on top, each site alone
-def draw(federated: Release, pooled: Release | None, pairs: list[tuple[Tensor, Tensor]], path: Path) -> None:
+def draw(
+    federated: Release, pooled: Release | None, pairs: list[tuple[Tensor, Tensor]], path: Path
+) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -124,20 +150,39 @@ def draw(federated: Release, pooled: Release | None, pairs: list[tuple[Tensor, T
         alone = FederatedROC(normalization="sigmoid")
         alone.update(logits, truth)
         curve = alone.compute()
-        ax.plot(curve.fpr, curve.tpr, linewidth=0.8, alpha=0.7, label=f"{site} alone ({area(logits, truth):.4f})")
+        ax.plot(
+            curve.fpr,
+            curve.tpr,
+            linewidth=0.8,
+            alpha=0.7,
+            label=f"{site} alone ({area(logits, truth):.4f})",
+        )
     roc_from_counts(federated).plot(ax=ax, label="federated")
     fig.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--client", default="torch_client.py", help="the sites' script: lightning_client.py, or yours")
+    parser.add_argument(
+        "--client",
+        default="torch_client.py",
+        help="the sites' script: lightning_client.py, or yours",
+    )
     parser.add_argument("--privacy", choices=SETTINGS, default="none")
     parser.add_argument("--poc", action="store_true", help="POC mode instead of the simulator")
     parser.add_argument("--ledgers", type=Path, help="folder of the sites' ledgers")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the sites in each stage")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="seconds to wait for the sites in each stage"
+    )
     parser.add_argument("--compare", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--workspace", type=Path, help="keep NVFlare's files, logs and models there")
-    parser.add_argument("--out", type=Path, default=Path("build/nvflare_job"), help="folder for all that comes of it")
+    parser.add_argument(
+        "--workspace", type=Path, help="keep NVFlare's files, logs and models there"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("build/nvflare_job"),
+        help="folder for all that comes of it",
+    )
     main(parser.parse_args())

@@ -17,7 +17,9 @@ from torchmetrics_fed.integrations.nvflare.lightning import FlareEvaluation
 parser = argparse.ArgumentParser()
 parser.add_argument("--privacy", choices=SETTINGS, default="none")
 parser.add_argument("--ledgers", default=".", help="folder of the site's ledger")
-parser.add_argument("--scores", default="", help="folder to save this site's scores in: for the comparison only")
+parser.add_argument(
+    "--scores", default="", help="folder to save this site's scores in: for the comparison only"
+)
 arguments = parser.parse_args()
 
 
@@ -29,7 +31,9 @@ class Classifier(lightning.LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         features, target = batch
-        return torch.nn.functional.binary_cross_entropy_with_logits(self.layer(features)[:, 0], target.float())
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            self.layer(features)[:, 0], target.float()
+        )
 
     def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
         features, target = batch

@@ -27,7 +27,9 @@ BUDGET = 5.0
 def own_metric(site: str, setting: str, ledgers: str) -> FederatedROC:
     """Return a site's metric. A private one has the site's own ledger, a file that outlives the job."""
     options = SETTINGS[setting]
-    ledger = PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite")) if "privacy" in options else None
+    ledger = (
+        PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite")) if "privacy" in options else None
+    )
     return FederatedROC(normalization="sigmoid", ledger=ledger, **options)
 
 

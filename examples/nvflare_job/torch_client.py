@@ -13,7 +13,9 @@ from torchmetrics_fed.integrations.nvflare import attach
 parser = argparse.ArgumentParser()
 parser.add_argument("--privacy", choices=SETTINGS, default="none")
 parser.add_argument("--ledgers", default=".", help="folder of the site's ledger")
-parser.add_argument("--scores", default="", help="folder to save this site's scores in: for the comparison only")
+parser.add_argument(
+    "--scores", default="", help="folder to save this site's scores in: for the comparison only"
+)
 arguments = parser.parse_args()
 
 flare.init()
@@ -35,7 +37,9 @@ while flare.is_running():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(5):
         optimizer.zero_grad()
-        torch.nn.functional.binary_cross_entropy_with_logits(model(features), target.float()).backward()
+        torch.nn.functional.binary_cross_entropy_with_logits(
+            model(features), target.float()
+        ).backward()
         optimizer.step()
 
     sent = flare.FLModel(params=model.state_dict())  # no number of examples, no local metric

@@ -39,10 +39,14 @@ class Aggregation:
 
     def __init__(self, config: SecureAggregationConfig, names: str = CLIENTS) -> None:
         keys = {name: new_signing_keys() for name in names} if config.signed else {}
-        verification = {name: pair.verification for name, pair in keys.items()} if config.signed else None
+        verification = (
+            {name: pair.verification for name, pair in keys.items()} if config.signed else None
+        )
         self.server = SecureAggregationServer(config)
         self.clients = {
-            name: SecureAggregationClient(name, config, keys[name].signing if keys else None, verification)
+            name: SecureAggregationClient(
+                name, config, keys[name].signing if keys else None, verification
+            )
             for name in names
         }
         for name, client in self.clients.items():
@@ -57,7 +61,9 @@ class Aggregation:
     ) -> SecureAggregationServer:
         alive = [name for name in self.clients if name not in dropped]
         for name in alive:
-            message = metrics[name].mask(self.clients[name], self.boxes[name], round=round, query=query)
+            message = metrics[name].mask(
+                self.clients[name], self.boxes[name], round=round, query=query
+            )
             self.server.receive(name, message)
         if self.server.config.signed:
             survivors = self.server.survivors()
@@ -98,18 +104,29 @@ def test_exact_counts_are_pooled_to_the_bit(scored: tuple[Tensor, Tensor], signe
 
 
 @pytest.mark.parametrize("plan", ["adaptive", "single"])
-def test_a_private_release_takes_the_survivors_and_charges_them_once(scored: tuple[Tensor, Tensor], plan: str) -> None:
+def test_a_private_release_takes_the_survivors_and_charges_them_once(
+    scored: tuple[Tensor, Tensor], plan: str
+) -> None:
     clients = metrics(scored, privacy=DistributedDP(1.0, min_clients=3), quantiles=64, plan=plan)
     total = released(clients, dropped="c")
     assert (total.shares, len(total.queries)) == (4, 2 if plan == "adaptive" else 1)
-    assert [len(metric.ledger) for metric in clients.values()] == [1, 1, 0, 1, 1]  # who sent nothing has spent nothing
+    assert [len(metric.ledger) for metric in clients.values()] == [
+        1,
+        1,
+        0,
+        1,
+        1,
+    ]  # who sent nothing has spent nothing
     assert FederatedROC.from_release(total).compute().tpr.isfinite().all()
 
 
 @pytest.mark.filterwarnings("ignore:epsilon=35")
 def test_the_sum_is_that_of_the_survivors_answers(scored: tuple[Tensor, Tensor]) -> None:
     """With an epsilon of 35 noise is 0 but for once in 1e12 sums, so that the sum is the exact one."""
-    clients, query = metrics(scored, privacy=DistributedDP(35.0, min_clients=3)), Query(Tree.flat(64))
+    clients, query = (
+        metrics(scored, privacy=DistributedDP(35.0, min_clients=3)),
+        Query(Tree.flat(64)),
+    )
     config = SecureAggregationConfig.for_query(clients["a"].spec, query, "1")
     vector, names = Aggregation(config).finish(clients, query, dropped="c").sum()
     assert names == ("a", "b", "d", "e")
@@ -124,14 +141,18 @@ def test_fewer_than_min_clients_open_nothing(scored: tuple[Tensor, Tensor]) -> N
         Aggregation(config).finish(clients, SIXTEEN, dropped="ab")
 
 
-def test_a_draw_enters_one_aggregation_and_a_retry_is_a_fresh_one(scored: tuple[Tensor, Tensor]) -> None:
+def test_a_draw_enters_one_aggregation_and_a_retry_is_a_fresh_one(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     """The same round again gets an error, whatever the aggregation calls itself; another round is charged again."""
     ledger = PrivacyLedger()
     metric = metrics(scored, privacy=DistributedDP(0.1, min_clients=3), ledger=ledger)["a"]
 
     def attempt(name: str, round: str) -> bytes:
         aggregation = Aggregation(SecureAggregationConfig.for_query(metric.spec, SIXTEEN, name))
-        return metric.mask(aggregation.clients["a"], aggregation.boxes["a"], round=round, query=SIXTEEN)
+        return metric.mask(
+            aggregation.clients["a"], aggregation.boxes["a"], round=round, query=SIXTEEN
+        )
 
     assert attempt("1", "1")
     for name in ("1", "1 again", "2"):
@@ -146,7 +167,9 @@ def test_exact_counts_enter_one_aggregation_in_a_session(scored: tuple[Tensor, T
     """There is no fresh draw of them: two sums, over n and n - 1 clients, give a client away."""
     metric = metrics(scored, secure=True)["a"]
     for name, refused in (("1", False), ("1", True), ("2", True)):
-        aggregation = Aggregation(SecureAggregationConfig.for_query(metric.spec, Query(Tree.flat(64)), name))
+        aggregation = Aggregation(
+            SecureAggregationConfig.for_query(metric.spec, Query(Tree.flat(64)), name)
+        )
         if refused:
             with pytest.raises(ReleaseError, match="it has entered one before"):
                 metric.mask(aggregation.clients["a"], aggregation.boxes["a"], round=name)
@@ -170,7 +193,9 @@ def test_shares_that_must_be_hidden_are_not_made(scored: tuple[Tensor, Tensor]) 
             Coordinator(metric, round="1").receive("a", share)
         many = Release.sum(Share(metric.spec, SIXTEEN, cells) for _ in range(3))
         assert bytes(many)  # what may be opened may travel
-    trusted = metrics(scored, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True))["a"]
+    trusted = metrics(scored, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True))[
+        "a"
+    ]
     assert bytes(trusted.share(round="1"))
 
 
@@ -188,13 +213,17 @@ def test_a_coordinator_accepts_its_own_aggregation_only(scored: tuple[Tensor, Te
 
 def test_the_privacy_says_against_whom_it_holds() -> None:
     assert "holds against the aggregator" in str(DistributedDP(1.0, min_clients=3))
-    assert "not the trusted aggregator" in str(DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
+    assert "not the trusted aggregator" in str(
+        DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
+    )
 
 
 def across_ranks(rank: int, secure: bool) -> tuple[Any, list[Tensor]]:
     generator = torch.Generator().manual_seed(rank)
     metric, wire = FederatedROC(quantiles=64, secure=secure), Collectives()
-    metric.update(torch.rand(1_000, generator=generator), torch.randint(0, 2, (1_000,), generator=generator))
+    metric.update(
+        torch.rand(1_000, generator=generator), torch.randint(0, 2, (1_000,), generator=generator)
+    )
     with wire:
         return metric.compute(), [tensor for _, tensor in wire.sent if tensor.numel() > 100]
 

@@ -26,7 +26,9 @@ def counted(rank: int, kind: str, people: str, group: Any = None) -> tuple[str, 
     for _ in range(rank):  # ranks need not update equally often
         ids: Any = [f"{rank}" if people == "apart" else "everywhere"] * 3
         metric.update(
-            torch.rand(3), torch.tensor([0, 1, 0]), persons=None if people in ("nobody", f"none at {rank}") else ids
+            torch.rand(3),
+            torch.tensor([0, 1, 0]),
+            persons=None if people in ("nobody", f"none at {rank}") else ids,
         )
     try:
         metric.share() if kind == "local" else metric.release()
@@ -38,10 +40,19 @@ def counted(rank: int, kind: str, people: str, group: Any = None) -> tuple[str, 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:No (positive|negative) examples")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_person_beyond_the_bound_across_ranks_is_refused_on_all(ranks: RankPool, kind: str) -> None:
-    assert ranks.run(counted, kind, "apart", timeout=300) == [("released", 1, rank > 0) for rank in range(3)]
-    assert ranks.run(counted, kind, "nobody") == [("released", 1, False)] * 3  # and one without any data
-    for people, said in (("together", "Divide the data by person"), ("none at 2", "on every rank or on none")):
+def test_a_person_beyond_the_bound_across_ranks_is_refused_on_all(
+    ranks: RankPool, kind: str
+) -> None:
+    assert ranks.run(counted, kind, "apart", timeout=300) == [
+        ("released", 1, rank > 0) for rank in range(3)
+    ]
+    assert (
+        ranks.run(counted, kind, "nobody") == [("released", 1, False)] * 3
+    )  # and one without any data
+    for people, said in (
+        ("together", "Divide the data by person"),
+        ("none at 2", "on every rank or on none"),
+    ):
         for text, charged, _ in ranks.run(counted, kind, people):
             assert said in text
             assert charged == 0
@@ -63,7 +74,11 @@ def as_clients(rank: int) -> int:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:No (positive|negative) examples")
 def test_the_ranks_of_one_client_are_its_process_group(ranks: RankPool) -> None:
-    assert ["Divide the data" in text for text, *_ in ranks.run(subgroup, timeout=300)] == [False, True, True]
+    assert ["Divide the data" in text for text, *_ in ranks.run(subgroup, timeout=300)] == [
+        False,
+        True,
+        True,
+    ]
     assert ranks.run(as_clients) == [3, 3, 3]
 
 

@@ -63,7 +63,9 @@ def same(one: ROCCurve, other: ROCCurve) -> bool:
 
 
 def curves(rank: int) -> tuple[Any, ...]:
-    warnings.simplefilter("error")  # a rank without data must not warn, because a warning may be an error
+    warnings.simplefilter(
+        "error"
+    )  # a rank without data must not warn, because a warning may be an error
     metric = filled(rank)
     first = metric.compute()
     local = int(metric.counts.sum())
@@ -139,7 +141,9 @@ def test_a_mismatch_is_an_error_on_every_rank(ranks: RankPool) -> None:
     for message, local in ranks.run(mismatched):
         assert "differ in bins;" in message
         assert local == 1
-    assert all(same(result[0], roc(*data())) for result in ranks.run(curves))  # and the group still works
+    assert all(
+        same(result[0], roc(*data())) for result in ranks.run(curves)
+    )  # and the group still works
 
 
 class Broken(FederatedROC):
@@ -315,7 +319,11 @@ def test_gathered_ranks_agree_or_all_of_them_raise() -> None:
 @pytest.mark.parametrize("secure", [False, True])
 def test_metrics_compute_through_a_gather_function_alone(secure: bool) -> None:
     def work(gather: Gather) -> ROCCurve:
-        options = {"dist_sync_fn": gather, "distributed_available_fn": lambda: True, "secure": secure}
+        options = {
+            "dist_sync_fn": gather,
+            "distributed_available_fn": lambda: True,
+            "secure": secure,
+        }
         return filled(Ranks(CPU, gather=gather).rank, **options).compute()
 
     for curve in threads(work):
@@ -323,13 +331,17 @@ def test_metrics_compute_through_a_gather_function_alone(secure: bool) -> None:
         assert same(curve, roc(*data()))
 
 
-@pytest.mark.parametrize("privacy", [CentralDP(1.0), DistributedDP(1.0, min_clients=3)], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "privacy", [CentralDP(1.0), DistributedDP(1.0, min_clients=3)], ids=lambda p: type(p).__name__
+)
 def test_private_metrics_release_through_a_gather_function_alone(privacy: Privacy) -> None:
     """One release, the same on every rank, charged once on each. (Once the charge was made, and then an error came.)"""
 
     def work(gather: Gather) -> tuple[Release, int, int]:
         rank = Ranks(CPU, gather=gather).rank
-        metric = filled(rank, privacy=privacy, dist_sync_fn=gather, distributed_available_fn=lambda: True)
+        metric = filled(
+            rank, privacy=privacy, dist_sync_fn=gather, distributed_available_fn=lambda: True
+        )
         return metric.release(), len(metric.ledger), rank
 
     results = threads(work)
@@ -338,7 +350,10 @@ def test_private_metrics_release_through_a_gather_function_alone(privacy: Privac
     assert [each[1:] for each in results] == [(1, rank) for rank in range(3)]  # type: ignore[index]
     for release in releases[1:]:
         assert release.queries == releases[0].queries
-        assert all(torch.equal(a.cells, b.cells) for a, b in zip(release.sums, releases[0].sums, strict=True))
+        assert all(
+            torch.equal(a.cells, b.cells)
+            for a, b in zip(release.sums, releases[0].sums, strict=True)
+        )
     assert releases[0].shares == 3
 
 
@@ -368,7 +383,10 @@ def test_one_process_alone_is_its_own_first_rank() -> None:
     assert torch.equal(alone.hidden_sum(counts, b"view"), counts)
     assert alone.query_from_first(query, 64) == query
     assert [alone.any(flag) for flag in (True, False)] == [True, False]
-    heard = [alone.agree(SPEC, {"plan": b"single"}, status, data) for status, data in ((0, True), (2, False))]
+    heard = [
+        alone.agree(SPEC, {"plan": b"single"}, status, data)
+        for status, data in ((0, True), (2, False))
+    ]
     assert [(each.statuses, each.any_data) for each in heard] == [((0, 0), True), ((2, 2), False)]
     assert heard[0].proposal != heard[1].proposal  # a fresh name for every attempt
     assert all(0 <= each.proposal < 2**62 for each in heard)

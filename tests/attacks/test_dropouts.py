@@ -8,7 +8,15 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
-from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC, InputError, Release, ReleaseError, Share
+from torchmetrics_fed import (
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    InputError,
+    Release,
+    ReleaseError,
+    Share,
+)
 
 
 def polya_pmf(epsilon: float, shares: int, honest: int) -> NDArray[np.float64]:
@@ -23,14 +31,18 @@ def loss(epsilon: float, shares: int, honest: int) -> float:
     """The exact privacy loss of a count that moves by 1, from the pmf."""
     pmf = polya_pmf(epsilon, shares, honest)
     middle = len(pmf) // 2
-    core = pmf[middle - int(25 / epsilon) : middle + int(25 / epsilon) + 1]  # beyond, float64 has no digits left
+    core = pmf[
+        middle - int(25 / epsilon) : middle + int(25 / epsilon) + 1
+    ]  # beyond, float64 has no digits left
     return float(np.abs(np.diff(np.log(core))).max())
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize("colluding", [0, 1, 2])
 @pytest.mark.parametrize("min_clients", [3, 5, 10])
-def test_from_min_clients_up_the_loss_is_within_epsilon(epsilon: float, colluding: int, min_clients: int) -> None:
+def test_from_min_clients_up_the_loss_is_within_epsilon(
+    epsilon: float, colluding: int, min_clients: int
+) -> None:
     privacy = DistributedDP(epsilon, min_clients, colluding)
     for survivors in range(min_clients, min_clients + 6):
         assert loss(epsilon, privacy.calibrated_for, survivors - colluding) <= epsilon * (1 + 1e-6)
@@ -52,7 +64,11 @@ def shares(clients: int, privacy: DistributedDP) -> list[Share]:
 def test_a_sum_of_too_few_is_not_opened() -> None:
     sent = shares(4, DistributedDP(1.0, min_clients=4, trusted_aggregator=True))
     few = Release.sum(sent[:3])
-    for opened in (lambda: few.levels, lambda: few.leaf, lambda: FederatedROC.from_release(few).compute()):
+    for opened in (
+        lambda: few.levels,
+        lambda: few.leaf,
+        lambda: FederatedROC.from_release(few).compute(),
+    ):
         with pytest.raises(ReleaseError, match="min_clients=4 clients but the sum holds 3"):
             opened()
     assert FederatedROC.from_release(Release.sum([few, sent[3]])).compute().tpr.isfinite().all()
@@ -64,7 +80,9 @@ def test_one_process_is_not_a_federation() -> None:
     with pytest.raises(ReleaseError, match=r"min_clients=3 ranks .* but got 1"):
         metric.compute()
     assert len(metric.ledger) == 0
-    metric.update(torch.rand(20), torch.randint(0, 2, (20,)))  # nothing was drawn: the data can still grow
+    metric.update(
+        torch.rand(20), torch.randint(0, 2, (20,))
+    )  # nothing was drawn: the data can still grow
 
 
 def test_not_everyone_may_collude() -> None:
@@ -74,7 +92,9 @@ def test_not_everyone_may_collude() -> None:
 
 def test_the_same_draw_goes_into_one_sum_only() -> None:
     """The same noise in two sums, over other clients, isolates whoever is in one of them."""
-    metric = FederatedROC(quantiles=4, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
+    metric = FederatedROC(
+        quantiles=4, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
+    )
     metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
     share = metric.share(round="round-1")
     assert metric.share(round="round-1") is share
@@ -104,7 +124,9 @@ def test_a_coordinator_opens_nothing_for_too_few() -> None:
         with pytest.raises(ReleaseError, match=f"min_clients=4 clients but got {number + 1}"):
             coordinator.advance()
     assert coordinator.query == query
-    coordinator.receive("3", FederatedROC(quantiles=4, privacy=trusted).share(round="1", query=query))
+    coordinator.receive(
+        "3", FederatedROC(quantiles=4, privacy=trusted).share(round="1", query=query)
+    )
     coordinator.advance()
     assert coordinator.release.shares == 4
 
@@ -112,7 +134,9 @@ def test_a_coordinator_opens_nothing_for_too_few() -> None:
 def test_who_dropped_out_after_the_first_query_takes_no_part_in_the_second() -> None:
     """A second query is asked of those whose first share was summed, and of fewer than are needed it opens nothing."""
     trusted = DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
-    clients = {name: FederatedROC(quantiles=64, privacy=trusted, plan="adaptive") for name in "abcd"}
+    clients = {
+        name: FederatedROC(quantiles=64, privacy=trusted, plan="adaptive") for name in "abcd"
+    }
     for metric in clients.values():
         metric.update(torch.rand(50), torch.randint(0, 2, (50,)))
     coordinator = Coordinator(clients["a"], round="1")

@@ -25,7 +25,9 @@ def share(preds: Tensor, target: Tensor) -> Tensor:
 def test_an_empty_client_sends_what_any_client_sends() -> None:
     """Same size, same law of noise: a share must not show whether its client has data."""
     empty = torch.stack([share(*NOTHING) for _ in range(40)])
-    full = torch.stack([share(torch.full((500,), 0.3), torch.zeros(500, dtype=torch.int64)) for _ in range(40)])
+    full = torch.stack(
+        [share(torch.full((500,), 0.3), torch.zeros(500, dtype=torch.int64)) for _ in range(40)]
+    )
     assert empty.shape == full.shape
     noise = empty.flatten(), (full - full.median(0).values).flatten()
     table = [[int((sample == value).sum()) for value in range(-2, 3)] for sample in noise]
@@ -53,7 +55,9 @@ def test_curves_are_defined(preds: Tensor, target: Tensor, epsilon: float) -> No
     metric = FederatedROC(quantiles=64, privacy=CentralDP(epsilon))
     metric.update(preds, target)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the release may or may not show an empty class
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # the release may or may not show an empty class
         curve = metric.compute()
     assert all(bool(values.isfinite().all()) for values in curve)
 

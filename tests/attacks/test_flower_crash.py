@@ -28,7 +28,14 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from tests.aggregation.secure.federation import request_of
 from tests.integrations.flower_grid import RUN_ID, Client, Draws, LocalGrid, ask
-from torchmetrics_fed import Coordinator, DistributedDP, FederatedROC, PrivacyLedger, Query, SecureAggregationServer
+from torchmetrics_fed import (
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    PrivacyLedger,
+    Query,
+    SecureAggregationServer,
+)
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.states import Stage
 from torchmetrics_fed.counting import Tree
@@ -58,10 +65,15 @@ class Federation:
 
     def client(self, node: int) -> Client:
         generator = torch.Generator().manual_seed(node)
-        preds, target = torch.rand(2000, generator=generator), torch.randint(0, 2, (2000,), generator=generator)
+        preds, target = (
+            torch.rand(2000, generator=generator),
+            torch.randint(0, 2, (2000,), generator=generator),
+        )
 
         def metric() -> FederatedROC:
-            return FederatedROC(ledger=PrivacyLedger(10.0, self.folder / f"ledger {node}"), **self.options)
+            return FederatedROC(
+                ledger=PrivacyLedger(10.0, self.folder / f"ledger {node}"), **self.options
+            )
 
         return Client(metric, preds, target, folder=self.folder / "notes")
 
@@ -77,7 +89,9 @@ class Federation:
         if spec.hides_shares:
             assert self.query is not None
             name = self.coordinator.config.round_id
-            self.server = SecureAggregationServer(SecureAggregationConfig.for_query(spec, self.query, name))
+            self.server = SecureAggregationServer(
+                SecureAggregationConfig.for_query(spec, self.query, name)
+            )
         return self
 
     @property
@@ -87,7 +101,11 @@ class Federation:
     def ask(self, stage: str, node: int, message: bytes = b"", round: str | None = None) -> Message:
         assert self.query is not None
         start = self.server.start() if self.hides else b""
-        return ask(self.grid, node, Asked(stage, round or self.coordinator.round, bytes(self.query), message, start))
+        return ask(
+            self.grid,
+            node,
+            Asked(stage, round or self.coordinator.round, bytes(self.query), message, start),
+        )
 
     def go(self, stage: str, messages: dict[int, bytes]) -> None:
         for node, message in messages.items():
@@ -152,14 +170,23 @@ class Federation:
         read = "import sqlite3, sys\nnotes = sqlite3.connect(sys.argv[1]).execute('SELECT * FROM notes')\n"
         read += "for name, note in notes:\n if name != 'owner': print(name.encode().hex(), note.hex() or '-')"
         command = [sys.executable, "-c", read, str(self.home / "notes")]
-        lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+        lines = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.splitlines()
         rows = (line.split() for line in lines)
-        return {bytes.fromhex(name).decode(): bytes.fromhex(content.strip("-")) for name, content in rows}
+        return {
+            bytes.fromhex(name).decode(): bytes.fromhex(content.strip("-"))
+            for name, content in rows
+        }
 
     @property
     def note(self) -> bytes:
         """What the victim has kept of the aggregation."""
-        (found,) = (content for name, content in self.notes.items() if name.endswith(self.server.config.round_id))
+        (found,) = (
+            content
+            for name, content in self.notes.items()
+            if name.endswith(self.server.config.round_id)
+        )
         return found
 
     @property
@@ -215,7 +242,11 @@ def exact(folder: Path) -> Federation:
 
 @pytest.fixture(params=["private", "exact"])
 def either(request: pytest.FixtureRequest, folder: Path) -> Federation:
-    return Federation(folder) if request.param == "private" else Federation(folder, privacy=None, secure=True)
+    return (
+        Federation(folder)
+        if request.param == "private"
+        else Federation(folder, privacy=None, secure=True)
+    )
 
 
 @pytest.fixture(params=[HIDDEN, VISIBLE], ids=["hidden", "visible"])
@@ -232,7 +263,9 @@ def drawn() -> Iterator[list[Tensor]]:
 
 
 def refused(reply: Message, because: str, kind: str = "SecureAggregationError") -> bool:
-    return reply.has_error() and kind in str(reply.error.reason) and because in str(reply.error.reason)
+    return (
+        reply.has_error() and kind in str(reply.error.reason) and because in str(reply.error.reason)
+    )
 
 
 def masked(reply: Message, cells: int) -> Tensor:
@@ -262,7 +295,9 @@ def kill(*_: object) -> None:
 def killed(call: Callable[[], object]) -> None:
     """Make a call in another process, which must be killed in the middle of it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads; the child uses none of them
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forks beside threads; the child uses none of them
         child = os.fork()
     if child == 0:
         try:
@@ -286,7 +321,9 @@ def killed(call: Callable[[], object]) -> None:
 # --- an answer that was made is never made again
 
 
-def test_who_crashed_with_a_masked_share_does_not_mask_another(federation: Federation, drawn: list[Tensor]) -> None:
+def test_who_crashed_with_a_masked_share_does_not_mask_another(
+    federation: Federation, drawn: list[Tensor]
+) -> None:
     federation.exchange_keys()
     client = federation.clients[VICTIM]
     client.outer = [crash_after("evaluate")]
@@ -302,7 +339,9 @@ def test_who_crashed_with_a_masked_share_does_not_mask_another(federation: Feder
     assert total.tolist() == torch.stack(drawn[1:]).sum(0).reshape(-1).tolist()
 
 
-def test_who_has_sent_a_masked_share_sends_no_other(either: Federation, drawn: list[Tensor]) -> None:
+def test_who_has_sent_a_masked_share_sends_no_other(
+    either: Federation, drawn: list[Tensor]
+) -> None:
     either.exchange_keys().evaluate()
     before = len(drawn)
     assert refused(either.answer("evaluate"), "each stage is gone through once")
@@ -318,7 +357,9 @@ def test_a_repeated_message_neither_evaluates_nor_drops_the_node(either: Federat
     assert either.unmask()[1] == NODES
 
 
-def test_a_restored_backup_of_a_private_node_masks_nothing_more(federation: Federation, drawn: list[Tensor]) -> None:
+def test_a_restored_backup_of_a_private_node_masks_nothing_more(
+    federation: Federation, drawn: list[Tensor]
+) -> None:
     """The notes know nothing of the first answer, but the ledger does."""
     federation.exchange_keys().back_up()
     assert federation.answer("evaluate").has_content()
@@ -372,7 +413,11 @@ def test_who_was_killed_with_an_answer_in_its_hands_has_dropped_out(
     client.spoil = lambda content: None
     assert federation.entries == 1
     assert refused(federation.answer("evaluate"), "It stays out of this round")
-    assert (client.evaluations, federation.entries, len(drawn)) == (0, 1, 0)  # nothing was drawn in this process
+    assert (client.evaluations, federation.entries, len(drawn)) == (
+        0,
+        1,
+        0,
+    )  # nothing was drawn in this process
     federation.evaluate(NODES[1:])
     total, names = federation.unmask(NODES[1:])
     assert names == NODES[1:]
@@ -435,19 +480,26 @@ def test_a_round_that_is_known_is_never_begun_again(stage: str, federation: Fede
     assert federation.notes == before
 
 
-@pytest.mark.parametrize("name", ["a round", "session of a round"])  # the second is what a node calls a note of its own
+@pytest.mark.parametrize(
+    "name", ["a round", "session of a round"]
+)  # the second is what a node calls a note of its own
 def test_a_round_is_known_after_others_have_been_begun(name: str, either: Federation) -> None:
     either.open(name).exchange_keys().evaluate()
     first = either.server
     either.open("another").exchange_keys().evaluate()
-    either.server, either.coordinator = first, Coordinator(either.clients[VICTIM].metric(), round=name)
+    either.server, either.coordinator = (
+        first,
+        Coordinator(either.clients[VICTIM].metric(), round=name),
+    )
     assert refused(either.ask("advertise", VICTIM), "A retry is a new round")
 
 
 def test_a_run_of_another_id_begins_no_round_again(federation: Federation) -> None:
     """The server chooses the ids of runs, so notes are the node's."""
     federation.exchange_keys()
-    federation.grid._contexts[VICTIM] = Context(RUN_ID + 1, VICTIM, {"partition-id": VICTIM}, RecordDict(), {})
+    federation.grid._contexts[VICTIM] = Context(
+        RUN_ID + 1, VICTIM, {"partition-id": VICTIM}, RecordDict(), {}
+    )
     assert refused(federation.ask("advertise", VICTIM), "A retry is a new round")
     federation.evaluate()
     assert refused(federation.answer("evaluate"), "each stage is gone through once")
@@ -456,7 +508,10 @@ def test_a_run_of_another_id_begins_no_round_again(federation: Federation) -> No
 
 def test_keys_are_shared_once(federation: Federation) -> None:
     federation.exchange_keys()
-    assert refused(federation.ask("share_keys", VICTIM, federation.server.keys()), "each stage is gone through once")
+    assert refused(
+        federation.ask("share_keys", VICTIM, federation.server.keys()),
+        "each stage is gone through once",
+    )
     assert federation.stage is Stage.SHARED
 
 
@@ -482,14 +537,18 @@ def test_an_aggregation_is_of_one_round(name: str, stage: str, federation: Feder
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_another_process_answers_for_no_other_survivors(crash: bool, federation: Federation) -> None:
+def test_another_process_answers_for_no_other_survivors(
+    crash: bool, federation: Federation
+) -> None:
     federation.exchange_keys().evaluate()
     client = federation.clients[VICTIM]
     client.outer = [crash_after("unmask")] if crash else []
     first = federation.ask("unmask", VICTIM, federation.request(*NODES))
     assert first.has_error() == crash
     client.outer = []
-    assert refused(federation.ask("unmask", VICTIM, federation.request(*NODES[:3])), "two lists together")
+    assert refused(
+        federation.ask("unmask", VICTIM, federation.request(*NODES[:3])), "two lists together"
+    )
     again = federation.ask("unmask", VICTIM, federation.request(*NODES))
     assert again.has_content()
     assert crash or again.content.config_records[RECORD] == first.content.config_records[RECORD]
@@ -548,7 +607,9 @@ def test_a_note_is_taken_out_before_it_is_used(either: Federation) -> None:
 # --- how long a node keeps raw counts
 
 
-def test_counts_are_kept_between_two_queries_and_erased_with_the_second_answer(asked_twice: Federation) -> None:
+def test_counts_are_kept_between_two_queries_and_erased_with_the_second_answer(
+    asked_twice: Federation,
+) -> None:
     asked_twice.first_query()
     assert asked_twice.traces(asked_twice.counts) == 1
     asked_twice.keys()
@@ -562,7 +623,9 @@ def test_erased_counts_cannot_be_answered_from(asked_twice: Federation) -> None:
     asked_twice.first_query().keys()
     assert asked_twice.answer("answer").has_content()
     again = asked_twice.answer("answer")
-    because = "each stage is gone through once" if asked_twice.hides else "It stays out of this round"
+    because = (
+        "each stage is gone through once" if asked_twice.hides else "It stays out of this round"
+    )
     assert refused(again, because)
     assert asked_twice.entries == 1
 
@@ -591,7 +654,9 @@ def test_counts_of_a_round_are_gone_when_the_next_one_is_evaluated(asked_twice: 
 
 
 @pytest.mark.parametrize("asks", ["the same again", "all of epsilon again"])
-def test_a_refused_second_answer_erases_the_counts(asks: str, asked_twice: Federation, drawn: list[Tensor]) -> None:
+def test_a_refused_second_answer_erases_the_counts(
+    asks: str, asked_twice: Federation, drawn: list[Tensor]
+) -> None:
     first, whole = asked_twice.query, Query(Tree.balanced(asked_twice.coordinator.spec.grid.bins))
     asked_twice.first_query()
     before = len(drawn)
@@ -604,7 +669,9 @@ def test_a_refused_second_answer_erases_the_counts(asks: str, asked_twice: Feder
     assert (asked_twice.entries, len(drawn)) == (1, before)
 
 
-def test_a_second_answer_that_cannot_be_masked_erases_the_counts(folder: Path, drawn: list[Tensor]) -> None:
+def test_a_second_answer_that_cannot_be_masked_erases_the_counts(
+    folder: Path, drawn: list[Tensor]
+) -> None:
     federation = Federation(folder, quantiles=64).first_query().keys()
     before, boxes = len(drawn), federation.boxes[str(VICTIM)]
     assert federation.traces(federation.counts) == 1
@@ -626,21 +693,31 @@ def test_who_was_killed_with_a_second_answer_has_erased_the_counts(
     assert asked_twice.entries == 1
 
 
-def test_a_backup_of_the_counts_gets_no_second_draw(asked_twice: Federation, drawn: list[Tensor]) -> None:
+def test_a_backup_of_the_counts_gets_no_second_draw(
+    asked_twice: Federation, drawn: list[Tensor]
+) -> None:
     asked_twice.first_query().keys().back_up()
     assert asked_twice.answer("answer").has_content()
     before = len(drawn)
     asked_twice.restore()
     assert asked_twice.traces(asked_twice.counts) == 1
-    assert refused(asked_twice.answer("answer"), "a second draw would average the noise away", "LedgerConflictError")
+    assert refused(
+        asked_twice.answer("answer"),
+        "a second draw would average the noise away",
+        "LedgerConflictError",
+    )
     assert (asked_twice.entries, len(drawn)) == (1, before)
 
 
 @pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE, None], ids=["hidden", "visible", "exact"])
-def test_a_release_of_one_query_keeps_no_counts(privacy: DistributedDP | None, folder: Path) -> None:
+def test_a_release_of_one_query_keeps_no_counts(
+    privacy: DistributedDP | None, folder: Path
+) -> None:
     federation = Federation(folder, quantiles=32, privacy=privacy, secure=privacy is None)
     seen = []
-    federation.clients[VICTIM].spoil = lambda content: seen.append(federation.traces(federation.counts))
+    federation.clients[VICTIM].spoil = lambda content: seen.append(
+        federation.traces(federation.counts)
+    )
     federation.keys()
     assert federation.answer("evaluate").has_content()
     assert [*seen, federation.traces(federation.counts)] == [0, 0]

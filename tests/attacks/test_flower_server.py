@@ -30,7 +30,10 @@ def parties(folder: Path, make: Callable[..., FederatedROC]) -> dict[int, Client
     found = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node)
-        preds, target = torch.rand(80, generator=generator), torch.randint(0, 2, (80,), generator=generator)
+        preds, target = (
+            torch.rand(80, generator=generator),
+            torch.randint(0, 2, (80,), generator=generator),
+        )
         path = folder / f"ledger {node}"
 
         def metric(path: Path = path) -> FederatedROC:
@@ -45,7 +48,9 @@ def private(**options: Any) -> FederatedROC:
 
 
 def started(grid: LocalGrid, strategy: Any) -> Any:
-    strategy.start(grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=1, timeout=1.0)
+    strategy.start(
+        grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=1, timeout=1.0
+    )
     return strategy
 
 
@@ -58,13 +63,19 @@ def test_the_same_round_is_not_answered_for_another_run(
     run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Notes that are kept per run let a server repeat a round: it chooses runs."""
-    monkeypatch.setattr("torchmetrics_fed.integrations.flower.strategy.secrets.token_hex", lambda size: "fixed")
+    monkeypatch.setattr(
+        "torchmetrics_fed.integrations.flower.strategy.secrets.token_hex", lambda size: "fixed"
+    )
     clients = parties(tmp_path, private)
     grid = LocalGrid({node: client.app for node, client in clients.items()})
     with Draws() as drawn:
-        assert started(grid, Curves(metric=private(), min_available_nodes=5)).releases[1].shares == 5
+        assert (
+            started(grid, Curves(metric=private(), min_available_nodes=5)).releases[1].shares == 5
+        )
         before = len(drawn)
-        grid._contexts = {node: Context(run, node, {"partition-id": node}, RecordDict(), {}) for node in clients}
+        grid._contexts = {
+            node: Context(run, node, {"partition-id": node}, RecordDict(), {}) for node in clients
+        }
         again = started(grid, Curves(metric=private(), min_available_nodes=5))
     assert not again.releases
     assert len(drawn) == before
@@ -80,7 +91,9 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_the_metric_that_is_updated_is_the_metric_that_was_agreed_on(what: str, tmp_path: Path) -> None:
+def test_the_metric_that_is_updated_is_the_metric_that_was_agreed_on(
+    what: str, tmp_path: Path
+) -> None:
     clients = parties(tmp_path, private)
     victim = clients[NODES[0]]
     elsewhere = PrivacyLedger(budget=99.0, path=tmp_path / "elsewhere")
@@ -90,7 +103,11 @@ def test_the_metric_that_is_updated_is_the_metric_that_was_agreed_on(what: str, 
         calls[0] += 1
         if calls[0] % 2:  # the app makes the mod's metric first
             return honest()  # type: ignore[return-value]
-        options: dict[str, Any] = {"quantiles": 64, "privacy": AGREED, "ledger": honest().ledger} | OTHERS[what]
+        options: dict[str, Any] = {
+            "quantiles": 64,
+            "privacy": AGREED,
+            "ledger": honest().ledger,
+        } | OTHERS[what]
         return FederatedROC(**options | ({"ledger": elsewhere} if what == "another ledger" else {}))
 
     grid = LocalGrid({node: client.app for node, client in clients.items()})
@@ -139,7 +156,9 @@ def test_a_share_of_an_earlier_round_is_not_summed_again(tmp_path: Path) -> None
     curves = aggregate_fn(FederatedROC(quantiles=64))
     grid = LocalGrid({node: client.app for node, client in clients.items()})
     strategy = FedAvg(evaluate_metrics_aggr_fn=curves, min_available_nodes=5)
-    strategy.start(grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=2, timeout=1.0)
+    strategy.start(
+        grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=2, timeout=1.0
+    )
     assert [release.shares for release in curves.releases] == [5, 4]
 
 
@@ -155,4 +174,6 @@ def test_beside_hidden_counts_no_exact_numbers_leave(secure: bool, tmp_path: Pat
     assert started(grid, Curves(metric=make(), min_available_nodes=5)).releases[1].shares == 5
     sent = [dict(reply.content.metric_records["metrics"]) for reply in grid.replies("evaluate")]
     exact = [dict(client.metrics()) for client in clients.values()]
-    assert sorted(map(str, sent)) == sorted(map(str, [{"num-examples": 1}] * 5 if secure else exact))
+    assert sorted(map(str, sent)) == sorted(
+        map(str, [{"num-examples": 1}] * 5 if secure else exact)
+    )

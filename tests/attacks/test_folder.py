@@ -22,8 +22,21 @@ import torch
 from torch import Tensor
 
 from tests.transports.endpoints import MEMORY, counted
-from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger, Query, Release, Spec
-from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureAggregationError, WireError
+from torchmetrics_fed import (
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Query,
+    Release,
+    Spec,
+)
+from torchmetrics_fed.errors import (
+    FederatedMetricError,
+    ReleaseError,
+    SecureAggregationError,
+    WireError,
+)
 from torchmetrics_fed.folder import run_coordinator, run_site
 from torchmetrics_fed.folder.files import Files
 from torchmetrics_fed.release import rice
@@ -55,10 +68,16 @@ class Federation:
         return counted(metric, (torch.rand(2000, generator=generator), target), False)
 
     def site(self, name: str, options: dict[str, Any], **how: Any) -> Future[None]:
-        return self._pool.submit(run_site, self.shared, name, self.metric(name, options), **{**SOON, **how})
+        return self._pool.submit(
+            run_site, self.shared, name, self.metric(name, options), **{**SOON, **how}
+        )
 
-    def coordinator(self, options: dict[str, Any], names: tuple[str, ...] = NAMES, **how: Any) -> Release:
-        return run_coordinator(self.shared, FederatedROC(**options), clients=names, **{**SOON, **how})
+    def coordinator(
+        self, options: dict[str, Any], names: tuple[str, ...] = NAMES, **how: Any
+    ) -> Release:
+        return run_coordinator(
+            self.shared, FederatedROC(**options), clients=names, **{**SOON, **how}
+        )
 
     def release(self, options: dict[str, Any], **how: Any) -> Release:
         sites = [self.site(name, options, **how) for name in NAMES]
@@ -74,7 +93,9 @@ class Federation:
         """How much of a site's raw counts can be read in files: a fraction of their bytes."""
         _, packed = rice.pack(self.metric(name, options).counts.reshape(-1).numpy())
         pieces = [packed[start : start + 16] for start in range(len(packed) - 15)]
-        files = [path.read_bytes() for each in folders for path in self.home.glob(each) if path.is_file()]
+        files = [
+            path.read_bytes() for each in folders for path in self.home.glob(each) if path.is_file()
+        ]
         return sum(any(piece in data for data in files) for piece in pieces) / len(pieces)
 
 
@@ -153,7 +174,11 @@ def test_a_coordinator_that_forgets_a_stage_opens_no_second_list(
         with pytest.raises(KilledError):
             federation.coordinator(options)
     own = federation.shared / "coordinator" / "round-1"
-    for path in [*own.glob("1.5-*"), own / "1.3-mask.closed", federation.shared / "site-dia" / "round-1" / "1.3-mask"]:
+    for path in [
+        *own.glob("1.5-*"),
+        own / "1.3-mask.closed",
+        federation.shared / "site-dia" / "round-1" / "1.3-mask",
+    ]:
         path.unlink()
     with pytest.raises(SecureAggregationError, match="nothing is opened"):
         federation.coordinator(options)
@@ -218,7 +243,10 @@ DAMAGES = [truncated, swapped, replayed, foreign, linked, piped]
 
 
 def damage_unseen(
-    monkeypatch: pytest.MonkeyPatch, is_target: Callable[[Path], bool], damage: Callable[[Path], None], killed: bool
+    monkeypatch: pytest.MonkeyPatch,
+    is_target: Callable[[Path], bool],
+    damage: Callable[[Path], None],
+    killed: bool,
 ) -> list[Path]:
     """Damage the first of some files before anybody can read it, and kill whoever wrote it; return which it was."""
     write, read, turn, done = Files.write, Files.read, Lock(), list[Path]()
@@ -255,14 +283,23 @@ def test_a_damaged_file_is_refused_and_loses_nothing(
     """A site gives its answer again; the coordinator, when it is started again, its request."""
     federation.release(HIDDEN, round="0")
     own, request = federation.shared / "coordinator" / "round-1", what == "a request"
-    target = own / "1.3-mask.site-dia" if request else federation.shared / "site-dia/round-1/1.3-mask"
+    target = (
+        own / "1.3-mask.site-dia" if request else federation.shared / "site-dia/round-1/1.3-mask"
+    )
     done = damage_unseen(monkeypatch, target.__eq__, lambda path: damage(path, federation), request)
     sites = [federation.site(name, HIDDEN, round="1") for name in NAMES]
     if what == "a request":
         with pytest.raises(KilledError):
             federation.coordinator(HIDDEN, round="1")
         with pytest.raises(WireError):
-            run_site(federation.shared, VICTIM, federation.metric(VICTIM, HIDDEN), round="1", poll=0.01, timeout=0.1)
+            run_site(
+                federation.shared,
+                VICTIM,
+                federation.metric(VICTIM, HIDDEN),
+                round="1",
+                poll=0.01,
+                timeout=0.1,
+            )
         assert federation.entries()[-1] == 1  # of round 0
     release = federation.coordinator(HIDDEN, round="1")
     for site in sites:
@@ -303,7 +340,10 @@ def written() -> Iterator[tuple[Files, list[Path]]]:
     with TemporaryDirectory(dir=MEMORY) as home, ThreadPoolExecutor(4) as pool:
         federation = Federation(Path(home), pool)
         federation.release(HIDDEN)
-        yield Files(federation.shared, "1"), sorted(path for path in federation.shared.glob("*/*/*") if path.is_file())
+        yield (
+            Files(federation.shared, "1"),
+            sorted(path for path in federation.shared.glob("*/*/*") if path.is_file()),
+        )
 
 
 def test_no_mutant_of_a_file_is_read(written: tuple[Files, list[Path]]) -> None:

@@ -68,7 +68,9 @@ def data() -> TensorDataset:
     return TensorDataset(features, (features[:, 0] > 0).long())
 
 
-def trained(model: Model, folder: Path, *callbacks: lightning.Callback, logger: Any = False) -> lightning.Trainer:
+def trained(
+    model: Model, folder: Path, *callbacks: lightning.Callback, logger: Any = False
+) -> lightning.Trainer:
     trainer = lightning.Trainer(
         accelerator="cpu",
         max_epochs=EPOCHS,
@@ -112,12 +114,16 @@ def test_with_the_callback_entries_are_epochs(tmp_path: Path) -> None:
     assert sorted(logger.figures) == sorted(["val_roc", "val_precision_recall_curve"] * EPOCHS)
 
 
-def test_a_federated_client_keeps_the_last_epoch_and_releases_nothing_itself(tmp_path: Path) -> None:
+def test_a_federated_client_keeps_the_last_epoch_and_releases_nothing_itself(
+    tmp_path: Path,
+) -> None:
     ledger = PrivacyLedger()
     metric = FederatedROC(privacy=LocalDP(1.0), ledger=ledger)
     trained(Model(metric), tmp_path, FederatedEvaluation("metrics", federated=True))
     assert len(ledger) == 0
-    assert metric.counts.sum() == len(data())  # one epoch's, neither the sanity check's nor the sum of all
+    assert metric.counts.sum() == len(
+        data()
+    )  # one epoch's, neither the sanity check's nor the sum of all
     metric.share(round="round")
     assert len(ledger) == 1
 
@@ -126,7 +132,9 @@ def test_a_federated_client_keeps_the_last_epoch_and_releases_nothing_itself(tmp
 def test_bare_logging_shows_every_release_in_the_ledger(habit: str, tmp_path: Path) -> None:
     ledger = PrivacyLedger()
     trained(Model(FederatedAUROC(privacy=CentralDP(1.0), ledger=ledger), bare=habit), tmp_path)
-    assert len(ledger) == EPOCHS + 1  # Lightning computes it in the sanity check as well; not once per batch
+    assert (
+        len(ledger) == EPOCHS + 1
+    )  # Lightning computes it in the sanity check as well; not once per batch
 
 
 @pytest.mark.parametrize("habit", ["update", "forward"])
@@ -147,14 +155,23 @@ def test_scalars_of_a_collection_are_logged_as_one_dictionary(tmp_path: Path) ->
             self.metrics.reset()
 
     ledger = PrivacyLedger()
-    metrics = federated_collection(privacy=CentralDP(1.0), ledger=ledger, metrics=["auroc", "average_precision"])
+    metrics = federated_collection(
+        privacy=CentralDP(1.0), ledger=ledger, metrics=["auroc", "average_precision"]
+    )
     trainer = trained(Together(metrics), tmp_path)
     assert set(trainer.callback_metrics) == {"auroc", "average_precision"}
     assert len(ledger) == EPOCHS + 1  # written by hand, it computes in the sanity check too
 
 
 def test_the_callback_logs_every_metric(tmp_path: Path) -> None:
-    names = ["roc", "precision_recall_curve", "auroc", "det", "precision_recall_gain", "calibration"]
+    names = [
+        "roc",
+        "precision_recall_curve",
+        "auroc",
+        "det",
+        "precision_recall_gain",
+        "calibration",
+    ]
     metrics, logger = federated_collection(privacy=CentralDP(1.0), metrics=names), Figures()
     trainer = trained(Model(metrics), tmp_path, FederatedEvaluation("metrics"), logger=logger)
     assert {"val_auroc", "val_average_precision", "val_brier_score", "val_area_under_gain"} <= set(

@@ -95,7 +95,9 @@ def test_killed_at_every_step(tmp_path: Path, start: str, call: str) -> None:
             ledger.charge(SESSION, b"query", 1.0)
         ledger.spend("val", "after", 0.3)
         assert PrivacyLedger(path=path).spent().epsilon == (0.5 if start == "new" else 0.6)
-    assert survived > 60  # the steps were real, and some of them were before the commit, some after it
+    assert (
+        survived > 60
+    )  # the steps were real, and some of them were before the commit, some after it
     assert 2 <= entered < survived - 30
 
 
@@ -244,7 +246,9 @@ def watched(see: Callable[[Step], bool]) -> Iterator[None]:
     except (AttributeError, OSError):
         pytest.skip("this Python hides the SQLite that it is linked with")
     real_open, real_delete = _OPEN(vfs.open), _DELETE(vfs.delete)
-    files: dict[int, tuple[str, Methods]] = {}  # name, and the real methods, which differ between file and journal
+    files: dict[
+        int, tuple[str, Methods]
+    ] = {}  # name, and the real methods, which differ between file and journal
     wrappers: dict[int, Methods] = {}
 
     def name_of(path: int) -> str:
@@ -265,7 +269,11 @@ def watched(see: Callable[[Step], bool]) -> Iterator[None]:
         return code
 
     def deleted(this: int, path: int, folder: int) -> int:
-        return int(real_delete(this, path, folder)) if see(("delete", name_of(path), folder, b"")) else _FAILED
+        return (
+            int(real_delete(this, path, folder))
+            if see(("delete", name_of(path), folder, b""))
+            else _FAILED
+        )
 
     def written(file: int, data: int, size: int, offset: int) -> int:
         name, methods = files[file]
@@ -274,13 +282,21 @@ def watched(see: Callable[[Step], bool]) -> Iterator[None]:
 
     def truncated(file: int, size: int) -> int:
         name, methods = files[file]
-        return int(_TRUNCATE(methods.truncate)(file, size)) if see(("truncate", name, size, b"")) else _FAILED
+        return (
+            int(_TRUNCATE(methods.truncate)(file, size))
+            if see(("truncate", name, size, b""))
+            else _FAILED
+        )
 
     def synced(file: int, flags: int) -> int:
         name, methods = files[file]
         return int(_SYNC(methods.sync)(file, flags)) if see(("sync", name, 0, b"")) else _FAILED
 
-    calls: dict[str, Any] = {"write": _WRITE(written), "truncate": _TRUNCATE(truncated), "sync": _SYNC(synced)}
+    calls: dict[str, Any] = {
+        "write": _WRITE(written),
+        "truncate": _TRUNCATE(truncated),
+        "sync": _SYNC(synced),
+    }
     open_call, delete_call = _OPEN(opened), _DELETE(deleted)
     before = vfs.open, vfs.delete
     vfs.open, vfs.delete = ctypes.cast(open_call, _POINTER), ctypes.cast(delete_call, _POINTER)
@@ -316,7 +332,9 @@ class Disk:
         share = generator.choice([0.0, 0.5, 1.0])
         survived = [step for step in self._pending if generator.random() < share]
         for place, (kind, name, number, data) in enumerate(survived):
-            torn = data[: generator.randrange(len(data) + 1)] if place == len(survived) - 1 else data
+            torn = (
+                data[: generator.randrange(len(data) + 1)] if place == len(survived) - 1 else data
+            )
             _apply(files, (kind, name, number, torn))
         return files
 
@@ -332,7 +350,12 @@ def _apply(files: dict[str, bytes], step: Step) -> None:
         files.pop(name, None)
 
 
-def forgotten(path: Path, steps: list[Step | int], files: dict[str, bytes], kept: Callable[[Step], Step | None]) -> int:
+def forgotten(
+    path: Path,
+    steps: list[Step | int],
+    files: dict[str, bytes],
+    kept: Callable[[Step], Step | None],
+) -> int:
     """Lose power at each step, several ways; return how often the ledger was damaged or lost what was acknowledged."""
     generator = random.Random(15)
     disk, acknowledged, lost = Disk(files), 0, 0
@@ -369,7 +392,11 @@ def test_whatever_was_acknowledged_outlives_a_loss_of_power(tmp_path: Path) -> N
 
     with watched(see):
         for number in range(1, 4):
-            ledger.charge(LedgerEntry("x" * 3000, str(number), 0.1, spec="spec", session="session"), b"query", 1.0)
+            ledger.charge(
+                LedgerEntry("x" * 3000, str(number), 0.1, spec="spec", session="session"),
+                b"query",
+                1.0,
+            )
             steps.append(number)
     image = tmp_path / "image"
     kinds = {step[0] for step in steps if not isinstance(step, int)}
@@ -377,10 +404,20 @@ def test_whatever_was_acknowledged_outlives_a_loss_of_power(tmp_path: Path) -> N
     assert forgotten(image, steps, files, lambda step: step) == 0
     # Power of this test: a disk that does not sync loses something, and so does a folder that is not synced.
     assert forgotten(image, steps, files, lambda step: None if step[0] == "sync" else step) > 0
-    assert forgotten(image, steps, files, lambda step: (step[0], step[1], 0, b"") if step[0] == "delete" else step) > 0
+    assert (
+        forgotten(
+            image,
+            steps,
+            files,
+            lambda step: (step[0], step[1], 0, b"") if step[0] == "delete" else step,
+        )
+        > 0
+    )
 
 
-def test_a_new_ledger_is_on_disk_before_it_is_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_ledger_is_on_disk_before_it_is_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its folder is synced too, or a power loss would forget the name, and all that was charged to it."""
     files: dict[str, bytes] = {}
     disk, link, fsync, folders = Disk({}), os.link, os.fsync, list[int]()
@@ -468,7 +505,9 @@ def test_a_full_disk_spends_nothing_and_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-def test_an_interrupt_at_any_line_is_not_forgotten(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_at_any_line_is_not_forgotten(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # an interrupt between the end of a block and its lock's release leaves the lock held: one for this test alone
     monkeypatch.setattr(store_module, "_turn", threading.RLock())
     files = {store_module.__file__, ledger_module.__file__}
@@ -514,7 +553,9 @@ def written(path: Path, releases: int = 3) -> list[LedgerEntry]:
     ledger = PrivacyLedger(path=path)
     for number in range(releases):
         for query in (b"pilot", b"placed"):
-            ledger.charge(LedgerEntry("val", str(number), 0.1, spec="spec", session="session"), query, 0.5)
+            ledger.charge(
+                LedgerEntry("val", str(number), 0.1, spec="spec", session="session"), query, 0.5
+            )
     return list(ledger)
 
 
@@ -551,7 +592,9 @@ def test_cut_anywhere(tmp_path: Path, releases: int, opened: bool) -> None:
         if not is_refused(path, entries, ledger):
             kept.append(cut)
         assert path.read_bytes() == content[:cut]  # and nothing repairs it
-    assert all(cut > len(content) - page for cut in kept)  # at most the end of the last page, if it holds nothing
+    assert all(
+        cut > len(content) - page for cut in kept
+    )  # at most the end of the last page, if it holds nothing
 
 
 def test_every_changed_byte_of_an_entry_is_refused(tmp_path: Path) -> None:
@@ -641,7 +684,9 @@ def test_a_changed_record_is_refused(tmp_path: Path, number: int, what: str) -> 
         ["INSERT INTO head SELECT * FROM head"],
     ],
 )
-def test_a_row_that_is_dropped_doubled_moved_or_changed_is_refused(tmp_path: Path, statements: list[str]) -> None:
+def test_a_row_that_is_dropped_doubled_moved_or_changed_is_refused(
+    tmp_path: Path, statements: list[str]
+) -> None:
     entries = written(tmp_path / "ledger")
     change(tmp_path / "ledger", *statements)
     assert is_refused(tmp_path / "ledger", entries)

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import torch
 from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
-from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler, UnrepeatedDistributedSamplerWrapper
+from lightning.pytorch.overrides.distributed import (
+    UnrepeatedDistributedSampler,
+    UnrepeatedDistributedSamplerWrapper,
+)
 from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
 from torch.utils.data import (
@@ -91,14 +94,22 @@ SEEN = {
     "array": sampled(np.zeros(MANY, int)),
     "subset of one": sampled(SubsetRandomSampler([0] * MANY)),
     "dealt by Lightning": sampled(DistributedSamplerWrapper(REPLACING, num_replicas=1, rank=0)),
-    "padded by Lightning": sampled(DistributedSamplerWrapper(SequentialSampler(NINE), num_replicas=2, rank=0)),
-    "shuffled by ranks": sampled(DistributedSamplerWrapper(SubsetRandomSampler(range(8)), num_replicas=2, rank=0)),
-    "dealt unpadded": sampled(UnrepeatedDistributedSamplerWrapper(REPLACING, num_replicas=1, rank=0)),
+    "padded by Lightning": sampled(
+        DistributedSamplerWrapper(SequentialSampler(NINE), num_replicas=2, rank=0)
+    ),
+    "shuffled by ranks": sampled(
+        DistributedSamplerWrapper(SubsetRandomSampler(range(8)), num_replicas=2, rank=0)
+    ),
+    "dealt unpadded": sampled(
+        UnrepeatedDistributedSamplerWrapper(REPLACING, num_replicas=1, rank=0)
+    ),
     "dictionary": {"only": sampled(REPLACING)},
     "nested": [{"only": [sampled(REPLACING)]}],
     "same rows": DataLoader(Subset(NINE, [0] * MANY)),
     "same data": DataLoader(ConcatDataset([NINE] * 8)),
-    "overlapping": DataLoader(ConcatDataset([Subset(NINE, [0, 1, 2]), Subset(Subset(NINE, [5, 2]), [1])])),
+    "overlapping": DataLoader(
+        ConcatDataset([Subset(NINE, [0, 1, 2]), Subset(Subset(NINE, [5, 2]), [1])])
+    ),
 }
 UNSEEN = {
     "own sampler": sampled(Own()),
@@ -163,7 +174,9 @@ def test_data_that_repeats_is_refused_whatever_the_user_says(loaders: Any, tmp_p
 def test_data_whose_repeats_nobody_sees_needs_the_users_word(loaders: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="each_example_once=True"):
         evaluated(tmp_path, loaders)
-    with pytest.raises(InputError, match="each_example_once=True"):  # it is no bound on what is not seen
+    with pytest.raises(
+        InputError, match="each_example_once=True"
+    ):  # it is no bound on what is not seen
         evaluated(tmp_path, loaders, CentralDP(1.0, examples_per_person=MANY))
 
 
@@ -178,7 +191,10 @@ def test_data_that_comes_once_is_counted(loaders: Any, tmp_path: Path) -> None:
 
 
 def test_exact_metrics_take_any_data(tmp_path: Path) -> None:
-    module, runner = Single(FederatedROC()), trainer(tmp_path, FederatedEvaluation("metrics", federated=True))
+    module, runner = (
+        Single(FederatedROC()),
+        trainer(tmp_path, FederatedEvaluation("metrics", federated=True)),
+    )
     runner.validate(module, sampled(Own(0, 0, 1)), verbose=False)
     assert module.metrics.counts.sum() == 3
 
@@ -204,7 +220,11 @@ def test_loaders_that_feed_one_metric_together_are_added_up(tmp_path: Path) -> N
     def zipped(mode: Any, *loaders: Any) -> CombinedLoader:
         return CombinedLoader(list(loaders), mode)
 
-    one, other, short = DataLoader(NINE), DataLoader(TensorDataset(*scores(2, 9))), DataLoader(Subset(NINE, [0]))
+    one, other, short = (
+        DataLoader(NINE),
+        DataLoader(TensorDataset(*scores(2, 9))),
+        DataLoader(Subset(NINE, [0])),
+    )
     assert evaluated(tmp_path, zipped("min_size", one, other)).counts.sum() == 18
     with pytest.raises(InputError, match="every example once"):
         evaluated(tmp_path, zipped("min_size", *[DataLoader(NINE) for _ in range(8)]))
@@ -250,7 +270,9 @@ class WithIds(Single):
 
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("name", [*SEEN, *UNSEEN])
-def test_with_ids_what_repeats_is_bounded_rather_than_refused(name: str, most: int, tmp_path: Path) -> None:
+def test_with_ids_what_repeats_is_bounded_rather_than_refused(
+    name: str, most: int, tmp_path: Path
+) -> None:
     metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=most, enforced=True))
     runner = trainer(tmp_path, FederatedEvaluation("metrics", federated=True))
     runner.validate(WithIds(metric), {**SEEN, **UNSEEN}[name], verbose=False)
@@ -262,7 +284,9 @@ def test_with_ids_what_repeats_is_bounded_rather_than_refused(name: str, most: i
 def test_one_person_in_several_loaders_is_counted_as_often_as_allowed(tmp_path: Path) -> None:
     metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=3, enforced=True))
     loaders = CombinedLoader([DataLoader(NINE) for _ in range(8)], "max_size_cycle")
-    trainer(tmp_path, FederatedEvaluation("metrics", federated=True)).validate(WithIds(metric), loaders, verbose=False)
+    trainer(tmp_path, FederatedEvaluation("metrics", federated=True)).validate(
+        WithIds(metric), loaders, verbose=False
+    )
     assert (int(metric.counts.sum()), metric.left_out) == (9 * 3, 9 * 5)
 
 

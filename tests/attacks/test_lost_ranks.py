@@ -24,7 +24,11 @@ DEADLINE = 5.0  # the group's timeout, in seconds
 def work(rank: int, store: str, fault: str, connection: Connection) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=4, timeout=timedelta(seconds=DEADLINE)
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=4,
+        timeout=timedelta(seconds=DEADLINE),
     )
     metric = FederatedROC(quantiles=16, privacy=DistributedDP(1.0, min_clients=3))
     metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
@@ -40,7 +44,9 @@ def work(rank: int, store: str, fault: str, connection: Connection) -> None:
     except SyncError as error:
         said = str(error)
     session = metric._current_session()
-    connection.send((said, time.monotonic() - start, session is not None and session.release is not None))
+    connection.send(
+        (said, time.monotonic() - start, session is not None and session.release is not None)
+    )
     connection.recv()  # stay until all have reported
 
 
@@ -49,7 +55,9 @@ def test_the_others_hear_of_it_in_time(fault: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(4)]
     processes = [
-        context.Process(target=work, args=(rank, str(tmp_path / "store"), fault, pipes[rank][1]), daemon=True)
+        context.Process(
+            target=work, args=(rank, str(tmp_path / "store"), fault, pipes[rank][1]), daemon=True
+        )
         for rank in range(4)
     ]
     for process in processes:

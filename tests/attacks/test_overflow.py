@@ -36,7 +36,9 @@ QUERIES = [Query(Tree((8, 8))), Query(Tree.binary(64)), Query(Tree((4,), (0, 1, 
     ],
 )
 @pytest.mark.parametrize("switches", [True, False], ids=["default", "raw"])
-def test_any_release_gives_a_curve(query: Query, method: Method, releases: int, switches: bool) -> None:
+def test_any_release_gives_a_curve(
+    query: Query, method: Method, releases: int, switches: bool
+) -> None:
     reconstruction = Reconstruction(method=method, non_negative=switches, least_squares=switches)
     generator = torch.Generator().manual_seed(9)
     for turn in range(releases):
@@ -45,13 +47,17 @@ def test_any_release_gives_a_curve(query: Query, method: Method, releases: int, 
         if turn % 3 == 0:
             cells = cells.abs()
         release = Release((Sum(SPEC, query, cells),))
-        fpr, tpr, thresholds = FederatedROC.from_release(release, reconstruction=reconstruction).compute()
+        fpr, tpr, thresholds = FederatedROC.from_release(
+            release, reconstruction=reconstruction
+        ).compute()
         precision, recall, _ = FederatedPrecisionRecallCurve.from_release(
             release, reconstruction=reconstruction
         ).compute()
         for rate in (fpr, tpr, precision, recall):
             assert bool(((rate >= 0) & (rate <= 1)).all())
-        assert bool((fpr.diff() >= 0).all() and (tpr.diff() >= 0).all() and (recall.diff() <= 0).all())
+        assert bool(
+            (fpr.diff() >= 0).all() and (tpr.diff() >= 0).all() and (recall.diff() <= 0).all()
+        )
         assert bool((thresholds.diff() <= 0).all())
 
 
@@ -64,7 +70,9 @@ def test_counts_beyond_the_smooth_model_give_a_curve() -> None:
             [444365521270444, 92042492507224, 959907169698918, 665448658297890],
         ]
     )
-    fpr, tpr, _ = FederatedROC.from_release(Release((Sum(SPEC, QUERIES[2], cells[None]),))).compute()
+    fpr, tpr, _ = FederatedROC.from_release(
+        Release((Sum(SPEC, QUERIES[2], cells[None]),))
+    ).compute()
     assert bool((fpr.diff() >= 0).all() and (tpr.diff() >= 0).all())
 
 

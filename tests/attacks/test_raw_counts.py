@@ -86,7 +86,9 @@ CHANNELS: dict[str, Callable[[Any], bytes | str]] = {
     "str": str,
     "ledger": lambda metric: repr(metric.ledger) + "".join(map(str, metric.ledger)),
     "share": lambda metric: said(lambda: repr(metric.share())),
-    "refused update": lambda metric: said(lambda: metric.update(torch.tensor([2.0]), torch.tensor([1]))),
+    "refused update": lambda metric: said(
+        lambda: metric.update(torch.tensor([2.0]), torch.tensor([1]))
+    ),
     "refused merge": lambda metric: said(lambda: metric.merge_state({"counts": metric.counts})),
     "refused load": lambda metric: said(lambda: metric.load_state_dict({"counts": metric.counts})),
     "refused spec": lambda metric: said(lambda: metric.merge_state(FederatedROC(quantiles=8))),
@@ -96,7 +98,9 @@ CHANNELS: dict[str, Callable[[Any], bytes | str]] = {
 @pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("channel", CHANNELS)
-def test_no_channel_holds_raw_counts(channel: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_channel_holds_raw_counts(
+    channel: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.DEBUG):
         metric = marked(kind=kind)
         assert not leaks(CHANNELS[channel](metric))
@@ -123,7 +127,9 @@ def test_counts_that_are_not_released_do_not_pickle(kind: str) -> None:
 
 
 def test_what_was_released_pickles_without_its_counts(tmp_path: Any) -> None:
-    metric = FederatedROC(quantiles=4, privacy=CENTRAL, ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    metric = FederatedROC(
+        quantiles=4, privacy=CENTRAL, ledger=PrivacyLedger(path=tmp_path / "ledger")
+    )
     metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]))
     metric.counts *= MARK
     curve = metric.compute()
@@ -143,7 +149,9 @@ def test_what_was_released_pickles_without_its_counts(tmp_path: Any) -> None:
 def test_a_metric_that_holds_its_share_does_not_pickle(tmp_path: Any) -> None:
     """A share of distributed noise is next to raw: most of its cells carry no noise at all."""
     privacy = DistributedDP(1.0, min_clients=10, trusted_aggregator=True)
-    metric = FederatedROC(quantiles=4, privacy=privacy, ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    metric = FederatedROC(
+        quantiles=4, privacy=privacy, ledger=PrivacyLedger(path=tmp_path / "ledger")
+    )
     metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
     metric.share(round="round-1")
     with pytest.raises(ReleaseError, match="raw counts"):
@@ -175,7 +183,9 @@ def sent_by(rank: int, privacy: Privacy | None, kind: str = "curve") -> list[tup
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("privacy", [DistributedDP(1e-4, min_clients=3), LocalDP(1e-4)], ids=["distributed", "local"])
+@pytest.mark.parametrize(
+    "privacy", [DistributedDP(1e-4, min_clients=3), LocalDP(1e-4)], ids=["distributed", "local"]
+)
 def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy, kind: str) -> None:
     for sent in ranks.run(sent_by, privacy, kind):
         assert sent
@@ -186,7 +196,9 @@ def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy, kin
 
 @pytest.mark.slow
 def test_the_scan_finds_exact_counts_in_a_collective(ranks: RankPool) -> None:
-    assert all(any(leaks(t.numpy().tobytes()) for _, t in sent) for sent in ranks.run(sent_by, None))
+    assert all(
+        any(leaks(t.numpy().tobytes()) for _, t in sent) for sent in ranks.run(sent_by, None)
+    )
 
 
 def test_running_windows_are_refused() -> None:
@@ -204,16 +216,26 @@ SECRET = 0.12345671
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
 def test_errors_show_no_score_of_a_private_batch(task: Any) -> None:
     """An error text may reach the server: Flower sends it."""
-    options: dict[str, Any] = {"multiclass": {"num_classes": 3}, "multilabel": {"num_labels": 3}}.get(task, {})
+    options: dict[str, Any] = {
+        "multiclass": {"num_classes": 3},
+        "multilabel": {"num_labels": 3},
+    }.get(task, {})
     scores = torch.tensor([[SECRET, 1.5, 0.2]] * 2) if options else torch.tensor([SECRET, 1.5])
-    right = torch.zeros(2, 3, dtype=torch.int64) if task == "multilabel" else torch.zeros(2, dtype=torch.int64)
+    right = (
+        torch.zeros(2, 3, dtype=torch.int64)
+        if task == "multilabel"
+        else torch.zeros(2, dtype=torch.int64)
+    )
     for preds, target in ((scores, right), (scores.clamp(0, 1), right - 7)):
         shown = []
         for privacy in (None, CENTRAL):
             with pytest.raises(InputError) as caught:
                 FederatedROC(task, privacy=privacy, **options).update(preds, target)
             shown.append("values from" in str(caught.value))
-        assert shown == [True, False]  # the exact metric helps, the private one says nothing of the data
+        assert shown == [
+            True,
+            False,
+        ]  # the exact metric helps, the private one says nothing of the data
 
 
 PERSONS = ("Ulysses-51771", "a person whose id is longer than a block")
@@ -237,7 +259,10 @@ def names_somebody(channel: bytes | str, metric: FederatedROC) -> bool:
     secrets = [name.encode() for name in PERSONS]
     secrets += [hashlib.blake2b(secret, digest_size=16).digest() for secret in secrets]
     if metric._persons is not None:
-        secrets += [hashed(metric)._aes.algorithm.key, *(block.tobytes() for block in hashed(metric)._hashes[1:3])]
+        secrets += [
+            hashed(metric)._aes.algorithm.key,
+            *(block.tobytes() for block in hashed(metric)._hashes[1:3]),
+        ]
     return any(secret in data or secret.hex().encode() in data for secret in secrets)
 
 
@@ -282,12 +307,23 @@ def test_a_pickle_names_no_person(tmp_path: Any) -> None:
 
 
 def test_a_pickle_names_no_person_of_a_range(tmp_path: Any) -> None:
-    metric = FederatedROC(quantiles=4, privacy=CENTRAL, ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    metric = FederatedROC(
+        quantiles=4, privacy=CENTRAL, ledger=PrivacyLedger(path=tmp_path / "ledger")
+    )
     people = 5_177_100_051_771, 5_177_100_051_772
     metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]), persons=people)
     assert metric._persons is not None
     assert isinstance(metric._persons._numbering, Ranged)
     secret = *people, *metric._persons._numbering._key
     release = bytes(metric.release())
-    for data in (release, pickle.dumps(metric), (tmp_path / "ledger").read_bytes(), repr(metric).encode()):
-        assert not any(text in data for each in secret for text in (each.to_bytes(8, "little"), str(each).encode()))
+    for data in (
+        release,
+        pickle.dumps(metric),
+        (tmp_path / "ledger").read_bytes(),
+        repr(metric).encode(),
+    ):
+        assert not any(
+            text in data
+            for each in secret
+            for text in (each.to_bytes(8, "little"), str(each).encode())
+        )

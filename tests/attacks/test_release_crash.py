@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from torchmetrics_fed import BudgetExceededError, CentralDP, FederatedROC, LocalDP, PrivacyLedger, Query, Spec
+from torchmetrics_fed import (
+    BudgetExceededError,
+    CentralDP,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Query,
+    Spec,
+)
 from torchmetrics_fed.errors import LedgerConflictError
 
 
@@ -34,7 +42,12 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("call", "plan", "number"),
-    [("compute", "single", 1), ("compute", "adaptive", 1), ("compute", "adaptive", 2), ("share", "single", 1)],
+    [
+        ("compute", "single", 1),
+        ("compute", "adaptive", 1),
+        ("compute", "adaptive", 2),
+        ("share", "single", 1),
+    ],
 )
 def test_a_failed_attempt_is_paid_for_and_the_next_is_a_new_charge(
     call: str, plan: Any, number: int, scored: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -46,9 +59,13 @@ def test_a_failed_attempt_is_paid_for_and_the_next_is_a_new_charge(
     crash_at(monkeypatch, number)
     with pytest.raises(CrashError):
         getattr(metric, call)()
-    assert PrivacyLedger(path=tmp_path / "ledger").spent().epsilon == 0.5  # charged, whole, before it was drawn
+    assert (
+        PrivacyLedger(path=tmp_path / "ledger").spent().epsilon == 0.5
+    )  # charged, whole, before it was drawn
     getattr(metric, call)()
-    assert ledger.spent().epsilon == 1.0  # a second draw is a second charge, though the data is the same
+    assert (
+        ledger.spent().epsilon == 1.0
+    )  # a second draw is a second charge, though the data is the same
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
@@ -56,7 +73,9 @@ def test_a_named_round_that_failed_is_not_drawn_again(
     rebuilt: bool, scored: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def client() -> FederatedROC:
-        metric = FederatedROC(quantiles=16, privacy=LocalDP(0.5), ledger=PrivacyLedger(5.0, tmp_path / "ledger"))
+        metric = FederatedROC(
+            quantiles=16, privacy=LocalDP(0.5), ledger=PrivacyLedger(5.0, tmp_path / "ledger")
+        )
         metric.update(*scored)
         return metric
 
@@ -73,9 +92,13 @@ def test_a_named_round_that_failed_is_not_drawn_again(
     assert metric.ledger.spent().epsilon == 1.0
 
 
-def test_a_resumed_run_goes_on_where_the_file_ends(scored: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+def test_a_resumed_run_goes_on_where_the_file_ends(
+    scored: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
     for run in (1, 2):
-        metric = FederatedROC(quantiles=16, privacy=CentralDP(0.4), ledger=PrivacyLedger(1.0, tmp_path / "ledger"))
+        metric = FederatedROC(
+            quantiles=16, privacy=CentralDP(0.4), ledger=PrivacyLedger(1.0, tmp_path / "ledger")
+        )
         metric.update(*scored)
         metric.compute()
         assert len(metric.ledger) == run
@@ -86,7 +109,9 @@ def test_a_resumed_run_goes_on_where_the_file_ends(scored: tuple[Tensor, Tensor]
     assert metric.counts.sum() == 5_000
 
 
-def test_nothing_is_drawn_beyond_the_budget(scored: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_drawn_beyond_the_budget(
+    scored: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     metric = FederatedROC(quantiles=16, privacy=CentralDP(2.0), ledger=PrivacyLedger(1.0))
     metric.update(*scored)
     monkeypatch.setattr(Spec, "noisy_cells", lambda *_: pytest.fail("noise was drawn"))
@@ -94,7 +119,9 @@ def test_nothing_is_drawn_beyond_the_budget(scored: tuple[Tensor, Tensor], monke
         metric.compute()
 
 
-def test_noise_that_one_rank_draws_for_all_goes_through_a_gather_function(scored: tuple[Tensor, Tensor]) -> None:
+def test_noise_that_one_rank_draws_for_all_goes_through_a_gather_function(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     """Without a process group: it was charged before the first collective failed."""
     metric = FederatedROC(
         quantiles=16,

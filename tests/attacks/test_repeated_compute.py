@@ -32,7 +32,9 @@ def attack(metric: Any) -> int:
 
 @pytest.mark.parametrize("privacy", PRIVACY, ids=["central", "local", "skellam"])
 @pytest.mark.parametrize("cache", [True, False])
-def test_a_thousand_computes_are_one_draw(privacy: Any, cache: bool, scored: tuple[Tensor, Tensor]) -> None:
+def test_a_thousand_computes_are_one_draw(
+    privacy: Any, cache: bool, scored: tuple[Tensor, Tensor]
+) -> None:
     metric = FederatedROC(quantiles=16, privacy=privacy, compute_with_cache=cache)
     metric.update(*scored)
     metric.compute()

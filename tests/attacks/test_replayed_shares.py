@@ -40,7 +40,9 @@ def test_eight_copies_of_one_payload_are_not_eight_clients() -> None:
     query = whole(victim)
     payload = bytes(victim.share(round="7", query=query))
     copies = [Share.from_bytes(payload, victim.spec, query) for _ in range(NEEDED)]
-    with pytest.raises(DuplicateClientError, match="share 1, counted from 0, holds 1 that came before"):
+    with pytest.raises(
+        DuplicateClientError, match="share 1, counted from 0, holds 1 that came before"
+    ):
         Release.sum(copies)
     one = Release.sum(copies[:1])
     assert one.shares == 1
@@ -89,7 +91,10 @@ def test_a_replay_is_refused_wherever_it_hides() -> None:
     """In a part of the sum, in a part of a part, and after parts have travelled."""
     metrics = [client(None) for _ in range(4)]
     a, b, c, d = (metric.share(round="7") for metric in metrics)
-    left, right = Release.sum([a, b]), Release.from_bytes(bytes(Release.sum([c, Release.sum([a, d])])))
+    left, right = (
+        Release.sum([a, b]),
+        Release.from_bytes(bytes(Release.sum([c, Release.sum([a, d])]))),
+    )
     with pytest.raises(DuplicateClientError, match="holds 1 that came before"):
         Release.sum([left, right])
     assert Release.sum([left, Release.sum([c, d])]).shares == 4
@@ -135,7 +140,9 @@ def test_exact_counts_that_are_sent_again_are_the_same_share() -> None:
     assert bytes(metric.share(round="7")) == bytes(share)
     with pytest.raises(DuplicateClientError):
         Release.sum([share, metric.share(round="7")])
-    assert Release.sum([share, twin.share(round="7")]).shares == 2  # equal data of two clients are two shares
+    assert (
+        Release.sum([share, twin.share(round="7")]).shares == 2
+    )  # equal data of two clients are two shares
     assert metric.share(round="8").id != share.id
     metric.update(torch.tensor([0.3]), torch.tensor([1]))
     assert metric.share(round="7").id != share.id

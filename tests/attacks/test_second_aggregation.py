@@ -39,7 +39,9 @@ def counted(**options: Any) -> dict[str, FederatedROC]:
     for number, name in enumerate(CLIENTS):
         generator = torch.Generator().manual_seed(number)
         metrics[name] = FederatedROC(quantiles=16, **options)
-        metrics[name].update(torch.rand(200, generator=generator), torch.randint(0, 2, (200,), generator=generator))
+        metrics[name].update(
+            torch.rand(200, generator=generator), torch.randint(0, 2, (200,), generator=generator)
+        )
     return metrics
 
 
@@ -81,9 +83,13 @@ def first(metrics: dict[str, FederatedROC], round: str) -> tuple[SecureAggregati
     return coordinator.config, coordinator.query
 
 
-@pytest.mark.parametrize("options", [{"privacy": HIDDEN}, {"secure": True}], ids=["private", "secure"])
+@pytest.mark.parametrize(
+    "options", [{"privacy": HIDDEN}, {"secure": True}], ids=["private", "secure"]
+)
 @pytest.mark.parametrize("name", ["7/1", "7/2", "whatever"])
-def test_a_draw_enters_one_aggregation_whatever_the_second_calls_itself(options: dict[str, Any], name: str) -> None:
+def test_a_draw_enters_one_aggregation_whatever_the_second_calls_itself(
+    options: dict[str, Any], name: str
+) -> None:
     metrics = counted(**options)
     config, query = first(metrics, "7")
     total, refusals = aggregated(metrics, config, query, "7")
@@ -92,7 +98,10 @@ def test_a_draw_enters_one_aggregation_whatever_the_second_calls_itself(options:
     again = SecureAggregationConfig.for_query(metrics[VICTIM].spec, query, name)
     _, refusals = aggregated(rest, again, query, "7")
     assert refusals.keys() == rest.keys()
-    assert all(isinstance(error, ReleaseError) and "entered one before" in str(error) for error in refusals.values())
+    assert all(
+        isinstance(error, ReleaseError) and "entered one before" in str(error)
+        for error in refusals.values()
+    )
     assert all(len(metric.ledger) == ("privacy" in options) for metric in metrics.values())
     assert total.any()
 
@@ -101,11 +110,15 @@ def test_the_difference_would_have_been_the_victim() -> None:
     """The naive counterpart: vectors that are given out again, with one client fewer."""
     metrics = counted(privacy=DistributedDP(1.0, min_clients=22))
     query = first(metrics, "7")[1]
-    drawn = {name: metric.spec.noisy_cells(query, metric.counts) for name, metric in metrics.items()}
+    drawn = {
+        name: metric.spec.noisy_cells(query, metric.counts) for name, metric in metrics.items()
+    }
     everyone = torch.stack(list(drawn.values())).sum(0)
     others = torch.stack([cells for name, cells in drawn.items() if name != VICTIM]).sum(0)
     exact = metrics[VICTIM].spec.cells(query, metrics[VICTIM].counts)
-    assert float((everyone - others == exact).double().mean()) > 0.7  # most cells of a share carry no noise at all
+    assert (
+        float((everyone - others == exact).double().mean()) > 0.7
+    )  # most cells of a share carry no noise at all
 
 
 def test_another_round_is_a_fresh_draw_and_a_whole_charge() -> None:
@@ -158,9 +171,13 @@ def test_forty_requests_in_one_round_are_one_draw(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     shares: list[Share] = []
     for _ in range(40):
-        metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=5.0, path=path))
+        metric = FederatedROC(
+            quantiles=16, privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=5.0, path=path)
+        )
         metric.update(torch.rand(50), torch.randint(0, 2, (50,)))
-        with pytest.raises(LedgerConflictError, match="another session") if shares else nullcontext():
+        with (
+            pytest.raises(LedgerConflictError, match="another session") if shares else nullcontext()
+        ):
             shares.append(metric.share(round="7", query=Query(Tree((16,)), 0.5)))
     assert len(shares) == 1
     assert len(PrivacyLedger(path=path)) == 1
@@ -169,7 +186,9 @@ def test_forty_requests_in_one_round_are_one_draw(tmp_path: Path) -> None:
 def test_forty_rounds_end_with_the_budget(tmp_path: Path) -> None:
     path, answered = tmp_path / "ledger", 0
     for number in range(40):
-        metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=5.0, path=path))
+        metric = FederatedROC(
+            quantiles=16, privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=5.0, path=path)
+        )
         metric.update(torch.rand(50), torch.randint(0, 2, (50,)))
         with pytest.raises(BudgetExceededError) if number >= 5 else nullcontext():
             metric.share(round=str(number))

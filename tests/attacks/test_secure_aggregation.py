@@ -26,7 +26,11 @@ from torchmetrics_fed import (
     SecureAggregationServer,
     Spec,
 )
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
+from torchmetrics_fed.aggregation.secure import (
+    SecureAggregationClient,
+    SecureAggregationConfig,
+    new_signing_keys,
+)
 from torchmetrics_fed.aggregation.secure.keys import signing_key_of
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.states import Stage
@@ -38,7 +42,9 @@ ZEROS = np.zeros(8, dtype=np.int64)
 Feed = Callable[[bytes], object]
 
 
-def masked(signed: bool = False, names: str = "abcd", drops: dict[str, str] | None = None) -> Federation:
+def masked(
+    signed: bool = False, names: str = "abcd", drops: dict[str, str] | None = None
+) -> Federation:
     """A federation whose clients have sent their masked vectors."""
     federation = Federation(names, signed=signed)
     federation.drops = drops or {}
@@ -62,7 +68,10 @@ def test_two_lists_are_never_both_answered() -> None:
     first = request_of(roster, cohort, (0, 1, 2, 3))
     answer = client.unmask(first)
     assert client.unmask(first) == answer
-    with pytest.raises(SecureAggregationError, match="Expected the survivors that this client signed or answered for"):
+    with pytest.raises(
+        SecureAggregationError,
+        match="Expected the survivors that this client signed or answered for",
+    ):
         client.unmask(request_of(roster, cohort, (0, 1, 2)))
     assert client.unmask(first) == answer
 
@@ -77,30 +86,43 @@ def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
     federation = masked(signed=True)
     roster, cohort = known(federation)
     signatures = {
-        index: federation.clients[name].sign_survivors(survivors_of(roster, cohort, lists[name]))[-64:]
+        index: federation.clients[name].sign_survivors(survivors_of(roster, cohort, lists[name]))[
+            -64:
+        ]
         for index, name in enumerate("abcd")
     }
     for survivors in set(lists.values()):
         among = {index: signatures[index] for index in survivors}
         for name in "abcd":
-            with pytest.raises(SecureAggregationError, match=r"did not: the server may have|signed or answered for"):
+            with pytest.raises(
+                SecureAggregationError, match=r"did not: the server may have|signed or answered for"
+            ):
                 federation.clients[name].unmask(request_of(roster, cohort, survivors, among))
             assert federation.clients[name].stage is Stage.SIGNED
 
 
 def test_two_signed_lists_take_more_colluding_clients_than_were_agreed_on() -> None:
     """Of 4 clients, 1 of whom may collude, it takes 3 signatures. Two lists of survivors, to open c's vector or d's."""
-    for colluding in ("a", "ab"):  # the second is the power: fewer than the threshold, and more than max_colluding
+    for colluding in (
+        "a",
+        "ab",
+    ):  # the second is the power: fewer than the threshold, and more than max_colluding
         federation, answers = masked(signed=True), 0
         roster, cohort = known(federation)
         for name, survivors in (("c", (0, 1, 2)), ("d", (0, 1, 3))):
-            own = federation.clients[name].sign_survivors(survivors_of(roster, cohort, survivors))[-64:]
+            own = federation.clients[name].sign_survivors(survivors_of(roster, cohort, survivors))[
+                -64:
+            ]
             statement = roster.survivors_hash((0, 1, 2, 3), survivors)
             signatures = {
-                roster.indices[liar]: signing_key_of(federation.signers[liar].signing).sign(statement)
+                roster.indices[liar]: signing_key_of(federation.signers[liar].signing).sign(
+                    statement
+                )
                 for liar in colluding
             }
-            request = request_of(roster, cohort, survivors, signatures | {roster.indices[name]: own})
+            request = request_of(
+                roster, cohort, survivors, signatures | {roster.indices[name]: own}
+            )
             with contextlib.suppress(SecureAggregationError):
                 answers += bool(federation.clients[name].unmask(request))
         assert answers == (2 if colluding == "ab" else 0)
@@ -111,7 +133,9 @@ def test_who_signed_one_list_does_not_answer_another_that_others_signed() -> Non
     roster, cohort = known(federation)
     named = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2), "d": (0, 1, 2, 3)}
     signatures = {
-        index: federation.clients[name].sign_survivors(survivors_of(roster, cohort, named[name]))[-64:]
+        index: federation.clients[name].sign_survivors(survivors_of(roster, cohort, named[name]))[
+            -64:
+        ]
         for index, name in enumerate("abcd")
         if name != "c"
     }
@@ -127,13 +151,19 @@ def test_unsigned_requests_do_not_open_a_signed_aggregation() -> None:
     roster, cohort = known(federation)
     everyone = (0, 1, 2, 3)
     for client in federation.clients.values():
-        with pytest.raises(SecureAggregationError, match=r"SIGNED for `unmask` but this one is MASKED"):
+        with pytest.raises(
+            SecureAggregationError, match=r"SIGNED for `unmask` but this one is MASKED"
+        ):
             client.unmask(request_of(roster, cohort, everyone))
     request = federation.request()
     signatures = roster.read_tables(request, Kind.REQUEST, cohort)[1]
     shuffled = dict(zip(signatures, [*list(signatures.values())[1:], signatures[0]], strict=True))
     few = dict(list(signatures.items())[:2])
-    for wrong, said in (({}, "but got 0"), (few, "but got 2"), (shuffled, "to have signed these survivors")):
+    for wrong, said in (
+        ({}, "but got 0"),
+        (few, "but got 2"),
+        (shuffled, "to have signed these survivors"),
+    ):
         with pytest.raises(SecureAggregationError, match=said):
             federation.clients["a"].unmask(request_of(roster, cohort, everyone, wrong))
     assert federation.clients["a"].unmask(request)
@@ -141,12 +171,16 @@ def test_unsigned_requests_do_not_open_a_signed_aggregation() -> None:
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("survivors", [(), (0,), (0, 1), (1, 2, 3)], ids=str)
-def test_lists_too_short_or_without_the_client_are_refused(survivors: tuple[int, ...], signed: bool) -> None:
+def test_lists_too_short_or_without_the_client_are_refused(
+    survivors: tuple[int, ...], signed: bool
+) -> None:
     federation = masked(signed)
     roster, cohort = known(federation)
     client = federation.clients["a"]
     message = (survivors_of if signed else request_of)(roster, cohort, survivors)
-    with pytest.raises(SecureAggregationError, match=r"at least 3 of 4 clients to survive|this client included"):
+    with pytest.raises(
+        SecureAggregationError, match=r"at least 3 of 4 clients to survive|this client included"
+    ):
         (client.sign_survivors if signed else client.unmask)(message)
     assert client.stage is Stage.MASKED
 
@@ -154,7 +188,9 @@ def test_lists_too_short_or_without_the_client_are_refused(survivors: tuple[int,
 def test_who_shared_nothing_cannot_survive() -> None:
     federation = masked(drops={"d": "share"})
     roster, cohort = known(federation)
-    with pytest.raises(SecureAggregationError, match="Expected survivors among those who exchanged shares"):
+    with pytest.raises(
+        SecureAggregationError, match="Expected survivors among those who exchanged shares"
+    ):
         federation.clients["a"].unmask(request_of(roster, cohort, (0, 1, 2, 3)))
 
 
@@ -172,7 +208,9 @@ def test_a_client_sees_when_its_own_keys_were_replaced(signed: bool) -> None:
     federation = Federation("abcd", signed=signed)
     keys = federation.advertise()
     signature = Roster.from_bytes(keys, federation.config).clients[0].signature
-    forged = changed(federation, keys, "a", Advertisement("a", bytes(32), bytes([1] * 32), signature))
+    forged = changed(
+        federation, keys, "a", Advertisement("a", bytes(32), bytes([1] * 32), signature)
+    )
     with pytest.raises(SecureAggregationError, match="missing or changed"):
         federation.clients["a"].share_keys(forged)
     assert federation.clients["a"].stage is Stage.ADVERTISED
@@ -187,20 +225,28 @@ def test_keys_that_their_owner_did_not_sign_for_this_round_are_refused(forger: s
     entry = Advertisement("b", bytes([2] * 32), bytes([3] * 32), roster.clients[1].signature)
     if forger == "stranger":
         stranger = new_signing_keys()
-        other = SecureAggregationClient("b", federation.config, stranger.signing, {"b": stranger.verification})
+        other = SecureAggregationClient(
+            "b", federation.config, stranger.signing, {"b": stranger.verification}
+        )
         entry = Advertisement.from_bytes(other.advertise(), federation.config)
     elif forger == "another round":
         config = SecureAggregationConfig("an older round", b"spec", 8, 3, signed=True)
-        older = SecureAggregationClient("b", config, federation.signers["b"].signing, federation.verification)
+        older = SecureAggregationClient(
+            "b", config, federation.signers["b"].signing, federation.verification
+        )
         entry = Advertisement.from_bytes(older.advertise(), config)
-    with pytest.raises(SecureAggregationError, match="Expected keys signed by client 'b' for this round"):
+    with pytest.raises(
+        SecureAggregationError, match="Expected keys signed by client 'b' for this round"
+    ):
         federation.clients["a"].share_keys(changed(federation, keys, "b", entry))
 
 
 def test_strangers_are_refused_in_a_signed_aggregation() -> None:
     federation = Federation("abcd", signed=True)
     stranger = new_signing_keys()
-    other = SecureAggregationClient("e", federation.config, stranger.signing, {"e": stranger.verification})
+    other = SecureAggregationClient(
+        "e", federation.config, stranger.signing, {"e": stranger.verification}
+    )
     federation.send("e", other.advertise())
     with pytest.raises(SecureAggregationError, match="no verification key"):
         federation.clients["a"].share_keys(federation.advertise())
@@ -234,7 +280,11 @@ def test_copied_keys_and_names_are_refused() -> None:
     federation = Federation("abcd")
     roster = Roster.from_bytes(federation.advertise(), federation.config)
     one, *others = roster.clients
-    for copied in ((one, one, *others), (*others, Advertisement("z", one.sealing, others[0].masking)), others[::-1]):
+    for copied in (
+        (one, one, *others),
+        (*others, Advertisement("z", one.sealing, others[0].masking)),
+        others[::-1],
+    ):
         with pytest.raises(SecureAggregationError, match="comes twice or out of order"):
             Roster(federation.config, tuple(copied))
 
@@ -251,8 +301,12 @@ def test_the_client_counts_for_itself() -> None:
     boxes = federation.share(keys)
     (message,) = roster.read_tables(boxes["a"], Kind.CIPHERTEXTS, roster.hash)
     del message[min(message)]
-    with pytest.raises(SecureAggregationError, match="at least 4 of 4 clients to exchange shares but got 3"):
-        federation.clients["a"].mask(roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, message), lambda: ZEROS)
+    with pytest.raises(
+        SecureAggregationError, match="at least 4 of 4 clients to exchange shares but got 3"
+    ):
+        federation.clients["a"].mask(
+            roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, message), lambda: ZEROS
+        )
 
 
 # --- key shares
@@ -262,13 +316,16 @@ def test_boxes_open_only_for_whom_and_from_whom_they_are() -> None:
     federation = Federation("abcd")
     boxes = federation.share(federation.advertise())
     roster, _ = known(federation)
-    (mine,), (others,) = (roster.read_tables(boxes[name], Kind.CIPHERTEXTS, roster.hash) for name in "ab")
+    (mine,), (others,) = (
+        roster.read_tables(boxes[name], Kind.CIPHERTEXTS, roster.hash) for name in "ab"
+    )
     swapped = dict(zip(mine, [*mine.values()][::-1], strict=True))
     reflected = dict(zip(mine, federation.server._rows[Kind.KEY_SHARES][0][1:], strict=True))
     for wrong in (swapped, reflected, dict(zip(mine, others.values(), strict=True))):
         with pytest.raises(SecureAggregationError, match="does not open"):
             federation.clients["a"].mask(
-                roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, wrong), lambda: federation.factory("a")
+                roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, wrong),
+                lambda: federation.factory("a"),
             )
     with pytest.raises(SecureAggregationError, match="got one's own"):
         federation.clients["a"].mask(boxes["b"], lambda: federation.factory("a"))
@@ -293,7 +350,8 @@ def test_a_wrong_share_is_seen_and_nothing_is_opened(drops: dict[str, str]) -> N
             message = roster.pack_rows(Kind.ANSWER, survivors, sender, *shares)
         federation.send(name, message)
     with pytest.raises(
-        SecureAggregationError, match=r"it dealt wrong shares, or an answer holds one|a share is corrupt"
+        SecureAggregationError,
+        match=r"it dealt wrong shares, or an answer holds one|a share is corrupt",
     ):
         federation.server.sum()
 
@@ -309,7 +367,9 @@ def test_a_wrong_commitment_is_seen() -> None:
         federation.send(name, roster.pack_rows(Kind.KEY_SHARES, roster.hash, sender, wrong, *boxes))
     federation.mask(federation.server.ciphertexts())
     federation.answer(federation.request())
-    with pytest.raises(SecureAggregationError, match="shares of client 'c' to give the seed it committed to"):
+    with pytest.raises(
+        SecureAggregationError, match="shares of client 'c' to give the seed it committed to"
+    ):
         federation.server.sum()
 
 
@@ -364,7 +424,9 @@ def test_a_late_vector_is_not_kept() -> None:
     federation.mask(boxes)
     late = federation.clients["d"].mask(boxes["d"], lambda: federation.factory("d"))
     request = federation.request()
-    with pytest.raises(SecureAggregationError, match="Expected a message ANSWER but got one MASKED"):
+    with pytest.raises(
+        SecureAggregationError, match="Expected a message ANSWER but got one MASKED"
+    ):
         federation.send("d", late)
     with pytest.raises(SecureAggregationError, match="this client included"):
         federation.clients["d"].unmask(request)
@@ -379,7 +441,9 @@ def test_who_dropped_out_does_not_come_back() -> None:
     federation.drops = {"d": "share"}
     keys = federation.advertise()
     boxes = federation.share(keys)
-    with pytest.raises(SecureAggregationError, match="Expected a message MASKED but got one KEY_SHARES"):
+    with pytest.raises(
+        SecureAggregationError, match="Expected a message MASKED but got one KEY_SHARES"
+    ):
         federation.send("d", federation.clients["d"].share_keys(keys))
     message = federation.clients["a"].mask(boxes["a"], lambda: ZEROS)
     forged = message[:70] + (3).to_bytes(2, "little") + message[72:]
@@ -395,13 +459,19 @@ def test_stages_come_in_order() -> None:
             step()
     with pytest.raises(SecureAggregationError, match="Call `request`"):
         server.survivors()
-    with pytest.raises(SecureAggregationError, match="ADVERTISED for `share_keys` but this one is NEW"):
+    with pytest.raises(
+        SecureAggregationError, match="ADVERTISED for `share_keys` but this one is NEW"
+    ):
         client.share_keys(b"")
     keys = federation.advertise()
-    with pytest.raises(SecureAggregationError, match="NEW for `advertise` but this one is ADVERTISED"):
+    with pytest.raises(
+        SecureAggregationError, match="NEW for `advertise` but this one is ADVERTISED"
+    ):
         client.advertise()
     boxes = federation.share(keys)
-    with pytest.raises(SecureAggregationError, match="ADVERTISED for `share_keys` but this one is SHARED"):
+    with pytest.raises(
+        SecureAggregationError, match="ADVERTISED for `share_keys` but this one is SHARED"
+    ):
         client.share_keys(keys)
     federation.mask(boxes)
     with pytest.raises(SecureAggregationError, match="SHARED for `mask` but this one is MASKED"):
@@ -462,7 +532,11 @@ def test_two_queries_that_differ_in_their_fraction_are_two_aggregations() -> Non
 @pytest.mark.parametrize("size", [1, 5, 8, 16, 31])
 def test_a_binding_that_was_cut_is_refused(size: int) -> None:
     config = SecureAggregationConfig.for_query(SPEC, WHOLE, "7/1")
-    for binding in (config.binding[:size], config.binding[:size] + bytes(32 - size), config.binding + bytes(size)):
+    for binding in (
+        config.binding[:size],
+        config.binding[:size] + bytes(32 - size),
+        config.binding + bytes(size),
+    ):
         cut = SecureAggregationConfig.from_bytes(replace(config, binding=binding).to_bytes())
         with pytest.raises(SecureAggregationError, match="bound to"):
             cut.check_agreed(SPEC, WHOLE, False)
@@ -485,7 +559,9 @@ def test_a_client_draws_nothing_for_an_aggregation_of_another_query(signed: bool
     keys = {name: new_signing_keys() for name in names}
     verification = {name: pair.verification for name, pair in keys.items()} if signed else None
     clients = {
-        name: SecureAggregationClient(name, config, keys[name].signing if signed else None, verification)
+        name: SecureAggregationClient(
+            name, config, keys[name].signing if signed else None, verification
+        )
         for name in names
     }
     server = SecureAggregationServer(config, verification)
@@ -550,7 +626,10 @@ def test_a_factory_cannot_mask_twice_by_calling_back() -> None:
     boxes = federation.share(federation.advertise())
     client = federation.clients["a"]
     with pytest.raises(SecureAggregationError, match="SHARED for `mask` but this one is MASKED"):
-        client.mask(boxes["a"], lambda: np.frombuffer(client.mask(boxes["a"], lambda: ZEROS), dtype=np.int64))
+        client.mask(
+            boxes["a"],
+            lambda: np.frombuffer(client.mask(boxes["a"], lambda: ZEROS), dtype=np.int64),
+        )
     assert client.stage is Stage.PURGED
 
 
@@ -603,7 +682,9 @@ def scene(kind: Kind, signed: bool) -> tuple[bytes, Feed]:
     if kind is Kind.SURVIVORS:
         return server.survivors(), client.sign_survivors
     if kind is Kind.SIGNATURE:
-        return client.sign_survivors(server.survivors()), lambda message: server.receive("a", message)
+        return client.sign_survivors(server.survivors()), lambda message: server.receive(
+            "a", message
+        )
     request = federation.request()
     if kind is Kind.PROGRESS:
         keys_of_a = (federation.signers["a"].signing if signed else None), federation.verification
@@ -631,7 +712,11 @@ TIGHT = {
     (Kind.CIPHERTEXTS, False),
     (Kind.REQUEST, False),
 }
-TIGHT |= {(kind, True) for kind in SENT} - {(Kind.KEY_SHARES, True), (Kind.MASKED, True), (Kind.ANSWER, True)}
+TIGHT |= {(kind, True) for kind in SENT} - {
+    (Kind.KEY_SHARES, True),
+    (Kind.MASKED, True),
+    (Kind.ANSWER, True),
+}
 
 
 def is_accepted(feed: Feed, message: bytes) -> bool:

@@ -15,7 +15,9 @@ from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 
 GRID = ScoreGrid(bins=8)
 SPEC = Spec("binary", 1, GRID)
-PERSON = list(product([0.05, 0.3, 0.9], [0, 1]))  # scores in different parts of the tree, both labels
+PERSON = list(
+    product([0.05, 0.3, 0.9], [0, 1])
+)  # scores in different parts of the tree, both labels
 
 
 def cells(examples: list[tuple[float, int]], query: Query) -> Tensor:
@@ -39,13 +41,20 @@ def cells(examples: list[tuple[float, int]], query: Query) -> Tensor:
     ids=str,
 )
 @pytest.mark.parametrize("examples_per_person", [1, 2])
-def test_no_neighbour_is_further(neighbours: Neighbours, tree: Tree, examples_per_person: int) -> None:
+def test_no_neighbour_is_further(
+    neighbours: Neighbours, tree: Tree, examples_per_person: int
+) -> None:
     query = Query(tree)
-    declared = Sensitivity.of("binary", 1, tree.weights, neighbours=neighbours, examples_per_person=examples_per_person)
+    declared = Sensitivity.of(
+        "binary", 1, tree.weights, neighbours=neighbours, examples_per_person=examples_per_person
+    )
     rest = [(0.4, 0), (0.8, 1)]
     people = [list(person) for person in combinations_with_replacement(PERSON, examples_per_person)]
     bases: list[list[tuple[float, int]]] = [[]] if neighbours == "add_remove" else people
-    distances = [cells(rest + base, query) - cells(rest + person, query) for base, person in product(bases, people)]
+    distances = [
+        cells(rest + base, query) - cells(rest + person, query)
+        for base, person in product(bases, people)
+    ]
     assert max(int(d.abs().sum()) for d in distances) == declared.l1
     assert max(int(d.square().sum()) for d in distances) == declared.l2_squared
     assert max(int(d.abs().max()) for d in distances) == max(shift for shift, _ in declared.shifts)
@@ -60,7 +69,9 @@ def test_forgetting_the_levels_would_be_caught() -> None:
 @pytest.mark.parametrize("weights", [(4, 1, 1), (1, 1, 2)])
 def test_forgetting_the_weights_would_be_caught(weights: tuple[int, ...]) -> None:
     naive = Sensitivity.of("binary", 1, levels=3)
-    moved = cells(PERSON[:1], Query(Tree((2, 2, 2), weights=weights))) - cells([], Query(Tree((2, 2, 2))))
+    moved = cells(PERSON[:1], Query(Tree((2, 2, 2), weights=weights))) - cells(
+        [], Query(Tree((2, 2, 2)))
+    )
     assert int(moved.abs().sum()) > naive.l1
 
 
@@ -105,7 +116,9 @@ def test_no_change_exceeds_the_declared_shifts(
 ) -> None:
     """Of any number of cells, those that move most do not move further than as many of the declared shifts."""
     persons, spec = people(TASKS[task], most, Query(Tree((2, 4), weights=weights)))
-    declared = Sensitivity.of(spec.task, spec.classes, weights, neighbours=neighbours, examples_per_person=most)
+    declared = Sensitivity.of(
+        spec.task, spec.classes, weights, neighbours=neighbours, examples_per_person=most
+    )
     shifts = torch.tensor([shift for shift, cells in declared.shifts for _ in range(cells)])
     bound = torch.full(persons.shape[1:], int(shifts.sum()))
     bound[: len(shifts)] = largest_first(shifts)[: len(bound)]

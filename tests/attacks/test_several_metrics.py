@@ -38,7 +38,9 @@ def fed(collection: Any, scored: tuple[Tensor, Tensor], habit: str) -> Any:
 @pytest.mark.parametrize("habit", ["update", "forward"])
 def test_four_curves_are_one_release(habit: str, scored: tuple[Tensor, Tensor]) -> None:
     ledger = PrivacyLedger()
-    collection: Any = federated_collection(metrics=FOUR, privacy=CentralDP(1.0), ledger=ledger, quantiles=16)
+    collection: Any = federated_collection(
+        metrics=FOUR, privacy=CentralDP(1.0), ledger=ledger, quantiles=16
+    )
     for epoch in (1, 2, 3):
         curves = fed(collection, scored, habit)
         assert len(ledger) == epoch
@@ -52,20 +54,28 @@ def test_four_curves_are_one_release(habit: str, scored: tuple[Tensor, Tensor]) 
 def unshared(ledger: PrivacyLedger) -> Any:
     """What torchmetrics' users write."""
     privacy = CentralDP(0.5)
-    metrics: Any = {name: kind(privacy=privacy, ledger=ledger, quantiles=16) for name, kind in FOUR.items()}
+    metrics: Any = {
+        name: kind(privacy=privacy, ledger=ledger, quantiles=16) for name, kind in FOUR.items()
+    }
     return MetricCollection(metrics)
 
 
 @pytest.mark.parametrize("habit", ["update", "forward"])
-def test_unshared_metrics_are_warned_of_and_each_show_in_the_ledger(habit: str, scored: tuple[Tensor, Tensor]) -> None:
+def test_unshared_metrics_are_warned_of_and_each_show_in_the_ledger(
+    habit: str, scored: tuple[Tensor, Tensor]
+) -> None:
     ledger = PrivacyLedger()
-    with pytest.warns(UserWarning, match="4 releases.*epsilon 2 in all.*`federated_collection`") as caught:
+    with pytest.warns(
+        UserWarning, match="4 releases.*epsilon 2 in all.*`federated_collection`"
+    ) as caught:
         fed(unshared(ledger), scored, habit)
     assert len(caught) == 1
     assert len(ledger) == 4
 
 
-def test_the_warning_comes_before_anything_is_counted_or_spent(scored: tuple[Tensor, Tensor]) -> None:
+def test_the_warning_comes_before_anything_is_counted_or_spent(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     ledger = PrivacyLedger()
     collection = unshared(ledger)
     with pytest.raises(UserWarning, match="4 releases"):  # warnings are errors here
@@ -74,9 +84,13 @@ def test_the_warning_comes_before_anything_is_counted_or_spent(scored: tuple[Ten
     assert not any(metric.update_called or metric.counts.any() for metric in collection.values())
 
 
-def test_metrics_that_count_by_themselves_or_share_are_not_warned_of(scored: tuple[Tensor, Tensor]) -> None:
+def test_metrics_that_count_by_themselves_or_share_are_not_warned_of(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     exact = FederatedPrecisionRecallCurve(quantiles=16)
-    alone: Any = MetricCollection({"private": FederatedROC(quantiles=16, privacy=CentralDP(1.0)), "exact": exact})
+    alone: Any = MetricCollection(
+        {"private": FederatedROC(quantiles=16, privacy=CentralDP(1.0)), "exact": exact}
+    )
     fed(alone, scored, "update")
     several: Any = [FederatedROC(quantiles=16, privacy=CentralDP(1.0)) for _ in range(2)]
     for metric in several:  # two data sets, for all we know
@@ -89,14 +103,18 @@ def test_the_naive_collection_draws_per_metric(scored: tuple[Tensor, Tensor]) ->
     assert not torch.equal(curves["one"].tpr, curves["other"].tpr)
 
 
-def test_clones_with_a_prefix_and_trackers_have_rounds_of_their_own(scored: tuple[Tensor, Tensor]) -> None:
+def test_clones_with_a_prefix_and_trackers_have_rounds_of_their_own(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     ledger = PrivacyLedger()
     collection: Any = federated_collection(privacy=CentralDP(1.0), ledger=ledger, quantiles=16)
     validation, test = collection.clone(prefix="val_"), collection.clone(prefix="test_")
     one, other = fed(validation, scored, "update"), fed(test, scored, "update")
     assert len(ledger) == 2
     assert not torch.equal(one["val_roc"].tpr, other["test_roc"].tpr)
-    tracker: Any = MetricTracker(FederatedROC(quantiles=16, privacy=CentralDP(1.0), ledger=ledger), maximize=True)
+    tracker: Any = MetricTracker(
+        FederatedROC(quantiles=16, privacy=CentralDP(1.0), ledger=ledger), maximize=True
+    )
     for _ in range(3):
         tracker.increment()
         tracker.update(*scored)

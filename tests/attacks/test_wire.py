@@ -41,11 +41,15 @@ from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.release.wire import Kind, frame, pack_block, pack_text
 
-SPEC = Spec("binary", 1, ScoreGrid(bins=64), DistributedDP(1.0, min_clients=3, trusted_aggregator=True))
+SPEC = Spec(
+    "binary", 1, ScoreGrid(bins=64), DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
+)
 QUERY = Query(Tree((4, 16)))
 CELLS = torch.tensor([(11 * i) % 29 - 6 for i in range(2 * 68)]).reshape(SPEC.shape(QUERY))
 SHARE = Share(SPEC, QUERY, CELLS, "round-7")
-EXACT = Spec("binary", 1, ScoreGrid(bins=64))  # without noise the cells have shorter codes, in one of many ways
+EXACT = Spec(
+    "binary", 1, ScoreGrid(bins=64)
+)  # without noise the cells have shorter codes, in one of many ways
 FLAT = Query(Tree.flat(64))
 COUNTS = CELLS.abs()[..., :64]
 PILOT, SECOND = Query(Tree((2,), (0, 9, 64)), 0.25), Query(Tree((2, 2), (0, 4, 9, 31, 64)), 0.75)
@@ -68,7 +72,9 @@ def session_note() -> tuple[bytes, Callable[[bytes], bytes]]:
 def coordinator_notes() -> tuple[list[bytes], Callable[[bytes], bytes]]:
     """A coordinator that has not begun, in its first and in its second query, and at its end."""
     metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), plan=PILOT)
-    clients = {name: FederatedROC(quantiles=16, privacy=LocalDP(1.0)) for name in ("ann", "ben", "Zoë")}
+    clients = {
+        name: FederatedROC(quantiles=16, privacy=LocalDP(1.0)) for name in ("ann", "ben", "Zoë")
+    }
     coordinator = Coordinator(metric, round="round-7")
     notes = [coordinator.to_bytes()]
     while (query := coordinator.query) is not None:
@@ -76,9 +82,12 @@ def coordinator_notes() -> tuple[list[bytes], Callable[[bytes], bytes]]:
             coordinator.receive(name, client.share(round="round-7", query=query))
             notes.append(coordinator.to_bytes())
         coordinator.advance()
-    return [notes[0], notes[2], notes[4], coordinator.to_bytes()], lambda data: Coordinator.from_bytes(
-        data, metric
-    ).to_bytes()
+    return [
+        notes[0],
+        notes[2],
+        notes[4],
+        coordinator.to_bytes(),
+    ], lambda data: Coordinator.from_bytes(data, metric).to_bytes()
 
 
 @cache
@@ -91,9 +100,15 @@ def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
     def release(data: bytes) -> bytes:
         return bytes(Release.from_bytes(data))
 
-    noisy = [SHARE, *(Share(SPEC, QUERY, cells, "round-7") for cells in (CELLS.flip(-1), CELLS * 2**50))]
+    noisy = [
+        SHARE,
+        *(Share(SPEC, QUERY, cells, "round-7") for cells in (CELLS.flip(-1), CELLS * 2**50)),
+    ]
     exact = [Share(EXACT, FLAT, counts) for counts in (COUNTS, COUNTS.flip(-1))]
-    parts = (Sum(SPEC, PILOT, CELLS[..., :2].contiguous(), 3), Sum(SPEC, SECOND, CELLS[..., :6].contiguous(), 3))
+    parts = (
+        Sum(SPEC, PILOT, CELLS[..., :2].contiguous(), 3),
+        Sum(SPEC, SECOND, CELLS[..., :6].contiguous(), 3),
+    )
     notes, coordinator = coordinator_notes()
     return {
         "shares": [
@@ -101,7 +116,10 @@ def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
             (bytes(exact[0]), share(EXACT, FLAT)),
             (bytes(Share(EXACT, FLAT, COUNTS // 20, "round-7")), share(EXACT, FLAT)),
         ],
-        "queries": [(bytes(query), lambda data: bytes(Query.from_bytes(data))) for query in (QUERY, PILOT, SECOND)],
+        "queries": [
+            (bytes(query), lambda data: bytes(Query.from_bytes(data)))
+            for query in (QUERY, PILOT, SECOND)
+        ],
         "releases": [(bytes(Release.sum(noisy)), release), (bytes(Release.sum(exact)), release)],
         "releases of two queries": [(bytes(Release(parts, "round-7")), release)],
         "sessions": [session_note()],
@@ -114,9 +132,16 @@ FAMILIES = ["shares", "queries", "releases", "releases of two queries", "session
 
 def mutants(payload: bytes, chance: random.Random) -> Iterator[bytes]:
     """Payloads with something wrong: one of each kind, again and again."""
-    names, body = (min(start, len(payload) - 2) for start in (NAMES, len(payload) - chance.randrange(1, len(payload))))
+    names, body = (
+        min(start, len(payload) - 2)
+        for start in (NAMES, len(payload) - chance.randrange(1, len(payload)))
+    )
     while True:
-        for start in (0, names, body):  # many bytes are digests, where every change is refused alike
+        for start in (
+            0,
+            names,
+            body,
+        ):  # many bytes are digests, where every change is refused alike
             place = chance.randrange(start, len(payload))
             flipped = bytearray(payload)
             flipped[place] ^= 1 << chance.randrange(8)
@@ -218,14 +243,26 @@ def test_a_share_that_claims_2_gib_allocates_next_to_nothing() -> None:
     marks = [digest[:8] for digest in huge.digests.values()]
     for how in range(3):
         for body in (b"", bytes(100_000), b"\xff" * 100_000, b"\x40" * 100_000):
-            head = huge.binding(query), bytes([len(marks)]), *marks, bytes(16), pack_text(""), bytes([how])
+            head = (
+                huge.binding(query),
+                bytes([len(marks)]),
+                *marks,
+                bytes(16),
+                pack_text(""),
+                bytes([how]),
+            )
             claim = frame(Kind.SHARE, *head, body)
             assert allocated(partial(Share.from_bytes, claim, huge, query)) < 2_000_000
 
 
 def release_of(spec: Spec, *sums: bytes, count: int | None = None) -> bytes:
     """The bytes of a release that no release has to allow."""
-    head = spec.digest, pack_block(spec.canonical), pack_text(""), bytes([len(sums) if count is None else count])
+    head = (
+        spec.digest,
+        pack_block(spec.canonical),
+        pack_text(""),
+        bytes([len(sums) if count is None else count]),
+    )
     return frame(Kind.RELEASE, *head, *sums)
 
 
@@ -235,14 +272,18 @@ def number(value: int) -> bytes:
 
 HEAD = pack_block(bytes(FLAT))
 CLAIMS = {
-    "shares": release_of(EXACT, HEAD + number(2**64 - 1) + number(0) + b"\0" + pack_block(bytes(1024))),
+    "shares": release_of(
+        EXACT, HEAD + number(2**64 - 1) + number(0) + b"\0" + pack_block(bytes(1024))
+    ),
     "ids": release_of(EXACT, HEAD + number(2**28) + number(2**32) + bytes(100)),
     "more ids": release_of(EXACT, HEAD + number(2**63 - 1) + number(2**64 - 1) + bytes(100)),
     "cells": release_of(EXACT, HEAD + number(3) + number(0) + b"\0" + number(2**40) + bytes(100)),
     "a query": release_of(EXACT, number(2**40) + bytes(100)),
     "leaves": release_of(EXACT, pack_block(bytes(Query(Tree((2**24,))))) + bytes(100)),
     "sums": release_of(EXACT, Sum(EXACT, FLAT, COUNTS).pack(), count=255),
-    "classes": release_of(Spec("multilabel", 2**40, ScoreGrid(bins=64)), HEAD + number(3) + number(0) + b"\1\0\0"),
+    "classes": release_of(
+        Spec("multilabel", 2**40, ScoreGrid(bins=64)), HEAD + number(3) + number(0) + b"\1\0\0"
+    ),
     "a spec": frame(Kind.RELEASE, bytes(32), number(2**40), bytes(100)),
 }
 
@@ -311,7 +352,9 @@ def test_replays_and_mixtures_are_refused() -> None:
         Release.sum(map(received, (payload, another_round)))
     with pytest.raises(RoundMismatchError, match="'round-7'"):
         Release.sum([received(payload)], round="round-8")
-    other = Spec("binary", 1, ScoreGrid(bins=64), DistributedDP(2.0, min_clients=3, trusted_aggregator=True))
+    other = Spec(
+        "binary", 1, ScoreGrid(bins=64), DistributedDP(2.0, min_clients=3, trusted_aggregator=True)
+    )
     with pytest.raises(SpecMismatchError, match=r"epsilon: expected 1\.0, got 2\.0"):
         Release.sum([received(payload), Share(other, QUERY, CELLS, "round-7")])
     with pytest.raises(SpecMismatchError, match="differ in privacy;"):
@@ -329,7 +372,9 @@ def test_what_one_client_at_the_bound_can_do_to_auroc(clients: int) -> None:
     honest = FederatedROC()
     generator = torch.Generator().manual_seed(5)
     target = torch.arange((clients - 1) * bound) % 2
-    honest.update((torch.randn(len(target), generator=generator) + 2 * target).sigmoid() * 0.9 + 0.05, target)
+    honest.update(
+        (torch.randn(len(target), generator=generator) + 2 * target).sigmoid() * 0.9 + 0.05, target
+    )
     rest, liar = honest.share(), FederatedROC()
     liar.update(torch.arange(bound) % 2.0, 1 - torch.arange(bound) % 2)
     honest_part = Release((Sum(rest.spec, rest.query, rest.cells, shares=clients - 1),))

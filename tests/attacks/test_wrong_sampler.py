@@ -26,9 +26,14 @@ def naive(size: int, epsilon: float, clients: float) -> NDArray[np.int64]:
 def test_only_the_right_scale_passes(clients: int, epsilon: float) -> None:
     law = polya_law(epsilon, clients)
     radius = reach(law)
-    assert p_value(histogram(lambda size: samplers.polya(size, epsilon, clients), SIZE, radius), law) > ALPHA
+    assert (
+        p_value(histogram(lambda size: samplers.polya(size, epsilon, clients), SIZE, radius), law)
+        > ALPHA
+    )
     for wrong_epsilon, wrong_clients in ((epsilon * 1.05, clients), (epsilon, clients + 1)):
-        counts = histogram(partial(naive, epsilon=wrong_epsilon, clients=wrong_clients), SIZE, radius)
+        counts = histogram(
+            partial(naive, epsilon=wrong_epsilon, clients=wrong_clients), SIZE, radius
+        )
         assert p_value(counts, law) < ALPHA
 
 

@@ -62,7 +62,9 @@ def test_one_against_one() -> None:
 @pytest.mark.usefixtures("chunk")
 def test_labels() -> None:
     scores, _, labels = batch()
-    assert torch.equal(GRID.add(GRID.empty(K), scores, labels, Rules("multilabel")), brute(scores, labels, 2))
+    assert torch.equal(
+        GRID.add(GRID.empty(K), scores, labels, Rules("multilabel")), brute(scores, labels, 2)
+    )
 
 
 @pytest.mark.usefixtures("chunk")
@@ -73,7 +75,9 @@ def test_batches_add_up_whatever_the_layout_of_the_counts() -> None:
     for some_scores, some_classes in zip(scores.split(37), classes.split(37), strict=True):
         counts = GRID.add(counts.clone(), some_scores, some_classes, Rules("multiclass"))
     assert torch.equal(whole, counts)
-    assert torch.equal(GRID.add(whole.contiguous(), scores, classes, Rules("multiclass")), 2 * counts)
+    assert torch.equal(
+        GRID.add(whole.contiguous(), scores, classes, Rules("multiclass")), 2 * counts
+    )
 
 
 @pytest.mark.parametrize("ignore_index", [-1, 0, 255])
@@ -83,36 +87,48 @@ def test_ignored_examples_leave_no_trace(ignore_index: int) -> None:
     kept = classes != ignore_index
     expected = GRID.add(GRID.empty(K), scores[kept], classes[kept], Rules("multiclass"))
     scores[~kept] = torch.nan
-    assert torch.equal(GRID.add(GRID.empty(K), scores, classes, Rules("multiclass", None, ignore_index)), expected)
+    assert torch.equal(
+        GRID.add(GRID.empty(K), scores, classes, Rules("multiclass", None, ignore_index)), expected
+    )
     scores, _, labels = batch()
     labels[::3, 1] = ignore_index
     ignored = labels == ignore_index
     rows = torch.where(ignored, 9, labels)
     expected = brute(scores, rows, 2)
     scores[ignored] = torch.nan
-    assert torch.equal(GRID.add(GRID.empty(K), scores, labels, Rules("multilabel", None, ignore_index)), expected)
+    assert torch.equal(
+        GRID.add(GRID.empty(K), scores, labels, Rules("multilabel", None, ignore_index)), expected
+    )
 
 
 def test_logits() -> None:
     _, classes, labels = batch()
     logits = 4 * torch.randn(500, K)
     softmax = GRID.add(GRID.empty(K), logits, classes, Rules("multiclass", "softmax"))
-    assert torch.equal(softmax, GRID.add(GRID.empty(K), logits.softmax(1), classes, Rules("multiclass")))
+    assert torch.equal(
+        softmax, GRID.add(GRID.empty(K), logits.softmax(1), classes, Rules("multiclass"))
+    )
     sigmoid = GRID.add(GRID.empty(K), logits, labels, Rules("multilabel", "sigmoid"))
-    assert torch.equal(sigmoid, GRID.add(GRID.empty(K), logits.sigmoid(), labels, Rules("multilabel")))
+    assert torch.equal(
+        sigmoid, GRID.add(GRID.empty(K), logits.sigmoid(), labels, Rules("multilabel"))
+    )
 
 
 def test_further_dimensions_and_ranges() -> None:
     scores, classes, labels = batch(512)
     image = scores.view(8, 8, 8, K).movedim(-1, 1)
     expected = GRID.add(GRID.empty(K), scores, classes, Rules("multiclass"))
-    assert torch.equal(GRID.add(GRID.empty(K), image, classes.view(8, 8, 8), Rules("multiclass")), expected)
+    assert torch.equal(
+        GRID.add(GRID.empty(K), image, classes.view(8, 8, 8), Rules("multiclass")), expected
+    )
     masks = labels.view(8, 8, 8, K).movedim(-1, 1)
     expected = GRID.add(GRID.empty(K), scores, labels, Rules("multilabel"))
     assert torch.equal(GRID.add(GRID.empty(K), image, masks, Rules("multilabel")), expected)
     grid = ScoreGrid(bins=16, score_range=(-1.0, 3.0))
     rows = (classes[:, None] == torch.arange(K)).long()
-    assert torch.equal(grid.add(grid.empty(K), scores, classes, Rules("multiclass")), brute(scores, rows, 2, grid))
+    assert torch.equal(
+        grid.add(grid.empty(K), scores, classes, Rules("multiclass")), brute(scores, rows, 2, grid)
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +137,11 @@ def test_further_dimensions_and_ranges() -> None:
         ("multiclass", lambda s, c, _: (s * 3, c), r"\[0.0, 1.0\]"),
         ("multiclass", lambda s, c, _: (s.index_fill(0, torch.tensor([499]), torch.nan), c), "NaN"),
         ("multiclass", lambda s, c, _: (s, c.index_fill(0, torch.tensor([499]), K)), "from 0 to 4"),
-        ("multiclass", lambda s, c, _: (s, c.index_fill(0, torch.tensor([499]), -1)), "from 0 to 4"),
+        (
+            "multiclass",
+            lambda s, c, _: (s, c.index_fill(0, torch.tensor([499]), -1)),
+            "from 0 to 4",
+        ),
         ("multiclass", lambda s, c, _: (s[:, :-1], c), "shapes"),
         ("multiclass", lambda s, c, _: (s, c[:-1]), "shapes"),
         ("multilabel", lambda s, _, y: (s, y + 1), "from 0 to 1"),
@@ -130,7 +150,10 @@ def test_further_dimensions_and_ranges() -> None:
     ],
 )
 def test_a_bad_batch_is_refused_and_changes_nothing(
-    task: Task, spoil: Callable[..., tuple[Tensor, Tensor]], named: str, monkeypatch: pytest.MonkeyPatch
+    task: Task,
+    spoil: Callable[..., tuple[Tensor, Tensor]],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernel, "CHUNK", 64)  # the last of many chunks is the bad one
     counts = GRID.add(GRID.empty(K), *batch()[:2], Rules("multiclass"))

@@ -31,18 +31,26 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def batch(task: Task) -> tuple[Tensor, Tensor]:
     scores = torch.rand(500) if task == "binary" else torch.rand(500, K)
-    return scores, torch.randint(0, K, (500,)) if task == "multiclass" else torch.randint(0, 2, scores.shape)
+    return scores, torch.randint(0, K, (500,)) if task == "multiclass" else torch.randint(
+        0, 2, scores.shape
+    )
 
 
 def counted(scores: Tensor, target: Tensor, task: Task, **options: Any) -> Tensor:
-    return GRID.add(GRID.empty(1 if task == "binary" else K), scores, target, Rules(task=task, **options))
+    return GRID.add(
+        GRID.empty(1 if task == "binary" else K), scores, target, Rules(task=task, **options)
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn]
+)
 @pytest.mark.parametrize("validate", [True, False])
 @pytest.mark.parametrize("ignore_index", [None, -1, 1])
-def test_whole_numbers_are_labels(task: Task, dtype: torch.dtype, validate: bool, ignore_index: int | None) -> None:
+def test_whole_numbers_are_labels(
+    task: Task, dtype: torch.dtype, validate: bool, ignore_index: int | None
+) -> None:
     scores, target = batch(task)
     if ignore_index == -1:
         target.view(-1)[::7] = -1
@@ -58,9 +66,13 @@ def test_zero_has_two_signs() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("label", [0.5, 1e-7, 0.999999, -0.25, math.nan, math.inf, -math.inf, 1e30, -1e30, 7.0])
+@pytest.mark.parametrize(
+    "label", [0.5, 1e-7, 0.999999, -0.25, math.nan, math.inf, -math.inf, 1e30, -1e30, 7.0]
+)
 @pytest.mark.parametrize("ignore_index", [None, -1])
-def test_nothing_is_counted_of_a_batch_with_others(task: Task, label: float, ignore_index: int | None) -> None:
+def test_nothing_is_counted_of_a_batch_with_others(
+    task: Task, label: float, ignore_index: int | None
+) -> None:
     scores, target = batch(task)
     counts = counted(scores, target, task)
     before = counts.clone()

@@ -28,7 +28,9 @@ def next_to(values: Tensor, dtype: torch.dtype) -> Tensor:
 def adversarial(grid: ScoreGrid, dtype: torch.dtype) -> Tensor:
     """Every edge, both neighbours of every edge, both ends, subnormals and random scores."""
     low, high = grid.score_range
-    tiny = torch.tensor([0.0, torch.finfo(dtype).tiny, torch.finfo(dtype).smallest_normal], dtype=torch.float64)
+    tiny = torch.tensor(
+        [0.0, torch.finfo(dtype).tiny, torch.finfo(dtype).smallest_normal], dtype=torch.float64
+    )
     tiny = torch.cat([tiny, tiny / 2, tiny / 4, -tiny / 4])
     random = low + (high - low) * torch.rand(40_000, dtype=torch.float64)
     scores = next_to(torch.cat([grid.edges, tiny, random]), dtype)
@@ -57,7 +59,9 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(kernel, "CHUNK", 10**9 if request.param == "device" else 1_000)
 
 
-def add_one_column(counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning) -> bool:
+def add_one_column(
+    counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning
+) -> bool:
     """Count a flat batch as the only one of several classes."""
     parts = [values[:, None].split(1_000) for values in (scores, labels)]
     return plain.add_columns(counts, lambda: zip(*parts, strict=True), rules, binning)
@@ -75,12 +79,16 @@ def test_counts_are_numpys_on_adversarial_scores(
     target = torch.randint(0, 2, scores.shape)
     expected = histograms(grid, scores, target)
     for validate in (True, False):
-        assert torch.equal(grid.add(grid.empty(), scores, target, Rules(validate=validate)), expected)
+        assert torch.equal(
+            grid.add(grid.empty(), scores, target, Rules(validate=validate)), expected
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("make", [ScoreGrid.two_sided, ScoreGrid.even])
-def test_small_batches_count_as_large_ones_do(make: Callable[[int], ScoreGrid], dtype: torch.dtype) -> None:
+def test_small_batches_count_as_large_ones_do(
+    make: Callable[[int], ScoreGrid], dtype: torch.dtype
+) -> None:
     grid = make(1024)
     scores = adversarial(grid, dtype)
     target = torch.randint(0, 2, scores.shape)
@@ -109,8 +117,12 @@ def test_every_bfloat16_score_is_in_its_bin(make: Callable[[int], ScoreGrid]) ->
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("score_range", [(-1.0, 1.0), (-3.7, 11.3), (0.0, 0.1), (1e6, 1e6 + 1), (-1e-3, 0.0)])
-def test_other_ranges_agree_with_their_own_edges(score_range: tuple[float, float], dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    "score_range", [(-1.0, 1.0), (-3.7, 11.3), (0.0, 0.1), (1e6, 1e6 + 1), (-1e-3, 0.0)]
+)
+def test_other_ranges_agree_with_their_own_edges(
+    score_range: tuple[float, float], dtype: torch.dtype
+) -> None:
     grid = ScoreGrid.even(64, score_range)
     scores = adversarial(grid, dtype)
     target = torch.randint(0, 2, scores.shape)
@@ -119,7 +131,9 @@ def test_other_ranges_agree_with_their_own_edges(score_range: tuple[float, float
 
 def test_the_ends_of_a_range_hold_in_the_scores_dtype() -> None:
     grid = ScoreGrid.even(16, (0.1, 0.7))
-    ends = torch.tensor([0.1, 0.7], dtype=torch.float32)  # one is above, one below its float64 namesake
+    ends = torch.tensor(
+        [0.1, 0.7], dtype=torch.float32
+    )  # one is above, one below its float64 namesake
     counts = grid.add(grid.empty(), ends, torch.tensor([0, 1]))
     assert counts[0, 0, 0] == 1
     assert counts[0, 1, -1] == 1
@@ -133,7 +147,11 @@ def test_the_ends_of_a_range_hold_in_the_scores_dtype() -> None:
         [-0.5, 0.1, 0.15, 0.6, 0.61, 2.0],
         torch.linspace(-3, 5, 257).double().sinh(),
         [-1e30, 0.0, 1e30],
-        [0.0, *(0.3 + torch.arange(300).double() * 1e-9).tolist(), 1.0],  # too many in a cell for steps to help
+        [
+            0.0,
+            *(0.3 + torch.arange(300).double() * 1e-9).tolist(),
+            1.0,
+        ],  # too many in a cell for steps to help
     ],
     ids=["few", "curved", "wide", "crowded"],
 )
@@ -146,25 +164,43 @@ def test_custom_edges_are_numpys_bins(edges: list[float] | Tensor, dtype: torch.
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint64]
+    "dtype",
+    [
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint16,
+        torch.uint64,
+    ],
 )
 def test_targets_may_be_bool_or_any_int(dtype: torch.dtype, scored: tuple[Tensor, Tensor]) -> None:
     scores, target = scored
     grid = ScoreGrid()
-    assert torch.equal(grid.add(grid.empty(), scores, target.to(dtype)), histograms(grid, scores, target))
+    assert torch.equal(
+        grid.add(grid.empty(), scores, target.to(dtype)), histograms(grid, scores, target)
+    )
 
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("ignore_index", [-1, -100, 255, 0, 1, 2])
-def test_ignored_examples_leave_no_trace_whatever_their_score(ignore_index: int, scored: tuple[Tensor, Tensor]) -> None:
+def test_ignored_examples_leave_no_trace_whatever_their_score(
+    ignore_index: int, scored: tuple[Tensor, Tensor]
+) -> None:
     scores, target = scored[0].clone(), scored[1].clone()
     grid = ScoreGrid()
     target[::7] = ignore_index
     kept = target != ignore_index
     expected = histograms(grid, scores[kept], target[kept])
-    assert torch.equal(grid.add(grid.empty(), scores, target, Rules(ignore_index=ignore_index)), expected)
+    assert torch.equal(
+        grid.add(grid.empty(), scores, target, Rules(ignore_index=ignore_index)), expected
+    )
     scores[~kept] = torch.nan
-    assert torch.equal(grid.add(grid.empty(), scores, target, Rules(ignore_index=ignore_index)), expected)
+    assert torch.equal(
+        grid.add(grid.empty(), scores, target, Rules(ignore_index=ignore_index)), expected
+    )
 
 
 @pytest.mark.usefixtures("path")
@@ -183,18 +219,32 @@ def test_sigmoid_is_applied_to_every_batch_alike(make: Callable[[int], ScoreGrid
 def test_logits_are_distinct_where_probabilities_are_not(dtype: torch.dtype) -> None:
     grid = ScoreGrid.two_sided(1024)
     logits = torch.linspace(-28, 28, 400).to(dtype)
-    counts = grid.add(grid.empty(), logits, torch.ones(len(logits), dtype=torch.bool), Rules(normalization="sigmoid"))
+    counts = grid.add(
+        grid.empty(),
+        logits,
+        torch.ones(len(logits), dtype=torch.bool),
+        Rules(normalization="sigmoid"),
+    )
     distance = torch.sigmoid(-logits.double().abs())
-    below = np.searchsorted(grid.edges.numpy()[: grid.bins // 2 + 1], distance.numpy(), side="right") - 1
+    below = (
+        np.searchsorted(grid.edges.numpy()[: grid.bins // 2 + 1], distance.numpy(), side="right")
+        - 1
+    )
     expected = np.sort(np.where(logits.double().numpy() < 0, below, grid.bins - 1 - below))
     found = np.repeat(np.arange(grid.bins), counts[0, 1].numpy())
-    assert np.abs(found - expected).max() <= 1  # float32's sigmoid may end up on the other side of an edge
+    assert (
+        np.abs(found - expected).max() <= 1
+    )  # float32's sigmoid may end up on the other side of an edge
     assert (found != expected).mean() < 0.02
     if dtype in (torch.float32, torch.float64):
-        assert counts[0, 1].max() <= 2  # as float32 probabilities they would share a bin by the dozen
+        assert (
+            counts[0, 1].max() <= 2
+        )  # as float32 probabilities they would share a bin by the dozen
 
 
-def test_shapes_strides_gradients_and_inference_tensors_do_not_matter(scored: tuple[Tensor, Tensor]) -> None:
+def test_shapes_strides_gradients_and_inference_tensors_do_not_matter(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     grid = ScoreGrid()
     scores, target = scored
     expected = histograms(grid, scores, target)
@@ -207,7 +257,10 @@ def test_shapes_strides_gradients_and_inference_tensors_do_not_matter(scored: tu
         (wide[:, 0], target),
         (scores.clone().requires_grad_(), target),
         (inferred, target),
-        (torch.complex(scores, -scores).conj().imag, target),  # negated lazily, which numpy cannot see
+        (
+            torch.complex(scores, -scores).conj().imag,
+            target,
+        ),  # negated lazily, which numpy cannot see
     ]:
         assert torch.equal(grid.add(grid.empty(), variant, labels), expected)
 
@@ -226,7 +279,10 @@ def test_empty_batches_count_nothing() -> None:
 
 
 def poisoned(value: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return lambda scores, target: (scores.index_fill(0, torch.tensor([len(scores) - 1]), value), target)
+    return lambda scores, target: (
+        scores.index_fill(0, torch.tensor([len(scores) - 1]), value),
+        target,
+    )
 
 
 @pytest.mark.usefixtures("path")
@@ -238,10 +294,22 @@ def poisoned(value: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         (poisoned(-float("inf")), r"\[0.0, 1.0\]"),
         (poisoned(-1e-7), "normalization"),
         (poisoned(1.0000001), r"scores in \[0.0, 1.0\]"),
-        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2)), "only 0 and 1"),
-        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), -1)), "ignore_index"),
-        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**32)), "4294967296"),
-        (lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**16 + 1)), "65537"),
+        (
+            lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2)),
+            "only 0 and 1",
+        ),
+        (
+            lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), -1)),
+            "ignore_index",
+        ),
+        (
+            lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**32)),
+            "4294967296",
+        ),
+        (
+            lambda scores, target: (scores, target.index_fill(0, torch.tensor([4_999]), 2**16 + 1)),
+            "65537",
+        ),
         (lambda scores, target: (scores, target[:-1]), "same shape"),
         (lambda scores, target: (scores, target.to(torch.complex64)), "target.real.long"),
         (lambda scores, target: ((scores * 2).long(), target), "floating"),
@@ -264,9 +332,16 @@ def test_a_bad_batch_is_refused_and_changes_nothing(
 def test_logits_must_be_finite(value: float) -> None:
     grid = ScoreGrid()
     with pytest.raises(InputError, match="finite logits"):
-        grid.add(grid.empty(), torch.tensor([0.0, value]), torch.tensor([0, 1]), Rules(normalization="sigmoid"))
+        grid.add(
+            grid.empty(),
+            torch.tensor([0.0, value]),
+            torch.tensor([0, 1]),
+            Rules(normalization="sigmoid"),
+        )
 
 
-@pytest.mark.parametrize(("quantiles", "bins"), [(2, 8), (3, 16), (1000, 4096), (1024, 4096), (1025, 8192)])
+@pytest.mark.parametrize(
+    ("quantiles", "bins"), [(2, 8), (3, 16), (1000, 4096), (1024, 4096), (1025, 8192)]
+)
 def test_bins_follow_the_papers_rule(quantiles: int, bins: int) -> None:
     assert ScoreGrid.even(quantiles).bins == bins

@@ -26,7 +26,10 @@ def batch(task: Task, size: int, ignore_index: int | None) -> tuple[Tensor, Tens
     shape = (size,) if task == "binary" else (size, 4)
     logits = torch.randn(shape, generator=generator)
     labels = torch.randint(
-        0, 4 if task == "multiclass" else 2, shape[:1] if task == "multiclass" else shape, generator=generator
+        0,
+        4 if task == "multiclass" else 2,
+        shape[:1] if task == "multiclass" else shape,
+        generator=generator,
     )
     if ignore_index is not None:
         labels[torch.rand(labels.shape, generator=generator) < 0.2] = ignore_index
@@ -50,13 +53,18 @@ def test_each_group_has_the_counts_of_its_examples(
     checked = {"deferred": "deferred", "unchecked": False}.get(way, True)
     options = {**options, "quantiles": 64, "ignore_index": ignore_index, "validate_args": checked}
     counts = added(FederatedROC(task, groups=GROUPS, **options), scores, labels, groups)
-    alone = [added(FederatedROC(task, **options), scores[groups == g], labels[groups == g]) for g in range(GROUPS)]
+    alone = [
+        added(FederatedROC(task, **options), scores[groups == g], labels[groups == g])
+        for g in range(GROUPS)
+    ]
     assert torch.equal(counts, torch.cat(alone))
 
 
 @pytest.mark.parametrize(("task", "options"), TASKS)
 @pytest.mark.parametrize("bad", [-1, GROUPS, 1 << 40])
-def test_a_group_that_there_is_not_refuses_the_batch(task: Task, options: dict[str, Any], bad: int) -> None:
+def test_a_group_that_there_is_not_refuses_the_batch(
+    task: Task, options: dict[str, Any], bad: int
+) -> None:
     metric = FederatedROC(task, groups=GROUPS, **options)
     scores, labels, groups = batch(task, 50, None)
     groups[7] = bad
@@ -68,7 +76,9 @@ def test_a_group_that_there_is_not_refuses_the_batch(task: Task, options: dict[s
     with pytest.raises(InputError, match="argument `target`"):
         metric.update(scores, labels, groups.clamp(0, 2))
     metric = FederatedROC(task, groups=GROUPS, ignore_index=9, **options)
-    metric.update(scores[:1], torch.full_like(labels[:1], 9), torch.tensor([bad]))  # ignored, whatever its group
+    metric.update(
+        scores[:1], torch.full_like(labels[:1], 9), torch.tensor([bad])
+    )  # ignored, whatever its group
     assert not metric.counts.any()
 
 
@@ -110,7 +120,8 @@ def test_groups_come_exactly_where_a_metric_has_them(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "groups", [0, 1, True, 257, "ab", ("a",), ("a", "a"), (1, 2), ("a", ""), ("a", "x" * 256), [], 2.0]
+    "groups",
+    [0, 1, True, 257, "ab", ("a",), ("a", "a"), (1, 2), ("a", ""), ("a", "x" * 256), [], 2.0],
 )
 def test_groups_are_several_different_names(groups: Any) -> None:
     with pytest.raises(InputError, match="2 to 256 different names"):
@@ -119,9 +130,14 @@ def test_groups_are_several_different_names(groups: Any) -> None:
 
 def test_weights_count_in_their_group() -> None:
     metric = FederatedROC(groups=2, quantiles=64)
-    scores, labels, groups = (torch.tensor(each) for each in ([0.1, 0.9, 0.9], [0, 1, 1], [0, 1, 0]))
+    scores, labels, groups = (
+        torch.tensor(each) for each in ([0.1, 0.9, 0.9], [0, 1, 1], [0, 1, 0])
+    )
     metric.update(scores, labels, groups, sample_weight=torch.tensor([2, 3, 5]))
-    sizes = {name: part.leaf.sum(-1).flatten().tolist() for name, part in metric.release().by_group.items()}
+    sizes = {
+        name: part.leaf.sum(-1).flatten().tolist()
+        for name, part in metric.release().by_group.items()
+    }
     assert sizes == {"0": [2, 5], "1": [0, 3]}
 
 

@@ -39,10 +39,14 @@ def first_come(batches: list[list[Any]], most: int) -> list[list[bool]]:
 
 @settings(max_examples=60, deadline=None)
 @given(BATCHES, st.integers(1, 5))
-def test_the_first_examples_of_each_person_are_admitted(batches: list[list[int]], most: int) -> None:
+def test_the_first_examples_of_each_person_are_admitted(
+    batches: list[list[int]], most: int
+) -> None:
     expected = first_come(batches, most)
     texts = [[f"{person}" * (1 + 9 * (person > 9)) for person in batch] for batch in batches]
-    far_apart = [[person << 59 for person in batch] for batch in batches]  # 12 and -3 are nearly as far as integers go
+    far_apart = [
+        [person << 59 for person in batch] for batch in batches
+    ]  # 12 and -3 are nearly as far as integers go
     for kind in (batches, texts, far_apart):
         table = Persons(most)
         assert [table.admit(batch).tolist() for batch in kind] == expected
@@ -69,7 +73,9 @@ IDS = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(IDS, max_size=12), st.integers(1, 3), st.sampled_from([2, 5, 15]))
-def test_ids_of_all_kinds_may_follow_each_other(batches: list[list[Any]], most: int, bits: int) -> None:
+def test_ids_of_all_kinds_may_follow_each_other(
+    batches: list[list[Any]], most: int, bits: int
+) -> None:
     with pytest.MonkeyPatch.context() as patched:
         for module, name, value in (
             (numbering, "CHUNK", 1 << bits),
@@ -81,12 +87,17 @@ def test_ids_of_all_kinds_may_follow_each_other(batches: list[list[Any]], most: 
         for batch, expected in zip(batches, first_come(batches, most), strict=True):
             if batch:  # refused as a whole, it uses up nothing
                 size = len(batch)
-                with pytest.raises(KeyError), table.admitted(batch, Rules(), 1, torch.rand(size), torch.zeros(size)):
+                with (
+                    pytest.raises(KeyError),
+                    table.admitted(batch, Rules(), 1, torch.rand(size), torch.zeros(size)),
+                ):
                     raise KeyError
             assert table.admit(batch).tolist() == expected
         twin.merge(table)  # everybody is known, by whatever number
         again = [[*dict.fromkeys(batch)] for batch in batches]
-        assert [twin.admit(batch).tolist() for batch in again] == [table.admit(batch).tolist() for batch in again]
+        assert [twin.admit(batch).tolist() for batch in again] == [
+            table.admit(batch).tolist() for batch in again
+        ]
 
 
 def test_integers_that_are_close_have_places_of_a_random_permutation() -> None:
@@ -121,18 +132,31 @@ def test_an_id_is_the_same_in_every_form() -> None:
     table.admit([5, 200])
     for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint64):
         assert not table.admit(torch.tensor([5, 200], dtype=dtype)).any()
-    for ids in ((5, 200), np.array([5, 200], ">i4"), np.array([5, 200], object), np.array([200, 5])[::-1]):
+    for ids in (
+        (5, 200),
+        np.array([5, 200], ">i4"),
+        np.array([5, 200], object),
+        np.array([200, 5])[::-1],
+    ):
         assert not table.admit(ids).any()
     long = "a person whose name is long"
     table.admit(["ann", "zoë", long, ""])
-    for names in (np.array(["ann", "zoë", long, ""]), ("ann", "zoë", long), np.array(["ann", long], object), [""]):
+    for names in (
+        np.array(["ann", "zoë", long, ""]),
+        ("ann", "zoë", long),
+        np.array(["ann", long], object),
+        [""],
+    ):
         assert not table.admit(names).any()
     assert not table.admit(np.array(["ann"], "U40")).any()
     assert not table.admit(np.array(["ann", "zoë"], ">U5")).any()
 
 
 def test_ids_that_look_alike_are_different_persons() -> None:
-    ids: list[Any] = [["1", "01", "\x01", "", "a" * 15, "a" * 16, "a" * 17, "é", "e"], [1, 0, -1, -(2**63), 2**62]]
+    ids: list[Any] = [
+        ["1", "01", "\x01", "", "a" * 15, "a" * 16, "a" * 17, "é", "e"],
+        [1, 0, -1, -(2**63), 2**62],
+    ]
     table = Persons(1)
     for some in (*ids, np.array([2**63, 2**64 - 1], np.uint64)):  # -2^63 and -1 have the same bits
         assert table.admit(some).all()
@@ -140,7 +164,16 @@ def test_ids_that_look_alike_are_different_persons() -> None:
 
 @pytest.mark.parametrize(
     "ids",
-    [[1.5], torch.rand(3), [True, False], [1, "1"], ["a", None], [2**64], torch.ones(2, dtype=torch.bool), [b"a"]],
+    [
+        [1.5],
+        torch.rand(3),
+        [True, False],
+        [1, "1"],
+        ["a", None],
+        [2**64],
+        torch.ones(2, dtype=torch.bool),
+        [b"a"],
+    ],
 )
 def test_what_is_no_id_is_refused(ids: Any) -> None:
     table = Persons(1)
@@ -152,8 +185,13 @@ def test_what_is_no_id_is_refused(ids: Any) -> None:
 RULES = Rules("binary", None, -1)
 
 
-def counted(table: Persons, ids: Any, preds: Any, target: Any, rules: Rules = RULES, columns: int = 1) -> Any:
-    with table.admitted(ids, rules, columns, torch.as_tensor(preds), torch.as_tensor(target)) as (_, labels):
+def counted(
+    table: Persons, ids: Any, preds: Any, target: Any, rules: Rules = RULES, columns: int = 1
+) -> Any:
+    with table.admitted(ids, rules, columns, torch.as_tensor(preds), torch.as_tensor(target)) as (
+        _,
+        labels,
+    ):
         return labels
 
 
@@ -170,7 +208,12 @@ def test_every_position_is_an_example_of_its_person() -> None:
     table = Persons(3)
     assert counted(table, ["a", "b"], scores, target, rules, 3).tolist() == [0, 1, 2, 1, 2, 0]
     each = torch.tensor([[1, 2, 1, 1], [1, 1, 2, 2]])
-    with Persons(2).admitted(each, rules, 3, scores, target, each, None) as (preds, labels, kept, none):
+    with Persons(2).admitted(each, rules, 3, scores, target, each, None) as (
+        preds,
+        labels,
+        kept,
+        none,
+    ):
         assert kept.tolist() == [1, 2, 1, 2]
         assert none is None
         assert labels.tolist() == target.reshape(-1)[[0, 1, 2, 6]].tolist()
@@ -183,22 +226,31 @@ def test_a_row_of_labels_is_one_example() -> None:
     assert counted(table, [4, 4, 4], torch.rand(3, 2), target, rules, 2).tolist() == [[0, -1]]
 
 
-@pytest.mark.parametrize("ids", [[1], [1, 2, 3], torch.ones(2, 3, dtype=torch.int64), torch.tensor(1), [[1], [2]]])
+@pytest.mark.parametrize(
+    "ids", [[1], [1, 2, 3], torch.ones(2, 3, dtype=torch.int64), torch.tensor(1), [[1], [2]]]
+)
 def test_ids_of_another_shape_are_refused(ids: Any) -> None:
-    with pytest.raises(InputError, match=r"an id for each of \(2,\) examples, or for each position, \(2, 4\)"):
+    with pytest.raises(
+        InputError, match=r"an id for each of \(2,\) examples, or for each position, \(2, 4\)"
+    ):
         counted(Persons(1), ids, torch.rand(2, 4), torch.zeros(2, 4))
 
 
 def test_a_one_hot_target_is_seen_with_examples_left_out() -> None:
     """By then it is flat, and every row would count twice."""
-    labels = counted(Persons(1), [1, 2, 2], torch.rand(3, 2), torch.tensor([[0, 1], [1, 0], [1, 0]]))
+    labels = counted(
+        Persons(1), [1, 2, 2], torch.rand(3, 2), torch.tensor([[0, 1], [1, 0], [1, 0]])
+    )
     assert bool((labels < -1).all())  # which the kernel refuses
 
 
 def test_what_is_not_counted_is_taken_back() -> None:
     table, ids = Persons(2), np.arange(100_000) % 60_000
     table.admit([1, 2, 2])
-    with pytest.raises(KeyError), table.admitted(ids, Rules(), 1, torch.rand(100_000), torch.zeros(100_000)):
+    with (
+        pytest.raises(KeyError),
+        table.admitted(ids, Rules(), 1, torch.rand(100_000), torch.zeros(100_000)),
+    ):
         raise KeyError
     assert (table.batches, table.left_out) == (1, 0)
     assert table.admit([1, 1, 2, 5, 5, 5]).tolist() == [True, False, False, True, True, False]
@@ -233,7 +285,9 @@ def test_hashes_tell_nothing_without_the_key() -> None:
         own.append({block.tobytes() for block in table._hashes[1:4]})
     assert not own[0] & own[1]
     shared = encrypted(encryptor(bytes(16)), blocks(np.array([1, 2, 3]))).tobytes()
-    assert not any(number.to_bytes(8, "little") in block for number in (1, 2, 3) for block in (*own[0], shared))
+    assert not any(
+        number.to_bytes(8, "little") in block for number in (1, 2, 3) for block in (*own[0], shared)
+    )
     with pytest.raises(ReleaseError, match="pickle"):
         pickle.dumps(Persons(1))
 
@@ -242,7 +296,9 @@ def test_hashes_tell_nothing_without_the_key() -> None:
 def test_a_person_takes_at_most_64_bytes(kind: str) -> None:
     size = 100_000
     ids = np.arange(size)
-    ids = {"backwards": ids[::-1], "shuffled": np.random.default_rng(1).permutation(ids)}.get(kind, ids)
+    ids = {"backwards": ids[::-1], "shuffled": np.random.default_rng(1).permutation(ids)}.get(
+        kind, ids
+    )
     ids = ids * 1_000_003 if kind == "far apart" else ids.astype(str) if kind == "strings" else ids
     tracemalloc.start()
     try:

@@ -19,7 +19,11 @@ SPEC = Spec("binary", 1, ScoreGrid(8), models=("a", "b"), thresholds=(0.5, 0.25)
 
 def test_cells_are_sums_over_blocks_of_bins() -> None:
     pairs = COUNTS.reshape(1, 2, 8, 8)
-    blocks = [pairs[..., a:b, c:d].sum((-1, -2)) for a, b in ((0, 1), (1, 4), (4, 8)) for c, d in ((0, 3), (3, 8))]
+    blocks = [
+        pairs[..., a:b, c:d].sum((-1, -2))
+        for a, b in ((0, 1), (1, 4), (4, 8))
+        for c, d in ((0, 3), (3, 8))
+    ]
     assert torch.equal(JOINT.leaf(COUNTS), torch.stack(blocks, -1))
     first, second = APART.split(APART.joined(APART.leaf(COUNTS)))
     assert torch.equal(first, Tree((3,), (0, 1, 4, 8)).leaf(pairs.sum(-1)))
@@ -47,7 +51,9 @@ def test_other_leaves_are_refused(given: dict[str, Any]) -> None:
         Table(**{"branching": (3, 2), "edges": EDGES, **given})
 
 
-@pytest.mark.parametrize("query", [Query(JOINT), Query(APART, 5 / 64), Query(Table.flat(8))], ids=str)
+@pytest.mark.parametrize(
+    "query", [Query(JOINT), Query(APART, 5 / 64), Query(Table.flat(8))], ids=str
+)
 def test_bytes_are_one_to_one(query: Query) -> None:
     data = bytes(query)
     assert Query.from_bytes(data) == query
@@ -98,6 +104,12 @@ def test_one_model_and_two_are_not_mixed_up() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_refused(given: dict[str, Any]) -> None:
-    settings = {"task": "binary", "classes": 1, "grid": ScoreGrid(8), "models": ("a", "b"), "thresholds": (0.5, 0.5)}
+    settings = {
+        "task": "binary",
+        "classes": 1,
+        "grid": ScoreGrid(8),
+        "models": ("a", "b"),
+        "thresholds": (0.5, 0.5),
+    }
     with pytest.raises(InputError, match="Expected"):
         Spec(**{**settings, **given})

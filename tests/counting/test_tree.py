@@ -43,7 +43,9 @@ def test_levels_that_are_counted_once_need_no_weights() -> None:
     assert Tree((2, 3), weights=(2, 1)) != tree
 
 
-@pytest.mark.parametrize("weights", [(1,), (1, 1, 1), (0, 1), (-1, 1), (1, 65), (1.5, 1), (2.0, 1), ("2", 1)])
+@pytest.mark.parametrize(
+    "weights", [(1,), (1, 1, 1), (0, 1), (-1, 1), (1, 65), (1.5, 1), (2.0, 1), ("2", 1)]
+)
 def test_weights_are_ints_one_for_each_level(weights: tuple[int, ...]) -> None:
     """A fraction of a count would not be hidden by noise in integers."""
     with pytest.raises(InputError, match="`weights` to be 2 ints from 1 to 64"):

@@ -10,7 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import CentralDP, Coordinator, DistributedDP, FederatedROC, InputError, LocalDP, ReleaseError
+from torchmetrics_fed import (
+    CentralDP,
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    ReleaseError,
+)
 from torchmetrics_fed.errors import (
     DuplicateClientError,
     ImpossibleCountsError,
@@ -40,7 +48,9 @@ def local() -> FederatedROC:
 
 def answer(coordinator: Coordinator, found: dict[str, FederatedROC]) -> None:
     for name, metric in found.items():
-        coordinator.receive(name, bytes(metric.share(round=coordinator.round, query=coordinator.query)))
+        coordinator.receive(
+            name, bytes(metric.share(round=coordinator.round, query=coordinator.query))
+        )
 
 
 def test_exact_sums_are_the_pooled_counts(scored: tuple[Tensor, Tensor]) -> None:
@@ -53,7 +63,9 @@ def test_exact_sums_are_the_pooled_counts(scored: tuple[Tensor, Tensor]) -> None
     assert coordinator.release.round == "1"
 
 
-def in_state(state: Asking, scored: tuple[Tensor, Tensor]) -> tuple[Coordinator, dict[str, FederatedROC]]:
+def in_state(
+    state: Asking, scored: tuple[Tensor, Tensor]
+) -> tuple[Coordinator, dict[str, FederatedROC]]:
     found, coordinator = clients(scored, FederatedROC), Coordinator(FederatedROC(), round="1")
     if state is Asking.RELEASED:
         answer(coordinator, found)
@@ -94,17 +106,27 @@ def test_calls_are_allowed_exactly_where_the_table_has_a_state(
 
 
 def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
-    found, coordinator = clients(scored, local), Coordinator(local(), round="1", max_examples=10_000)
+    found, coordinator = (
+        clients(scored, local),
+        Coordinator(local(), round="1", max_examples=10_000),
+    )
     query = coordinator.query
     sent = bytes(found["ann"].share(round="1", query=query))
-    other_spec, other_round = clients(scored, lambda: FederatedROC(privacy=LocalDP(2.0))), clients(scored, local)
+    other_spec, other_round = (
+        clients(scored, lambda: FederatedROC(privacy=LocalDP(2.0))),
+        clients(scored, local),
+    )
     many = FederatedROC(privacy=LOCAL)
     many.update(torch.rand(100_000), torch.randint(0, 2, (100_000,)))
     refused: list[tuple[type[Exception], str, bytes]] = [
         (SpecMismatchError, "ann", bytes(other_spec["ann"].share(round="1", query=query))),
         (RoundMismatchError, "ann", bytes(other_round["ann"].share(round="2", query=query))),
         (WireError, "ann", b"garbage"),
-        (WireError, "ann", bytes(clients(scored, local)["ann"].share(round="1"))),  # of another query
+        (
+            WireError,
+            "ann",
+            bytes(clients(scored, local)["ann"].share(round="1")),
+        ),  # of another query
         (ImpossibleCountsError, "ann", bytes(many.share(round="1", query=query))),
         (InputError, "", sent),
     ]
@@ -120,7 +142,9 @@ def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
     assert coordinator.received == 1
 
 
-def test_the_second_query_is_asked_of_those_whose_share_was_summed(scored: tuple[Tensor, Tensor]) -> None:
+def test_the_second_query_is_asked_of_those_whose_share_was_summed(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     found, coordinator = clients(scored, local), Coordinator(local(), round="1")
     late = found.pop("cleo")
     first = coordinator.query

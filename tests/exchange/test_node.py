@@ -18,7 +18,12 @@ from torchmetrics_fed import (
     Query,
     SecureAggregationConfig,
 )
-from torchmetrics_fed.errors import FederatedMetricError, InputError, LedgerConflictError, ReleaseError
+from torchmetrics_fed.errors import (
+    FederatedMetricError,
+    InputError,
+    LedgerConflictError,
+    ReleaseError,
+)
 from torchmetrics_fed.exchange.node import Node
 from torchmetrics_fed.exchange.stages import STAGES, Asked
 from torchmetrics_fed.privacy.store import Store
@@ -31,7 +36,9 @@ SECURE: dict[str, Any] = {"quantiles": 64, "secure": True}
 def counted(path: Path, options: dict[str, Any]) -> FederatedROC:
     metric = FederatedROC(ledger=PrivacyLedger(9.0, path / "ledger"), **options)
     generator = torch.Generator().manual_seed(1)
-    metric.update(torch.rand(500, generator=generator), torch.randint(0, 2, (500,), generator=generator))
+    metric.update(
+        torch.rand(500, generator=generator), torch.randint(0, 2, (500,), generator=generator)
+    )
     return metric
 
 
@@ -43,12 +50,17 @@ def node(path: Path, options: dict[str, Any], name: str = "ann") -> Node:
 def asked(options: dict[str, Any], round: str = "1", stage: str = "share") -> Asked:
     coordinator = Coordinator(FederatedROC(**options), round=round)
     start = coordinator.config.to_bytes() if coordinator.spec.hides_shares else b""
-    return Asked(stage, round, bytes(coordinator.query or b""), b"", start, coordinator.spec.canonical)
+    return Asked(
+        stage, round, bytes(coordinator.query or b""), b"", start, coordinator.spec.canonical
+    )
 
 
 def notes(path: Path) -> dict[str, int]:
     with Store(str(path / "notes")).transaction(write=False) as tables:
-        return {name: len(content) for name, content in tables.execute("SELECT name, content FROM notes")}
+        return {
+            name: len(content)
+            for name, content in tables.execute("SELECT name, content FROM notes")
+        }
 
 
 def test_what_was_answered_last_is_answered_again_by_any_process(tmp_path: Path) -> None:
@@ -60,7 +72,9 @@ def test_what_was_answered_last_is_answered_again_by_any_process(tmp_path: Path)
     assert len(PrivacyLedger(path=tmp_path / "ledger")) == 1
 
 
-def test_another_question_in_the_same_round_goes_on_from_the_session_that_was_kept(tmp_path: Path) -> None:
+def test_another_question_in_the_same_round_goes_on_from_the_session_that_was_kept(
+    tmp_path: Path,
+) -> None:
     node(tmp_path, VISIBLE).answer(asked(VISIBLE), counted(tmp_path, VISIBLE))
     second = asked(VISIBLE)
     rest = replace(Query.from_bytes(second.query), fraction=0.953125)
@@ -89,7 +103,9 @@ def test_another_round_erases_the_notes_and_nobody_comes_back_to_the_first(tmp_p
 
 
 @pytest.mark.parametrize("options", [HIDDEN, SECURE], ids=["private", "secure"])
-def test_an_aggregation_begins_with_keys_and_is_of_one_client(options: dict[str, Any], tmp_path: Path) -> None:
+def test_an_aggregation_begins_with_keys_and_is_of_one_client(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     answers, begin = node(tmp_path, options), asked(options, stage="advertise")
     metric = counted(tmp_path, options)
     for stage in STAGES[2:]:

@@ -9,7 +9,16 @@ import pytest
 import torch
 
 from tests.grids import grid_for
-from torchmetrics_fed import CentralDP, DistributedDP, FederatedAUROC, FederatedROC, InputError, Query, Release, Spec
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedAUROC,
+    FederatedROC,
+    InputError,
+    Query,
+    Release,
+    Spec,
+)
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import PlanName, next_query
 from torchmetrics_fed.exchange.queries import check_plan, first_query, make_release
@@ -50,7 +59,9 @@ def test_a_plan_is_the_same_for_every_task(task: dict[str, Any]) -> None:
     assert len(asked(None, spec, can_ask_again=False)) == 1
 
 
-@pytest.mark.parametrize("plan", [None, *get_args(PlanName), Query(Tree((16, 16)), 0.5), Query(Tree((16,)))])
+@pytest.mark.parametrize(
+    "plan", [None, *get_args(PlanName), Query(Tree((16, 16)), 0.5), Query(Tree((16,)))]
+)
 def test_fractions_add_up_to_one_exactly(plan: Any) -> None:
     assert sum(Fraction(query.fraction) for query in asked(plan, spec_of())) == 1
 
@@ -81,14 +92,21 @@ def test_the_previous_release_is_carried_as_data_by_the_plan_that_asks_for_it() 
             make_release("carry_over", spec, lambda query: answered(spec, query), previous=release),
         )
         assert release.prior is before.last
-    assert make_release("adaptive", spec, lambda query: answered(spec, query), previous=release).prior is None
-    placed = make_release("carry_over", other, lambda query: answered(other, query), previous=release)
+    assert (
+        make_release("adaptive", spec, lambda query: answered(spec, query), previous=release).prior
+        is None
+    )
+    placed = make_release(
+        "carry_over", other, lambda query: answered(other, query), previous=release
+    )
     assert placed.queries == (placed_query(release.last, 1.0),)
     assert placed.prior is None
 
 
 def test_a_single_query_has_a_top_level_that_is_counted_more_often_where_noise_is_large() -> None:
-    small, large = (asked("single", spec_of(privacy=CentralDP(epsilon)))[0].tree for epsilon in (2.0, 2.1))
+    small, large = (
+        asked("single", spec_of(privacy=CentralDP(epsilon)))[0].tree for epsilon in (2.0, 2.1)
+    )
     assert small.weights[0] > max(small.weights[1:]) == 1
     assert set(large.weights) == {1}
 
@@ -134,7 +152,10 @@ def test_what_is_no_plan_is_refused() -> None:
 
 def test_a_metrics_epsilon_is_its_own_whatever_the_plan() -> None:
     for plan in (None, *get_args(PlanName)):
-        assert FederatedROC(privacy=DistributedDP(1.0, 5), plan=plan, grid=grid_for(plan)).spec.epsilon == 1
+        assert (
+            FederatedROC(privacy=DistributedDP(1.0, 5), plan=plan, grid=grid_for(plan)).spec.epsilon
+            == 1
+        )
 
 
 def test_the_papers_plan_asks_for_the_papers_bins() -> None:

@@ -121,7 +121,11 @@ def refused(rank: int) -> tuple[str, int]:
 
 
 def test_one_ledger_that_refuses_stops_all(ranks: RankPool) -> None:
-    assert ranks.run(refused) == [("ReleaseError", 0), ("BudgetExceededError", 0), ("ReleaseError", 0)]
+    assert ranks.run(refused) == [
+        ("ReleaseError", 0),
+        ("BudgetExceededError", 0),
+        ("ReleaseError", 0),
+    ]
 
 
 def half_reset(rank: int) -> str:
@@ -239,12 +243,18 @@ def test_six_metrics_are_one_release(ranks: RankPool, tmp_path: Path) -> None:
 
 def many_classes(rank: int) -> tuple[Tensor, Tensor, int]:
     generator = torch.Generator().manual_seed(rank)
-    metric: Any = FederatedAUROC("multiclass", num_classes=5, privacy=DistributedDP(20.0, min_clients=3), average=None)
+    metric: Any = FederatedAUROC(
+        "multiclass", num_classes=5, privacy=DistributedDP(20.0, min_clients=3), average=None
+    )
     scores = torch.randn(2_000, 5, generator=generator).softmax(1)
     classes = torch.randint(0, 5, (2_000,), generator=generator)
     metric.update(scores, classes)
     with Draws() as draws:
-        return metric.compute(), FederatedAUROC.from_release(metric.release(), average=None).compute(), draws.count
+        return (
+            metric.compute(),
+            FederatedAUROC.from_release(metric.release(), average=None).compute(),
+            draws.count,
+        )
 
 
 def test_many_classes_across_ranks(ranks: RankPool) -> None:
@@ -305,9 +315,13 @@ def plotted(rank: int, privacy: Privacy | None, name: str) -> tuple[int, int, in
     return compute, plot, len(metric.ledger)
 
 
-@pytest.mark.parametrize("name", ["roc", "precision_recall_curve", "auroc", "average_precision", "det", "calibration"])
+@pytest.mark.parametrize(
+    "name", ["roc", "precision_recall_curve", "auroc", "average_precision", "det", "calibration"]
+)
 @pytest.mark.parametrize("privacy", [None, THREE], ids=["exact", "private"])
-def test_a_plot_costs_no_more_collectives_than_compute(ranks: RankPool, privacy: Privacy | None, name: str) -> None:
+def test_a_plot_costs_no_more_collectives_than_compute(
+    ranks: RankPool, privacy: Privacy | None, name: str
+) -> None:
     for compute, plot, entries in ranks.run(plotted, privacy, name):
         assert compute > 0
         assert plot <= compute if privacy is None else plot == 0
@@ -343,7 +357,9 @@ def by_gather_function(rank: int, privacy: Privacy) -> tuple[ROCCurve, int]:
     return metric.compute(), len(metric.ledger)
 
 
-@pytest.mark.parametrize("privacy", [THREE, LocalDP(1.0), CentralDP(1.0)], ids=["distributed", "local", "central"])
+@pytest.mark.parametrize(
+    "privacy", [THREE, LocalDP(1.0), CentralDP(1.0)], ids=["distributed", "local", "central"]
+)
 def test_a_gather_function_carries_releases_too(ranks: RankPool, privacy: Privacy) -> None:
     results = ranks.run(by_gather_function, privacy)
     assert all(same(curve, results[0][0]) and entries == 1 for curve, entries in results)

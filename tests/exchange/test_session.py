@@ -131,7 +131,9 @@ def test_the_whole_epsilon_is_charged_before_the_first_draw(
     assert charged == [1.0]
 
 
-def test_one_release_is_one_entry_with_the_delta_of_two_queries(scored: tuple[Tensor, Tensor]) -> None:
+def test_one_release_is_one_entry_with_the_delta_of_two_queries(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     deltas = []
     for plan in (None, "single", "paper"):
         metric = FederatedROC(privacy=CentralDP(1.0), plan=plan, grid=grid_for(plan))
@@ -166,7 +168,9 @@ def test_a_rebuilt_metric_is_not_the_session_that_began_the_round(
     assert len(ledger) == 1
 
 
-def test_a_suspended_session_goes_on_in_a_new_process(scored: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+def test_a_suspended_session_goes_on_in_a_new_process(
+    scored: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
     path = tmp_path / "ledger"
     first, second = Query(Tree((16,)), 0.5), Query(Tree((8,)), 0.5)
     metric = rebuilt(PrivacyLedger(budget=9.0, path=path), scored)

@@ -29,13 +29,22 @@ NAMES = ("ann", "ben", "cem", "dua")
 class Clients:
     """Clients in this process; those that are silent or refuse do so in one stage of the first query."""
 
-    def __init__(self, silent: tuple[str, ...] = (), refusing: tuple[str, ...] = (), stage: str = "", **options: Any):
+    def __init__(
+        self,
+        silent: tuple[str, ...] = (),
+        refusing: tuple[str, ...] = (),
+        stage: str = "",
+        **options: Any,
+    ):
         self.metrics = {name: FederatedROC(quantiles=64, **options) for name in NAMES}
         self.silent, self.refusing, self.stage = silent, refusing, stage
         self.sides: dict[str, SecureAggregationClient] = {}
         for number, metric in enumerate(self.metrics.values()):
             generator = torch.Generator().manual_seed(number)
-            metric.update(torch.rand(200, generator=generator), torch.randint(0, 2, (200,), generator=generator))
+            metric.update(
+                torch.rand(200, generator=generator),
+                torch.randint(0, 2, (200,), generator=generator),
+            )
         self.counts = {name: metric.counts.clone() for name, metric in self.metrics.items()}
 
     def send(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
@@ -52,7 +61,9 @@ class Clients:
         if asked.stage == "share":
             return bytes(metric.share(round=asked.round, query=query))
         if asked.stage == "advertise":
-            self.sides[name] = SecureAggregationClient(name, SecureAggregationConfig.from_bytes(asked.start))
+            self.sides[name] = SecureAggregationClient(
+                name, SecureAggregationConfig.from_bytes(asked.start)
+            )
             return self.sides[name].advertise()
         if asked.stage == "mask":
             return metric.mask(self.sides[name], asked.message, round=asked.round, query=query)
@@ -62,7 +73,9 @@ class Clients:
 
 def released(clients: Clients, **options: Any) -> Release:
     coordinator = Coordinator(FederatedROC(quantiles=64, **options), round="3/x")
-    return ask_release(release_stages(coordinator, NAMES, "round 3", logging.getLogger("here")), clients.send)
+    return ask_release(
+        release_stages(coordinator, NAMES, "round 3", logging.getLogger("here")), clients.send
+    )
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["shown", "hidden"])
@@ -72,7 +85,9 @@ def test_the_release_is_that_of_the_pooled_data(secure: bool) -> None:
     assert torch.equal(release.leaf, torch.stack(list(clients.counts.values())).sum(0))
 
 
-@pytest.mark.parametrize("privacy", [LocalDP(1.0), DistributedDP(1.0, min_clients=3)], ids=["shown", "hidden"])
+@pytest.mark.parametrize(
+    "privacy", [LocalDP(1.0), DistributedDP(1.0, min_clients=3)], ids=["shown", "hidden"]
+)
 def test_a_private_release_takes_two_queries_and_one_charge(privacy: Any) -> None:
     clients = Clients(privacy=privacy)
     release = released(clients, privacy=privacy)
@@ -88,7 +103,9 @@ def test_whoever_drops_out_is_named_with_stage_and_reason(
     clients = Clients(stage=stage, secure=True, **{how: ("ben",)})
     with caplog.at_level(logging.INFO):
         release = released(clients, secure=True)
-    there = [counts for name, counts in clients.counts.items() if name != "ben" or stage == "unmask"]
+    there = [
+        counts for name, counts in clients.counts.items() if name != "ben" or stage == "unmask"
+    ]
     assert torch.equal(release.leaf, torch.stack(there).sum(0))
     said = f"torchmetrics-fed: round 3, query 1, {stage}: "
     assert f"{said}3 of 4 answered in 0." in caplog.text
@@ -99,7 +116,9 @@ def test_whoever_drops_out_is_named_with_stage_and_reason(
 
 
 def test_equal_reasons_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(FederatedMetricError, match="at least 3 clients but got 2, so the aggregation never began"):
+    with pytest.raises(
+        FederatedMetricError, match="at least 3 clients but got 2, so the aggregation never began"
+    ):
         released(Clients(stage="advertise", secure=True, refusing=("ann", "ben")), secure=True)
     assert caplog.text.count("No budget.") == 1
     assert "dropped out: ann, ben. No budget." in caplog.text

@@ -13,7 +13,21 @@ from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.folder.files import Files, decoded, encoded, packed, unpacked
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
-NAMES = ["ann", "A", "a", "../x", "con", "\u00e9", "e\u0301", "a/b", "a b", ".", "%41", "\u65e5\u672c", "x" * 200]
+NAMES = [
+    "ann",
+    "A",
+    "a",
+    "../x",
+    "con",
+    "\u00e9",
+    "e\u0301",
+    "a/b",
+    "a b",
+    ".",
+    "%41",
+    "\u65e5\u672c",
+    "x" * 200,
+]
 
 
 @given(st.text(min_size=1, max_size=22))
@@ -49,7 +63,11 @@ def test_a_name_that_does_not_fit_is_refused(name: str) -> None:
 
 
 @given(
-    st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=30), st.binary(max_size=50), max_size=5)
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=30),
+        st.binary(max_size=50),
+        max_size=5,
+    )
 )
 def test_blocks_come_back(blocks: dict[str, bytes]) -> None:
     assert unpacked(Reader(frame(Kind.FILE, packed(blocks)), Kind.FILE)) == blocks

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger, federated_collection
+from torchmetrics_fed import (
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    federated_collection,
+)
 from torchmetrics_fed.aggregation.secure import new_signing_keys
 from torchmetrics_fed.errors import BudgetExceededError, InputError, ReleaseError
 from torchmetrics_fed.folder import run_coordinator, run_site, status
@@ -53,17 +59,23 @@ def test_notes_need_a_place_outside_the_shared_folder(shared: Path) -> None:
 
 def test_nobody_asks(shared: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match=r"within 0 s but it did not. Nothing is lost"):
-        run_site(shared, "Ann", counted(secure=True), notes=tmp_path / "notes", timeout=0.0, poll=0.0)
+        run_site(
+            shared, "Ann", counted(secure=True), notes=tmp_path / "notes", timeout=0.0, poll=0.0
+        )
     assert status(shared) == "round 1: not begun; here: Ann"
 
 
-def test_a_round_from_its_beginning_to_its_end(shared: Path, tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+def test_a_round_from_its_beginning_to_its_end(
+    shared: Path, tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
     """With a collection at the sites, sites that are counted rather than named, and signed aggregations."""
     keys = {name: new_signing_keys() for name in NAMES}
     public = {name: key.verification for name, key in keys.items()}
     sites = []
     for name in NAMES:
-        metrics = federated_collection(quantiles=64, privacy=HIDDEN, ledger=PrivacyLedger(2.0, tmp_path / name))
+        metrics = federated_collection(
+            quantiles=64, privacy=HIDDEN, ledger=PrivacyLedger(2.0, tmp_path / name)
+        )
         metrics.update(torch.rand(100), torch.randint(0, 2, (100,)))
         how: dict[str, Any] = {
             "signing_key": keys[name].signing,
@@ -80,18 +92,27 @@ def test_a_round_from_its_beginning_to_its_end(shared: Path, tmp_path: Path, poo
     assert (shared / "site-ben" / "round-1" / "2.4-sign").exists()
     assert status(shared) == "round 1: released, with Ann, ben, cem"
     with pytest.raises(ReleaseError, match=r"'1' is over\. This site was not asked in it"):
-        run_site(shared, "dia", counted(ledger=PrivacyLedger(2.0, tmp_path / "dia"), privacy=HIDDEN), timeout=0.0)
+        run_site(
+            shared,
+            "dia",
+            counted(ledger=PrivacyLedger(2.0, tmp_path / "dia"), privacy=HIDDEN),
+            timeout=0.0,
+        )
 
 
 def test_a_site_that_cannot_pay_says_so_to_both(
     shared: Path, tmp_path: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = {
-        name: counted(privacy=LocalDP(1.0), ledger=PrivacyLedger(0.5 if name == "ben" else 1.0, tmp_path / name))
+        name: counted(
+            privacy=LocalDP(1.0),
+            ledger=PrivacyLedger(0.5 if name == "ben" else 1.0, tmp_path / name),
+        )
         for name in NAMES
     }
     sites = {
-        name: pool.submit(run_site, shared, name, metric, poll=0.01, timeout=60.0) for name, metric in metrics.items()
+        name: pool.submit(run_site, shared, name, metric, poll=0.01, timeout=60.0)
+        for name, metric in metrics.items()
     }
     with caplog.at_level(logging.WARNING):
         common = FederatedROC(quantiles=64, privacy=LocalDP(1.0))
@@ -112,9 +133,16 @@ def test_a_round_is_of_one_spec(shared: Path, pool: ThreadPoolExecutor) -> None:
     assert run_coordinator(shared, FederatedROC(quantiles=64), timeout=0.0).shares == 1
 
 
-def test_the_state_of_a_round_says_who_is_waited_for(shared: Path, pool: ThreadPoolExecutor) -> None:
+def test_the_state_of_a_round_says_who_is_waited_for(
+    shared: Path, pool: ThreadPoolExecutor
+) -> None:
     made = pool.submit(
-        run_coordinator, shared, FederatedROC(quantiles=64), clients=["ann", "ben"], poll=0.01, timeout=60.0
+        run_coordinator,
+        shared,
+        FederatedROC(quantiles=64),
+        clients=["ann", "ben"],
+        poll=0.01,
+        timeout=60.0,
     )
     while status(shared) != "round 1: query 1, share: 0 of 2 answered; waits for ann, ben":
         assert not made.done()

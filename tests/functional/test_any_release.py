@@ -25,7 +25,11 @@ from torchmetrics_fed.functional.calls import confusion_at
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
 from torchmetrics_fed.functional.source import read
-from torchmetrics_fed.functional.tradeoffs import area_under_gain, det_from_counts, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.tradeoffs import (
+    area_under_gain,
+    det_from_counts,
+    precision_recall_gain_from_counts,
+)
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Sum
 
@@ -45,8 +49,12 @@ FRACTIONS: dict[str, Values] = {
     "calibration": lambda s, how: calibration_from_counts(s, None, how)[:4],
     "recall_at_precision": lambda s, how: operating.recall_at_precision(read(s, None, how), 0.7),
     "precision_at_recall": lambda s, how: operating.precision_at_recall(read(s, None, how), 0.7),
-    "sensitivity_at_specificity": lambda s, how: operating.sensitivity_at_specificity(read(s, None, how), 0.7),
-    "specificity_at_sensitivity": lambda s, how: operating.specificity_at_sensitivity(read(s, None, how), 0.7),
+    "sensitivity_at_specificity": lambda s, how: operating.sensitivity_at_specificity(
+        read(s, None, how), 0.7
+    ),
+    "specificity_at_sensitivity": lambda s, how: operating.specificity_at_sensitivity(
+        read(s, None, how), 0.7
+    ),
     "best_f1": lambda s, how: operating.best_f1(read(s, None, how)),
     "youden": lambda s, how: operating.youden(read(s, None, how)),
     "kolmogorov_smirnov": lambda s, how: (kolmogorov_smirnov(read(s, None, how)),),
@@ -76,7 +84,10 @@ def check(source: Source, how: Reconstruction) -> None:
     matrix = confusion_at(read(source, None, how), 0.3).matrix.double()
     assert bool((matrix >= 0).all())
     assert torch.allclose(matrix.sum((-1, -2)), negatives + positives, rtol=1e-12)
-    area, total = area_under_gain(read(source, None, how)), read(source, None, how).tails.total.clamp(min=0)
+    area, total = (
+        area_under_gain(read(source, None, how)),
+        read(source, None, how).tails.total.clamp(min=0),
+    )
     lowest = torch.where(total[..., 1] > 0, -total[..., 0] / (2 * total[..., 1]), 0.0)
     assert bool((area.isfinite() & (area <= 1) & (area >= lowest)).all())
 
@@ -89,7 +100,9 @@ def test_any_release_gives_values_in_range(query: Query, how: Reconstruction) ->
     check(leaf, how)
 
 
-@pytest.mark.parametrize("how", [*WAYS, Reconstruction("quantile")], ids=["default", "raw", "quantile"])
+@pytest.mark.parametrize(
+    "how", [*WAYS, Reconstruction("quantile")], ids=["default", "raw", "quantile"]
+)
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
 def test_releases_one_by_one(query: Query, how: Reconstruction) -> None:
     for release in releases(query, 48):
@@ -113,8 +126,14 @@ def test_classes_of_almost_nothing(small: float) -> None:
 def test_decisions_have_finite_values_within_their_bounds(query: Query) -> None:
     before: Release | None = None
     for release in releases(query, 16):
-        benefit, gains = net_benefit(release, [0.1, 0.9], 0.95), cumulative_gains(release, [0.1, 1.0], 0.95)
-        for value, low, high in ((benefit.model, benefit.low, benefit.high), (gains.recall, gains.low, gains.high)):
+        benefit, gains = (
+            net_benefit(release, [0.1, 0.9], 0.95),
+            cumulative_gains(release, [0.1, 1.0], 0.95),
+        )
+        for value, low, high in (
+            (benefit.model, benefit.low, benefit.high),
+            (gains.recall, gains.low, gains.high),
+        ):
             assert low is not None
             assert high is not None
             assert bool((value.isfinite() & (low <= value) & (value <= high)).all())

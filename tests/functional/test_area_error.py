@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    average_precision_score,
+    precision_recall_curve,
+    roc_auc_score,
+    roc_curve,
+)
 from torch import Tensor
 from torchmetrics.functional.classification import binary_precision_recall_curve, binary_roc
 
@@ -36,9 +41,13 @@ def test_torchmetrics_and_scikit_learn_curves_serve_alike(scored: tuple[Tensor, 
     scores, target = scored
     curve = roc(scores, target, quantiles=16)
     with_torchmetrics = area_error_roc(curve, binary_roc(scores, target))
-    assert with_torchmetrics == pytest.approx(area_error_roc(curve, roc_curve(target, scores)), abs=1e-9)
+    assert with_torchmetrics == pytest.approx(
+        area_error_roc(curve, roc_curve(target, scores)), abs=1e-9
+    )
     exact = binary_precision_recall_curve(scores, target)
-    assert area_error_pr(exact, precision_recall_curve(target, scores), reading="step") == pytest.approx(0, abs=1e-6)
+    assert area_error_pr(
+        exact, precision_recall_curve(target, scores), reading="step"
+    ) == pytest.approx(0, abs=1e-6)
 
 
 def test_tied_scores_are_read_as_steps_where_bins_tell_them_apart() -> None:
@@ -60,7 +69,9 @@ def test_smooth_scores_are_read_as_binned_linearly(scored: tuple[Tensor, Tensor]
             precision_recall_curve_of(scores, target, quantiles=quantiles),
             precision_recall_curve(target, scores),
         )
-        linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))
+        linear, step, binned = (
+            area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned")
+        )
         assert binned == pytest.approx(linear, abs=1e-12)
         assert quantiles > 64 or abs(step - linear) > 1e-4
 
@@ -71,16 +82,26 @@ def test_a_tie_among_smooth_scores_is_the_only_corner() -> None:
     target = torch.randint(0, 2, (4_000,), generator=generator)
     scores = 0.3 * torch.rand(4_000, generator=generator) + 0.2 * target
     scores[:1_500] = 0.7
-    curve, exact = precision_recall_curve_of(scores, target, quantiles=16), precision_recall_curve(target, scores)
-    linear, step, binned = (area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned"))
+    curve, exact = (
+        precision_recall_curve_of(scores, target, quantiles=16),
+        precision_recall_curve(target, scores),
+    )
+    linear, step, binned = (
+        area_error_pr(curve, exact, reading) for reading in ("linear", "step", "binned")
+    )
     assert binned < min(linear, step)
 
 
 def test_dense_sampling_converges_to_it(scored: tuple[Tensor, Tensor]) -> None:
     scores, target = scored
-    exact, estimate = roc_curve(target[:200], scores[:200]), roc(scores[200:], target[200:], quantiles=8)
+    exact, estimate = (
+        roc_curve(target[:200], scores[:200]),
+        roc(scores[200:], target[200:], quantiles=8),
+    )
     at = (np.arange(2_000_000) + 0.5) / 2_000_000
-    sampled = np.abs(np.interp(at, exact[0], exact[1]) - np.interp(at, estimate[0], estimate[1])).mean()
+    sampled = np.abs(
+        np.interp(at, exact[0], exact[1]) - np.interp(at, estimate[0], estimate[1])
+    ).mean()
     assert area_error_roc(estimate, exact) == pytest.approx(sampled, rel=1e-5)
 
 

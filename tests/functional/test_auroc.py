@@ -10,7 +10,12 @@ from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
 from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.functional import auroc_from_counts, auroc_from_curve, mann_whitney_u, roc_from_counts
+from torchmetrics_fed.functional import (
+    auroc_from_counts,
+    auroc_from_curve,
+    mann_whitney_u,
+    roc_from_counts,
+)
 from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Reconstruction
 
@@ -28,7 +33,9 @@ def test_it_is_scikit_learns(
 ) -> None:
     area = auroc_from_counts(leaf, max_fpr=max_fpr).item()
     assert area == pytest.approx(roc_auc_score(scored[1], binned, max_fpr=max_fpr), abs=1e-12)
-    assert area == pytest.approx(binary_auroc(binned, scored[1], max_fpr).item(), abs=1e-6)  # in float32
+    assert area == pytest.approx(
+        binary_auroc(binned, scored[1], max_fpr).item(), abs=1e-6
+    )  # in float32
 
 
 def test_max_fpr_may_be_a_point_of_the_curve() -> None:
@@ -40,11 +47,15 @@ def test_max_fpr_may_be_a_point_of_the_curve() -> None:
         assert auroc_from_counts(leaf, max_fpr=max_fpr).item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_u_is_scipys_and_the_area_times_the_pairs(leaf: Tensor, binned: Tensor, scored: tuple[Tensor, Tensor]) -> None:
+def test_u_is_scipys_and_the_area_times_the_pairs(
+    leaf: Tensor, binned: Tensor, scored: tuple[Tensor, Tensor]
+) -> None:
     target = scored[1].bool()
     u = mann_whitney_u(leaf)
     assert u.item() == mannwhitneyu(binned[target], binned[~target], method="asymptotic").statistic
-    assert (u / leaf.sum(-1).prod()).item() == pytest.approx(auroc_from_counts(leaf).item(), abs=1e-12)
+    assert (u / leaf.sum(-1).prod()).item() == pytest.approx(
+        auroc_from_counts(leaf).item(), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("max_fpr", MAX_FPRS)
@@ -57,7 +68,9 @@ def test_leading_axes(max_fpr: float | None) -> None:
 
 
 @pytest.mark.parametrize("max_fpr", MAX_FPRS)
-@pytest.mark.parametrize("counts", [[[0, 0], [1, 2]], [[1, 2], [0, 0]], [[0, 0], [0, 0]], [[0, 1], [0, 0]]])
+@pytest.mark.parametrize(
+    "counts", [[[0, 0], [1, 2]], [[1, 2], [0, 0]], [[0, 0], [0, 0]], [[0, 1], [0, 0]]]
+)
 def test_without_a_class_it_warns_and_is_0(counts: list[list[int]], max_fpr: float | None) -> None:
     with pytest.warns(UserWarning, match="No (positive|negative)"):
         assert auroc_from_counts(torch.tensor(counts), max_fpr=max_fpr).item() == 0
@@ -69,7 +82,9 @@ def test_perfect_and_reversed(max_fpr: float | None) -> None:
     assert auroc_from_counts(torch.eye(2), max_fpr=max_fpr).item() == 1
     chance = 0 if max_fpr is None else max_fpr / 2
     expected = 0 if max_fpr is None else (1 - chance / (1 - chance)) / 2
-    assert auroc_from_counts(torch.eye(2).flip(0), max_fpr=max_fpr).item() == pytest.approx(expected, abs=1e-12)
+    assert auroc_from_counts(torch.eye(2).flip(0), max_fpr=max_fpr).item() == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_quantiles_come_close(scored: tuple[Tensor, Tensor]) -> None:

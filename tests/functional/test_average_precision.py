@@ -18,12 +18,19 @@ from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Reconstruction
 
 
-def test_it_is_scikit_learns(scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor) -> None:
+def test_it_is_scikit_learns(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor
+) -> None:
     scores, target = scored
     area = average_precision_from_counts(count(scores, target, grid=grid).leaf).item()
     assert area == pytest.approx(average_precision_score(target, binned), abs=1e-12)
-    assert area == pytest.approx(binary_average_precision(binned, target).item(), abs=1e-6)  # in float32
-    assert area == average_precision_from_curve(precision_recall_curve(scores, target, grid=grid)).item()
+    assert area == pytest.approx(
+        binary_average_precision(binned, target).item(), abs=1e-6
+    )  # in float32
+    assert (
+        area
+        == average_precision_from_curve(precision_recall_curve(scores, target, grid=grid)).item()
+    )
 
 
 def test_leading_axes() -> None:

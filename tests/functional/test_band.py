@@ -22,7 +22,12 @@ from torchmetrics_fed import (
     federated_collection,
 )
 from torchmetrics_fed.exchange import PlanName
-from torchmetrics_fed.functional import auroc_interval, average_precision_interval, precision_recall_band, roc_band
+from torchmetrics_fed.functional import (
+    auroc_interval,
+    average_precision_interval,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.reconstruct.uncertainty import bands as bands_module
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 
@@ -34,7 +39,9 @@ def test_without_noise_everything_is_held(scored: tuple[Tensor, Tensor]) -> None
 
 
 @pytest.mark.parametrize("plan", ["single", "adaptive"])
-def test_the_band_is_the_same_again_and_costs_nothing(scored: tuple[Tensor, Tensor], plan: PlanName) -> None:
+def test_the_band_is_the_same_again_and_costs_nothing(
+    scored: tuple[Tensor, Tensor], plan: PlanName
+) -> None:
     metric = FederatedROC(privacy=CentralDP(1.0), plan=plan, confidence=0.9)
     metric.update(*scored)
     first, second = metric.band(), metric.band()
@@ -52,12 +59,23 @@ def test_more_confidence_less_epsilon_and_sampling_are_wider(scored: tuple[Tenso
 
     one, tenth = release(1.0).release(), release(0.1).release()
     for make in (roc_band, precision_recall_band):
-        usual, sure, noisy, sampled = (make(one), make(one, 0.99), make(tenth), make(one, population=True))
-        width = [float(torch.trapezoid(band.high - band.low, band.x)) for band in (usual, sure, noisy, sampled)]
+        usual, sure, noisy, sampled = (
+            make(one),
+            make(one, 0.99),
+            make(tenth),
+            make(one, population=True),
+        )
+        width = [
+            float(torch.trapezoid(band.high - band.low, band.x))
+            for band in (usual, sure, noisy, sampled)
+        ]
         assert width[0] < min(width[1:])
     for interval in (auroc_interval, average_precision_interval):
         low, high = interval(one)
-        assert all(high - low < other.high - other.low for other in (interval(one, population=True), interval(tenth)))
+        assert all(
+            high - low < other.high - other.low
+            for other in (interval(one, population=True), interval(tenth))
+        )
 
 
 def test_sampling_error_is_delongs(scored: tuple[Tensor, Tensor]) -> None:
@@ -72,9 +90,13 @@ def test_sampling_error_is_delongs(scored: tuple[Tensor, Tensor]) -> None:
 
 
 def test_each_class_has_its_band() -> None:
-    metric = FederatedPrecisionRecallCurve("multiclass", num_classes=3, privacy=CentralDP(3.0), confidence=0.95)
+    metric = FederatedPrecisionRecallCurve(
+        "multiclass", num_classes=3, privacy=CentralDP(3.0), confidence=0.95
+    )
     target = torch.randint(0, 3, (3_000,))
-    metric.update((torch.randn(3_000, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1), target)
+    metric.update(
+        (torch.randn(3_000, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1), target
+    )
     assert metric.band().low.shape[0] == 3
     assert average_precision_interval(metric.release()).low.shape == (3,)
 
@@ -107,7 +129,8 @@ def test_plots_shade_the_band(scored: tuple[Tensor, Tensor]) -> None:
     mpl = pytest.importorskip("matplotlib")
     mpl.use("Agg")
     metrics = federated_collection(
-        metrics=["roc", "auroc", "precision_recall_curve", "average_precision", "det"], confidence=0.95
+        metrics=["roc", "auroc", "precision_recall_curve", "average_precision", "det"],
+        confidence=0.95,
     )
     metrics.update(*scored)
     for name in ("roc", "auroc", "precision_recall_curve", "average_precision"):
@@ -127,11 +150,19 @@ def test_coverage_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = normal(8_000, 0.3, 2.0, 1.5)
     truth, runs = Truth.exact(scores), 100
     two = once(CentralDP(0.5), "adaptive")
-    releases = [two, once(CentralDP(1.0), "single"), federated(DistributedDP(0.5, 3), 6, "adaptive")]
+    releases = [
+        two,
+        once(CentralDP(1.0), "single"),
+        federated(DistributedDP(0.5, 3), 6, "adaptive"),
+    ]
     for release in releases:
         cell = Cell("", always(scores), truth, release)
-        assert not any(refuted(runs, rate) for rate in np.mean([held(cell) for _ in range(runs)], 0)[:4])
-    monkeypatch.setattr(bands_module, "order_statistic", lambda values, level: order_statistic(values, level) / 2)
+        assert not any(
+            refuted(runs, rate) for rate in np.mean([held(cell) for _ in range(runs)], 0)[:4]
+        )
+    monkeypatch.setattr(
+        bands_module, "order_statistic", lambda values, level: order_statistic(values, level) / 2
+    )
     rates = np.mean([held(Cell("", always(scores), truth, two)) for _ in range(3 * runs)], 0)
     assert refuted(3 * runs, rates[0])
     assert refuted(3 * runs, rates[1])

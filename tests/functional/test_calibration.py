@@ -25,15 +25,21 @@ def test_it_is_torchmetrics_and_scikit_learns(
     assert result.brier_score.item() == pytest.approx(brier_score_loss(target, binned), abs=1e-12)
 
 
-def test_reliability_is_that_of_the_examples(scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor) -> None:
+def test_reliability_is_that_of_the_examples(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor
+) -> None:
     target = scored[1]
     result = calibration_from_counts(count(*scored, grid=grid), bins=10)
     assert result.examples.sum() == len(target)
     for index in range(10):
         members = (binned >= index / 10) & (binned < (index + 1) / 10)
         assert result.examples[index] == members.sum()
-        assert result.predicted[index].item() == pytest.approx(binned[members].mean().item(), abs=1e-12)
-        assert result.observed[index].item() == pytest.approx(target[members].double().mean().item(), abs=1e-12)
+        assert result.predicted[index].item() == pytest.approx(
+            binned[members].mean().item(), abs=1e-12
+        )
+        assert result.observed[index].item() == pytest.approx(
+            target[members].double().mean().item(), abs=1e-12
+        )
 
 
 def test_edges_need_not_span_the_unit_interval() -> None:
@@ -47,13 +53,18 @@ def test_a_centre_on_a_boundary_is_in_the_bin_above() -> None:
     edges = torch.tensor([0.0, 0.25, 0.75, 1.0], dtype=torch.float64)
     result = calibration_from_counts(torch.tensor([[3, 1, 0], [0, 0, 2]]), edges, bins=2)
     assert result.examples.tolist() == [3, 3]
-    binned, target = torch.tensor([0.125, 0.125, 0.125, 0.5, 0.875, 0.875]), torch.tensor([0, 0, 0, 0, 1, 1])
+    binned, target = (
+        torch.tensor([0.125, 0.125, 0.125, 0.5, 0.875, 0.875]),
+        torch.tensor([0, 0, 0, 0, 1, 1]),
+    )
     expected = binary_calibration_error(binned.double(), target, n_bins=2).item()
     assert result.expected_calibration_error.item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_empty_bins_stand_at_their_centre() -> None:
-    result = calibration_from_counts(torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]), bins=2)  # a single example
+    result = calibration_from_counts(
+        torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]), bins=2
+    )  # a single example
     assert result.predicted.tolist() == [0.375, 0.75]
     assert result.observed.tolist() == [1, 0]
     assert result.examples.tolist() == [1, 0]
@@ -65,11 +76,16 @@ def test_leading_axes() -> None:
     leaf = torch.randint(0, 9, (3, 4, 2, 16), generator=torch.Generator().manual_seed(1))
     every, one = calibration_from_counts(leaf), calibration_from_counts(leaf[1, 2])
     assert [value.shape for value in every] == [(3, 4), (3, 4), (3, 4, 15), (3, 4, 15), (3, 4, 15)]
-    assert all(torch.equal(value[1, 2], expected) for value, expected in zip(every, one, strict=True))
+    assert all(
+        torch.equal(value[1, 2], expected) for value, expected in zip(every, one, strict=True)
+    )
 
 
 def test_one_class_will_do_but_no_examples_are_warned_of() -> None:
-    assert calibration_from_counts(torch.tensor([[2, 2], [0, 0]])).brier_score.item() == (0.25**2 + 0.75**2) / 2
+    assert (
+        calibration_from_counts(torch.tensor([[2, 2], [0, 0]])).brier_score.item()
+        == (0.25**2 + 0.75**2) / 2
+    )
     with pytest.warns(UserWarning, match="No examples"):
         result = calibration_from_counts(torch.zeros(2, 4), bins=2)
     assert [value.tolist() for value in result] == [0, 0, [0.25, 0.75], [0, 0], [0, 0]]

@@ -12,7 +12,14 @@ from scipy.stats import binom, chi2, norm
 from torch import Tensor
 
 from tests.grids import centred
-from torchmetrics_fed import CentralDP, FederatedModelComparison, FederatedROC, InputError, Release, evaluation_report
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedModelComparison,
+    FederatedROC,
+    InputError,
+    Release,
+    evaluation_report,
+)
 from torchmetrics_fed.functional import (
     auroc_interval,
     average_precision_interval,
@@ -27,7 +34,9 @@ from torchmetrics_fed.functional import (
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-def drawn(size: int, correlation: float = 0.9, areas: tuple[float, float] = (0.8, 0.84), seed: int = 1) -> Batch:
+def drawn(
+    size: int, correlation: float = 0.9, areas: tuple[float, float] = (0.8, 0.84), seed: int = 1
+) -> Batch:
     """Scores of two models, normal in each class before a sigmoid."""
     generator = np.random.default_rng(seed)
     target = (np.arange(size) % 3 == 0).astype(np.int64)
@@ -54,7 +63,8 @@ def delong(first: Tensor, second: Tensor, target: Tensor) -> tuple[float, float,
         wins = (positive > negative).double() + (positive == negative).double() / 2
         placements.append((wins.mean(1), wins.mean(0)))
     variance = sum(
-        float(torch.var(placements[1][label] - placements[0][label])) / len(placements[0][label]) for label in (0, 1)
+        float(torch.var(placements[1][label] - placements[0][label])) / len(placements[0][label])
+        for label in (0, 1)
     )
     return float(placements[0][0].mean()), float(placements[1][0].mean()), variance
 
@@ -69,7 +79,9 @@ def test_exact_is_delong_on_binned_scores(size: int, correlation: float) -> None
     reach = norm.ppf(0.95) * math.sqrt(variance)
     expected = [one, two, two - one, two - one - reach, two - one + reach]
     assert [*found.auroc, found.difference, *found.interval] == pytest.approx(expected, abs=1e-6)
-    assert found.p_value.item() == pytest.approx(2 * norm.sf(abs(two - one) / math.sqrt(variance)), abs=1e-9)
+    assert found.p_value.item() == pytest.approx(
+        2 * norm.sf(abs(two - one) / math.sqrt(variance)), abs=1e-9
+    )
     for curve, scores in zip(found.curves, (first, second), strict=True):
         alone = FederatedROC(grid=grid)
         alone.update(scores, target)
@@ -82,7 +94,9 @@ def test_reclassification_is_that_of_the_scores_themselves(thresholds: tuple[flo
     found = compared((first, second, target), thresholds=thresholds).compute()
     old, new, positive = first >= thresholds[0], second >= thresholds[1], target == 1
     up, down = ~old & new, old & ~new
-    counts = [[(moved & (target == label)).sum().item() for moved in (up, down)] for label in (0, 1)]
+    counts = [
+        [(moved & (target == label)).sum().item() for moved in (up, down)] for label in (0, 1)
+    ]
     assert found.reclassified.tolist() == counts
     assert tuple(found.thresholds.tolist()) == thresholds
     m, n = positive.sum().item(), (~positive).sum().item()
@@ -90,10 +104,16 @@ def test_reclassification_is_that_of_the_scores_themselves(thresholds: tuple[flo
     net = (up1 - down1) / m + (down0 - up0) / n
     better, worse = up1 + down0, down1 + up0
     assert found.net_reclassification.item() == pytest.approx(net)
-    spread = (up1 + down1 - (up1 - down1) ** 2 / m) / m**2 + (up0 + down0 - (up0 - down0) ** 2 / n) / n**2
-    assert found.net_interval.high.item() == pytest.approx(net + norm.ppf(0.975) * math.sqrt(spread))
+    spread = (up1 + down1 - (up1 - down1) ** 2 / m) / m**2 + (
+        up0 + down0 - (up0 - down0) ** 2 / n
+    ) / n**2
+    assert found.net_interval.high.item() == pytest.approx(
+        net + norm.ppf(0.975) * math.sqrt(spread)
+    )
     assert found.mcnemar.item() == pytest.approx((better - worse) ** 2 / (better + worse))
-    assert found.mcnemar_p_value.item() == pytest.approx(chi2.sf((better - worse) ** 2 / (better + worse), 1))
+    assert found.mcnemar_p_value.item() == pytest.approx(
+        chi2.sf((better - worse) ** 2 / (better + worse), 1)
+    )
 
 
 def test_a_model_against_itself() -> None:
@@ -105,7 +125,9 @@ def test_a_model_against_itself() -> None:
 
 def test_swapped_models_differ_in_sign() -> None:
     first, second, target = drawn(900)
-    one, other = (compared(batch).compute() for batch in ((first, second, target), (second, first, target)))
+    one, other = (
+        compared(batch).compute() for batch in ((first, second, target), (second, first, target))
+    )
     assert one.difference.item() == pytest.approx(-other.difference.item())
     assert one.interval.low.item() == pytest.approx(-other.interval.high.item())
     assert one.net_reclassification.item() == pytest.approx(-other.net_reclassification.item())
@@ -124,9 +146,16 @@ def test_private_intervals_hold_the_difference(plan: str | None, correlation: fl
         batch = drawn(3000, correlation, seed=seed)
         found = compared(batch, privacy=CentralDP(epsilon=1.0), plan=plan).compute()
         held += bool(found.interval.low <= 0.04 <= found.interval.high)
-        widths.append(float(found.interval.high - found.interval.low) / 2 / 1.96 / math.sqrt(delong(*batch)[2]))
+        widths.append(
+            float(found.interval.high - found.interval.low)
+            / 2
+            / 1.96
+            / math.sqrt(delong(*batch)[2])
+        )
     assert binom.cdf(held, RUNS, 0.93) > 1e-6
-    assert binom.cdf(RUNS // 2, RUNS, 0.93) < 1e-6  # an interval of a third of the width would be noticed
+    assert (
+        binom.cdf(RUNS // 2, RUNS, 0.93) < 1e-6
+    )  # an interval of a third of the width would be noticed
     assert np.mean(widths) < {0.5: 1.7, 0.97: 4.5}[correlation] * (1 if plan is None else 1.6)
 
 
@@ -146,12 +175,18 @@ def test_noise_that_hides_is_said_and_noise_that_drowns_withholds() -> None:
         found = metric.compute()
     assert math.isnan(found.difference)
     assert [float(end) for end in (*found.interval, *found.net_interval)] == [-1, 1, -2, 2]
-    assert all(math.isnan(found.scalars[name]) for name in ("auroc_first", "net_reclassification", "mcnemar_p_value"))
+    assert all(
+        math.isnan(found.scalars[name])
+        for name in ("auroc_first", "net_reclassification", "mcnemar_p_value")
+    )
 
 
 def test_without_examples_of_a_class_nothing_is_said() -> None:
     metric = compared((torch.rand(9), torch.rand(9), torch.ones(9)))
-    with pytest.warns(UserWarning, match="withheld"), pytest.warns(UserWarning, match="No negative examples"):
+    with (
+        pytest.warns(UserWarning, match="withheld"),
+        pytest.warns(UserWarning, match="No negative examples"),
+    ):
         found = metric.compute()
     assert math.isnan(found.difference)
 
@@ -205,5 +240,7 @@ def test_the_figure_names_models_areas_and_the_difference() -> None:
     found = compared(drawn(900)).compute()
     _, ax = found.plot()
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts[1:] == [f"{name} (AUROC {area:.4f})" for name, area in zip(found.models, found.auroc, strict=True)]
+    assert texts[1:] == [
+        f"{name} (AUROC {area:.4f})" for name, area in zip(found.models, found.auroc, strict=True)
+    ]
     assert f"{found.difference:+.4f}" in ax.get_legend().get_title().get_text()

@@ -23,7 +23,9 @@ def test_it_is_scikit_learns_at_an_edge(
     assert matrix.tolist() == confusion_matrix(scored[1], binned >= at, labels=[0, 1]).tolist()
 
 
-@pytest.mark.parametrize(("asked", "used"), [(0.3, 0.25), (0.45, 0.5), (0.375, 0.25), (-7.0, 0.0), (7.0, 1.0)])
+@pytest.mark.parametrize(
+    ("asked", "used"), [(0.3, 0.25), (0.45, 0.5), (0.375, 0.25), (-7.0, 0.0), (7.0, 1.0)]
+)
 def test_elsewhere_it_is_that_of_the_nearest_edge(asked: float, used: float) -> None:
     leaf = torch.tensor([[4, 3, 2, 1], [1, 2, 3, 4]])
     result, expected = confusion_at(leaf, asked), confusion_at(leaf, used)
@@ -41,7 +43,10 @@ def test_leading_axes_and_fractions() -> None:
 
 def test_a_single_example_and_none() -> None:
     assert confusion_at(torch.tensor([[0, 0], [0, 1]]), 0.5).matrix.tolist() == [[0, 0], [0, 1]]
-    assert confusion_at(torch.zeros(2, 2, dtype=torch.int64), 0.5).matrix.tolist() == [[0, 0], [0, 0]]
+    assert confusion_at(torch.zeros(2, 2, dtype=torch.int64), 0.5).matrix.tolist() == [
+        [0, 0],
+        [0, 0],
+    ]
 
 
 @pytest.mark.parametrize("threshold", [float("nan"), float("inf")])

@@ -14,7 +14,9 @@ from torchmetrics_fed.functional import cumulative_gains
 from torchmetrics_fed.functional.curve import count
 
 
-def test_it_is_scikit_learns(scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor) -> None:
+def test_it_is_scikit_learns(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor
+) -> None:
     """Tolerance 1e-12: of scores that share a bin as many are taken as there is room for, at random."""
     target = scored[1].numpy()
     fpr, tpr, _ = roc_curve(target, binned.numpy(), drop_intermediate=False)
@@ -33,12 +35,16 @@ def test_bounds_hold_the_sorted_scores(scored: tuple[Tensor, Tensor]) -> None:
     expected = exact_gains((scored[1].numpy(), scored[0].numpy()), q)
     metric = FederatedROC()
     metric.update(*scored)
-    exact, sampled = (cumulative_gains(metric.release(), None, 0.95, population) for population in (False, True))
+    exact, sampled = (
+        cumulative_gains(metric.release(), None, 0.95, population) for population in (False, True)
+    )
     assert exact.low is not None
     assert exact.high is not None
     assert sampled.low is not None
     assert sampled.high is not None
-    assert bool(((exact.low.numpy() <= expected + 1e-9) & (expected - 1e-9 <= exact.high.numpy())).all())
+    assert bool(
+        ((exact.low.numpy() <= expected + 1e-9) & (expected - 1e-9 <= exact.high.numpy())).all()
+    )
     # between classes' sizes as they are, recall at a fraction of all examples varies like a binomial
     width = float(sampled.high[49] - sampled.low[49])
     assert 0.005 < width < 0.1

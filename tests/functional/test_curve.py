@@ -24,7 +24,10 @@ from torchmetrics_fed.reconstruct import Reconstruction
         ({"grid": "uneven"}, r"`grid`.*ScoreGrid\.even.*ScoreGrid\.from_edges"),
         ({"grid": [0.0, 0.5, 1.0]}, r"`grid`.*ScoreGrid\.from_edges"),
         ({"normalization": "softmax"}, "normalization"),
-        ({"normalization": "sigmoid", "grid": ScoreGrid.even(64, (0.2, 0.7))}, "range is that after normalization"),
+        (
+            {"normalization": "sigmoid", "grid": ScoreGrid.even(64, (0.2, 0.7))},
+            "range is that after normalization",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_used_are_named(arguments: dict[str, object], named: str) -> None:
@@ -35,24 +38,35 @@ def test_arguments_that_cannot_be_used_are_named(arguments: dict[str, object], n
 @pytest.mark.parametrize("quantiles", [16, 1024])
 def test_grids_have_names_and_the_two_sided_one_is_the_default(quantiles: int) -> None:
     scores, target = torch.tensor([0.2, 0.8]), torch.tensor([0, 1])
-    assert torch.equal(count(scores, target, quantiles=quantiles).edges, ScoreGrid.two_sided(quantiles).edges)
+    assert torch.equal(
+        count(scores, target, quantiles=quantiles).edges, ScoreGrid.two_sided(quantiles).edges
+    )
     even = count(scores, target, quantiles=quantiles, grid="even")
     assert torch.equal(even.edges, ScoreGrid.even(quantiles).edges)
 
 
 def test_the_papers_reading_asks_for_the_papers_bins() -> None:
     with pytest.raises(InputError, match='Pass `grid="even"`'):
-        roc(torch.tensor([0.2, 0.8]), torch.tensor([0, 1]), reconstruction=Reconstruction("quantile"))
+        roc(
+            torch.tensor([0.2, 0.8]),
+            torch.tensor([0, 1]),
+            reconstruction=Reconstruction("quantile"),
+        )
 
 
 def test_ties_that_bins_make_are_warned_of() -> None:
     """Scores of a sure model share the last even bin; a two-sided grid tells them apart."""
     generator = torch.Generator().manual_seed(4)
     target = (torch.rand(2_000, generator=generator) < 0.5).long()
-    scores = (12 + 2 * torch.randn(2_000, generator=generator, dtype=torch.float64) + target).sigmoid()
+    scores = (
+        12 + 2 * torch.randn(2_000, generator=generator, dtype=torch.float64) + target
+    ).sigmoid()
     with pytest.warns(UserWarning, match=r'share a bin.*`grid="two_sided"`'):
         count(scores, target, grid="even")
-    for grid in ("two_sided", ScoreGrid.from_edges([0.0, 0.5, 1.0])):  # whoever gives edges wants those bins
+    for grid in (
+        "two_sided",
+        ScoreGrid.from_edges([0.0, 0.5, 1.0]),
+    ):  # whoever gives edges wants those bins
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             count(scores, target, grid=grid)
@@ -83,7 +97,9 @@ def test_exact_quantiles_are_numpys(quantiles: int, scored: tuple[Tensor, Tensor
 
 
 def test_a_single_example_is_all_its_quantiles() -> None:
-    result = exact_quantiles(torch.tensor([0.25, 0.75]), torch.tensor([0, 1]), torch.tensor([0.0, 0.3, 1.0]))
+    result = exact_quantiles(
+        torch.tensor([0.25, 0.75]), torch.tensor([0, 1]), torch.tensor([0.0, 0.3, 1.0])
+    )
     assert result.negative.tolist() == [0.25] * 3
 
 

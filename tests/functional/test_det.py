@@ -18,8 +18,12 @@ def test_it_is_scikit_learns_at_every_threshold_of_its(
 ) -> None:
     curve = det_from_counts(count(*scored, grid=grid))
     fpr, fnr, thresholds = (torch.from_numpy(part.copy()) for part in det_curve(scored[1], binned))
-    at = bin_of(thresholds, grid) + thresholds.isinf()  # the edge below each centre; the highest for infinity
-    assert len(at) > (60 if grid.kind == "even" else 45)  # the narrowest bins see errors of one kind only
+    at = (
+        bin_of(thresholds, grid) + thresholds.isinf()
+    )  # the edge below each centre; the highest for infinity
+    assert len(at) > (
+        60 if grid.kind == "even" else 45
+    )  # the narrowest bins see errors of one kind only
     assert torch.allclose(curve.fpr[at], fpr, rtol=0, atol=1e-12)
     assert torch.allclose(curve.fnr[at], fnr, rtol=0, atol=1e-12)
     # what scikit-learn leaves out has no error of one kind
@@ -30,7 +34,9 @@ def test_it_is_scikit_learns_at_every_threshold_of_its(
 def test_order_and_ends(scored: tuple[Tensor, Tensor]) -> None:
     fpr, fnr, thresholds = det_from_counts(count(*scored).leaf)
     assert [end.item() for end in (fpr[0], fnr[0], fpr[-1], fnr[-1])] == [1, 0, 0, 1]
-    assert bool((thresholds.diff() > 0).all() and (fpr.diff() <= 0).all() and (fnr.diff() >= 0).all())
+    assert bool(
+        (thresholds.diff() > 0).all() and (fpr.diff() <= 0).all() and (fnr.diff() >= 0).all()
+    )
 
 
 def test_leading_axes() -> None:

@@ -26,7 +26,9 @@ def released(
     target = (torch.rand(examples) < 0.3).long()
     scores = (1.5 * torch.randn(examples, dtype=torch.float64) + 2 * target - 1 + shift).sigmoid()
     scores = scores if values is None else ((values * scores).floor() + 0.5) / values
-    metric = FederatedROC(quantiles=32, privacy=None if epsilon is None else CentralDP(epsilon), plan=plan)
+    metric = FederatedROC(
+        quantiles=32, privacy=None if epsilon is None else CentralDP(epsilon), plan=plan
+    )
     metric.update(scores, target)
     return scores.numpy(), metric.release()
 
@@ -34,7 +36,8 @@ def released(
 def drifted(shift: float, epsilon: float | None, runs: int, values: int | None = None) -> int:
     """How many tests find a drift."""
     pairs = (
-        (released(2_000, 0.0, epsilon, values)[1], released(2_000, shift, epsilon, values)[1]) for _ in range(runs)
+        (released(2_000, 0.0, epsilon, values)[1], released(2_000, shift, epsilon, values)[1])
+        for _ in range(runs)
     )
     return sum(bool(population_stability_index(before, after).drifted) for before, after in pairs)
 
@@ -43,7 +46,9 @@ def test_without_noise_it_is_the_formula() -> None:
     """Tolerance 1e-12."""
     (before, first), (after, second) = released(5_000), released(4_000, 0.5)
     result = population_stability_index(first, second)
-    assert result.value.item() == pytest.approx(exact_index(before, after, result.edges.numpy()), abs=1e-12)
+    assert result.value.item() == pytest.approx(
+        exact_index(before, after, result.edges.numpy()), abs=1e-12
+    )
     assert result.before.tolist() == pytest.approx([0.1] * 10, abs=0.03)
     assert result.drifted
     assert set(result.scalars) == {"population_stability_index", "p_value"}
@@ -89,7 +94,9 @@ def test_an_index_that_ties_may_explain_is_called_into_question() -> None:
 def test_ties_and_classes() -> None:
     metrics = [FederatedROC("multilabel", num_labels=2, quantiles=32) for _ in range(2)]
     for number, metric in enumerate(metrics):
-        scores = torch.stack([torch.full((500,), 0.5), torch.linspace(0, 1, 500) ** (1 + number)], 1)
+        scores = torch.stack(
+            [torch.full((500,), 0.5), torch.linspace(0, 1, 500) ** (1 + number)], 1
+        )
         metric.update(scores, torch.randint(0, 2, (500, 2)))
     result = population_stability_index(metrics[0].release(), metrics[1].release())
     assert result.drifted.tolist() == [False, True]

@@ -129,7 +129,9 @@ def test_figures_are_whole(leaf: Tensor, count: int) -> None:
 @pytest.mark.parametrize("name", ["{}", "a class with a long name, number {}"])
 @pytest.mark.parametrize("count", [2, 3, 10, 12])
 def test_the_summary_figure_of_classes_is_whole(leaf: Tensor, count: int, name: str) -> None:
-    fig, axes = evaluation_report(_classes(leaf, count), labels=[name.format(index) for index in range(count)]).plot()
+    fig, axes = evaluation_report(
+        _classes(leaf, count), labels=[name.format(index) for index in range(count)]
+    ).plot()
     _check_whole(fig, *axes.flat)
 
 
@@ -152,7 +154,12 @@ def test_a_line_and_an_entry_for_each_class(leaf: Tensor) -> None:
     for line, tpr, area in zip(_drawn(ax), curve.tpr, auroc_from_curve(curve), strict=True):
         assert torch.equal(torch.as_tensor(line.get_ydata()), tpr)
         assert line.get_label().endswith(f"(AUROC {area:.4f})")
-    assert [entry.split(" (")[0] for entry in _entries(ax)] == ["chance", "class 0", "class 1", "class 2"]
+    assert [entry.split(" (")[0] for entry in _entries(ax)] == [
+        "chance",
+        "class 0",
+        "class 1",
+        "class 2",
+    ]
 
 
 def test_ten_classes_have_looks_of_their_own(leaf: Tensor) -> None:
@@ -164,7 +171,10 @@ def test_of_many_classes_the_best_the_worst_and_the_mean_are_named(leaf: Tensor)
     counts = _classes(leaf, 12)
     for _, ax in _everything(counts):
         named = [line for line in _drawn(ax) if not line.get_label().startswith("_")]
-        assert len({line.get_color() for line in _drawn(ax)} - {line.get_color() for line in named}) == 1
+        assert (
+            len({line.get_color() for line in _drawn(ax)} - {line.get_color() for line in named})
+            == 1
+        )
         assert {line.get_label().split()[0] for line in named} >= {"best:", "worst:"}
         assert [entry for entry in _entries(ax) if entry.startswith("mean of 12")]
         assert len(_entries(ax)) <= 4
@@ -179,7 +189,9 @@ def test_of_many_classes_the_best_the_worst_and_the_mean_are_named(leaf: Tensor)
     for line, tpr in zip(classes, curve.tpr, strict=True):
         assert torch.equal(torch.as_tensor(line.get_ydata()), tpr)
     # its area is what its name says
-    assert abs(np.trapezoid(mean.get_ydata(), mean.get_xdata())) == pytest.approx(float(areas.mean()), abs=1e-3)
+    assert abs(np.trapezoid(mean.get_ydata(), mean.get_xdata())) == pytest.approx(
+        float(areas.mean()), abs=1e-3
+    )
 
 
 def test_the_mean_of_steps_is_read_as_steps() -> None:
@@ -222,7 +234,9 @@ def _seen(colour: Any, back: str) -> float:
 
 @pytest.mark.parametrize(("style", "back"), [("default", "white"), ("dark_background", "black")])
 @pytest.mark.parametrize("clear", [False, True])
-def test_figures_are_readable_on_light_and_dark_pages(leaf: Tensor, style: str, back: str, clear: bool) -> None:
+def test_figures_are_readable_on_light_and_dark_pages(
+    leaf: Tensor, style: str, back: str, clear: bool
+) -> None:
     with plt.style.context(style):
         for counts in (leaf, _classes(leaf, 10), _classes(leaf, 12)):
             fig, given = plt.subplots(layout="constrained")
@@ -237,12 +251,17 @@ def test_figures_are_readable_on_light_and_dark_pages(leaf: Tensor, style: str, 
             letters = [*legend.get_texts(), *ax.texts, ax.xaxis.label, *ax.get_xticklabels()]
             assert all(_seen(text.get_color(), back) >= 4.5 for text in letters)
             marks = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
-            assert all(_seen(mark.get_color(), back) >= 2.0 for mark in (*marks, *ax.get_xticklines()))
+            assert all(
+                _seen(mark.get_color(), back) >= 2.0 for mark in (*marks, *ax.get_xticklines())
+            )
             plt.close(fig)
 
 
 def test_long_names_are_cut_in_the_legend_and_whole_on_the_line(leaf: Tensor) -> None:
-    names = [f"chronic obstructive pulmonary disease with acute exacerbation, type {index}" for index in range(3)]
+    names = [
+        f"chronic obstructive pulmonary disease with acute exacerbation, type {index}"
+        for index in range(3)
+    ]
     fig, ax = roc_from_counts(_classes(leaf, 3)).plot(labels=names)
     assert fig.get_figwidth() < 6
     assert [line.get_label().split(" (")[0] for line in _drawn(ax)] == names
@@ -297,7 +316,12 @@ def test_a_slide_has_larger_letters_on_a_larger_page(leaf: Tensor) -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_small_multiples_have_a_panel_each_and_the_others_behind(leaf: Tensor, count: int) -> None:
     parts = _classes(leaf, count + 1)[:count]
-    for of in (roc_from_counts, precision_recall_from_counts, det_from_counts, calibration_from_counts):
+    for of in (
+        roc_from_counts,
+        precision_recall_from_counts,
+        det_from_counts,
+        calibration_from_counts,
+    ):
         results = {f"site {index}": of(part) for index, part in enumerate(parts)}
         fig, _ = small_multiples(results, caption="exact")
         fig.draw_without_rendering()
@@ -318,7 +342,11 @@ def test_small_multiples_of_classes_share_a_legend_and_refuse_mixtures(leaf: Ten
     several = {name: roc_from_counts(_classes(leaf, 3)) for name in ("north", "south")}
     fig, _ = small_multiples(several, labels=["cat", "dog", "bird"])
     assert [ax.get_legend() is None for ax in fig.axes] == [True, False]
-    assert [text.get_text() for text in fig.axes[1].get_legend().get_texts()] == ["cat", "dog", "bird"]
+    assert [text.get_text() for text in fig.axes[1].get_legend().get_texts()] == [
+        "cat",
+        "dog",
+        "bird",
+    ]
     for wrong in ({}, {"a": roc_from_counts(leaf), "b": det_from_counts(leaf)}):
         with pytest.raises(InputError, match="results of one kind"):
             small_multiples(wrong)
@@ -330,7 +358,12 @@ def test_the_summary_figure_has_bands_and_a_caption(scored: tuple[Tensor, Tensor
     report = evaluation_report(metric.release())
     fig, axes = report.plot()
     _check_whole(fig, *axes.flat)
-    assert [[patch.get_gid() for patch in ax.collections].count("band") for ax in axes.flat] == [1, 1, 0, 0]
+    assert [[patch.get_gid() for patch in ax.collections].count("band") for ax in axes.flat] == [
+        1,
+        1,
+        0,
+        0,
+    ]
     assert fig.get_supxlabel() == report.privacy
 
 
@@ -343,7 +376,10 @@ def test_curves_on_the_same_axes_differ_in_colour_and_share_the_chance_line(leaf
 
 def test_legend_stands_off_the_curve(leaf: Tensor) -> None:
     for counts in (leaf, leaf.flip(-2), _classes(leaf, 4), _classes(leaf, 12)):
-        for fig, ax in (roc_from_counts(counts).plot(), precision_recall_from_counts(counts).plot()):
+        for fig, ax in (
+            roc_from_counts(counts).plot(),
+            precision_recall_from_counts(counts).plot(),
+        ):
             fig.canvas.draw()
             box = ax.get_legend().get_window_extent()
             for line in _drawn(ax):
@@ -389,7 +425,9 @@ def test_det_of_perfect_and_of_useless_scores_is_finite(good: bool) -> None:
 def test_det_view_keeps_the_curves_drawn_before(leaf: Tensor) -> None:
     _, ax = det_from_counts(leaf).plot()
     before = ax.get_xlim()
-    DETCurve(torch.tensor([1, 0, 0]), torch.tensor([0, 0, 1]), torch.tensor([0, 0.5, 1])).plot(ax=ax)
+    DETCurve(torch.tensor([1, 0, 0]), torch.tensor([0, 0, 1]), torch.tensor([0, 0.5, 1])).plot(
+        ax=ax
+    )
     assert ax.get_xlim()[0] <= before[0] < before[1] <= ax.get_xlim()[1]
 
 
@@ -399,7 +437,9 @@ def test_reliability_diagram_shows_the_bins_that_have_examples() -> None:
     calibration = calibration_from_counts(counts)
     _, ax = calibration.plot()
     (dots,) = ax.collections
-    assert dots.get_offsets().data.tolist() == pytest.approx(torch.tensor([[2.5 / 15, 0.25], [9.5 / 15, 0.75]]).numpy())
+    assert dots.get_offsets().data.tolist() == pytest.approx(
+        torch.tensor([[2.5 / 15, 0.25], [9.5 / 15, 0.75]]).numpy()
+    )
     small, large = sorted(dots.get_sizes())
     assert large == pytest.approx(2 * small)
     assert torch.as_tensor(_drawn(ax)[0].get_ydata()).isfinite().sum() == 2
@@ -407,14 +447,18 @@ def test_reliability_diagram_shows_the_bins_that_have_examples() -> None:
     assert _entries(ax) == ["calibrated", f"scores (ECE {ece:.4f},\nBrier {brier:.4f})"]
 
 
-@pytest.mark.parametrize("edges", [torch.linspace(0, 1, 1025), torch.linspace(0, 1, 1025) ** 2 * 7 - 3])
+@pytest.mark.parametrize(
+    "edges", [torch.linspace(0, 1, 1025), torch.linspace(0, 1, 1025) ** 2 * 7 - 3]
+)
 def test_histograms_are_densities_of_few_bars(leaf: Tensor, edges: Tensor) -> None:
     _, ax = plot_histograms(leaf, edges)
     assert len(ax.patches) == 2
     for patch, row in zip(ax.patches, leaf, strict=True):
         density, ends, _ = patch.get_data()
         assert 8 <= len(density) <= 64
-        assert (torch.as_tensor(density) * torch.as_tensor(ends).diff()).sum().item() == pytest.approx(1)
+        assert (
+            torch.as_tensor(density) * torch.as_tensor(ends).diff()
+        ).sum().item() == pytest.approx(1)
         assert (ends[0], ends[-1]) == pytest.approx((edges[0].item(), edges[-1].item()))
         assert f"n = {row.sum():,.0f}" in patch.get_label()
 
@@ -430,7 +474,12 @@ def test_the_summary_figure_has_four_parts(leaf: Tensor) -> None:
     fig, axes = evaluation_report(leaf).plot()
     _check_whole(fig, *axes.flat)
     assert axes.shape == (2, 2)
-    assert [ax.get_xlabel() for ax in axes.flat] == ["False positive rate", "Recall", "Mean score", "Score"]
+    assert [ax.get_xlabel() for ax in axes.flat] == [
+        "False positive rate",
+        "Recall",
+        "Mean score",
+        "Score",
+    ]
     _, axes = evaluation_report(leaf, torch.linspace(-5, 5, 1025, dtype=torch.float64)).plot()
     assert axes[1, 0].get_xlabel() == "Recall gain"
     assert f"AUPRG {area_under_gain(leaf):.4f}" in _entries(axes[1, 0])[-1]
@@ -455,7 +504,9 @@ def test_results_that_are_a_few_numbers_are_drawn_with_them(leaf: Tensor, classe
         f"{name} (PPV {positive:.3f}, NPV {negative:.3f})" for name, positive, negative in shown
     ]
     drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in _drawn(point.plot()[1])]
-    assert drawn == list(zip(point.threshold.reshape(-1).tolist(), point.value.reshape(-1).tolist(), strict=True))
+    assert drawn == list(
+        zip(point.threshold.reshape(-1).tolist(), point.value.reshape(-1).tolist(), strict=True)
+    )
 
 
 def test_a_calibration_line_is_drawn_beside_that_of_calibrated_scores() -> None:

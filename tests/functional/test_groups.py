@@ -34,7 +34,9 @@ def examples(size: int = 4_000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return logits.sigmoid(), target, groups
 
 
-def released(data: tuple[Tensor, ...], privacy: Privacy | None = None, names: tuple[str, ...] = NAMES) -> Release:
+def released(
+    data: tuple[Tensor, ...], privacy: Privacy | None = None, names: tuple[str, ...] = NAMES
+) -> Release:
     metric = FederatedROC(groups=names, privacy=privacy)
     metric.update(*data)
     return metric.release()
@@ -52,8 +54,12 @@ def test_exact_gaps_are_fairlearns() -> None:
     }
     frame = MetricFrame(metrics=functions, y_true=target.numpy(), y_pred=selected, **known)
     for name in functions:
-        assert found.rates[name].value.tolist() == pytest.approx(frame.by_group[name].tolist(), abs=1e-12)
-        assert float(found.largest[name].value) == pytest.approx(frame.difference()[name], abs=1e-12)
+        assert found.rates[name].value.tolist() == pytest.approx(
+            frame.by_group[name].tolist(), abs=1e-12
+        )
+        assert float(found.largest[name].value) == pytest.approx(
+            frame.difference()[name], abs=1e-12
+        )
     areas = [roc_auc_score(target[groups == g], scores[groups == g]) for g in range(3)]
     assert found.rates["auroc"].value.tolist() == pytest.approx(areas, abs=1e-3)
     usual = {
@@ -62,7 +68,9 @@ def test_exact_gaps_are_fairlearns() -> None:
         "equalized_odds": equalized_odds_difference,
     }
     for name, function in usual.items():
-        assert float(found.scalars[name]) == pytest.approx(function(target.numpy(), selected, **known), abs=1e-12)
+        assert float(found.scalars[name]) == pytest.approx(
+            function(target.numpy(), selected, **known), abs=1e-12
+        )
 
 
 def test_a_difference_is_that_of_its_groups_and_turns_with_them() -> None:
@@ -73,7 +81,8 @@ def test_a_difference_is_that_of_its_groups_and_turns_with_them() -> None:
         assert gap.low <= gap.value <= gap.high
         back = found.between("a", "c")[name]
         assert torch.allclose(
-            torch.stack([-back.high, -back.value, -back.low]), torch.stack([gap.low, gap.value, gap.high])
+            torch.stack([-back.high, -back.value, -back.low]),
+            torch.stack([gap.low, gap.value, gap.high]),
         )
         largest = found.largest[name]
         assert largest.low <= largest.value <= largest.high
@@ -137,7 +146,9 @@ def test_gaps_of_few_are_withheld_and_those_of_some_come_with_a_word() -> None:
 
 def test_a_maximum_that_noise_inflates_says_so() -> None:
     scores, target, _ = examples(8_000)
-    _, said = warned(released((scores, target, torch.arange(8_000) % 8), CentralDP(0.3), tuple("abcdefgh")))
+    _, said = warned(
+        released((scores, target, torch.arange(8_000) % 8), CentralDP(0.3), tuple("abcdefgh"))
+    )
     assert any("is inflated: noise alone would show about" in text for text in said)
     assert warned(released(examples(20_000), CentralDP(3.0)))[1] == []
     assert warned(released(examples(200)))[1] == []  # exact
@@ -146,7 +157,9 @@ def test_a_maximum_that_noise_inflates_says_so() -> None:
 def test_several_classes_have_gaps_each() -> None:
     generator = torch.Generator().manual_seed(3)
     target, groups = (torch.randint(0, 3, (3_000,), generator=generator) for _ in range(2))
-    scores = (torch.randn(3_000, 3, generator=generator) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1)
+    scores = (
+        torch.randn(3_000, 3, generator=generator) + 2 * torch.nn.functional.one_hot(target, 3)
+    ).softmax(1)
     metric = FederatedAUROC("multiclass", num_classes=3, groups=3)
     metric.update(scores, target, groups)
     found = group_gaps(metric.release(), 0.4)
@@ -154,7 +167,9 @@ def test_several_classes_have_gaps_each() -> None:
     assert found.equalized_odds.value.shape == (3,)
     mine = (groups == 1) & (target == 2)
     nearest = found.threshold
-    assert float(found.rates["tpr"].value[1, 2]) == pytest.approx(float((scores[mine, 2] >= nearest).double().mean()))
+    assert float(found.rates["tpr"].value[1, 2]) == pytest.approx(
+        float((scores[mine, 2] >= nearest).double().mean())
+    )
 
 
 def test_the_figure_has_a_panel_for_each_rate() -> None:
@@ -188,7 +203,9 @@ def test_curves_of_groups_are_drawn_on_one_figure() -> None:
         _, ax = curve.plot(ax=ax, label=name)
     assert ax is not None
     assert len(ax.get_lines()) == 4
-    assert torch.equal(roc_from_counts(metric.release().by_group["b"]).tpr, metric.by_group()["b"].tpr)
+    assert torch.equal(
+        roc_from_counts(metric.release().by_group["b"]).tpr, metric.by_group()["b"].tpr
+    )
 
 
 @pytest.mark.filterwarnings("ignore:No positive examples")

@@ -27,7 +27,9 @@ def drawn(scale: float, shift: float, **options: Any) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     "options", [{}, {"grid": "even"}, {"privacy": CentralDP(1.0)}], ids=["exact", "even", "private"]
 )
-def test_bars_are_densities_of_nearly_all_scores(scale: float, shift: float, options: dict[str, Any]) -> None:
+def test_bars_are_densities_of_nearly_all_scores(
+    scale: float, shift: float, options: dict[str, Any]
+) -> None:
     _, ax = plot_histograms(*drawn(scale, shift, **options))
     for stairs in ax.patches:
         values, edges, _ = stairs.get_data()

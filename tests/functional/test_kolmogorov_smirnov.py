@@ -36,7 +36,9 @@ def test_ends_of_the_range() -> None:
     assert kolmogorov_smirnov(torch.ones(2, 5)).item() == 0
 
 
-@pytest.mark.parametrize("counts", [[[0, 0], [1, 2]], [[1, 2], [0, 0]], [[0, 0], [0, 0]], [[0, 0], [0, 1]]])
+@pytest.mark.parametrize(
+    "counts", [[[0, 0], [1, 2]], [[1, 2], [0, 0]], [[0, 0], [0, 0]], [[0, 0], [0, 1]]]
+)
 def test_without_a_class_it_warns_and_is_0(counts: list[list[int]]) -> None:
     with pytest.warns(UserWarning, match="No (positive|negative)"):
         assert kolmogorov_smirnov(torch.tensor(counts)).item() == 0

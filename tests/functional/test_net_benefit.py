@@ -14,7 +14,9 @@ from torchmetrics_fed.functional import net_benefit
 from torchmetrics_fed.functional.curve import count
 
 
-def test_at_edges_it_is_vickers_and_elkins_formula(scored: tuple[Tensor, Tensor], grid: ScoreGrid) -> None:
+def test_at_edges_it_is_vickers_and_elkins_formula(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid
+) -> None:
     """Tolerance 1e-12: at an edge nothing is interpolated."""
     at = grid.edges[:-1]
     result = net_benefit(count(*scored, grid=grid), at)
@@ -31,10 +33,15 @@ def test_it_is_dcurves(scored: tuple[Tensor, Tensor], grid: ScoreGrid) -> None:
     pandas = pytest.importorskip("pandas")
     at = grid.edges[1:-1]
     table = pandas.DataFrame({"model": scored[0].numpy(), "outcome": scored[1].numpy()})
-    expected = dcurves.dca(data=table, outcome="outcome", modelnames=["model"], thresholds=at.numpy())
+    expected = dcurves.dca(
+        data=table, outcome="outcome", modelnames=["model"], thresholds=at.numpy()
+    )
     result = net_benefit(count(*scored, grid=grid), at)
     for name, values in (("model", result.model), ("all", result.treat_all)):
-        assert np.abs(expected[expected.model == name].net_benefit.to_numpy() - values.numpy()).max() < 1e-12
+        assert (
+            np.abs(expected[expected.model == name].net_benefit.to_numpy() - values.numpy()).max()
+            < 1e-12
+        )
 
 
 def test_bounds_hold_the_curve_without_noise_and_are_wider_with_sampling_and_noise(
@@ -43,7 +50,9 @@ def test_bounds_hold_the_curve_without_noise_and_are_wider_with_sampling_and_noi
     exact, private = FederatedROC(), FederatedROC(privacy=CentralDP(1.0), plan="single")
     for metric in (exact, private):
         metric.update(*scored)
-    expected = exact_net_benefit((scored[1].numpy(), scored[0].numpy()), np.linspace(0.01, 0.99, 99))
+    expected = exact_net_benefit(
+        (scored[1].numpy(), scored[0].numpy()), np.linspace(0.01, 0.99, 99)
+    )
     results = [
         net_benefit(exact.release(), confidence=0.95),
         net_benefit(exact.release(), confidence=0.95, population=True),
@@ -58,7 +67,12 @@ def test_bounds_hold_the_curve_without_noise_and_are_wider_with_sampling_and_noi
         widths.append(float((result.high - result.low).mean()))
     assert results[0].low is not None
     assert results[0].high is not None
-    assert bool(((results[0].low.numpy() <= expected + 1e-12) & (expected - 1e-12 <= results[0].high.numpy())).all())
+    assert bool(
+        (
+            (results[0].low.numpy() <= expected + 1e-12)
+            & (expected - 1e-12 <= results[0].high.numpy())
+        ).all()
+    )
     assert widths[0] < widths[1] < widths[3]
     assert widths[0] < widths[2] < widths[3]
 
@@ -66,7 +80,9 @@ def test_bounds_hold_the_curve_without_noise_and_are_wider_with_sampling_and_noi
 @pytest.mark.parametrize("plan", ["adaptive", "single", "carry_over"])
 def test_classes_and_plans(plan: PlanName) -> None:
     target = torch.arange(3_000) % 3
-    preds = (torch.randn(3_000, 3, generator=torch.Generator().manual_seed(1)) + 2 * torch.eye(3)[target]).softmax(1)
+    preds = (
+        torch.randn(3_000, 3, generator=torch.Generator().manual_seed(1)) + 2 * torch.eye(3)[target]
+    ).softmax(1)
     metric = FederatedROC("multiclass", num_classes=3, privacy=CentralDP(3.0), plan=plan)
     metric.update(preds, target)
     result = net_benefit(metric.release(), [0.2, 0.5], confidence=0.9)

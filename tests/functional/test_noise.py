@@ -65,7 +65,13 @@ def test_noise_that_drowns_twenty_classes_is_named_once() -> None:
     metric = FederatedAUROC("multiclass", num_classes=20, privacy=CentralDP(0.5))
     metric.update(scores, target)
     (text,) = said(metric)
-    for word in ("mean AUROC", "epsilon 0.5 over 20 classes", "(95%)", "More examples, fewer classes", "plan"):
+    for word in (
+        "mean AUROC",
+        "epsilon 0.5 over 20 classes",
+        "(95%)",
+        "More examples, fewer classes",
+        "plan",
+    ):
         assert word in text
     assert said(metric) == []
     each = FederatedAUROC("multiclass", num_classes=20, average=None, privacy=CentralDP(0.5))
@@ -109,7 +115,9 @@ def test_a_report_shows_the_intervals_of_private_areas() -> None:
 @pytest.mark.parametrize("values", [6, 20, 50])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("plan", ["adaptive", "single"])
-def test_no_interval_of_tied_scores_claims_more_than_it_covers(values: int, epsilon: float, plan: Any) -> None:
+def test_no_interval_of_tied_scores_claims_more_than_it_covers(
+    values: int, epsilon: float, plan: Any
+) -> None:
     """At 95% each, 4 misses of 12 have a probability of 1e-3; of 216 in all, 30 have 1e-6."""
     scores, target = binary(8_000)
     tied = (scores * (values - 1)).round() / (values - 1)

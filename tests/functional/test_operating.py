@@ -44,9 +44,18 @@ FREE: list[tuple[Callable[..., OperatingPoint], str]] = [(best_f1, "f1"), (youde
 
 def rates_at(leaf: Tensor, edge: int) -> Rates:
     """Every rate of "score >= edge", from whole numbers; selecting nothing has precision 1."""
-    (tn, fn), (fp, tp) = ([int(half.sum()) for half in part] for part in (leaf[:, :edge], leaf[:, edge:]))
-    rates = {"precision": tp / (tp + fp) if tp + fp else 1.0, "recall": tp / (tp + fn), "specificity": tn / (tn + fp)}
-    return rates | {"f1": 2 * tp / (2 * tp + fp + fn), "j": rates["recall"] + rates["specificity"] - 1}
+    (tn, fn), (fp, tp) = (
+        [int(half.sum()) for half in part] for part in (leaf[:, :edge], leaf[:, edge:])
+    )
+    rates = {
+        "precision": tp / (tp + fp) if tp + fp else 1.0,
+        "recall": tp / (tp + fn),
+        "specificity": tn / (tn + fp),
+    }
+    return rates | {
+        "f1": 2 * tp / (2 * tp + fp + fn),
+        "j": rates["recall"] + rates["specificity"] - 1,
+    }
 
 
 def plain(point: OperatingPoint) -> tuple[float, float]:
@@ -69,7 +78,9 @@ def test_it_is_torchmetrics_and_the_best_of_all_thresholds(
     leaf, edges = source.leaf, source.edges
     value, threshold = function(source, minimum)
     every = [rates_at(leaf, edge) for edge in range(64 if best == "precision" else 65)]
-    assert value.item() == pytest.approx(max(r[best] for r in every if r[fixed] >= minimum), abs=1e-12)
+    assert value.item() == pytest.approx(
+        max(r[best] for r in every if r[fixed] >= minimum), abs=1e-12
+    )
     attained = rates_at(leaf, int(torch.searchsorted(edges, threshold)))
     assert attained[best] == pytest.approx(value.item(), abs=1e-12)
     assert attained[fixed] >= minimum
@@ -92,7 +103,9 @@ def test_it_is_the_best_of_all_thresholds(
 
 
 def test_a_rate_of_exactly_the_minimum_will_do() -> None:
-    leaf = torch.tensor([[1, 9], [1, 1]])  # specificity 1 - 9/10 at 0.5, a little below 0.1 in float64
+    leaf = torch.tensor(
+        [[1, 9], [1, 1]]
+    )  # specificity 1 - 9/10 at 0.5, a little below 0.1 in float64
     assert plain(sensitivity_at_specificity(leaf, 0.1)) == (0.5, 0.5)
     leaf = torch.tensor([[5, 2], [7, 15]])  # 15/22 * 22 is a little below 15
     assert plain(recall_at_precision(leaf, 15 / 17)) == (15 / 22, 0.5)
@@ -102,7 +115,9 @@ def test_of_equal_points_the_highest_threshold_is_given() -> None:
     leaf = torch.tensor([[3, 0, 0, 0, 1], [1, 0, 0, 3, 0]])
     assert youden(leaf).threshold.item() == pytest.approx(0.6)
     assert recall_at_precision(leaf, 0.7).threshold.item() == pytest.approx(0.6)
-    even = torch.tensor([[1, 1, 0, 1], [0, 1, 0, 1]])  # but of equal precision, the most recall, as in torchmetrics
+    even = torch.tensor(
+        [[1, 1, 0, 1], [0, 1, 0, 1]]
+    )  # but of equal precision, the most recall, as in torchmetrics
     assert plain(precision_at_recall(even, 0.5)) == (0.5, 0.25)
 
 
@@ -150,14 +165,20 @@ def test_minima_are_fractions(function: Any, minimum: float) -> None:
 @pytest.mark.parametrize("prevalence", [None, 0.05])
 @pytest.mark.parametrize("costs", [(1.0, 1.0), (1.0, 20.0), (30.0, 1.0), (0.0, 1.0)])
 def test_least_cost_is_that_of_a_search(
-    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor, costs: tuple[float, float], prevalence: float | None
+    scored: tuple[Tensor, Tensor],
+    grid: ScoreGrid,
+    binned: Tensor,
+    costs: tuple[float, float],
+    prevalence: float | None,
 ) -> None:
     """Against scikit-learn's confusion matrix at every edge, tolerance 1e-12."""
     target = scored[1]
     share = target.double().mean().item() if prevalence is None else prevalence
     every = {}
     for edge in grid.edges.tolist():
-        (tn, fp), (fn, tp) = confusion_matrix(target, (binned >= edge).long() if edge < 1 else torch.zeros_like(target))
+        (tn, fp), (fn, tp) = confusion_matrix(
+            target, (binned >= edge).long() if edge < 1 else torch.zeros_like(target)
+        )
         every[edge] = costs[0] * (1 - share) * fp / (tn + fp) + costs[1] * share * fn / (fn + tp)
     found = least_cost(count(*scored, grid=grid), *costs, prevalence)
     assert found.value.item() == pytest.approx(min(every.values()), abs=1e-12)

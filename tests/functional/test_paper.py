@@ -12,7 +12,9 @@ from benchmarks.area_error import area_errors
 from torchmetrics_fed.reconstruct import Method
 
 FILES = [
-    f"{data}_{model}" for data in ("adult", "bank", "synthcover") for model in ("LogisticRegression", "XGBClassifier")
+    f"{data}_{model}"
+    for data in ("adult", "bank", "synthcover")
+    for model in ("LogisticRegression", "XGBClassifier")
 ]
 
 

@@ -23,11 +23,15 @@ from torchmetrics_fed.functional import (
 )
 from torchmetrics_fed.reconstruct import Method, Reconstruction
 
-FINE = pytest.mark.parametrize("grid", [ScoreGrid.two_sided(64), ScoreGrid.even(64)], ids=lambda grid: grid.kind)
+FINE = pytest.mark.parametrize(
+    "grid", [ScoreGrid.two_sided(64), ScoreGrid.even(64)], ids=lambda grid: grid.kind
+)
 
 
 @FINE
-def test_aligned_is_torchmetrics_at_every_edge_below_1(scored: tuple[Tensor, Tensor], grid: ScoreGrid) -> None:
+def test_aligned_is_torchmetrics_at_every_edge_below_1(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid
+) -> None:
     scores, target = scored
     # without this torchmetrics compares in float32, where the edges nearest to 1 are 1
     reference = BinaryPrecisionRecallCurve(thresholds=grid.edges[:-1]).set_dtype(torch.float64)
@@ -54,7 +58,9 @@ def test_average_precision_of_binned_scores_is_scikit_learns(
 
 @pytest.mark.parametrize("method", ["aligned", "quantile"])
 @pytest.mark.parametrize("strategy", ["separate", "combine"])
-def test_order_and_ends_are_torchmetrics(scored: tuple[Tensor, Tensor], method: Method, strategy: Strategy) -> None:
+def test_order_and_ends_are_torchmetrics(
+    scored: tuple[Tensor, Tensor], method: Method, strategy: Strategy
+) -> None:
     precision, recall, thresholds = precision_recall_curve(
         *scored, grid=grid_for(method), reconstruction=Reconstruction(method), strategy=strategy
     )
@@ -72,14 +78,22 @@ def test_both_strategies_are_one_where_the_edges_are_aligned(scored: tuple[Tenso
     assert torch.allclose(separate.precision, combined.precision, rtol=0, atol=1e-12)
 
 
-def test_the_papers_strategies_and_exact_quantiles_come_close(scored: tuple[Tensor, Tensor]) -> None:
+def test_the_papers_strategies_and_exact_quantiles_come_close(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     exact = sklearn_curve(*reversed(scored))
     n_positive = int(scored[1].sum())
-    eq = precision_recall_from_quantiles(exact_quantiles(*scored, 256), 5_000 - n_positive, n_positive)
+    eq = precision_recall_from_quantiles(
+        exact_quantiles(*scored, 256), 5_000 - n_positive, n_positive
+    )
     assert area_error_pr(eq, exact) < 0.01
     for strategy in get_args(Strategy):
         curve = precision_recall_curve(
-            *scored, quantiles=256, grid="even", reconstruction=Reconstruction("quantile"), strategy=strategy
+            *scored,
+            quantiles=256,
+            grid="even",
+            reconstruction=Reconstruction("quantile"),
+            strategy=strategy,
         )
         assert area_error_pr(curve, exact) < 0.02
 
@@ -88,7 +102,9 @@ def test_a_missing_class_is_warned_of_and_the_curve_stays_defined() -> None:
     with pytest.warns(UserWarning, match="No positive"):
         curve = precision_recall_curve(torch.rand(50), torch.zeros(50, dtype=torch.bool))
     assert bool(curve.precision.isfinite().all())
-    assert bool((curve.recall == 1 - curve.precision).all())  # 1, as torchmetrics has it, but for the end (1, 0)
+    assert bool(
+        (curve.recall == 1 - curve.precision).all()
+    )  # 1, as torchmetrics has it, but for the end (1, 0)
 
 
 def test_unknown_strategies_are_refused() -> None:

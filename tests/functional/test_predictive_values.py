@@ -15,13 +15,19 @@ from torchmetrics_fed.functional.curve import count
 @pytest.mark.parametrize("prevalence", [None, 0.02, 0.5])
 @pytest.mark.parametrize("edge", [10, 32, 50])
 def test_they_are_scikit_learns(
-    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor, edge: int, prevalence: float | None
+    scored: tuple[Tensor, Tensor],
+    grid: ScoreGrid,
+    binned: Tensor,
+    edge: int,
+    prevalence: float | None,
 ) -> None:
     """Tolerance 1e-12."""
     target = scored[1]
     share = target.double().mean().item()
     wanted = share if prevalence is None else prevalence
-    weights = torch.tensor([(1 - wanted) / (1 - share), wanted / share], dtype=torch.float64)[target]
+    weights = torch.tensor([(1 - wanted) / (1 - share), wanted / share], dtype=torch.float64)[
+        target
+    ]
     result = predictive_values(count(*scored, grid=grid), grid.edges[edge].item(), prevalence)
     called = (binned >= grid.edges[edge]).long()
     for value, label in ((result.positive, 1), (result.negative, 0)):
@@ -33,7 +39,10 @@ def test_they_are_scikit_learns(
 def test_exact_counts_are_known_and_sampling_is_wilsons(scored: tuple[Tensor, Tensor]) -> None:
     metric = FederatedROC()
     metric.update(*scored)
-    exact, sampled = (predictive_values(metric.release(), 0.5, None, 0.95, population) for population in (False, True))
+    exact, sampled = (
+        predictive_values(metric.release(), 0.5, None, 0.95, population)
+        for population in (False, True)
+    )
     assert exact.intervals is not None
     assert sampled.intervals is not None
     for value, interval in zip(exact[:2], exact.intervals, strict=True):

@@ -27,14 +27,20 @@ def drawn(examples: int, power: float = 1.0, seed: int = 3) -> tuple[Tensor, Ten
     return scores, torch.bernoulli(scores**power, generator=generator).long()
 
 
-def released(preds: Tensor, target: Tensor, epsilon: float | None = None, grid: ScoreGrid | None = None) -> Release:
+def released(
+    preds: Tensor, target: Tensor, epsilon: float | None = None, grid: ScoreGrid | None = None
+) -> Release:
     privacy = None if epsilon is None else CentralDP(epsilon)
-    metric = FederatedROC(privacy=privacy) if grid is None else FederatedROC(privacy=privacy, grid=grid)
+    metric = (
+        FederatedROC(privacy=privacy) if grid is None else FederatedROC(privacy=privacy, grid=grid)
+    )
     metric.update(preds, target)
     return metric.release()
 
 
-def test_the_line_is_scikit_learns(scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor) -> None:
+def test_the_line_is_scikit_learns(
+    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor
+) -> None:
     """Tolerance 1e-4: a hundredth of its standard error. The ridge that keeps it finite is that small."""
     line = calibration_line(released(*scored, grid=grid))
     model = LogisticRegression(C=np.inf, tol=1e-10).fit(logits(binned.numpy())[:, None], scored[1])
@@ -71,7 +77,9 @@ def test_the_curve_is_near_scikit_learns_isotonic_regression() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("epsilon", [None, 1.0])
-def test_calibrated_scores_stay_and_others_are_mended(epsilon: float | None, method: RecalibrationMethod) -> None:
+def test_calibrated_scores_stay_and_others_are_mended(
+    epsilon: float | None, method: RecalibrationMethod
+) -> None:
     for power in (1.0, 2.0):
         fitted, tested = (drawn(8_000, power, seed)[::-1] for seed in (3, 4))
         before = brier(tested[0].numpy(), tested[1])
@@ -119,7 +127,11 @@ def test_it_is_saved_as_any_module(method: RecalibrationMethod) -> None:
     torch.save(module, file)
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
-    copies = [pickle.loads(pickle.dumps(module)), loaded, Recalibration(torch.zeros_like(module.knots))]
+    copies = [
+        pickle.loads(pickle.dumps(module)),
+        loaded,
+        Recalibration(torch.zeros_like(module.knots)),
+    ]
     copies[2].load_state_dict(module.state_dict())
     assert all(torch.equal(copy(at), module(at)) for copy in copies)
     assert torch.equal(torch.nn.Sequential(torch.nn.Sigmoid(), module)(at), module(at.sigmoid()))

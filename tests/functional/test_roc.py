@@ -10,10 +10,18 @@ from torchmetrics.classification import BinaryROC
 
 from tests.grids import grid_for
 from torchmetrics_fed import ScoreGrid
-from torchmetrics_fed.functional import area_error_roc, exact_quantiles, roc, roc_from_counts, roc_from_quantiles
+from torchmetrics_fed.functional import (
+    area_error_roc,
+    exact_quantiles,
+    roc,
+    roc_from_counts,
+    roc_from_quantiles,
+)
 from torchmetrics_fed.reconstruct import Method, Reconstruction
 
-FINE = pytest.mark.parametrize("grid", [ScoreGrid.two_sided(64), ScoreGrid.even(64)], ids=lambda grid: grid.kind)
+FINE = pytest.mark.parametrize(
+    "grid", [ScoreGrid.two_sided(64), ScoreGrid.even(64)], ids=lambda grid: grid.kind
+)
 
 
 @FINE
@@ -53,7 +61,9 @@ def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(
 
 @pytest.mark.parametrize("method", ["aligned", "quantile"])
 def test_curves_run_from_0_0_to_1_1(scored: tuple[Tensor, Tensor], method: Method) -> None:
-    fpr, tpr, thresholds = roc(*scored, grid=grid_for(method), reconstruction=Reconstruction(method))
+    fpr, tpr, thresholds = roc(
+        *scored, grid=grid_for(method), reconstruction=Reconstruction(method)
+    )
     assert [end.item() for end in (fpr[0], tpr[0], fpr[-1], tpr[-1])] == [0, 0, 1, 1]
     assert bool((thresholds.diff() <= 0).all())
     assert bool((fpr.diff() >= 0).all())
@@ -86,7 +96,9 @@ def test_a_missing_class_is_warned_of_and_its_rate_is_0(label: int, warning: str
 def test_known_support_makes_ties_exact() -> None:
     """Scores of a 5-nearest-neighbour classifier: with an edge between any two values the curve is the true one."""
     target = torch.randint(0, 2, (3_000,), generator=torch.Generator().manual_seed(2))
-    votes = torch.binomial(torch.full((3_000,), 5.0), 0.3 + 0.4 * target, generator=torch.Generator().manual_seed(3))
+    votes = torch.binomial(
+        torch.full((3_000,), 5.0), 0.3 + 0.4 * target, generator=torch.Generator().manual_seed(3)
+    )
     scores = votes / 5
     curve = roc(scores, target, grid=ScoreGrid.from_edges([-0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1]))
     assert area_error_roc(curve, roc_curve(target, scores)) < 1e-12

@@ -37,9 +37,13 @@ def equal_error_rate(leaf: Tensor) -> Tensor:
     """Where false positive and false negative rate meet, by interpolation at a million places between the points."""
     curves: DETCurve = det_from_counts(leaf)
     rates = []
-    for fpr, fnr in zip(*(rate.reshape(-1, rate.shape[-1]).numpy() for rate in curves[:2]), strict=True):
+    for fpr, fnr in zip(
+        *(rate.reshape(-1, rate.shape[-1]).numpy() for rate in curves[:2]), strict=True
+    ):
         at = np.linspace(0, len(fpr) - 1, 1_000_001)
-        false_positive, false_negative = (np.interp(at, np.arange(len(fpr)), rate) for rate in (fpr, fnr))
+        false_positive, false_negative = (
+            np.interp(at, np.arange(len(fpr)), rate) for rate in (fpr, fnr)
+        )
         rates.append(false_positive[np.abs(false_positive - false_negative).argmin()])
     return torch.tensor(rates).reshape(leaf.shape[:-2])
 
@@ -53,7 +57,9 @@ def mean_advantage(leaf: Tensor) -> Tensor:
 def released(leaf: Tensor) -> Release:
     """An exact release with these counts."""
     binary = leaf.dim() == 2
-    spec = Spec("binary" if binary else "multilabel", 1 if binary else len(leaf), ScoreGrid.even(16))
+    spec = Spec(
+        "binary" if binary else "multilabel", 1 if binary else len(leaf), ScoreGrid.even(16)
+    )
     return Release.exact(spec, leaf[None] if binary else leaf)
 
 
@@ -68,12 +74,21 @@ def field(make: Callable[[Tensor], Any], name: str) -> Twin:
 
 RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
     "ROCCurve": (roc_from_counts, {"auroc": auroc_from_counts}),
-    "PrecisionRecallCurve": (precision_recall_from_counts, {"average_precision": average_precision_from_counts}),
+    "PrecisionRecallCurve": (
+        precision_recall_from_counts,
+        {"average_precision": average_precision_from_counts},
+    ),
     "DETCurve": (det_from_counts, {"equal_error_rate": equal_error_rate}),
-    "PrecisionRecallGainCurve": (precision_recall_gain_from_counts, {"area_under_gain": area_under_gain}),
+    "PrecisionRecallGainCurve": (
+        precision_recall_gain_from_counts,
+        {"area_under_gain": area_under_gain},
+    ),
     "Calibration": (
         calibration_from_counts,
-        {name: field(calibration_from_counts, name) for name in ("expected_calibration_error", "brier_score")},
+        {
+            name: field(calibration_from_counts, name)
+            for name in ("expected_calibration_error", "brier_score")
+        },
     ),
     "NetBenefit": (net_benefit, {"mean_advantage": mean_advantage}),
     "CumulativeGains": (
@@ -86,8 +101,12 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
     "PredictiveValues": (
         lambda leaf: predictive_values(leaf, 0.5),
         {
-            "positive_predictive_value": lambda leaf: leaf[..., 1, 32:].sum(-1) / leaf[..., 32:].sum((-1, -2)),
-            "negative_predictive_value": lambda leaf: leaf[..., 0, :32].sum(-1) / leaf[..., :32].sum((-1, -2)),
+            "positive_predictive_value": lambda leaf: (
+                leaf[..., 1, 32:].sum(-1) / leaf[..., 32:].sum((-1, -2))
+            ),
+            "negative_predictive_value": lambda leaf: (
+                leaf[..., 0, :32].sum(-1) / leaf[..., :32].sum((-1, -2))
+            ),
         },
     ),
     "CalibrationLine": (
@@ -99,7 +118,10 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
     ),
     "Drift": (
         lambda leaf: population_stability_index(released(leaf), released(leaf.flip(-1))),
-        {"population_stability_index": lambda leaf: drift(leaf).value, "p_value": lambda leaf: drift(leaf).p_value},
+        {
+            "population_stability_index": lambda leaf: drift(leaf).value,
+            "p_value": lambda leaf: drift(leaf).p_value,
+        },
     ),
     "OperatingPoint": (best_f1, {name: field(best_f1, name) for name in ("value", "threshold")}),
 }
@@ -107,7 +129,10 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
 
 def test_no_result_is_forgotten() -> None:
     kinds = {name: getattr(functional, name) for name in functional.__all__}
-    of_more = {"GroupGaps", "ModelComparison"}  # of groups and of two models, with tests of their own
+    of_more = {
+        "GroupGaps",
+        "ModelComparison",
+    }  # of groups and of two models, with tests of their own
     assert set(RESULTS) | of_more == {
         name for name, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "scalars")
     }

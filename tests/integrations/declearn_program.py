@@ -74,10 +74,14 @@ def serve(folder: Path) -> None:
     curves, kind = Curves(), setting("SECAGG")
     server = FederatedServer(
         model,
-        build_server(protocol=setting("PROTOCOL", "websockets"), host="127.0.0.1", port=int(setting("PORT"))),
+        build_server(
+            protocol=setting("PROTOCOL", "websockets"), host="127.0.0.1", port=int(setting("PORT"))
+        ),
         {"client_opt": 0.05, "aggregator": "averaging"},
         metrics=[curves],
-        secagg=parse_secagg_config_server(kind, bitsize=int(setting("BITSIZE", "64"))) if kind else None,
+        secagg=parse_secagg_config_server(kind, bitsize=int(setting("BITSIZE", "64")))
+        if kind
+        else None,
         checkpoint=str(folder / "checkpoint") if setting("CHECKPOINT") else None,
     )
     error = ""
@@ -92,10 +96,14 @@ def serve(folder: Path) -> None:
         )
     except Exception as caught:
         error = f"{type(caught).__name__}: {caught}"
-    weights = [torch.as_tensor(values).tolist() for values in server.model.get_weights().coefs.values()]
+    weights = [
+        torch.as_tensor(values).tolist() for values in server.model.get_weights().coefs.values()
+    ]
     for number, release in enumerate(curves.releases):
         release.save(folder / f"{number}.release")
-    (folder / "server.json").write_text(json.dumps({"error": error, "weights": weights, **curves.get_result()}))
+    (folder / "server.json").write_text(
+        json.dumps({"error": error, "weights": weights, **curves.get_result()})
+    )
 
 
 def join(name: str, folder: Path) -> None:
@@ -106,10 +114,15 @@ def join(name: str, folder: Path) -> None:
     client = FederatedClient(
         build_client(protocol=protocol, server_uri=address, name=name),
         InMemoryDataset(features, target),
-        secagg=parse_secagg_config_client(kind, id_keys={"prv_key": key(name), "trusted": trusted}) if kind else None,
+        secagg=parse_secagg_config_client(kind, id_keys={"prv_key": key(name), "trusted": trusted})
+        if kind
+        else None,
         verbose=False,
     )
-    Curves.client, Curves.ledger = client, PrivacyLedger(budget=float(setting("BUDGET", "100")), path=folder / name)
+    Curves.client, Curves.ledger = (
+        client,
+        PrivacyLedger(budget=float(setting("BUDGET", "100")), path=folder / name),
+    )
     client.run()
 
 

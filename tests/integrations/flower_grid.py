@@ -9,7 +9,16 @@ from typing import Literal, NamedTuple
 from uuid import uuid4
 
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from flwr.common.constant import ErrorCode
@@ -69,7 +78,9 @@ class LocalGrid(Grid):
         self.asked: list[tuple[int, str]] = []
         """Every message that was sent, arrived or not: to which node, at which stage."""
         self._apps = dict(apps)
-        self._contexts = {node: Context(RUN_ID, node, {"partition-id": node}, RecordDict(), {}) for node in apps}
+        self._contexts = {
+            node: Context(RUN_ID, node, {"partition-id": node}, RecordDict(), {}) for node in apps
+        }
         self._run = Run.create_empty(RUN_ID)
         self._replies: dict[str, Message] = {}
 
@@ -81,7 +92,12 @@ class LocalGrid(Grid):
         return self._run
 
     def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
     ) -> Message:
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
@@ -99,7 +115,9 @@ class LocalGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [self._replies.pop(name) for name in message_ids if name in self._replies]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
         return self.pull_messages(self.push_messages(messages))
 
     def replies(self, stage: str) -> list[Message]:
@@ -173,7 +191,9 @@ class Client:
         @app.train()
         def train(message: Message, context: Context) -> Message:
             arrays = message.content.array_records["arrays"]
-            return Message(RecordDict({"arrays": arrays, "metrics": self.metrics()}), reply_to=message)
+            return Message(
+                RecordDict({"arrays": arrays, "metrics": self.metrics()}), reply_to=message
+            )
 
         @app.evaluate(self.action, mods=self.mods())
         def evaluate(message: Message, context: Context) -> Message:
@@ -222,6 +242,8 @@ class Draws:
 
 def ask(grid: LocalGrid, node: int, asked: Asked, arrays: ArrayRecord | None = None) -> Message:
     """Return a node's reply to a message of a server that need not be honest."""
-    content = RecordDict({RECORD: ConfigRecord({**asdict(asked)}), "arrays": arrays or ArrayRecord()})
+    content = RecordDict(
+        {RECORD: ConfigRecord({**asdict(asked)}), "arrays": arrays or ArrayRecord()}
+    )
     (reply,) = grid.send_and_receive([Message(content, node, MessageType.EVALUATE)])
     return reply

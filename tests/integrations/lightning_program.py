@@ -37,7 +37,9 @@ class Classifier(lightning.LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         features, target = batch
-        return torch.nn.functional.binary_cross_entropy_with_logits(self.layer(features)[:, 0], target.float())
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            self.layer(features)[:, 0], target.float()
+        )
 
     def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
         features, target = batch
@@ -47,7 +49,11 @@ class Classifier(lightning.LightningModule):
         curve = self.roc.compute()
         self.log("auroc", torch.trapezoid(curve.tpr, curve.fpr).float())
         if not self.trainer.sanity_checking:
-            seen = {"curve": tuple(curve), "layer": self.layer.state_dict(), "local": int(self.roc.counts.sum())}
+            seen = {
+                "curve": tuple(curve),
+                "layer": self.layer.state_dict(),
+                "local": int(self.roc.counts.sum()),
+            }
             torch.save(seen, self.folder / f"epoch{self.current_epoch}_rank{self.global_rank}.pt")
         self.roc.reset()
 

@@ -40,7 +40,9 @@ class Scorer(lightning.LightningModule):
     def validation_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         for name in ("metrics", *self.others):
             held: Any = getattr(self, name)
-            one: Any = held[dataloader_idx] if isinstance(held, list | torch.nn.ModuleList) else held
+            one: Any = (
+                held[dataloader_idx] if isinstance(held, list | torch.nn.ModuleList) else held
+            )
             one.update(*batch)
 
     def test_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:

@@ -133,7 +133,9 @@ class Federation:
 
     def round(self, number: int = 0) -> FLModel:
         """Return what the aggregator makes of a round."""
-        self.aggregator.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, number, private=True, sticky=False)
+        self.aggregator.fl_ctx.set_prop(
+            AppConstants.CURRENT_ROUND, number, private=True, sticky=False
+        )
         self.aggregator.reset_stats()
         for name, site in self.sites.items():
             site.evaluate()
@@ -145,13 +147,21 @@ class Federation:
         return self.aggregator.aggregate_model()
 
     def send_aux_request(
-        self, targets: list[str], topic: str, request: Shareable, timeout: float, fl_ctx: FLContext, **_: Any
+        self,
+        targets: list[str],
+        topic: str,
+        request: Shareable,
+        timeout: float,
+        fl_ctx: FLContext,
+        **_: Any,
     ) -> dict[str, Shareable]:
         """Deliver a request as the server's engine does."""
         (name,) = targets
         asked = Asked.of(request)
         self.asked.append((name, asked))
-        query = int(SecureAggregationConfig.from_bytes(asked.start).round_id[-1]) if asked.start else 1
+        query = (
+            int(SecureAggregationConfig.from_bytes(asked.start).round_id[-1]) if asked.start else 1
+        )
         if Cut(name, asked.stage, query) in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
         data = fobs.dumps(self.ask(name, asked))
@@ -166,7 +176,9 @@ class Federation:
         request.update(vars(asked))
         request.set_peer_props({"server": "here"})
         site = self.sites[name]
-        reply: Shareable = site.runner.dispatch(TOPIC, fobs.loads(fobs.dumps(request)), site.context())
+        reply: Shareable = site.runner.dispatch(
+            TOPIC, fobs.loads(fobs.dumps(request)), site.context()
+        )
         return reply
 
     def fire_event(self, event: str, context: FLContext) -> None:

@@ -17,7 +17,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, LocalDP, PrivacyLedger, Release, Spec
+from torchmetrics_fed import (
+    DistributedDP,
+    FederatedAUROC,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Release,
+    Spec,
+)
 from torchmetrics_fed.errors import BudgetExceededError, InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.exchange import next_query
 
@@ -49,7 +57,12 @@ class Deployment:
             port = free.getsockname()[1]
         self.folder = folder
         named = {f"DECLEARN_{name}": value for name, value in settings.items()}
-        self._environment = {**os.environ, "DECLEARN_PORT": str(port), "DECLEARN_FOLDER": str(folder), **named}
+        self._environment = {
+            **os.environ,
+            "DECLEARN_PORT": str(port),
+            "DECLEARN_FOLDER": str(folder),
+            **named,
+        }
         self._environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         self.processes = {"server": self._start("server")}
         self.wait(lambda: listens(port))  # a client that comes too early tries again after a minute
@@ -58,7 +71,9 @@ class Deployment:
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.integrations.declearn_program", name]
         with (self.folder / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(command, env=self._environment, cwd=ROOT, stdout=log, stderr=log)
+            return subprocess.Popen(
+                command, env=self._environment, cwd=ROOT, stdout=log, stderr=log
+            )
 
     def wait(self, until: Callable[[], bool], seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
@@ -90,7 +105,10 @@ class Deployment:
 
     def charged(self) -> dict[str, list[float]]:
         ledgers = {name: self.folder / name for name in NAMES if (self.folder / name).exists()}
-        return {name: [entry.epsilon for entry in PrivacyLedger(path=path)] for name, path in ledgers.items()}
+        return {
+            name: [entry.epsilon for entry in PrivacyLedger(path=path)]
+            for name, path in ledgers.items()
+        }
 
 
 def pooled(weights: list[Any]) -> Tensor:
@@ -98,7 +116,9 @@ def pooled(weights: list[Any]) -> Tensor:
     metric = FederatedROC()
     for name in NAMES:
         features, target = examples(name)
-        scores = torch.nn.functional.linear(features, torch.tensor(weights[0]), torch.tensor(weights[1])).sigmoid()
+        scores = torch.nn.functional.linear(
+            features, torch.tensor(weights[0]), torch.tensor(weights[1])
+        ).sigmoid()
         metric.update(scores, target)
     return metric.counts
 
@@ -110,14 +130,18 @@ def test_an_exact_release_is_the_pooled_counts(tmp_path: Path) -> None:
     releases = deployment.releases
     assert [release.shares for release in releases] == [3, 3]  # and none of a client by itself
     assert torch.equal(releases[-1].leaf, pooled(found["weights"]))
-    logged = Checkpointer(str(tmp_path / "checkpoint")).load_scalar_metrics()["federated_auroc"].tolist()
+    logged = (
+        Checkpointer(str(tmp_path / "checkpoint")).load_scalar_metrics()["federated_auroc"].tolist()
+    )
     assert logged == [float(FederatedAUROC.from_release(release).compute()) for release in releases]
 
 
 @pytest.mark.parametrize("setting", ["secure", "distributed"])
 def test_secagg_opens_the_sum_alone(setting: str, tmp_path: Path) -> None:
     protocol = "grpc" if setting == "secure" else "websockets"
-    deployment = Deployment(tmp_path, SETTING=setting, SECAGG="masking", ROUNDS="2", PROTOCOL=protocol)
+    deployment = Deployment(
+        tmp_path, SETTING=setting, SECAGG="masking", ROUNDS="2", PROTOCOL=protocol
+    )
     found = deployment.result()
     assert found["error"] == "", deployment.logs
     releases = deployment.releases
@@ -137,7 +161,9 @@ def test_secagg_opens_the_sum_alone(setting: str, tmp_path: Path) -> None:
 def test_without_secagg_hidden_shares_are_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, SETTING="distributed")
     found = deployment.result()
-    assert "Expected declearn's SecAgg because single shares must be hidden" in found["error"], deployment.logs
+    assert "Expected declearn's SecAgg because single shares must be hidden" in found["error"], (
+        deployment.logs
+    )
     assert deployment.releases == []
     assert deployment.charged() == {name: [] for name in NAMES}
 
@@ -189,7 +215,9 @@ class WithSecAgg:
 
 
 @pytest.fixture
-def client_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[type[ShareMetric], str], ShareMetric]:
+def client_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[type[ShareMetric], str], ShareMetric]:
     """Build a client's metric, as declearn does when the server's configuration has come."""
 
     def build(kind: type[ShareMetric], name: str) -> ShareMetric:
@@ -220,7 +248,8 @@ def opened(server: ShareMetric, clients: list[ShareMetric], bitsize: int = 64) -
     """A round through declearn's own masks, as its server and clients do it."""
     encrypters, decrypter = masking(bitsize, len(clients))
     sent = [
-        encrypter.encrypt_aggregate(client.get_states()) for encrypter, client in zip(encrypters, clients, strict=True)
+        encrypter.encrypt_aggregate(client.get_states())
+        for encrypter, client in zip(encrypters, clients, strict=True)
     ]
     server.reset()
     server.set_states(server.get_states() + decrypter.decrypt_aggregate(sum(sent[1:], sent[0])))
@@ -269,7 +298,9 @@ def test_a_draw_leaves_once(client_of: Callable[..., ShareMetric]) -> None:
     assert len(client.one.ledger) == 2
 
 
-def test_the_servers_query_is_answered(client_of: Callable[..., ShareMetric], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_servers_query_is_answered(
+    client_of: Callable[..., ShareMetric], monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = Noisy()
     opened(server, [client_of(Noisy, name) for name in NAMES])
     spec = server.one.spec
@@ -293,7 +324,9 @@ def test_a_secagg_without_room_opens_nothing(
     assert "Expected a SecAgg with room for the sum" in caplog.text
 
 
-def test_too_few_clients_open_nothing(client_of: Callable[..., ShareMetric], caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_clients_open_nothing(
+    client_of: Callable[..., ShareMetric], caplog: pytest.LogCaptureFixture
+) -> None:
     server = Noisy()
     opened(server, [client_of(Noisy, name) for name in NAMES[:2]])
     assert (server.releases, server.get_result()) == ([], {})
@@ -301,7 +334,9 @@ def test_too_few_clients_open_nothing(client_of: Callable[..., ShareMetric], cap
 
 
 def test_visible_shares_are_checked_and_summed_once(
-    client_of: Callable[..., ShareMetric], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client_of: Callable[..., ShareMetric],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(Noisy, "privacy", LocalDP(1.0))
     server, clients = Noisy(), [client_of(Noisy, name) for name in NAMES]

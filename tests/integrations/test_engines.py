@@ -33,7 +33,9 @@ def alone(table: Any) -> FederatedROC:
 
 
 @pytest.mark.parametrize("engine", ["pandas", "polars", "duckdb"])
-def test_frames_have_the_counts_of_their_tensors(engine: str, table: Any, alone: FederatedROC) -> None:
+def test_frames_have_the_counts_of_their_tensors(
+    engine: str, table: Any, alone: FederatedROC
+) -> None:
     library = pytest.importorskip(engine)
     frame = {
         "pandas": lambda: table.to_pandas(),
@@ -46,18 +48,26 @@ def test_frames_have_the_counts_of_their_tensors(engine: str, table: Any, alone:
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of its dependencies
-def test_ray_workers_count_and_the_driver_releases_once(table: Any, alone: FederatedROC, tmp_path: Path) -> None:
+def test_ray_workers_count_and_the_driver_releases_once(
+    table: Any, alone: FederatedROC, tmp_path: Path
+) -> None:
     ray = pytest.importorskip("ray")
     for number in range(4):
-        parquet.write_table(table[number * 50_000 : (number + 1) * 50_000], tmp_path / f"{number}.parquet")
+        parquet.write_table(
+            table[number * 50_000 : (number + 1) * 50_000], tmp_path / f"{number}.parquet"
+        )
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         ledger = PrivacyLedger(budget=1.0, path=tmp_path / "ledger")  # a file of the driver's
         for privacy in (None, LocalDP(epsilon=1.0)):
             metric = FederatedROC(privacy=privacy, ledger=ledger)
             part = tables.PartialCounts.of(metric)
-            parts = ray.data.read_parquet(str(tmp_path)).map_batches(part, batch_format="pyarrow", batch_size=None)
-            found = tables.merge_counts(metric, parts.iter_batches(batch_format="pyarrow", batch_size=None))
+            parts = ray.data.read_parquet(str(tmp_path)).map_batches(
+                part, batch_format="pyarrow", batch_size=None
+            )
+            found = tables.merge_counts(
+                metric, parts.iter_batches(batch_format="pyarrow", batch_size=None)
+            )
             assert found == (ROWS, 0)
             assert torch.equal(metric.counts, alone.counts)
         assert not len(ledger)

@@ -17,7 +17,15 @@ from torchmetrics import MetricCollection
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
@@ -81,7 +89,8 @@ def pooled(make: Make, found: dict[int, tuple[Tensor, Tensor]]) -> FederatedMetr
 
 def clients(make: Make, folder: Path | None = None, **options: Any) -> dict[int, Client]:
     return {
-        node: Client(make, *drawn, folder=folder and folder / str(node), **options) for node, drawn in data().items()
+        node: Client(make, *drawn, folder=folder and folder / str(node), **options)
+        for node, drawn in data().items()
     }
 
 
@@ -135,7 +144,9 @@ def test_the_release_is_the_pooled_counts_to_the_bit(log: pytest.LogCaptureFixtu
     assert torch.equal(release.leaf, everyone.counts)
     assert release.shares == len(NODES)
     logged = result.evaluate_metrics_clientapp[1]
-    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.release()).compute())
+    assert logged["federated-auroc"] == float(
+        FederatedAUROC.from_release(everyone.release()).compute()
+    )
     area = FederatedAveragePrecision.from_release(everyone.release()).compute()
     assert logged["federated-average-precision"] == float(area)
     assert not warnings(log)
@@ -144,7 +155,8 @@ def test_the_release_is_the_pooled_counts_to_the_bit(log: pytest.LogCaptureFixtu
 def test_it_is_not_the_average_of_the_clients() -> None:
     found = data()
     average = sum(
-        float(FederatedAUROC.from_release(pooled(roc, {0: one}).release()).compute()) for one in found.values()
+        float(FederatedAUROC.from_release(pooled(roc, {0: one}).release()).compute())
+        for one in found.values()
     )
     assert average / len(found) - auroc(pooled(roc, found).release()) > 0.05
 
@@ -153,10 +165,14 @@ def test_other_metrics_are_aggregated_as_flower_does() -> None:
     results = []
     for options in ({}, {"evaluate_metrics_aggr_fn": aggregate_fn(roc())}):
         random.seed(0)  # Flower samples nodes with it, and floats depend on the order
-        results.append(start(FedAvg(**options), grid_of(clients(roc))).evaluate_metrics_clientapp[1])  # type: ignore[arg-type]
+        results.append(
+            start(FedAvg(**options), grid_of(clients(roc))).evaluate_metrics_clientapp[1]
+        )  # type: ignore[arg-type]
     assert results[0]["loss"] == results[1]["loss"]
     own = aggregate_fn(roc(), inner=lambda records, key: MetricRecord({"seen": len(records)}))
-    logged = start(FedAvg(evaluate_metrics_aggr_fn=own), grid_of(clients(roc))).evaluate_metrics_clientapp[1]
+    logged = start(
+        FedAvg(evaluate_metrics_aggr_fn=own), grid_of(clients(roc))
+    ).evaluate_metrics_clientapp[1]
     assert set(logged) == {"seen", "federated-auroc", "federated-average-precision"}
 
 
@@ -247,16 +263,22 @@ def test_a_client_that_fails_is_left_out() -> None:
 
 def test_no_share_at_all_is_no_curve_and_no_error(log: pytest.LogCaptureFixture) -> None:
     curves = aggregate_fn(roc())
-    result = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc, spoil=without_share)))
+    result = start(
+        FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc, spoil=without_share))
+    )
     assert not curves.releases
     assert set(result.evaluate_metrics_clientapp[1]) == {"loss"}
     assert "no curve of this round" in warnings(log)
 
 
 @pytest.mark.parametrize("there", [4, 5])
-def test_fewer_than_min_clients_give_no_scalars(there: int, tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+def test_fewer_than_min_clients_give_no_scalars(
+    there: int, tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
     def make(**options: Any) -> FederatedROC:
-        return roc(privacy=DistributedDP(epsilon=1.0, min_clients=5, trusted_aggregator=True), **options)
+        return roc(
+            privacy=DistributedDP(epsilon=1.0, min_clients=5, trusted_aggregator=True), **options
+        )
 
     parties = charged(make, tmp_path)
     for client in parties.values():
@@ -268,10 +290,14 @@ def test_fewer_than_min_clients_give_no_scalars(there: int, tmp_path: Path, log:
     assert ("federated-auroc" in logged) == (there == 5)
     assert "loss" in logged
     assert ("min_clients=5" in warnings(log)) == (there < 5)
-    assert "epsilon does not cover" in warnings(log)  # every client has sent how many examples it has
+    assert "epsilon does not cover" in warnings(
+        log
+    )  # every client has sent how many examples it has
 
 
-def test_the_mod_guards_plain_federations_too(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+def test_the_mod_guards_plain_federations_too(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
     def make(**options: Any) -> FederatedROC:
         return roc(privacy=LocalDP(epsilon=1.0), **options)
 
@@ -289,7 +315,9 @@ def test_a_collection_and_any_of_its_metrics_give_the_share_of_all() -> None:
     collection.update(*data()[NODES[0]])
     for metric in (collection, *collection.values()):
         assert isinstance(metric, FederatedMetric | MetricCollection)
-        sent = RecordDict({RECORD: state_record(metric), "metrics": MetricRecord({"num-examples": 1})})
+        sent = RecordDict(
+            {RECORD: state_record(metric), "metrics": MetricRecord({"num-examples": 1})}
+        )
         curves = aggregate_fn(metric)
         curves([sent], "num-examples")
         assert torch.equal(curves.releases[0].leaf, pooled(roc, {0: data()[NODES[0]]}).counts)
@@ -308,16 +336,24 @@ def test_multiclass_equals_pooled(multi_class: str) -> None:
         parties[node] = Client(make, preds, target)
         everyone.update(preds, target)
     curves = aggregate_fn(make())
-    logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(parties)).evaluate_metrics_clientapp[1]
+    logged = start(
+        FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(parties)
+    ).evaluate_metrics_clientapp[1]
     assert torch.equal(curves.releases[0].leaf, everyone.counts)
-    assert logged["federated-auroc"] == float(FederatedAUROC.from_release(everyone.release()).compute())
+    assert logged["federated-auroc"] == float(
+        FederatedAUROC.from_release(everyone.release()).compute()
+    )
 
 
 # --- shares that may only travel through secure aggregation
 
 
-@pytest.mark.parametrize("make", [lambda: roc(secure=True), lambda: roc(privacy=DistributedDP(1.0, 5))])
-def test_without_the_mod_nothing_leaves_that_must_be_hidden(make: Callable[[], FederatedROC]) -> None:
+@pytest.mark.parametrize(
+    "make", [lambda: roc(secure=True), lambda: roc(privacy=DistributedDP(1.0, 5))]
+)
+def test_without_the_mod_nothing_leaves_that_must_be_hidden(
+    make: Callable[[], FederatedROC],
+) -> None:
     metric = pooled(make, data())
     with pytest.raises(ReleaseError, match="Expected secure aggregation for this metric's shares"):
         state_record(metric)
@@ -338,7 +374,9 @@ KEPT_BACK = (
 )
 
 
-def test_the_aggregated_sum_is_the_pooled_counts_to_the_bit(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+def test_the_aggregated_sum_is_the_pooled_counts_to_the_bit(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
     strategy = strategy_of(secure())
     result = start(strategy, grid_of(clients(secure, tmp_path)), rounds=2)
     everyone = pooled(secure, data())
@@ -444,8 +482,13 @@ def test_no_share_is_on_the_wire(tmp_path: Path) -> None:
     grid, strategy = grid_of(parties), strategy_of(private()())
     with Draws() as drawn:
         start(strategy, grid)
-    masked = {reply.metadata.src_node_id: reply.content.config_records for reply in grid.replies("evaluate")}
-    for (node, client), cells in zip(((node, parties[node]) for node in masked), drawn, strict=False):
+    masked = {
+        reply.metadata.src_node_id: reply.content.config_records
+        for reply in grid.replies("evaluate")
+    }
+    for (node, client), cells in zip(
+        ((node, parties[node]) for node in masked), drawn, strict=False
+    ):
         vector = cells.flatten()
         raw = pooled(roc, {0: (client.preds, client.target)}).counts
         for secret in (vector, vector.reshape(2, -1)[0], raw, raw[0, 0], raw[0, 1]):
@@ -468,7 +511,10 @@ def test_plain_shares_are_on_the_wire() -> None:
 
 @pytest.mark.parametrize("publish", [(), ("loss",)])
 def test_other_metrics_leave_only_if_published(publish: tuple[str, ...], tmp_path: Path) -> None:
-    grid, strategy = grid_of(charged(private(), tmp_path, publish=publish)), strategy_of(private()())
+    grid, strategy = (
+        grid_of(charged(private(), tmp_path, publish=publish)),
+        strategy_of(private()()),
+    )
     result = start(strategy, grid)
     assert ("loss" in result.evaluate_metrics_clientapp[1]) == bool(publish)
     for reply in grid.replies("evaluate"):
@@ -482,7 +528,9 @@ def trusted(**options: Any) -> Callable[..., FederatedROC]:
 
 
 @pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
-def test_two_queries_are_one_evaluation_one_entry_and_one_release(make: Make, tmp_path: Path) -> None:
+def test_two_queries_are_one_evaluation_one_entry_and_one_release(
+    make: Make, tmp_path: Path
+) -> None:
     parties = charged(make, tmp_path)
     grid, strategy = grid_of(parties), strategy_of(make())
     with Draws() as drawn:
@@ -501,7 +549,9 @@ def test_two_queries_are_one_evaluation_one_entry_and_one_release(make: Make, tm
 def test_the_second_query_carries_no_model(tmp_path: Path) -> None:
     grid, strategy = grid_of(charged(private(), tmp_path)), strategy_of(private()())
     start(strategy, grid)
-    second = [passed.message for passed in grid.passed if passed.stage == "answer" and not passed.reply]
+    second = [
+        passed.message for passed in grid.passed if passed.stage == "answer" and not passed.reply
+    ]
     assert len(second) == 5
     assert not any(message.content.array_records for message in second)
 
@@ -519,7 +569,9 @@ def test_who_drops_out_between_two_queries_is_not_in_the_second_sum(
 
 
 @pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
-def test_without_a_second_answer_there_is_no_release(make: Make, tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+def test_without_a_second_answer_there_is_no_release(
+    make: Make, tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
     parties = charged(make, tmp_path)
     grid, strategy = grid_of(parties), strategy_of(make())
     grid.cuts = {Cut(node, "answer") for node in NODES[:2]}
@@ -544,7 +596,9 @@ def test_a_server_cannot_make_queries_spend_more_than_epsilon(make: Make, tmp_pa
     parties = charged(make, tmp_path)
     grid, strategy = grid_of(parties), strategy_of(make())
     start(strategy, grid)
-    second = [passed.message for passed in grid.passed if passed.stage == "answer" and not passed.reply]
+    second = [
+        passed.message for passed in grid.passed if passed.stage == "answer" and not passed.reply
+    ]
     name = second[0].content.config_records[RECORD]["round"]
     for query in (Query(Tree((16,)), 0.5), Query(Tree((16,)), 1.0), *strategy.releases[1].queries):
         reply = ask(grid, NODES[0], Asked("answer", str(name), bytes(query), start=b""))
@@ -564,7 +618,9 @@ def test_leaves_are_carried_over_to_the_next_round(tmp_path: Path) -> None:
     assert [client.evaluations for client in parties.values()] == [2] * 5
 
 
-@pytest.mark.parametrize("ledger", [{}, {"budget": 3.0}, {"path": "ledger"}], ids=["none", "no path", "no budget"])
+@pytest.mark.parametrize(
+    "ledger", [{}, {"budget": 3.0}, {"path": "ledger"}], ids=["none", "no path", "no budget"]
+)
 def test_where_the_server_asks_a_private_metric_needs_a_budget_that_lasts(
     ledger: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -603,7 +659,10 @@ def test_evaluation_only(tmp_path: Path) -> None:
 
 
 def test_without_evaluation_there_is_no_sum(tmp_path: Path) -> None:
-    grid, strategy = grid_of(clients(secure, tmp_path)), strategy_of(secure(), fraction_evaluate=0.0)
+    grid, strategy = (
+        grid_of(clients(secure, tmp_path)),
+        strategy_of(secure(), fraction_evaluate=0.0),
+    )
     start(strategy, grid)
     assert {passed.stage for passed in grid.passed} == {MessageType.TRAIN}
     assert not strategy.releases
@@ -691,7 +750,10 @@ def test_clients_do_not_believe_the_servers_keys(tmp_path: Path) -> None:
     grid, strategy = grid_of(parties), strategy_of(secure(), verification_keys=forged)
     start(strategy, grid)
     assert not strategy.releases
-    assert sum("Expected keys signed by client" in reason for reason in grid.refusals("share_keys")) == 4
+    assert (
+        sum("Expected keys signed by client" in reason for reason in grid.refusals("share_keys"))
+        == 4
+    )
 
 
 # --- servers that ask for something else than what was agreed
@@ -699,7 +761,11 @@ def test_clients_do_not_believe_the_servers_keys(tmp_path: Path) -> None:
 
 def test_another_spec_is_refused(tmp_path: Path) -> None:
     parties = charged(private(), tmp_path)
-    for other in (secure(), roc(privacy=DistributedDP(2.0, 3)), roc(privacy=DistributedDP(20.0, 4))):
+    for other in (
+        secure(),
+        roc(privacy=DistributedDP(2.0, 3)),
+        roc(privacy=DistributedDP(20.0, 4)),
+    ):
         grid, strategy = grid_of(parties), strategy_of(other)
         start(strategy, grid)
         assert len(grid.refusals("advertise")) == 5
@@ -743,7 +809,10 @@ def test_an_unsigned_aggregation_is_refused_where_signed_ones_were_agreed(tmp_pa
 
 def test_a_signed_aggregation_is_refused_without_keys(tmp_path: Path) -> None:
     _, verification = signed(tmp_path)
-    grid, strategy = grid_of(clients(secure, tmp_path)), strategy_of(secure(), verification_keys=verification)
+    grid, strategy = (
+        grid_of(clients(secure, tmp_path)),
+        strategy_of(secure(), verification_keys=verification),
+    )
     start(strategy, grid)
     assert len(grid.refusals("advertise")) == 5
 
@@ -759,7 +828,9 @@ def test_a_signed_aggregation_is_refused_without_keys(tmp_path: Path) -> None:
 )
 def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path: Path) -> None:
     grid = grid_of(clients(secure, tmp_path))
-    (reply,) = grid.send_and_receive([Message(RecordDict({RECORD: record}), NODES[0], MessageType.EVALUATE)])
+    (reply,) = grid.send_and_receive(
+        [Message(RecordDict({RECORD: record}), NODES[0], MessageType.EVALUATE)]
+    )
     assert reply.has_error()
     assert "torchmetrics_fed.errors" in str(reply.error.reason)
 

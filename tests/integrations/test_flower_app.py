@@ -43,17 +43,29 @@ def test_a_simulated_federation_of_lightning_clients_has_the_curve_of_those_who_
     tmp_path: Path,
 ) -> None:
     rounds = {"num-server-rounds": 2}
-    found = run(deployment=False, out=tmp_path, clients=5, trainer="lightning", failing=2, absent="2", **rounds)
+    found = run(
+        deployment=False,
+        out=tmp_path,
+        clients=5,
+        trainer="lightning",
+        failing=2,
+        absent="2",
+        **rounds,
+    )
     assert found["equal"]
     assert found["federated"] == found["pooled"]
     assert abs(found["averaged"] - found["pooled"]) > 0.01
     assert (found["shares"], found["curves"]) == (4, 2)
     assert (tmp_path / "flower_app.png").stat().st_size > 10_000
     log = (tmp_path / "run.log").read_text()
-    assert re.search(r"query 1, (?:mask|share): dropped out: \d+\. .*This client's disk is broken today\.", log)
+    assert re.search(
+        r"query 1, (?:mask|share): dropped out: \d+\. .*This client's disk is broken today\.", log
+    )
 
 
-def test_an_evaluation_only_federation_with_noise_talks_twice_and_charges_epsilon_once(tmp_path: Path) -> None:
+def test_an_evaluation_only_federation_with_noise_talks_twice_and_charges_epsilon_once(
+    tmp_path: Path,
+) -> None:
     once = {"num-server-rounds": 1, "fraction-train": 0.0}
     found = run(deployment=False, out=tmp_path, epsilon=4.0, **once)
     assert (found["shares"], found["queries"]) == (8, 2)
@@ -80,7 +92,9 @@ def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_pa
         if not path.exists():
             return 0
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as notes:
-            names = [name for (name,) in notes.execute("SELECT name FROM notes WHERE name != 'owner'")]
+            names = [
+                name for (name,) in notes.execute("SELECT name FROM notes WHERE name != 'owner'")
+            ]
         return sum(not name.endswith("/") for name in names)  # a session's own note ends so
 
     def strike(groups: dict[int, int]) -> None:
@@ -102,14 +116,18 @@ def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_pa
     assert (found["shares"], found["queries"]) == (3, 2)
     assert abs(found["federated"] - found["pooled"]) < 0.03
     release = Release.load(tmp_path / "last.release")
-    assert float(FederatedAUROC.from_release(release).compute()) == pytest.approx(found["federated"])
+    assert float(FederatedAUROC.from_release(release).compute()) == pytest.approx(
+        found["federated"]
+    )
     assert [spent(tmp_path, client) for client in range(5)] == [(1, 8.0)] * 5
     log = re.sub(r"\x1b\[\d+m", "", (tmp_path / "run.log").read_text())
     silent = re.findall(r"query (\d), (\w+): .*; silent for (\d+\.\d) s: ([\d, ]+)\.", log)
     gone = re.findall(r"query (\d), (\w+): dropped out: (\d+)\. Error: Node Unavailable", log)
     assert {query for query, *_ in [*silent, *gone]} == {"1", "2"}
     assert all(float(seconds) > 40 for _, _, seconds, _ in silent)
-    nodes = {node for *_, names in silent for node in names.split(", ")} | {node for *_, node in gone}
+    nodes = {node for *_, names in silent for node in names.split(", ")} | {
+        node for *_, node in gone
+    }
     assert len(nodes) == 2
     assert "1" not in nodes  # which is the SuperLink
     assert re.search(r"query 2, mask: 3 of \d answered|query 2, unmask: 3 of 3 answered", log)

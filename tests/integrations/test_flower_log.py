@@ -23,7 +23,9 @@ from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin, aggregate_fn
 
 NODES = [2**63 + 7 * index for index in range(1, 6)]
-HIDDEN, VISIBLE = (DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True))
+HIDDEN, VISIBLE = (
+    DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True)
+)
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
@@ -42,7 +44,10 @@ def parties(make: Callable[[], FederatedROC], folder: Path) -> dict[int, Client]
     found = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node % 97)
-        preds, target = torch.rand(90, generator=generator), torch.randint(0, 2, (90,), generator=generator)
+        preds, target = (
+            torch.rand(90, generator=generator),
+            torch.randint(0, 2, (90,), generator=generator),
+        )
         found[node] = Client(make, preds, target, folder=folder)
     return found
 
@@ -53,7 +58,9 @@ def grid_of(clients: dict[int, Client]) -> LocalGrid:
 
 def started(grid: LocalGrid, metric: FederatedROC, rounds: int = 1) -> Curves:
     strategy = Curves(metric=metric, min_available_nodes=5)
-    strategy.start(grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=rounds, timeout=1.0)
+    strategy.start(
+        grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=rounds, timeout=1.0
+    )
     return strategy
 
 
@@ -71,10 +78,16 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., list[str]]]
     logger.addHandler(caplog.handler)
 
     def lines(level: int = logging.WARNING) -> list[str]:
-        records = {id(record): record for record in caplog.records}.values()  # Flower's logger hands them on, or not
+        records = {
+            id(record): record for record in caplog.records
+        }.values()  # Flower's logger hands them on, or not
         found = [record.getMessage() for record in records if record.levelno >= level]
         prefix = "torchmetrics-fed: "
-        return [text.removeprefix(prefix) for text in found if text.startswith(prefix) and "kept back" not in text]
+        return [
+            text.removeprefix(prefix)
+            for text in found
+            if text.startswith(prefix) and "kept back" not in text
+        ]
 
     with caplog.at_level(logging.INFO, "flwr"):
         yield lines
@@ -125,8 +138,18 @@ def test_who_did_not_advertise_is_not_asked_again(how: str, tmp_path: Path) -> N
     grid.cuts = {Cut(NODES[1], "advertise")} if how == "silent" else set()
     grid.gone = {NODES[1]} if how == "gone" else set()
     assert started(grid, roc()).releases[1].shares == 4
-    assert [grid.asked.count((NODES[1], SENT.get(stage, stage))) for stage in STAGES] == [1, 0, 0, 0]
-    assert [grid.asked.count((NODES[0], SENT.get(stage, stage))) for stage in STAGES] == [1, 1, 1, 1]
+    assert [grid.asked.count((NODES[1], SENT.get(stage, stage))) for stage in STAGES] == [
+        1,
+        0,
+        0,
+        0,
+    ]
+    assert [grid.asked.count((NODES[0], SENT.get(stage, stage))) for stage in STAGES] == [
+        1,
+        1,
+        1,
+        1,
+    ]
 
 
 def without_mod() -> ClientApp:
@@ -178,13 +201,18 @@ OTHER_SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", OTHER_SPECS)
-def test_another_spec_is_one_message_with_every_field_and_both_values(case: str, tmp_path: Path, said: Said) -> None:
+def test_another_spec_is_one_message_with_every_field_and_both_values(
+    case: str, tmp_path: Path, said: Said
+) -> None:
     server, node, expected = OTHER_SPECS[case]
     clients = parties(lambda: roc(**node, ledger=PrivacyLedger(budget=9.0)), tmp_path)
     assert not started(grid_of(clients), roc(**server)).releases
     whys = [line for line in said() if "dropped out" in line]
     assert len(whys) == 1
-    assert f"dropped out: {ALL}. SpecMismatchError: Expected one spec for all but {expected}" in whys[0]
+    assert (
+        f"dropped out: {ALL}. SpecMismatchError: Expected one spec for all but {expected}"
+        in whys[0]
+    )
     assert sum(client.evaluations for client in clients.values()) == 0
 
 
@@ -192,8 +220,13 @@ def test_another_spec_is_named_on_the_plain_path_too(tmp_path: Path, said: Said)
     clients = parties(lambda: FederatedROC(quantiles=32), tmp_path)
     curves = aggregate_fn(FederatedROC(quantiles=64))
     arrays = ArrayRecord({"w": Array(torch.ones(1).numpy())})
-    FedAvg(evaluate_metrics_aggr_fn=curves).start(grid_of(clients), arrays, num_rounds=1, timeout=1.0)
-    assert "left out a share (reply 0). Expected one spec for all but bins: expected 256, got 128." in said()[0]
+    FedAvg(evaluate_metrics_aggr_fn=curves).start(
+        grid_of(clients), arrays, num_rounds=1, timeout=1.0
+    )
+    assert (
+        "left out a share (reply 0). Expected one spec for all but bins: expected 256, got 128."
+        in said()[0]
+    )
 
 
 def test_an_aggregation_that_never_began_is_one_message(tmp_path: Path, said: Said) -> None:
@@ -203,7 +236,8 @@ def test_an_aggregation_that_never_began_is_one_message(tmp_path: Path, said: Sa
     assert not started(grid, roc()).releases
     silence, why = said()
     assert re.fullmatch(
-        rf"round 1, query 1, advertise: 0 of 5 answered in \d+\.\d s; silent for \d+\.\d s: {ALL}\.", silence
+        rf"round 1, query 1, advertise: 0 of 5 answered in \d+\.\d s; silent for \d+\.\d s: {ALL}\.",
+        silence,
     )
     assert why == (
         "no curve of round 1. Expected at least 3 clients but got 0, so the aggregation never began. Wait for more "

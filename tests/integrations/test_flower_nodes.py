@@ -19,10 +19,16 @@ from flwr.serverapp.strategy import FedAvg
 
 from tests.integrations.flower_grid import MEMORY, RUN_ID, Client, Cut, LocalGrid
 from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger
-from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin, aggregate_fn, evaluation_mod
+from torchmetrics_fed.integrations.flower import (
+    FederatedEvaluationMixin,
+    aggregate_fn,
+    evaluation_mod,
+)
 
 NODES = range(11, 16)
-HIDDEN, VISIBLE = (DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True))
+HIDDEN, VISIBLE = (
+    DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True)
+)
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
@@ -37,13 +43,18 @@ def grid_of(make: Callable[[], FederatedROC], folder: Path) -> LocalGrid:
     apps = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node)
-        preds, target = torch.rand(90, generator=generator), torch.randint(0, 2, (90,), generator=generator)
+        preds, target = (
+            torch.rand(90, generator=generator),
+            torch.randint(0, 2, (90,), generator=generator),
+        )
         apps[node] = Client(make, preds, target, folder=folder).app
     return LocalGrid(apps)
 
 
 def started(grid: LocalGrid, strategy: Any, rounds: int = 1) -> Any:
-    strategy.start(grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=rounds, timeout=1.0)
+    strategy.start(
+        grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=rounds, timeout=1.0
+    )
     return strategy
 
 
@@ -63,7 +74,9 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])
-def test_a_ledger_without_a_path_is_a_file_of_each_node(privacy: DistributedDP, tmp_path: Path) -> None:
+def test_a_ledger_without_a_path_is_a_file_of_each_node(
+    privacy: DistributedDP, tmp_path: Path
+) -> None:
     grid = grid_of(lambda: private(privacy), tmp_path)
     strategy = started(grid, curves(private(privacy)), rounds=3)
     assert sorted(strategy.releases) == [1, 2]  # 5.0 is left of the budget for two
@@ -84,10 +97,17 @@ def test_under_a_plain_strategy_the_node_has_its_ledger_too(tmp_path: Path) -> N
     assert spent(tmp_path) == [2.0] * 5
 
 
-def test_without_a_folder_the_files_are_below_flowers_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_the_files_are_below_flowers_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     guard = evaluation_mod(private())
-    grid = LocalGrid({node: Client(private, torch.rand(9), torch.ones(9).long(), outer=[guard]).app for node in NODES})
+    grid = LocalGrid(
+        {
+            node: Client(private, torch.rand(9), torch.ones(9).long(), outer=[guard]).app
+            for node in NODES
+        }
+    )
     started(grid, curves(private()))
     assert spent(tmp_path / "torchmetrics-fed") == [2.0] * 5
 
@@ -111,7 +131,10 @@ def test_a_ledger_that_nodes_share_is_named(privacy: DistributedDP, tmp_path: Pa
     stage = "advertise" if privacy is HIDDEN else "evaluate"
     refusals = grid.refusals(stage)
     assert len(refusals) == 4
-    assert all(f"Expected files of its own for each node but '{path}' is used by node " in why for why in refusals)
+    assert all(
+        f"Expected files of its own for each node but '{path}' is used by node " in why
+        for why in refusals
+    )
     assert PrivacyLedger(path=path).spent().epsilon == (0.0 if privacy is HIDDEN else 2.0)
 
 
@@ -124,7 +147,10 @@ def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(tmp_pat
     assert all(f"'{tmp_path / 'node' / 'notes'}' is used by node" in why for why in refusals)
     alone = LocalGrid({99: grid._apps[NODES[0]]})  # restarted with another id, in a later round
     alone._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
-    started(alone, Curves(metric=private(), min_available_nodes=1, min_evaluate_nodes=1, min_train_nodes=1))
+    started(
+        alone,
+        Curves(metric=private(), min_available_nodes=1, min_evaluate_nodes=1, min_train_nodes=1),
+    )
     assert not alone.refusals("advertise")
 
 
@@ -136,13 +162,17 @@ def kept(folder: Path) -> dict[int, set[str]]:
     found = {}
     for node in NODES:
         with closing(sqlite3.connect(folder / str(node) / "notes")) as tables:
-            rows = tables.execute("SELECT name FROM notes WHERE name != 'owner' AND content != x''").fetchall()
+            rows = tables.execute(
+                "SELECT name FROM notes WHERE name != 'owner' AND content != x''"
+            ).fetchall()
         found[node] = {name for (name,) in rows}
     return found
 
 
 STAGES = ["share_keys", "evaluate", "unmask", "answer"]
-CASES = [(HIDDEN, stage) for stage in STAGES] + [(VISIBLE, stage) for stage in ("evaluate", "answer")]
+CASES = [(HIDDEN, stage) for stage in STAGES] + [
+    (VISIBLE, stage) for stage in ("evaluate", "answer")
+]
 
 
 @pytest.mark.parametrize(("privacy", "stage"), CASES)
@@ -161,7 +191,9 @@ def test_when_a_round_breaks_off_those_who_are_there_erase_their_notes(
 
 def test_where_nothing_is_kept_nobody_is_asked_to_forget(tmp_path: Path) -> None:
     def plain() -> FederatedROC:
-        return FederatedROC(quantiles=64, privacy=LocalDP(1.0), plan="single", ledger=PrivacyLedger(budget=0.5))
+        return FederatedROC(
+            quantiles=64, privacy=LocalDP(1.0), plan="single", ledger=PrivacyLedger(budget=0.5)
+        )
 
     grid = grid_of(plain, tmp_path)  # every budget is too small, so that no share comes
     assert not started(grid, curves(plain())).releases
@@ -170,10 +202,14 @@ def test_where_nothing_is_kept_nobody_is_asked_to_forget(tmp_path: Path) -> None
 
 def test_what_a_killed_server_left_is_erased_when_the_next_round_begins(tmp_path: Path) -> None:
     grid = grid_of(private, tmp_path)
-    grid.cuts = {Cut(node, "unmask", "after") for node in NODES}  # nobody is there to be asked to forget
+    grid.cuts = {
+        Cut(node, "unmask", "after") for node in NODES
+    }  # nobody is there to be asked to forget
     assert not started(grid, curves(private())).releases
     old = kept(tmp_path)
-    assert [len(names) for names in old.values()] == [2] * 5  # an aggregation, and raw counts for the second query
+    assert [len(names) for names in old.values()] == [
+        2
+    ] * 5  # an aggregation, and raw counts for the second query
     grid.cuts = {Cut(node, "advertise", "after") for node in NODES}
     started(grid, curves(private()))
     new = kept(tmp_path)

@@ -30,7 +30,10 @@ def check(seen: dict[str, Any]) -> None:
     features, target = lightning_program.dataset().tensors
     with torch.no_grad():
         expected = roc(layer(features)[:, 0], target, normalization="sigmoid")
-    assert all(torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in zip(seen["curve"], expected, strict=True))
+    assert all(
+        torch.allclose(a, b, rtol=0, atol=1e-12)
+        for a, b in zip(seen["curve"], expected, strict=True)
+    )
 
 
 def test_one_process(tmp_path: Path) -> None:
@@ -43,7 +46,11 @@ def test_one_process(tmp_path: Path) -> None:
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, lightning_program.__file__, str(tmp_path), "2"]
     subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
     for epoch in (0, 1):

@@ -13,7 +13,14 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader
 
 from tests.integrations.lightning_scores import QUIET, Scorer, loader, scores, trainer
-from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, InputError, PrivacyLedger, federated_collection
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedAUROC,
+    FederatedROC,
+    InputError,
+    PrivacyLedger,
+    federated_collection,
+)
 from torchmetrics_fed.functional import auroc
 from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 
@@ -41,7 +48,9 @@ def test_an_evaluation_that_broke_off_leaves_nothing_behind(tmp_path: Path) -> N
     class Breaking(Scorer):
         breaks = True
 
-        def validation_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+        def validation_step(
+            self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0
+        ) -> None:
             super().validation_step(batch, batch_idx, dataloader_idx)
             if self.breaks and batch_idx == 2:
                 raise RuntimeError("the disk is gone")
@@ -69,7 +78,10 @@ def test_every_evaluation_is_one_entry_and_the_sanity_check_none(tmp_path: Path)
 
 def test_prefixes_are_chosen_and_none_leaves_an_evaluation_alone(tmp_path: Path) -> None:
     module = Scorer(FederatedROC(), unseen=FederatedROC())
-    callbacks = FederatedEvaluation("metrics", "hospital/", None), FederatedEvaluation("unseen", None, "unseen/")
+    callbacks = (
+        FederatedEvaluation("metrics", "hospital/", None),
+        FederatedEvaluation("unseen", None, "unseen/"),
+    )
     runner = trainer(tmp_path, *callbacks)
     assert runner.validate(module, loader(1), verbose=False) == [{"hospital/auroc": area(1)}]
     assert runner.test(module, loader(2), verbose=False) == [{"unseen/auroc": area(2)}]
@@ -77,7 +89,9 @@ def test_prefixes_are_chosen_and_none_leaves_an_evaluation_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize("privacy", [None, CentralDP(1.0)], ids=["exact", "private"])
-def test_a_step_that_counts_nothing_is_an_error_and_no_number(privacy: CentralDP | None, tmp_path: Path) -> None:
+def test_a_step_that_counts_nothing_is_an_error_and_no_number(
+    privacy: CentralDP | None, tmp_path: Path
+) -> None:
     class Forgetful(Scorer):
         def test_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
             pass
@@ -87,7 +101,9 @@ def test_a_step_that_counts_nothing_is_an_error_and_no_number(privacy: CentralDP
     with pytest.raises(InputError, match="test_prefix=None"):
         runner.test(module, loader(1), verbose=False)
     assert "test_metrics" not in runner.callback_metrics
-    assert trainer(tmp_path, FederatedEvaluation("metrics", test_prefix=None)).test(module, loader(1)) == [{}]
+    assert trainer(tmp_path, FederatedEvaluation("metrics", test_prefix=None)).test(
+        module, loader(1)
+    ) == [{}]
     assert len(module.metrics.ledger) == 0
 
 
@@ -109,7 +125,9 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("build", SEVERAL.values(), ids=SEVERAL)
-def test_dataloaders_that_share_a_metric_are_refused_before_anything_is_counted(build: Any, tmp_path: Path) -> None:
+def test_dataloaders_that_share_a_metric_are_refused_before_anything_is_counted(
+    build: Any, tmp_path: Path
+) -> None:
     module, several = Scorer(FederatedROC()), build(loader(1), loader(2))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     with pytest.raises(InputError, match=r"got 1 for 2 dataloaders.*ConcatDataset.*ModuleList"):
@@ -136,8 +154,12 @@ def test_each_dataloader_has_its_own_metrics_and_names(build: Any, tmp_path: Pat
 
 def test_each_dataloader_is_a_release(tmp_path: Path) -> None:
     ledger = PrivacyLedger()
-    module = Scorer(torch.nn.ModuleList([FederatedROC(privacy=CentralDP(1.0), ledger=ledger) for _ in range(2)]))
-    trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+    module = Scorer(
+        torch.nn.ModuleList([FederatedROC(privacy=CentralDP(1.0), ledger=ledger) for _ in range(2)])
+    )
+    trainer(tmp_path, FederatedEvaluation("metrics")).validate(
+        module, [loader(1), loader(2)], verbose=False
+    )
     assert len(ledger) == 2
 
 
@@ -145,23 +167,31 @@ def test_each_dataloader_is_a_release(tmp_path: Path) -> None:
 def test_a_list_of_another_length_is_refused(number: int, tmp_path: Path) -> None:
     module = Scorer([FederatedROC() for _ in range(number)])
     with pytest.raises(InputError, match=f"got {number} for 2"):
-        trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+        trainer(tmp_path, FederatedEvaluation("metrics")).validate(
+            module, [loader(1), loader(2)], verbose=False
+        )
 
 
 def test_one_metric_twice_in_a_list_is_refused(tmp_path: Path) -> None:
     module = Scorer([FederatedROC()] * 2)
     with pytest.raises(InputError, match="one of them twice"):
-        trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+        trainer(tmp_path, FederatedEvaluation("metrics")).validate(
+            module, [loader(1), loader(2)], verbose=False
+        )
 
 
 def test_a_metric_that_gets_none_of_its_dataloader_is_an_error(tmp_path: Path) -> None:
     class Mixing(Scorer):
-        def validation_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+        def validation_step(
+            self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0
+        ) -> None:
             self.metrics[0].update(*batch)
 
     module = Mixing(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
     with pytest.raises(InputError, match="nothing was counted"):
-        trainer(tmp_path, FederatedEvaluation("metrics")).validate(module, [loader(1), loader(2)], verbose=False)
+        trainer(tmp_path, FederatedEvaluation("metrics")).validate(
+            module, [loader(1), loader(2)], verbose=False
+        )
 
 
 def test_data_is_joined_in_one_dataloader_or_in_one_step(tmp_path: Path) -> None:
@@ -173,12 +203,18 @@ def test_data_is_joined_in_one_dataloader_or_in_one_step(tmp_path: Path) -> None
     one, other = loader(1), loader(2)
     runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     joined: DataLoader[Any] = DataLoader(ConcatDataset([one.dataset, other.dataset]), batch_size=64)
-    assert runner.validate(Scorer(FederatedROC()), joined, verbose=False) == [{"val_auroc": area(1, 2)}]
+    assert runner.validate(Scorer(FederatedROC()), joined, verbose=False) == [
+        {"val_auroc": area(1, 2)}
+    ]
     zipped = CombinedLoader([one, other], "min_size")
-    assert runner.validate(Zipped(FederatedROC()), zipped, verbose=False) == [{"val_auroc": area(1, 2)}]
+    assert runner.validate(Zipped(FederatedROC()), zipped, verbose=False) == [
+        {"val_auroc": area(1, 2)}
+    ]
 
 
-def test_numbers_reach_the_logger_and_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_reach_the_logger_and_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     logger = lightning.pytorch.loggers.CSVLogger(tmp_path)
     module = Scorer(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"), logger=logger)

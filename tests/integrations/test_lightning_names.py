@@ -71,29 +71,49 @@ def test_names_without_need_stay_short(tmp_path: Path) -> None:
 
 
 def test_names_that_collide_all_the_same_are_refused(tmp_path: Path) -> None:
-    both: dict[str, Any] = {"roc": FederatedROC(), "auroc": FederatedAUROC(), "roc_auroc": FederatedAUROC(max_fpr=0.1)}
-    expected = r"'roc' of `Scorer\.metrics`.*'roc_auroc' of `Scorer\.metrics`.*_roc_auroc'.*another name"
-    reverse = r"'roc_auroc' of `Scorer\.metrics`.*'roc' of `Scorer\.metrics`.*_roc_auroc'.*another name"
+    both: dict[str, Any] = {
+        "roc": FederatedROC(),
+        "auroc": FederatedAUROC(),
+        "roc_auroc": FederatedAUROC(max_fpr=0.1),
+    }
+    expected = (
+        r"'roc' of `Scorer\.metrics`.*'roc_auroc' of `Scorer\.metrics`.*_roc_auroc'.*another name"
+    )
+    reverse = (
+        r"'roc_auroc' of `Scorer\.metrics`.*'roc' of `Scorer\.metrics`.*_roc_auroc'.*another name"
+    )
     module = Scorer(MetricCollection(both))
     refused(tmp_path, module, FederatedEvaluation("metrics"), match=f"{expected}|{reverse}")
 
 
 def test_numbers_of_classes_are_names_too(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": "multiclass", "num_classes": 3, "average": None}
-    both: dict[str, Any] = {"auroc": FederatedAUROC(**options), "auroc_1": FederatedAUROC(max_fpr=0.1, **options)}
-    refused(tmp_path, Scorer(MetricCollection(both)), FederatedEvaluation("metrics"), match="'(val|test)_auroc_1'")
+    both: dict[str, Any] = {
+        "auroc": FederatedAUROC(**options),
+        "auroc_1": FederatedAUROC(max_fpr=0.1, **options),
+    }
+    refused(
+        tmp_path,
+        Scorer(MetricCollection(both)),
+        FederatedEvaluation("metrics"),
+        match="'(val|test)_auroc_1'",
+    )
 
 
 def test_two_callbacks_with_other_attributes_live_together(tmp_path: Path) -> None:
     module = Scorer(FederatedROC(), calibration=FederatedCalibration())
-    found = logged(tmp_path, module, FederatedEvaluation("metrics"), FederatedEvaluation("calibration"))
+    found = logged(
+        tmp_path, module, FederatedEvaluation("metrics"), FederatedEvaluation("calibration")
+    )
     assert set(found) == {"val_auroc", "val_expected_calibration_error", "val_brier_score"}
 
 
 def test_two_callbacks_with_other_prefixes_read_one_release(tmp_path: Path) -> None:
     ledger = PrivacyLedger()
     module = Scorer(FederatedROC(privacy=CentralDP(1.0), ledger=ledger))
-    found = logged(tmp_path, module, FederatedEvaluation("metrics"), FederatedEvaluation("metrics", "again_"))
+    found = logged(
+        tmp_path, module, FederatedEvaluation("metrics"), FederatedEvaluation("metrics", "again_")
+    )
     assert found["val_auroc"] == found["again_auroc"]
     assert len(ledger) == 1
 
@@ -101,7 +121,12 @@ def test_two_callbacks_with_other_prefixes_read_one_release(tmp_path: Path) -> N
 def test_two_callbacks_with_one_name_are_refused(tmp_path: Path) -> None:
     module = Scorer(FederatedROC(), auroc=FederatedAUROC(max_fpr=0.1))
     pair = FederatedEvaluation("metrics"), FederatedEvaluation("auroc")
-    refused(tmp_path, module, *pair, match=r"`Scorer\.metrics` and `Scorer\.auroc` for '(val|test)_auroc'.*prefix")
+    refused(
+        tmp_path,
+        module,
+        *pair,
+        match=r"`Scorer\.metrics` and `Scorer\.auroc` for '(val|test)_auroc'.*prefix",
+    )
     twins = FederatedEvaluation("metrics"), FederatedEvaluation("metrics")
     refused(tmp_path, module, *twins, match=r"for '(val|test)_auroc'.*prefix")
 

@@ -24,7 +24,9 @@ from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 CLIENTS = ("tensorboard", "wandb", "mlflow")
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not all(map(find_spec, CLIENTS)), reason=f"needs {', '.join(CLIENTS)}: the extra `loggers`"),
+    pytest.mark.skipif(
+        not all(map(find_spec, CLIENTS)), reason=f"needs {', '.join(CLIENTS)}: the extra `loggers`"
+    ),
     pytest.mark.filterwarnings("ignore"),  # the clients' own
 ]
 EPOCHS, EXAMPLES = 2, 1_000
@@ -92,7 +94,11 @@ class Run(NamedTuple):
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "true")
-    for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("WANDB_ERROR_REPORTING", "false")):
+    for name, value in (
+        ("WANDB_MODE", "offline"),
+        ("WANDB_SILENT", "true"),
+        ("WANDB_ERROR_REPORTING", "false"),
+    ):
         monkeypatch.setenv(name, value)
     from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
@@ -101,7 +107,9 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             "tensorboard": lambda: TensorBoardLogger(tmp_path, name="board", version="0"),
             "wandb": lambda: WandbLogger(project="fed", save_dir=tmp_path, offline=True),
             "mlflow": lambda: MLFlowLogger(
-                "fed", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db", artifact_location=f"file:{tmp_path}/artifacts"
+                "fed",
+                tracking_uri=f"sqlite:///{tmp_path}/mlflow.db",
+                artifact_location=f"file:{tmp_path}/artifacts",
             ),
         }
         loggers = [every[name]() for name in clients.split()]
@@ -134,7 +142,9 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def board(run: Run) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(run.folder / "board" / "0"), {"scalars": 0, "images": 0, "tensors": 0})
+    events = EventAccumulator(
+        str(run.folder / "board" / "0"), {"scalars": 0, "images": 0, "tensors": 0}
+    )
     return events.Reload()
 
 
@@ -157,7 +167,9 @@ def test_tensorboard_has_figures_scalars_and_the_counts_of_exact_curves(trained:
     )
     read = tables(events, "val_precision_recall_curve")
     assert [step for step, _ in read] == run.kept.steps
-    for (_, table), release, scores in zip(read, run.kept.releases, run.model.scores[-EPOCHS:], strict=True):
+    for (_, table), release, scores in zip(
+        read, run.kept.releases, run.model.scores[-EPOCHS:], strict=True
+    ):
         assert table.shape == (6, 65)
         for column, threshold in zip(table.T, np.linspace(0, 1, 65), strict=True):
             (tn, fp), (fn, tp) = confusion_at(release, float(threshold)).matrix.tolist()
@@ -169,7 +181,9 @@ def test_tensorboard_has_figures_scalars_and_the_counts_of_exact_curves(trained:
             assert column[5] == pytest.approx(tp / (tp + fn))
 
 
-def test_under_privacy_each_release_is_logged_once_by_every_client_and_nothing_else(trained: Any) -> None:
+def test_under_privacy_each_release_is_logged_once_by_every_client_and_nothing_else(
+    trained: Any,
+) -> None:
     run = trained(privacy=CentralDP(5.0))
     assert len(run.ledger) == len(run.kept.releases) == EPOCHS
     areas = [float(auroc_from_counts(release)) for release in run.kept.releases]
@@ -179,9 +193,13 @@ def test_under_privacy_each_release_is_logged_once_by_every_client_and_nothing_e
     assert set(tags["scalars"]) == {"val_auroc", "val_average_precision", "epoch"}
     assert set(tags["images"]) == {"val_roc", "val_precision_recall_curve"}
     assert set(tags["tensors"]) == {"val_precision_recall_curve"}
-    assert all([event.step for event in events.Images(tag)] == run.kept.steps for tag in tags["images"])
+    assert all(
+        [event.step for event in events.Images(tag)] == run.kept.steps for tag in tags["images"]
+    )
     assert [event.value for event in events.Scalars("val_auroc")] == pytest.approx(areas)
-    for (_, table), release in zip(tables(events, "val_precision_recall_curve"), run.kept.releases, strict=True):
+    for (_, table), release in zip(
+        tables(events, "val_precision_recall_curve"), run.kept.releases, strict=True
+    ):
         for column, threshold in zip(table.T, np.linspace(0, 1, 65), strict=True):
             (tn, fp), (fn, tp) = confusion_at(release, float(threshold)).matrix.tolist()
             assert column[:4] == pytest.approx(np.array([tp, fp, tn, fn], np.float32), rel=0, abs=0)
@@ -199,9 +217,9 @@ def test_under_privacy_each_release_is_logged_once_by_every_client_and_nothing_e
     mlflow = run.loggers[2]
     logged = mlflow.experiment.get_run(mlflow.run_id).data.metrics
     assert set(logged) == set(tags["scalars"])
-    assert [one.value for one in mlflow.experiment.get_metric_history(mlflow.run_id, "val_auroc")] == pytest.approx(
-        areas
-    )
+    assert [
+        one.value for one in mlflow.experiment.get_metric_history(mlflow.run_id, "val_auroc")
+    ] == pytest.approx(areas)
     for name in ("val_roc", "val_precision_recall_curve"):
         files = [one.path for one in mlflow.experiment.list_artifacts(mlflow.run_id, name)]
         assert files == [f"{name}/{step:08}.png" for step in run.kept.steps]
@@ -226,14 +244,21 @@ def wandb_history(run: Run) -> list[dict[str, Any]]:
             record, whole = wandb_internal_pb2.Record.FromString(whole), b""
             if record.HasField("history"):
                 items = record.history.item
-                rows.append({"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items})
+                rows.append(
+                    {
+                        "/".join(item.nested_key) or item.key: json.loads(item.value_json)
+                        for item in items
+                    }
+                )
     return rows
 
 
 def test_every_class_has_a_pr_curve_of_its_own(trained: Any) -> None:
     run = trained("tensorboard", task="multiclass", num_classes=3)
     events, target = board(run), data().tensors[1]
-    assert {f"val_precision_recall_curve_{label}" for label in range(3)} == set(events.Tags()["tensors"])
+    assert {f"val_precision_recall_curve_{label}" for label in range(3)} == set(
+        events.Tags()["tensors"]
+    )
     for label in range(3):
         table = tables(events, f"val_precision_recall_curve_{label}")[-1][1]
         selected = run.model.scores[-1][:, label] >= 0.5
@@ -241,8 +266,12 @@ def test_every_class_has_a_pr_curve_of_its_own(trained: Any) -> None:
         assert table[1, 32] == (selected & (target != label)).sum()
 
 
-@pytest.mark.parametrize(("edges", "thresholds"), [([i / 8 for i in range(9)], 9), ([0.0, 0.3, 0.7, 1.0], 0)])
-def test_only_edges_of_the_grid_are_thresholds(trained: Any, edges: list[float], thresholds: int) -> None:
+@pytest.mark.parametrize(
+    ("edges", "thresholds"), [([i / 8 for i in range(9)], 9), ([0.0, 0.3, 0.7, 1.0], 0)]
+)
+def test_only_edges_of_the_grid_are_thresholds(
+    trained: Any, edges: list[float], thresholds: int
+) -> None:
     events = board(trained("tensorboard", grid=ScoreGrid.from_edges(edges)))
     if thresholds:
         assert tables(events, "val_precision_recall_curve")[0][1].shape == (6, thresholds)

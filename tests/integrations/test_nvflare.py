@@ -21,7 +21,12 @@ from torchmetrics_fed import (
     ScoreGrid,
     federated_collection,
 )
-from torchmetrics_fed.errors import BudgetExceededError, FederatedMetricError, InputError, ReleaseError
+from torchmetrics_fed.errors import (
+    BudgetExceededError,
+    FederatedMetricError,
+    InputError,
+    ReleaseError,
+)
 from torchmetrics_fed.privacy import Privacy
 
 pytest.importorskip("nvflare")
@@ -58,7 +63,9 @@ def counted(site: int, **options: Any) -> FederatedROC:
     return metric
 
 
-def model(site: int, round: int = 0, metric: Any = None, steps: int | None = None, **fields: Any) -> FLModel:
+def model(
+    site: int, round: int = 0, metric: Any = None, steps: int | None = None, **fields: Any
+) -> FLModel:
     """What the server gets from a site."""
     meta: dict[str, Any] = {"client_name": f"site-{site}"}
     if steps is not None:
@@ -102,11 +109,19 @@ def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -
 
 
 def test_pairs_of_classes_have_an_auroc_and_no_curve(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"task": "multiclass", "num_classes": 3, "multi_class": "ovo", "quantiles": 64}
+    options: dict[str, Any] = {
+        "task": "multiclass",
+        "num_classes": 3,
+        "multi_class": "ovo",
+        "quantiles": 64,
+    }
     aggregator, total = open_round(tmp_path, figures=True, **options), FederatedAUROC(**options)
     for site in (1, 2):
         generator, metric = torch.Generator().manual_seed(site), FederatedAUROC(**options)
-        batch = torch.rand(60, 3, generator=generator).softmax(1), torch.randint(0, 3, (60,), generator=generator)
+        batch = (
+            torch.rand(60, 3, generator=generator).softmax(1),
+            torch.randint(0, 3, (60,), generator=generator),
+        )
         metric.update(*batch)
         total.update(*batch)
         aggregator.accept_model(model(site, metric=metric))
@@ -115,7 +130,9 @@ def test_pairs_of_classes_have_an_auroc_and_no_curve(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "grid", [ScoreGrid.even(64, (-1.0, 2.0)), ScoreGrid.from_edges([0.0, 0.1, 0.5, 0.6, 1.0])], ids=["range", "edges"]
+    "grid",
+    [ScoreGrid.even(64, (-1.0, 2.0)), ScoreGrid.from_edges([0.0, 0.1, 0.5, 0.6, 1.0])],
+    ids=["range", "edges"],
 )
 def test_a_grid_of_ones_own_is_the_same_on_both_sides(grid: ScoreGrid, tmp_path: Path) -> None:
     aggregator = open_round(tmp_path, grid=grid)
@@ -129,7 +146,9 @@ def test_a_grid_of_ones_own_is_the_same_on_both_sides(grid: ScoreGrid, tmp_path:
 def test_models_and_metrics_are_averaged_as_fedavg_does(tmp_path: Path) -> None:
     def sent() -> list[FLModel]:
         steps = [10, None, 3]
-        return [model(s, steps=steps[s - 1], metrics={"loss": 0.5 * s, "note": "x"}) for s in (1, 2, 3)]
+        return [
+            model(s, steps=steps[s - 1], metrics={"loss": 0.5 * s, "note": "x"}) for s in (1, 2, 3)
+        ]
 
     aggregator = open_round(tmp_path)
     for one in sent():
@@ -144,7 +163,10 @@ def test_weights_by_name_and_differences(tmp_path: Path) -> None:
     aggregator = open_round(tmp_path, aggregation_weights={"site-1": 3.0}, exclude_vars="b")
     for site in (1, 2):
         one = model(site)
-        one.params, one.params_type = {"w": torch.tensor(float(site)), "b": torch.ones(1)}, ParamsType.DIFF
+        one.params, one.params_type = (
+            {"w": torch.tensor(float(site)), "b": torch.ones(1)},
+            ParamsType.DIFF,
+        )
         aggregator.accept_model(one)
     got = aggregator.aggregate_model()
     assert got.params == {"w": torch.tensor(1.25)}
@@ -174,7 +196,16 @@ def bad(kind: str, earlier: FLModel) -> FLModel:
 
 
 @pytest.mark.parametrize(
-    "kind", ["damaged", "missing", "other spec", "other round", "somebody else's", "a second one", "too many"]
+    "kind",
+    [
+        "damaged",
+        "missing",
+        "other spec",
+        "other round",
+        "somebody else's",
+        "a second one",
+        "too many",
+    ],
 )
 def test_a_bad_share_is_left_out_and_its_sender_named(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -190,10 +221,14 @@ def test_a_bad_share_is_left_out_and_its_sender_named(
     assert str(sent[-1].meta["client_name"]) in said[0]
     got = aggregator.aggregate_model()
     assert got.metrics["global_auroc"] == pooled(1, 2).compute()
-    assert torch.equal(got.params["w"], BaseFedAvg.aggregate_fn(sent).params["w"])  # training has lost nobody
+    assert torch.equal(
+        got.params["w"], BaseFedAvg.aggregate_fn(sent).params["w"]
+    )  # training has lost nobody
 
 
-def test_too_few_shares_make_no_curve_and_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_shares_make_no_curve_and_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     aggregator = open_round(tmp_path, min_clients=3)
     for site in (1, 2):  # a client's own word for the global metric must not fill the gap
         aggregator.accept_model(model(site, metrics={"global_auroc": 0.99, "loss": 1.0}))
@@ -220,9 +255,13 @@ def test_rounds_do_not_mix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("privacy", [TRUSTED, LocalDP(epsilon=5.0)], ids=["trusted", "local"])
-def test_private_shares_are_opened_once_their_noise_adds_up(privacy: Privacy, tmp_path: Path) -> None:
+def test_private_shares_are_opened_once_their_noise_adds_up(
+    privacy: Privacy, tmp_path: Path
+) -> None:
     aggregator = open_round(tmp_path, privacy=privacy, min_clients=3)
-    metrics = [counted(site, privacy=privacy, ledger=ledger_of(tmp_path, site)) for site in (1, 2, 3)]
+    metrics = [
+        counted(site, privacy=privacy, ledger=ledger_of(tmp_path, site)) for site in (1, 2, 3)
+    ]
     sent = [model(site, metric=metric) for site, metric in enumerate(metrics, 1)]
     assert [metric.ledger.spent().epsilon for metric in metrics] == [5.0, 5.0, 5.0]
     assert len({len(one.meta[META_KEY]) for one in sent}) == 1
@@ -251,22 +290,31 @@ def test_central_noise_has_no_shares() -> None:
 
 def lasting(kind: str, folder: Path) -> PrivacyLedger | None:
     """A ledger that has everything, or lacks what its kind says."""
-    budget, path = 20.0 if "budget" not in kind else None, folder / "ledger" if "path" not in kind else None
+    budget, path = (
+        20.0 if "budget" not in kind else None,
+        folder / "ledger" if "path" not in kind else None,
+    )
     return None if kind == "no ledger" else PrivacyLedger(budget, path)
 
 
 @pytest.mark.parametrize("privacy", [TRUSTED, LocalDP(epsilon=5.0)], ids=["trusted", "local"])
 @pytest.mark.parametrize("kind", ["no ledger", "no budget", "no path", "no budget, no path"])
-def test_a_private_metric_needs_a_limit_that_lasts(kind: str, privacy: Privacy, tmp_path: Path) -> None:
+def test_a_private_metric_needs_a_limit_that_lasts(
+    kind: str, privacy: Privacy, tmp_path: Path
+) -> None:
     """The server decides how many rounds there are, and a site's next process must know of those before it."""
     metric = counted(1, privacy=privacy, ledger=lasting(kind, tmp_path))
-    with pytest.raises(InputError, match="a ledger with a budget and a path because here the server decides"):
+    with pytest.raises(
+        InputError, match="a ledger with a budget and a path because here the server decides"
+    ):
         payload(metric, 0, job=JOB)
     with pytest.raises(InputError, match="a ledger with a budget and a path"):
         attach(FLModel(params={"w": 1}), metric, round=0, job=JOB)
     assert len(metric.ledger) == 0  # nothing was drawn or charged
     assert payload(counted(1, privacy=privacy, ledger=lasting("all", tmp_path)), 0, job=JOB)
-    assert payload(counted(1, ledger=lasting(kind, tmp_path)), 0, job=JOB)  # exact counts spend nothing
+    assert payload(
+        counted(1, ledger=lasting(kind, tmp_path)), 0, job=JOB
+    )  # exact counts spend nothing
 
 
 def test_the_budget_ends_the_rounds_of_a_site_and_its_next_process_knows(tmp_path: Path) -> None:
@@ -274,7 +322,9 @@ def test_the_budget_ends_the_rounds_of_a_site_and_its_next_process_knows(tmp_pat
         payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), round, job=JOB)
     with pytest.raises(BudgetExceededError):
         payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 4, job=JOB)
-    with pytest.raises(FederatedMetricError, match="A retry is a new round"):  # nor does an old one get a new draw
+    with pytest.raises(
+        FederatedMetricError, match="A retry is a new round"
+    ):  # nor does an old one get a new draw
         payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 3, job=JOB)
     assert len(ledger_of(tmp_path, 1)) == 4
 

@@ -23,10 +23,21 @@ pytestmark = pytest.mark.integration
 
 
 def run(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    places = os.pathsep.join([str(EXAMPLE), str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    places = os.pathsep.join(
+        [str(EXAMPLE), str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": places, **variables}
-    command = [sys.executable, str(EXAMPLE / "job.py"), "--out", str(folder), "--workspace", str(folder / "flare")]
-    return subprocess.run([*command, *options], env=environment, capture_output=True, text=True, timeout=400)
+    command = [
+        sys.executable,
+        str(EXAMPLE / "job.py"),
+        "--out",
+        str(folder),
+        "--workspace",
+        str(folder / "flare"),
+    ]
+    return subprocess.run(
+        [*command, *options], env=environment, capture_output=True, text=True, timeout=400
+    )
 
 
 def result(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
@@ -38,11 +49,15 @@ def result(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
 
 
 def releases(folder: Path) -> dict[str, Release]:
-    return {path.stem: Release.load(path) for path in sorted(folder.rglob("torchmetrics_fed/*.release"))}
+    return {
+        path.stem: Release.load(path) for path in sorted(folder.rglob("torchmetrics_fed/*.release"))
+    }
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--client", "lightning_client.py", "--privacy", "secure"]], ids=["torch", "lightning, secure"]
+    "options",
+    [[], ["--client", "lightning_client.py", "--privacy", "secure"]],
+    ids=["torch", "lightning, secure"],
 )
 def test_the_federated_curve_is_the_pooled_one(options: list[str], tmp_path: Path) -> None:
     found = result(tmp_path, "--rounds", "2", *options)
@@ -62,7 +77,10 @@ def test_the_federated_curve_is_the_pooled_one(options: list[str], tmp_path: Pat
 
 def ledgers(folder: Path) -> dict[str, list[str]]:
     """The rounds that each site was charged for."""
-    return {path.stem: [entry.round for entry in PrivacyLedger(path=path)] for path in sorted(folder.glob("*.sqlite"))}
+    return {
+        path.stem: [entry.round for entry in PrivacyLedger(path=path)]
+        for path in sorted(folder.glob("*.sqlite"))
+    }
 
 
 def check_private(found: dict[str, Any], release: Release, sites: int) -> None:
@@ -89,10 +107,23 @@ def test_private_jobs_of_one_name_are_charged_one_by_one(tmp_path: Path) -> None
 @pytest.mark.parametrize("stage", ["mask", "unmask"])
 def test_a_site_that_dies_is_named_and_the_others_open_the_sum(stage: str, tmp_path: Path) -> None:
     script = Path(__file__).with_name("nvflare_dying.py")
-    options = "--rounds", "1", "--privacy", "distributed", "--ledgers", str(tmp_path / "ledgers"), "--timeout", "8"
-    found = result(tmp_path, *options, "--client", str(script), TORCHMETRICS_FED_DIES=f"site-4:{stage}")
+    options = (
+        "--rounds",
+        "1",
+        "--privacy",
+        "distributed",
+        "--ledgers",
+        str(tmp_path / "ledgers"),
+        "--timeout",
+        "8",
+    )
+    found = result(
+        tmp_path, *options, "--client", str(script), TORCHMETRICS_FED_DIES=f"site-4:{stage}"
+    )
     check_private(found, releases(tmp_path)["round-0000"], 3)
-    assert re.search(rf"query 1, {stage}: .*(silent for [\d.]+ s|dropped out): site-4\.", found["log"])
+    assert re.search(
+        rf"query 1, {stage}: .*(silent for [\d.]+ s|dropped out): site-4\.", found["log"]
+    )
     assert "query 2, unmask: 3 of 3 answered in " in found["log"]
     # its noise was drawn, so it is charged; nobody is charged twice
     charged = ledgers(tmp_path / "ledgers")
@@ -102,7 +133,15 @@ def test_a_site_that_dies_is_named_and_the_others_open_the_sum(stage: str, tmp_p
 
 def test_poc_mode_with_certificates(tmp_path: Path) -> None:
     variables = {"HOME": str(tmp_path), "NVFLARE_POC_WORKSPACE": str(tmp_path / "poc")}
-    options = "--poc", "--rounds", "1", "--privacy", "distributed", "--ledgers", str(tmp_path / "ledgers")
+    options = (
+        "--poc",
+        "--rounds",
+        "1",
+        "--privacy",
+        "distributed",
+        "--ledgers",
+        str(tmp_path / "ledgers"),
+    )
     found = result(tmp_path, *options, **variables)
     check_private(found, releases(tmp_path / "poc")["round-0000"], 4)
     (name,) = set(map(tuple, ledgers(tmp_path / "ledgers").values()))
@@ -125,5 +164,9 @@ def check_best_model(server: Path, found: dict[str, Any]) -> None:
     saved = server / "best.pt"
     torch.save([torch.as_tensor(best[f"layer.{name}"]) for name in ("weight", "bias")], saved)
     command = [sys.executable, "-c", code, str(saved)]
-    said = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, check=True, timeout=120).stdout
-    assert float(said) == pytest.approx(found["rounds"]["1"], abs=1e-4)  # batches may round a score into the next bin
+    said = subprocess.run(
+        command, cwd=EXAMPLE, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+    assert float(said) == pytest.approx(
+        found["rounds"]["1"], abs=1e-4
+    )  # batches may round a score into the next bin

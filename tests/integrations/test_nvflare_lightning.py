@@ -60,19 +60,27 @@ def private(folder: Path) -> Scorer:
 
 def test_a_trainer_that_was_not_patched_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"flare\.patch"):
-        trainer(tmp_path, FlareEvaluation("metrics")).validate(Scorer(FederatedROC()), loader(1), verbose=False)
+        trainer(tmp_path, FlareEvaluation("metrics")).validate(
+            Scorer(FederatedROC()), loader(1), verbose=False
+        )
     with pytest.raises(InputError, match=r"Scorer\.other"):
-        trainer(tmp_path, FlareEvaluation("other")).validate(Scorer(FederatedROC()), loader(1), verbose=False)
+        trainer(tmp_path, FlareEvaluation("other")).validate(
+            Scorer(FederatedROC()), loader(1), verbose=False
+        )
 
 
 @pytest.mark.parametrize("privacy", [None, TRUSTED], ids=["exact", "private"])
-def test_lightning_sends_the_share_of_the_received_model_only(privacy: Privacy | None, tmp_path: Path) -> None:
+def test_lightning_sends_the_share_of_the_received_model_only(
+    privacy: Privacy | None, tmp_path: Path
+) -> None:
     class Module(lightning.LightningModule):
         __fl_meta__: dict[str, Any]
 
         def __init__(self) -> None:
             super().__init__()
-            self.roc = FederatedROC(privacy=privacy, ledger=PrivacyLedger(20.0, tmp_path / "ledger"))
+            self.roc = FederatedROC(
+                privacy=privacy, ledger=PrivacyLedger(20.0, tmp_path / "ledger")
+            )
             self.__fl_meta__ = {"mine": 1}
 
     trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
@@ -88,12 +96,16 @@ def test_lightning_sends_the_share_of_the_received_model_only(privacy: Privacy |
     module.roc.update(*scores(1))
     trainer.state.fn = TrainerFn.VALIDATING
     callback.on_validation_epoch_end(trainer, module)
-    share = Share.from_bytes(module.__fl_meta__[META_KEY], module.roc.spec, first_query(None, module.roc.spec))
+    share = Share.from_bytes(
+        module.__fl_meta__[META_KEY], module.roc.spec, first_query(None, module.roc.spec)
+    )
     assert share.round == round_name(JOB, 3)
     assert len(module.roc.ledger) == (privacy is not None)
     assert int(module.roc.counts.sum()) == 0
     # the patched trainer adds the steps, which tell the number of examples, unless they are there
-    assert module.__fl_meta__.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND) == (None if privacy is None else 1)
+    assert module.__fl_meta__.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND) == (
+        None if privacy is None else 1
+    )
     callback.on_fit_end(trainer, module)
     assert META_KEY not in module.__fl_meta__
 
@@ -113,7 +125,11 @@ def test_data_that_is_mixed_or_repeated_is_refused_before_a_share_is_made(tmp_pa
     module, dataset = private(tmp_path), TensorDataset(*scores(1))
     runner = trainer(tmp_path, Received(0), FlareEvaluation("metrics"))
     with pytest.raises(InputError, match="every example once"):
-        runner.validate(module, DataLoader(dataset, sampler=RandomSampler(dataset, replacement=True)), verbose=False)
+        runner.validate(
+            module,
+            DataLoader(dataset, sampler=RandomSampler(dataset, replacement=True)),
+            verbose=False,
+        )
     with pytest.raises(InputError, match="each_example_once=True"):
         runner.validate(module, DataLoader(dataset, sampler=Own()), verbose=False)
     with pytest.raises(InputError, match="2 dataloaders"):

@@ -13,7 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger, Release, SecureAggregationConfig
+from torchmetrics_fed import (
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Release,
+    SecureAggregationConfig,
+)
 from torchmetrics_fed.errors import InputError, ReleaseError
 
 pytest.importorskip("nvflare")
@@ -80,7 +87,9 @@ def spent(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_what_is_asked_for_is_one_release_and_one_charge_a_site(setting: str, tmp_path: Path) -> None:
+def test_what_is_asked_for_is_one_release_and_one_charge_a_site(
+    setting: str, tmp_path: Path
+) -> None:
     options = SETTINGS[setting]
     metrics = federation(tmp_path, **options).round().metrics
     release = released(tmp_path)["round-0000"]
@@ -115,7 +124,9 @@ def test_a_site_may_drop_out_in_any_stage(
         metrics = made.round().metrics
     assert metrics["global_auroc"] == pytest.approx(area(pooled(0, 1, 2, 3)), abs=0.1)
     (said,) = (record.getMessage() for record in caplog.records if "silent" in record.getMessage())
-    assert said.startswith(f"torchmetrics-fed: {JOB}/round-0, query {query}, {stage}: 3 of 4 answered in ")
+    assert said.startswith(
+        f"torchmetrics-fed: {JOB}/round-0, query {query}, {stage}: 3 of 4 answered in "
+    )
     assert re.search(r"; silent for \d+\.\d s: site-2\.$", said)
     first, second = released(tmp_path)["round-0000"].sums
     masked = stage == "unmask"  # its vector is in the sum, which the others open
@@ -143,7 +154,9 @@ def test_with_too_few_left_nothing_is_opened_and_training_goes_on(
     assert "global_auroc" in made.round(1).metrics
 
 
-def test_nobody_there_is_one_clear_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_there_is_one_clear_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = federation(tmp_path, privacy=HIDDEN)
     made.cuts |= {Cut(name, "advertise") for name in NAMES}
     made.round()
@@ -172,31 +185,43 @@ def test_a_plan_is_carried_over_from_round_to_round(tmp_path: Path) -> None:
 
 def test_sites_without_data_or_with_one_class_take_part(tmp_path: Path) -> None:
     made = federation(tmp_path, privacy=HIDDEN)
-    made.sites["site-1"].preds, made.sites["site-1"].target = torch.empty(0), torch.empty(0, dtype=torch.long)
+    made.sites["site-1"].preds, made.sites["site-1"].target = (
+        torch.empty(0),
+        torch.empty(0, dtype=torch.long),
+    )
     made.sites["site-2"].target = torch.zeros(500, dtype=torch.long)
     assert "global_auroc" in made.round().metrics
     assert released(tmp_path)["round-0000"].shares == 4
 
 
-def test_a_site_of_another_spec_is_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_site_of_another_spec_is_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = federation(tmp_path, privacy=HIDDEN)
     other = FederatedROC(quantiles=256, privacy=HIDDEN, ledger=ledger_of(tmp_path, "site-3"))
     made.sites["site-3"].metric = other
     made.round()
     assert released(tmp_path)["round-0000"].shares == 3
-    assert "query 1, advertise: dropped out: site-3. Expected one spec for all but bins: expected" in caplog.text
+    assert (
+        "query 1, advertise: dropped out: site-3. Expected one spec for all but bins: expected"
+        in caplog.text
+    )
     assert spent(tmp_path) == [1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("setting", ["distributed", "local"])
-def test_a_site_that_sends_something_else_does_not_keep_the_others_from_a_release(setting: str, tmp_path: Path) -> None:
+def test_a_site_that_sends_something_else_does_not_keep_the_others_from_a_release(
+    setting: str, tmp_path: Path
+) -> None:
     made = federation(tmp_path, **SETTINGS[setting])
     made.sites["site-1"].filter.process = spoiled  # type: ignore[method-assign, assignment]
     made.round()
     assert released(tmp_path)["round-0000"].shares == 3
 
 
-def test_a_second_model_of_a_site_is_not_a_second_share(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_model_of_a_site_is_not_a_second_share(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = federation(tmp_path, privacy=HIDDEN)
     accept = made.aggregator.accept_model
 
@@ -242,14 +267,17 @@ def test_a_server_cannot_ask_about_another_round_or_begin_in_the_middle(tmp_path
     made.round()
     begun = next(asked for name, asked in made.asked if asked.stage == "advertise")
     late = replace(begun, round=begun.round.replace("round-0", "round-7"))
-    assert "Expected a question about data that this site holds, of simulate_job/round-0" in replies(
-        made, "site-1", late
+    assert (
+        "Expected a question about data that this site holds, of simulate_job/round-0"
+        in replies(made, "site-1", late)
     )
     config = SecureAggregationConfig.from_bytes(begun.start)
     weak = replace(begun, start=replace(config, min_clients=3, round_id="elsewhere/1").to_bytes())
     assert "Expected an aggregation of" in replies(made, "site-1", weak)
     assert "Expected an aggregation of" in replies(made, "site-1", replace(weak, stage="mask"))
-    other = replace(begun, start=replace(config, round_id=f"{begun.round}/7").to_bytes(), stage="mask")
+    other = replace(
+        begun, start=replace(config, round_id=f"{begun.round}/7").to_bytes(), stage="mask"
+    )
     assert "made for another" in replies(made, "site-1", other)
     assert "secure aggregation" in replies(made, "site-1", replace(begun, stage="share", start=b""))
     assert spent(tmp_path) == [0, 0, 0, 0]
@@ -269,7 +297,9 @@ def test_exact_counts_enter_one_sum(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "query 1, mask: dropped out: site-1. " in caplog.text
 
 
-@pytest.mark.parametrize("options", [{"privacy": HIDDEN}, {"secure": True}], ids=["distributed", "secure"])
+@pytest.mark.parametrize(
+    "options", [{"privacy": HIDDEN}, {"secure": True}], ids=["distributed", "secure"]
+)
 def test_other_numbers_stay_at_the_site(options: dict[str, Any], tmp_path: Path) -> None:
     metric = FederatedROC(ledger=ledger_of(tmp_path, "site-1"), **options)
     site = Site("site-1", metric, *scores(0), publish=("accuracy",))
@@ -279,25 +309,37 @@ def test_other_numbers_stay_at_the_site(options: dict[str, Any], tmp_path: Path)
     assert meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] == 1
     assert HELD in meta.values()
     failed = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-    assert site.filter.process(failed, site.context()) is failed  # what went wrong is for the server to know
+    assert (
+        site.filter.process(failed, site.context()) is failed
+    )  # what went wrong is for the server to know
     open_site = Site("site-2", FederatedROC(), *scores(1))
     meta = from_shareable(open_site.result(0)).meta
     assert set(meta[MetaKey.INITIAL_METRICS]) == {"loss", "accuracy"}
     assert meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] == 500
 
 
-@pytest.mark.parametrize("options", [{"privacy": HIDDEN}, {"secure": True}], ids=["distributed", "secure"])
-def test_without_the_filter_hidden_shares_do_not_leave(options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options", [{"privacy": HIDDEN}, {"secure": True}], ids=["distributed", "secure"]
+)
+def test_without_the_filter_hidden_shares_do_not_leave(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     metric = FederatedROC(ledger=ledger_of(tmp_path, "site-1"), **options)
     metric.update(*scores(0))
-    with pytest.raises(ReleaseError, match=r"FederatedMetricFilter.*LocalDP.*trusted_aggregator=True"):
+    with pytest.raises(
+        ReleaseError, match=r"FederatedMetricFilter.*LocalDP.*trusted_aggregator=True"
+    ):
         payload(metric, 0, job=JOB)
     assert len(metric.ledger) == 0  # nothing was drawn or charged
 
 
-def test_a_budget_that_is_used_up_is_said_on_both_sides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_budget_that_is_used_up_is_said_on_both_sides(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = federation(tmp_path, privacy=HIDDEN)
-    made.sites["site-2"].metric = FederatedROC(privacy=HIDDEN, ledger=PrivacyLedger(4.0, tmp_path / "small"))
+    made.sites["site-2"].metric = FederatedROC(
+        privacy=HIDDEN, ledger=PrivacyLedger(4.0, tmp_path / "small")
+    )
     made.round()
     assert released(tmp_path)["round-0000"].shares == 3
     assert "query 1, mask: dropped out: site-2. " in caplog.text

@@ -32,7 +32,10 @@ from pfl.model.pytorch import PyTorchModel
 
 from torchmetrics_fed.integrations.pfl import ShareValue, UserShares
 
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore:No (positive|negative) examples"),
+]
 
 USERS = 30
 NAMES = {
@@ -46,7 +49,9 @@ def users(number: int, examples: int = 60) -> tuple[Tensor, Tensor]:
     """One user's features and targets; the first user has one class only."""
     generator = torch.Generator().manual_seed(number)
     target = torch.randint(0, 2, (examples,), generator=generator).float() * (number > 0)
-    features = torch.randn(examples, 2, generator=generator) + target[:, None] * torch.tensor([1.5, -0.5])
+    features = torch.randn(examples, 2, generator=generator) + target[:, None] * torch.tensor(
+        [1.5, -0.5]
+    )
     return features, target
 
 
@@ -100,7 +105,10 @@ def run(metric: FederatedAUROC, rounds: int = 1, batch: int = 25) -> tuple[Kept,
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), 1.0))
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=rounds, evaluation_frequency=1, train_cohort_size=USERS, val_cohort_size=USERS
+            central_num_iterations=rounds,
+            evaluation_frequency=1,
+            train_cohort_size=USERS,
+            val_cohort_size=USERS,
         ),
         SimulatedBackend(training_data=data[0], val_data=data[1]),
         model,
@@ -141,7 +149,9 @@ def test_the_sum_is_the_pooled_counts() -> None:
     assert before.shares == after.shares == USERS
 
 
-@pytest.mark.parametrize("privacy", [DistributedDP(2.0, min_clients=USERS), LocalDP(2.0)], ids=["distributed", "local"])
+@pytest.mark.parametrize(
+    "privacy", [DistributedDP(2.0, min_clients=USERS), LocalDP(2.0)], ids=["distributed", "local"]
+)
 def test_each_user_draws_once_and_a_release_is_charged_once(
     privacy: DistributedDP | LocalDP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,9 +177,14 @@ def test_the_private_area_is_near_the_pooled_one() -> None:
 def test_carry_over_places_the_next_query() -> None:
     metric = FederatedAUROC(privacy=DistributedDP(4.0, min_clients=USERS), plan="carry_over")
     kept, _ = run(metric, rounds=2)
-    first, second = ({release.last.query for release in releases.values()} for releases in kept.rounds)
+    first, second = (
+        {release.last.query for release in releases.values()} for releases in kept.rounds
+    )
     assert first == {next_query("single", (), spec=metric.spec)}
-    placed = [next_query("carry_over", (), spec=metric.spec, previous=one) for one in kept.rounds[0].values()]
+    placed = [
+        next_query("carry_over", (), spec=metric.spec, previous=one)
+        for one in kept.rounds[0].values()
+    ]
     assert len(second) == 1
     assert second < set(placed)
     assert not first & second
@@ -182,7 +197,9 @@ def test_too_few_users_are_not_opened() -> None:
         _ = value.release
 
 
-def test_a_budget_stops_the_simulation_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_stops_the_simulation_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn = watched(monkeypatch)
     curves = UserShares(FederatedAUROC(privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=1.5)))
     shared(curves, 2)
@@ -211,10 +228,14 @@ def test_vectors_of_processes_add_up_exactly(privacy: LocalDP | None) -> None:
     vectors = [part.to_vector() for part in parts]
     assert all(vector.dtype == np.float32 for vector in vectors)
     total = parts[0].from_vector(np.stack(vectors).sum(0))
-    assert torch.equal(total.answer().cells, torch.stack([part.answer().cells for part in parts]).sum(0))
+    assert torch.equal(
+        total.answer().cells, torch.stack([part.answer().cells for part in parts]).sum(0)
+    )
     assert total.answer().shares == 12
     plain = np.sum([part.answer().cells.numpy().astype(np.float32) for part in parts], axis=0)
-    assert (plain.astype(np.int64) == total.answer().cells.numpy()).all() == (privacy is None)  # what limbs are for
+    assert (plain.astype(np.int64) == total.answer().cells.numpy()).all() == (
+        privacy is None
+    )  # what limbs are for
 
 
 def test_processes_that_asked_other_queries_are_not_added_up() -> None:
@@ -230,7 +251,9 @@ def test_processes_that_asked_other_queries_are_not_added_up() -> None:
 
 def test_raw_counts_are_not_read_and_plans_that_ask_twice_are_refused() -> None:
     features, target = users(1)
-    value, of_user = UserShares(FederatedAUROC(privacy=LocalDP(1.0)))(features[:, 0].sigmoid(), target)
+    value, of_user = UserShares(FederatedAUROC(privacy=LocalDP(1.0)))(
+        features[:, 0].sigmoid(), target
+    )
     for read in (lambda: value.overall_value, value.to_vector, lambda: value + of_user(value)):
         with pytest.raises(InputError, match="Expected a user's share but got counts"):
             read()

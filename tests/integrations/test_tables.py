@@ -32,7 +32,9 @@ ROWS = 5_000
 def scored() -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     target = (torch.rand(ROWS, generator=generator) < 0.3).long()
-    return (torch.randn(ROWS, generator=generator, dtype=torch.float64) + 2 * target).sigmoid(), target
+    return (
+        torch.randn(ROWS, generator=generator, dtype=torch.float64) + 2 * target
+    ).sigmoid(), target
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,9 @@ def expected(scored: tuple[Tensor, Tensor]) -> Tensor:
 
 @pytest.fixture(scope="module")
 def table(scored: tuple[Tensor, Tensor]) -> Any:
-    return pa.table({"id": list(range(ROWS)), "score": scored[0].numpy(), "label": scored[1].numpy()})
+    return pa.table(
+        {"id": list(range(ROWS)), "score": scored[0].numpy(), "label": scored[1].numpy()}
+    )
 
 
 def write(table: Any, path: Path) -> Path:
@@ -62,22 +66,35 @@ def write(table: Any, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.parquet", "t.feather", "t.arrow"])
-def test_files_of_every_kind_have_the_same_counts(table: Any, expected: Tensor, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["t.csv", "t.tsv", "t.csv.gz", "t.parquet", "t.feather", "t.arrow"]
+)
+def test_files_of_every_kind_have_the_same_counts(
+    table: Any, expected: Tensor, name: str, tmp_path: Path
+) -> None:
     metric = FederatedROC()
     assert count_table(metric, write(table, tmp_path / name)) == (ROWS, 0)
     assert torch.equal(metric.counts, expected)
 
 
-def test_tables_readers_batches_and_any_split_of_them_have_the_same_counts(table: Any, expected: Tensor) -> None:
-    sources = [table, table.to_reader(100), table.to_batches(77), (table[at : at + 999] for at in range(0, ROWS, 999))]
+def test_tables_readers_batches_and_any_split_of_them_have_the_same_counts(
+    table: Any, expected: Tensor
+) -> None:
+    sources = [
+        table,
+        table.to_reader(100),
+        table.to_batches(77),
+        (table[at : at + 999] for at in range(0, ROWS, 999)),
+    ]
     for source in sources:
         metric = FederatedROC()
         assert count_table(metric, source).rows == ROWS
         assert torch.equal(metric.counts, expected)
 
 
-def test_parts_counted_elsewhere_merge_to_the_same_counts_in_any_order(table: Any, expected: Tensor) -> None:
+def test_parts_counted_elsewhere_merge_to_the_same_counts_in_any_order(
+    table: Any, expected: Tensor
+) -> None:
     metric = FederatedROC()
     part = PartialCounts.of(metric)
     parts = [part(table[at : at + 1_500]) for at in range(0, ROWS, 1_500)]
@@ -88,10 +105,16 @@ def test_parts_counted_elsewhere_merge_to_the_same_counts_in_any_order(table: An
 
 
 @pytest.mark.parametrize(
-    "kind", ["float32", "float16", "decimal128(12, 8)", "string", "large_string", "dictionary"], ids=str
+    "kind",
+    ["float32", "float16", "decimal128(12, 8)", "string", "large_string", "dictionary"],
+    ids=str,
 )
-def test_scores_of_every_type_are_those_of_their_values(scored: tuple[Tensor, Tensor], kind: str) -> None:
-    preds = scored[0].to({"float32": torch.float32, "float16": torch.float16}.get(kind, torch.float64))
+def test_scores_of_every_type_are_those_of_their_values(
+    scored: tuple[Tensor, Tensor], kind: str
+) -> None:
+    preds = scored[0].to(
+        {"float32": torch.float32, "float16": torch.float16}.get(kind, torch.float64)
+    )
     values = pa.array(preds.numpy())
     if kind == "dictionary":
         values = values.dictionary_encode()
@@ -131,7 +154,9 @@ def test_several_classes_and_labels_take_a_column_each() -> None:
     scores = {f"p{index}": preds[:, index].numpy() for index in range(3)}
     several, other = (FederatedAUROC("multiclass", num_classes=3) for _ in range(2))
     target = torch.randint(0, 3, (200,))
-    count_table(several, pa.table({**scores, "y": target.numpy()}), score=["p0", "p1", "p2"], label="y")
+    count_table(
+        several, pa.table({**scores, "y": target.numpy()}), score=["p0", "p1", "p2"], label="y"
+    )
     other.update(preds, target)
     assert torch.equal(several.counts, other.counts)
     several, other = (FederatedAUROC("multilabel", num_labels=3) for _ in range(2))
@@ -145,13 +170,19 @@ def test_several_classes_and_labels_take_a_column_each() -> None:
 
 
 def test_groups_are_a_column_of_names() -> None:
-    table = pa.table({"score": [0.1, 0.4, 0.6, 0.9], "label": [0, 1, 1, 0], "sex": ["f", "f", " m", "m"]})
+    table = pa.table(
+        {"score": [0.1, 0.4, 0.6, 0.9], "label": [0, 1, 1, 0], "sex": ["f", "f", " m", "m"]}
+    )
     metric, other = (FederatedAUROC(groups=("f", "m")) for _ in range(2))
     count_table(metric, table, group="sex")
-    other.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 1, 0]), torch.tensor([0, 0, 1, 1]))
+    other.update(
+        torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 1, 0]), torch.tensor([0, 0, 1, 1])
+    )
     assert torch.equal(metric.counts, other.counts)
     unknown = table.set_column(2, "sex", [["f", "x", None, "m"]])
-    with pytest.raises(InputError, match=r"groups \['f', 'm'\] but row 2, column 'sex', holds something else"):
+    with pytest.raises(
+        InputError, match=r"groups \['f', 'm'\] but row 2, column 'sex', holds something else"
+    ):
         count_table(metric, unknown, group="sex")
     assert count_table(metric, unknown, group="sex", skip_bad=True) == (2, 2)
 
@@ -162,22 +193,31 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "infinite": ({"score": float("inf")}, "row 3, column 'score'"),
     "too large": ({"score": 1.5}, r"scores in \[0.0, 1.0\] but row 3, column 'score'"),
     "missing label": ({"label": None}, "row 3, column 'label', is missing"),
-    "unknown label": ({"label": 2}, "labels .*from 0 to 1.* but row 3, column 'label', holds something else"),
+    "unknown label": (
+        {"label": 2},
+        "labels .*from 0 to 1.* but row 3, column 'label', holds something else",
+    ),
     "both": ({"score": -1.0, "label": 9}, "row 3, column 'score'"),
 }
 
 
 @pytest.mark.parametrize("kind", ["table", "t.csv", "t.parquet"])
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_row_is_named_and_nothing_counted_or_it_is_left_out(case: str, kind: str, tmp_path: Path) -> None:
+def test_a_bad_row_is_named_and_nothing_counted_or_it_is_left_out(
+    case: str, kind: str, tmp_path: Path
+) -> None:
     change, message = BAD[case]
     good: dict[str, list[Any]] = {"score": [0.1, 0.2, 0.3, 0.4], "label": [0, 1, 0, 1]}
-    bad = {name: [*values[:2], change.get(name, values[2]), values[3]] for name, values in good.items()}
+    bad = {
+        name: [*values[:2], change.get(name, values[2]), values[3]] for name, values in good.items()
+    }
     source = pa.table(bad)
     if kind != "table":
         source = write(source, tmp_path / kind)
     if kind == "t.csv":
-        message = message.replace("holds something else", "(holds something else|is missing)")  # NaN is "nan" there
+        message = message.replace(
+            "holds something else", "(holds something else|is missing)"
+        )  # NaN is "nan" there
     metric = FederatedROC(privacy=LocalDP(epsilon=1.0))
     with pytest.raises(InputError, match=message) as error:
         count_table(metric, source)
@@ -188,12 +228,21 @@ def test_a_bad_row_is_named_and_nothing_counted_or_it_is_left_out(case: str, kin
     assert int(metric.counts.sum()) == 3
 
 
-@pytest.mark.parametrize("ids", [[1, 2, 1, 1, 2, 3], ["1", "2", " 1", "1", "2 ", "3"]], ids=["integers", "texts"])
-def test_no_person_is_counted_too_often_whatever_holds_the_rows(ids: list[Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "ids", [[1, 2, 1, 1, 2, 3], ["1", "2", " 1", "1", "2 ", "3"]], ids=["integers", "texts"]
+)
+def test_no_person_is_counted_too_often_whatever_holds_the_rows(
+    ids: list[Any], tmp_path: Path
+) -> None:
     """Person 1 has three rows here and one more in the second file, which has its ids as numbers."""
     columns = {"score": [0.1, 0.2, 0.6, 0.9, 0.8, 0.3], "label": [0, 0, 1, 1, 1, 0]}
     metric = FederatedROC(privacy=LocalDP(1.0, examples_per_person=2, enforced=True))
-    assert count_table(metric, write(pa.table({**columns, "who": ids}), tmp_path / "a.csv"), person="who").rows == 6
+    assert (
+        count_table(
+            metric, write(pa.table({**columns, "who": ids}), tmp_path / "a.csv"), person="who"
+        ).rows
+        == 6
+    )
     more = pa.table({"score": [0.5, 0.5], "label": [1, 1], "who": [1, 3]})
     count_table(metric, write(more, tmp_path / "b.parquet"), person="who")
     assert (int(metric.counts.sum()), metric.left_out, metric.bound_enforced) == (6, 2, True)
@@ -211,7 +260,10 @@ def test_a_row_without_a_person_is_bad_and_takes_back_what_came_before() -> None
         count_table(metric, [bad[:1], good, bad[1:]], person="who")
     assert (int(metric.counts.sum()), metric.left_out, metric.bound_enforced) == (2, 0, True)
     assert count_table(metric, [bad, good], person="who", skip_bad=True) == (3, 1)
-    assert (int(metric.counts.sum()), metric.left_out) == (3, 2)  # of "c", who was forgotten with what was taken back
+    assert (int(metric.counts.sum()), metric.left_out) == (
+        3,
+        2,
+    )  # of "c", who was forgotten with what was taken back
 
 
 def test_persons_are_counted_in_one_place_and_have_ids(table: Any) -> None:
@@ -227,7 +279,9 @@ def test_persons_are_counted_in_one_place_and_have_ids(table: Any) -> None:
 
 def test_ignored_rows_are_not_bad() -> None:
     metric = FederatedROC(ignore_index=-1)
-    assert count_table(metric, pa.table({"score": [0.1, 7.0, 0.3, None], "label": [0, -1, 1, 0]}), skip_bad=True) == (
+    assert count_table(
+        metric, pa.table({"score": [0.1, 7.0, 0.3, None], "label": [0, -1, 1, 0]}), skip_bad=True
+    ) == (
         3,
         1,
     )
@@ -236,12 +290,18 @@ def test_ignored_rows_are_not_bad() -> None:
 
 def test_logits_and_other_ranges_have_other_bad_rows() -> None:
     logits = FederatedROC(normalization="sigmoid")
-    assert count_table(logits, pa.table({"score": [-9.0, 9.0, None], "label": [0, 1, 0]}), skip_bad=True) == (2, 1)
+    assert count_table(
+        logits, pa.table({"score": [-9.0, 9.0, None], "label": [0, 1, 0]}), skip_bad=True
+    ) == (2, 1)
     ranged = FederatedROC(grid=ScoreGrid.even(64, (-5.0, 5.0)))
-    assert count_table(ranged, pa.table({"score": [-9.0, 4.0], "label": [0, 1]}), skip_bad=True) == (1, 1)
+    assert count_table(
+        ranged, pa.table({"score": [-9.0, 4.0], "label": [0, 1]}), skip_bad=True
+    ) == (1, 1)
 
 
-def test_a_later_bad_row_takes_back_what_came_before(tmp_path: Path, table: Any, expected: Tensor) -> None:
+def test_a_later_bad_row_takes_back_what_came_before(
+    tmp_path: Path, table: Any, expected: Tensor
+) -> None:
     metric = FederatedROC()
     count_table(metric, table)
     with pytest.raises(InputError, match=f"row {ROWS + 1}, "):
@@ -267,7 +327,11 @@ def test_what_is_wrong_with_a_csv_file_is_named(tmp_path: Path, text: str, messa
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
-    for source, message in ((3, "Expected a table"), ([3], "Expected a table"), (tmp_path / "t.xls", "ends in one of")):
+    for source, message in (
+        (3, "Expected a table"),
+        ([3], "Expected a table"),
+        (tmp_path / "t.xls", "ends in one of"),
+    ):
         with pytest.raises(InputError, match=message):
             count_table(FederatedROC(), source)
     with pytest.raises(InputError, match="No such file"):
@@ -284,9 +348,16 @@ def untouched_or_counted(metric: FederatedMetric, path: Path) -> None:
     assert int(metric.counts.sum()) == (counted.rows if counted else 0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    st.lists(st.lists(st.sampled_from(["0.5", "1", "0", "", "nan", "abc", "1e9", '"', "'", "\x00", " "]), max_size=4))
+    st.lists(
+        st.lists(
+            st.sampled_from(["0.5", "1", "0", "", "nan", "abc", "1e9", '"', "'", "\x00", " "]),
+            max_size=4,
+        )
+    )
 )
 def test_any_text_as_csv_is_counted_or_refused(tmp_path: Path, cells: list[list[str]]) -> None:
     path = tmp_path / "t.csv"
@@ -294,17 +365,25 @@ def test_any_text_as_csv_is_counted_or_refused(tmp_path: Path, cells: list[list[
     untouched_or_counted(FederatedROC(quantiles=16), path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
 def test_any_damage_to_a_file_is_refused_or_harmless(tmp_path: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["t.parquet", "t.feather", "t.arrow"]))
     path = tmp_path / name
-    whole = write(pa.table({"score": [0.1, 0.2, 0.3] * 20, "label": [0, 1, 0] * 20}), path).read_bytes()
+    whole = write(
+        pa.table({"score": [0.1, 0.2, 0.3] * 20, "label": [0, 1, 0] * 20}), path
+    ).read_bytes()
     at = data.draw(st.integers(0, len(whole) - 1))
     kind = data.draw(st.sampled_from(["cut", "flip", "lose"]))
     flipped = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
     path.write_bytes(
-        {"cut": whole[:at], "flip": whole[:at] + flipped + whole[at + 1 :], "lose": whole[:at] + whole[at + 9 :]}[kind]
+        {
+            "cut": whole[:at],
+            "flip": whole[:at] + flipped + whole[at + 1 :],
+            "lose": whole[:at] + whole[at + 9 :],
+        }[kind]
     )
     untouched_or_counted(FederatedROC(quantiles=16), path)
 
@@ -330,5 +409,7 @@ print(peaks[2] - peaks[1])
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert int(done.stdout) * (1 if sys.platform == "darwin" else 1024) < 20_000_000

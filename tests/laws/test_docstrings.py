@@ -52,13 +52,17 @@ def module(name: str) -> ModuleType:
 def names(public: ModuleType) -> Iterator[tuple[str, Any]]:
     for name in public.__all__:
         value = getattr(public, name)
-        if inspect.isclass(value) or inspect.isfunction(value):  # not modules, constants, or names of types
+        if inspect.isclass(value) or inspect.isfunction(
+            value
+        ):  # not modules, constants, or names of types
             yield name, value
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_has_an_example(name: str) -> None:
-    lacking = [public for public, value in names(module(name)) if ">>>" not in (value.__doc__ or "")]
+    lacking = [
+        public for public, value in names(module(name)) if ">>>" not in (value.__doc__ or "")
+    ]
     # an error's text is its example; those at the top of the package have one all the same
     assert not lacking or name == "torchmetrics_fed.errors"
 

@@ -37,5 +37,10 @@ def test_the_state_is_sixteen_bytes_a_bin() -> None:
 @pytest.mark.slow
 def test_resident_memory_is_flat_from_1e6_to_1e8_scores() -> None:
     unit = 1 if sys.platform == "darwin" else 1024
-    run = subprocess.run([sys.executable, "-c", PROGRAM.format(steps=100)], capture_output=True, check=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(steps=100)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
     assert int(run.stdout) * unit < 2_000_000

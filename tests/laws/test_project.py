@@ -20,7 +20,10 @@ else:
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-SETTINGS = [*WORKFLOWS, *(ROOT / name for name in (".pre-commit-config.yaml", ".readthedocs.yaml", "CITATION.cff"))]
+SETTINGS = [
+    *WORKFLOWS,
+    *(ROOT / name for name in (".pre-commit-config.yaml", ".readthedocs.yaml", "CITATION.cff")),
+]
 PAGES = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
@@ -41,7 +44,9 @@ def test_settings_parse(path: Path) -> None:
     assert parsed(path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.md")), ids=name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.md")), ids=name
+)
 def test_issue_templates_have_a_name_and_point_to_private_reports(path: Path) -> None:
     head, text = path.read_text().split("---\n")[1:]
     assert set(yaml.safe_load(head)) == {"name", "about", "labels"}
@@ -66,7 +71,9 @@ def test_workflows_run_targets_that_exist_with_few_rights(path: Path) -> None:
 
 
 def test_ci_runs_what_every_change_has_to_pass() -> None:
-    every_change = set(re.findall(r"^make ([a-z-]+)$", (ROOT / ".ci" / "run").read_text(), flags=re.MULTILINE))
+    every_change = set(
+        re.findall(r"^make ([a-z-]+)$", (ROOT / ".ci" / "run").read_text(), flags=re.MULTILINE)
+    )
     jobs = parsed(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
     assert every_change == {"check", "test", *jobs["more"]["strategy"]["matrix"]["target"]}
 
@@ -78,7 +85,10 @@ def test_the_citation_is_complete_and_of_this_version() -> None:
     assert citation["version"] == __version__
     paper = citation["preferred-citation"]
     assert set(paper) >= {"type", "title", "authors", "year"}
-    assert all("name" in author or {"family-names", "given-names"} <= set(author) for author in paper["authors"])
+    assert all(
+        "name" in author or {"family-names", "given-names"} <= set(author)
+        for author in paper["authors"]
+    )
     eprint = re.search(r"eprint = \{(.+)\}", (ROOT / "README.md").read_text())
     assert eprint is not None
     assert paper["url"].endswith(eprint[1])
@@ -101,9 +111,14 @@ def test_the_index_page_has_no_link_that_leads_nowhere() -> None:
     (image, image_there), (link, link_there) = (
         (found["pattern"], found["replacement"]) for found in hook["substitutions"]
     )
-    written = [(image_there, link_there), (r"![\1](https://here/raw/main/\2)", r"[\1](https://here/blob/main/\2)")]
+    written = [
+        (image_there, link_there),
+        (r"![\1](https://here/raw/main/\2)", r"[\1](https://here/blob/main/\2)"),
+    ]
     for image_there, link_there in written:
-        text = (ROOT / "README.md").read_text() + "\n![a b](c.png)\n[d\ne](f.md#g) [h](https://i) [j](#k)\n"
+        text = (
+            ROOT / "README.md"
+        ).read_text() + "\n![a b](c.png)\n[d\ne](f.md#g) [h](https://i) [j](#k)\n"
         text = re.sub(link, link_there, re.sub(image, image_there, text))
         assert not re.search(r"\]\((?!https://|#)[^)\s]+\)", text)
         assert "[h](https://i) [j](#k)" in text

@@ -21,7 +21,9 @@ def test_any_number_of_clients(clients: int, method: Method, scored: tuple[Tenso
     order = scored[0].argsort()
     preds, target = scored[0][order], scored[1][order]
     shares = []
-    for some_preds, some_target in zip(preds.tensor_split(clients), target.tensor_split(clients), strict=True):
+    for some_preds, some_target in zip(
+        preds.tensor_split(clients), target.tensor_split(clients), strict=True
+    ):
         metric = FederatedROC(quantiles=64, grid=grid_for(method))
         metric.update(some_preds, some_target)
         shares.append(metric.share())
@@ -32,7 +34,9 @@ def test_any_number_of_clients(clients: int, method: Method, scored: tuple[Tenso
     pooled = roc(*scored, quantiles=64, grid=grid_for(method), reconstruction=how)
     assert all(torch.equal(a, b) for a, b in zip(curve, pooled, strict=True))
     curve_pr = FederatedPrecisionRecallCurve.from_release(total, reconstruction=how).compute()
-    pooled_pr = precision_recall_curve(*scored, quantiles=64, grid=grid_for(method), reconstruction=how)
+    pooled_pr = precision_recall_curve(
+        *scored, quantiles=64, grid=grid_for(method), reconstruction=how
+    )
     assert all(torch.equal(a, b) for a, b in zip(curve_pr, pooled_pr, strict=True))
 
 
@@ -42,9 +46,14 @@ def test_any_number_of_clients(clients: int, method: Method, scored: tuple[Tenso
     data=st.data(),
 )
 @settings(max_examples=100, deadline=None)
-def test_any_batches_in_any_order(scores: list[float], cuts: list[int], data: st.DataObject) -> None:
+def test_any_batches_in_any_order(
+    scores: list[float], cuts: list[int], data: st.DataObject
+) -> None:
     labels = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
-    preds, target = torch.tensor(scores, dtype=torch.float32), torch.tensor(labels, dtype=torch.bool)
+    preds, target = (
+        torch.tensor(scores, dtype=torch.float32),
+        torch.tensor(labels, dtype=torch.bool),
+    )
     whole = FederatedROC(quantiles=8)
     whole.update(preds, target)
     order = torch.tensor(data.draw(st.permutations(range(len(scores)))), dtype=torch.int64)

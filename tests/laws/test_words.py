@@ -34,7 +34,9 @@ REPLACED = {
 
 
 def texts() -> list[Path]:
-    named = [path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in SUFFIXES]
+    named = [
+        path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in SUFFIXES
+    ]
     top = [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
     return [path for path in (*named, *top) if path.is_file() and path != Path(__file__)]
 
@@ -45,13 +47,14 @@ def test_replaced_words_are_gone(word: str) -> None:
     found = []
     for path in texts():
         lines = enumerate(path.read_text(encoding="utf-8", errors="ignore").splitlines(), 1)
-        found += [f"{path.relative_to(ROOT)}:{number}" for number, line in lines if pattern.search(line)]
+        found += [
+            f"{path.relative_to(ROOT)}:{number}" for number, line in lines if pattern.search(line)
+        ]
     assert not found, f"Write {REPLACED[word]!r} in {found}"
 
 
 def test_the_patterns_find_what_they_are_for() -> None:
-    said = (
-        "told reckoned astray anew secure_sum nobody may pool whoever sums so many to be had spelled booked cut for it "
-    )
+    said = "told reckoned astray anew secure_sum nobody may pool whoever sums so many to be had "
+    said += "spelled booked cut for it "
     said += "pictures sheet in the house two_round one_message shall data's way"
     assert all(re.search(word, said) for word in REPLACED)

@@ -87,7 +87,9 @@ AVERAGES = {"binary": ["none"], "multiclass": ["none", "macro", "weighted"]}
 )
 def test_areas_are_those_of_torchmetrics(name: str, case: str, average: str) -> None:
     task, target = TARGETS[case]
-    (theirs, warned), (ours, texts) = answers(name, task, target, **({} if task == "binary" else {"average": average}))
+    (theirs, warned), (ours, texts) = answers(
+        name, task, target, **({} if task == "binary" else {"average": average})
+    )
     assert close(ours, theirs)
     assert bool(texts) == bool(warned)
     ignored = IGNORED.format(average)
@@ -127,18 +129,29 @@ def test_a_macro_curve_leaves_absent_classes_out() -> None:
 def test_all_examples_of_the_first_class_are_no_special_case() -> None:
     """Torchmetrics takes class 0 for negatives there and says 0 in place of NaN; of any other class it says NaN."""
     for only in range(K):
-        (theirs, _), (ours, _) = answers("AveragePrecision", "multiclass", torch.full((60,), only), average="none")
+        (theirs, _), (ours, _) = answers(
+            "AveragePrecision", "multiclass", torch.full((60,), only), average="none"
+        )
         assert ours.isnan().tolist() == [index != only for index in range(K)]
         assert close(theirs, ours if only else ours.nan_to_num(0.0))
 
 
 def test_without_any_data_averages_are_defined_or_nan() -> None:
-    cases: list[tuple[Any, bool]] = [(None, True), ("macro", True), ("weighted", True), ("micro", False)]
+    cases: list[tuple[Any, bool]] = [
+        (None, True),
+        ("macro", True),
+        ("weighted", True),
+        ("micro", False),
+    ]
     for average, undefined in cases:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            value = FederatedAveragePrecision("multiclass", num_classes=K, average=average).compute()
-            curve = FederatedPrecisionRecallCurve("multiclass", num_classes=K, average="macro").compute()
+            value = FederatedAveragePrecision(
+                "multiclass", num_classes=K, average=average
+            ).compute()
+            curve = FederatedPrecisionRecallCurve(
+                "multiclass", num_classes=K, average="macro"
+            ).compute()
         assert bool(value.isnan().all()) == undefined
         assert curve.recall.isnan().any()
 
@@ -147,7 +160,9 @@ def test_without_any_data_averages_are_defined_or_nan() -> None:
 def test_a_private_class_is_absent_where_its_estimated_size_is_not_positive(average: Any) -> None:
     seen = set()
     for _ in range(60):
-        metric = FederatedROC("multiclass", num_classes=K, grid=GRID, privacy=CentralDP(4.0), plan="single")
+        metric = FederatedROC(
+            "multiclass", num_classes=K, grid=GRID, privacy=CentralDP(4.0), plan="single"
+        )
         metric.update(scores(60, K), torch.arange(60) % 3)
         release = metric.release()
         sizes = read(release).tails.total[:, 1]
@@ -161,7 +176,9 @@ def test_a_private_class_is_absent_where_its_estimated_size_is_not_positive(aver
             assert close(mean.compute(), expected)
         absent = bool((sizes <= 0).any())
         words = [str(warning.message) for warning in caught]
-        assert [text for text in words if "95%" not in text] == [IGNORED.format(average)] * absent  # noise has its own
+        assert [text for text in words if "95%" not in text] == [
+            IGNORED.format(average)
+        ] * absent  # noise has its own
         seen.add(absent)
         if len(seen) == 2:
             return

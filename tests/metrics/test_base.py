@@ -45,7 +45,9 @@ def test_class_and_functional_twin_agree(scored: tuple[Tensor, Tensor]) -> None:
         metric = FederatedROC(quantiles=64, grid=grid_for(method), reconstruction=how)
         for preds, target in zip(scored[0].chunk(7), scored[1].chunk(7), strict=True):
             metric.update(preds, target)
-        assert same(metric.compute(), roc(*scored, quantiles=64, grid=grid_for(method), reconstruction=how))
+        assert same(
+            metric.compute(), roc(*scored, quantiles=64, grid=grid_for(method), reconstruction=how)
+        )
 
 
 def test_compute_follows_later_updates_and_reset_forgets(scored: tuple[Tensor, Tensor]) -> None:
@@ -93,9 +95,15 @@ def test_merging_adds_counts_and_is_seen_by_compute(scored: tuple[Tensor, Tensor
 
 @pytest.mark.parametrize(
     ("state", "error"),
-    [({}, InputError), ({"counts": torch.zeros(1, 2, 64, dtype=torch.int64)}, InputError), ("counts", InputError)],
+    [
+        ({}, InputError),
+        ({"counts": torch.zeros(1, 2, 64, dtype=torch.int64)}, InputError),
+        ("counts", InputError),
+    ],
 )
-def test_states_that_are_none_are_refused(state: Any, error: type[Exception], scored: tuple[Tensor, Tensor]) -> None:
+def test_states_that_are_none_are_refused(
+    state: Any, error: type[Exception], scored: tuple[Tensor, Tensor]
+) -> None:
     metric = updated(*scored)
     with pytest.raises(error):
         metric.merge_state(state)
@@ -111,7 +119,9 @@ def test_states_that_are_none_are_refused(state: Any, error: type[Exception], sc
         lambda counts: -counts,
     ],
 )
-def test_impossible_counts_are_refused_without_being_shown(spoil: Any, scored: tuple[Tensor, Tensor]) -> None:
+def test_impossible_counts_are_refused_without_being_shown(
+    spoil: Any, scored: tuple[Tensor, Tensor]
+) -> None:
     metric = updated(*scored)
     state = dict(metric.metric_state)
     state["counts"] = spoil(state["counts"])
@@ -129,7 +139,9 @@ def test_another_spec_cannot_be_merged(scored: tuple[Tensor, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_dtype_is_the_curves_and_never_the_counts(dtype: torch.dtype, scored: tuple[Tensor, Tensor]) -> None:
+def test_dtype_is_the_curves_and_never_the_counts(
+    dtype: torch.dtype, scored: tuple[Tensor, Tensor]
+) -> None:
     metric = updated(*scored)
     for _ in range(20):
         metric.update(torch.full((10_000,), 0.3), torch.ones(10_000, dtype=torch.bool))
@@ -209,7 +221,10 @@ def test_updates_inside_and_outside_inference_mode(scored: tuple[Tensor, Tensor]
 
 def test_from_release(scored: tuple[Tensor, Tensor]) -> None:
     batches = list(zip(scored[0].chunk(3), scored[1].chunk(3), strict=True))
-    even, paper = Release.sum(updated(*batch, grid="even").share() for batch in batches), Reconstruction("quantile")
+    even, paper = (
+        Release.sum(updated(*batch, grid="even").share() for batch in batches),
+        Reconstruction("quantile"),
+    )
     assert same(
         FederatedROC.from_release(even, reconstruction=paper).compute(),
         roc(*scored, quantiles=16, grid="even", reconstruction=paper),
@@ -245,7 +260,9 @@ def test_the_release_is_what_curves_are_read_from(scored: tuple[Tensor, Tensor])
     assert same(FederatedROC.from_release(release).compute(), metric.compute())
     assert FederatedROC.from_release(release).release() is release
     summed = updated(
-        *scored, dist_sync_fn=lambda tensor, group=None: [tensor] * 3, distributed_available_fn=lambda: True
+        *scored,
+        dist_sync_fn=lambda tensor, group=None: [tensor] * 3,
+        distributed_available_fn=lambda: True,
     )
     assert summed.release().leaf.sum() == 15_000
 
@@ -290,7 +307,9 @@ def test_an_error_inside_compute_gives_the_local_counts_back(scored: tuple[Tenso
             raise ArithmeticError("inside compute")
 
     metric = Broken(
-        quantiles=16, dist_sync_fn=lambda tensor, group=None: [tensor, tensor], distributed_available_fn=lambda: True
+        quantiles=16,
+        dist_sync_fn=lambda tensor, group=None: [tensor, tensor],
+        distributed_available_fn=lambda: True,
     )
     metric.update(*scored)
     with pytest.raises(ArithmeticError):
@@ -301,7 +320,9 @@ def test_an_error_inside_compute_gives_the_local_counts_back(scored: tuple[Tenso
 
 def test_dist_sync_fn_moves_everything(scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(
-        *scored, dist_sync_fn=lambda tensor, group=None: [tensor] * 3, distributed_available_fn=lambda: True
+        *scored,
+        dist_sync_fn=lambda tensor, group=None: [tensor] * 3,
+        distributed_available_fn=lambda: True,
     )
     assert same(metric.compute(), roc(*scored, quantiles=16))
     assert metric.share().cells.sum() == 15_000
@@ -334,7 +355,9 @@ def test_a_sync_without_process_group_is_refused(scored: tuple[Tensor, Tensor]) 
     assert metric.counts.sum() == 5_000
 
 
-def test_collections_group_what_counts_alike_and_nothing_else(scored: tuple[Tensor, Tensor]) -> None:
+def test_collections_group_what_counts_alike_and_nothing_else(
+    scored: tuple[Tensor, Tensor],
+) -> None:
     metrics: dict[str, Metric] = {
         "roc": FederatedROC(quantiles=16),
         "pr": FederatedPrecisionRecallCurve(quantiles=16),
@@ -342,7 +365,9 @@ def test_collections_group_what_counts_alike_and_nothing_else(scored: tuple[Tens
         "elsewhere": FederatedROC(grid=ScoreGrid.even(16, (0.0, 2.0))),
     }
     collection: Any = MetricCollection(dict(metrics))
-    collection.update(torch.empty(0), torch.empty(0, dtype=torch.int64))  # a first batch that tells nothing apart
+    collection.update(
+        torch.empty(0), torch.empty(0, dtype=torch.int64)
+    )  # a first batch that tells nothing apart
     for preds, target in zip(scored[0].chunk(3), scored[1].chunk(3), strict=True):
         collection.update(preds, target)
     groups = sorted(sorted(group) for group in collection.compute_groups.values())
@@ -352,7 +377,9 @@ def test_collections_group_what_counts_alike_and_nothing_else(scored: tuple[Tens
     assert collection["pr"].counts.sum() == 5_000
 
 
-@pytest.mark.filterwarnings("ignore:The default value for `maximize`:FutureWarning")  # torchmetrics 1.6
+@pytest.mark.filterwarnings(
+    "ignore:The default value for `maximize`:FutureWarning"
+)  # torchmetrics 1.6
 def test_trackers_keep_one_value_per_step(scored: tuple[Tensor, Tensor]) -> None:
     tracker: Any = MetricTracker(FederatedROC(quantiles=16), maximize=True)
     for flip in (False, True):

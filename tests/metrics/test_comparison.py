@@ -36,9 +36,13 @@ def batch(size: int = 200, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     return scores[0], scores[1], torch.randint(0, 2, (size,), generator=generator)
 
 
-@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float16, torch.bfloat16)])
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float32, torch.float64), (torch.float16, torch.bfloat16)]
+)
 @pytest.mark.parametrize("grid", ["two_sided", "even", ScoreGrid.from_edges([0, 0.2, 0.5, 1])])
-def test_each_example_is_in_the_cell_of_its_two_bins(grid: Any, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+def test_each_example_is_in_the_cell_of_its_two_bins(
+    grid: Any, dtypes: tuple[torch.dtype, torch.dtype]
+) -> None:
     metric = FederatedModelComparison(grid=grid, ignore_index=-1)
     first, second, target = batch()
     target[::7] = -1
@@ -56,7 +60,9 @@ def test_logits() -> None:
     first, second, target = batch()
     metric, other = FederatedModelComparison(normalization="sigmoid"), FederatedModelComparison()
     metric.update(first.double().logit(), second.double().logit(), target.bool())
-    other.update(first.double().logit().sigmoid(), second.double().logit().sigmoid(), target.float())
+    other.update(
+        first.double().logit().sigmoid(), second.double().logit().sigmoid(), target.float()
+    )
     assert torch.equal(metric.counts, other.counts)
 
 
@@ -73,7 +79,9 @@ BAD: list[tuple[Any, Any, Any, str]] = [
 
 @pytest.mark.parametrize(("first", "second", "target", "word"), BAD)
 @pytest.mark.parametrize("privacy", [None, CentralDP(epsilon=1.0)])
-def test_a_batch_that_is_refused_changes_nothing(first: Any, second: Any, target: Any, word: str, privacy: Any) -> None:
+def test_a_batch_that_is_refused_changes_nothing(
+    first: Any, second: Any, target: Any, word: str, privacy: Any
+) -> None:
     metric = FederatedModelComparison(privacy=privacy)
     metric.update(*batch())
     before = metric.counts.clone()
@@ -145,8 +153,12 @@ def test_two_queries_through_bytes_and_one_charge() -> None:
         coordinator.advance()
     assert fractions == [5 / 64, 59 / 64]
     assert [entry.epsilon for entry in clients[0].ledger] == [2.0]
-    found = FederatedModelComparison.from_release(Release.from_bytes(bytes(coordinator.release))).compute()
-    assert -1 < float(found.interval.low) <= float(found.difference) <= float(found.interval.high) < 1
+    found = FederatedModelComparison.from_release(
+        Release.from_bytes(bytes(coordinator.release))
+    ).compute()
+    assert (
+        -1 < float(found.interval.low) <= float(found.difference) <= float(found.interval.high) < 1
+    )
 
 
 def test_carry_over_places_by_the_table_before() -> None:
@@ -163,7 +175,9 @@ def test_carry_over_places_by_the_table_before() -> None:
 def test_few_bins_are_all_asked_for() -> None:
     grid = ScoreGrid.from_edges([-0.1, 0.1, 0.5, 0.9, 1.1])  # of a model with four values
     metric = FederatedModelComparison(grid=grid, privacy=CentralDP(epsilon=1.0))
-    metric.update(*((each * 3).round() / 3 if each.is_floating_point() else each for each in batch(3000)))
+    metric.update(
+        *((each * 3).round() / 3 if each.is_floating_point() else each for each in batch(3000))
+    )
     (query,) = metric.release().queries
     assert query.tree.branching == (4, 4)
     assert abs(float(metric.compute().difference)) < 0.2
@@ -186,8 +200,12 @@ def test_results_follow_device_and_dtype() -> None:
     metric = FederatedModelComparison().set_dtype(torch.float32)
     metric.update(*batch())
     found = metric.compute()
-    assert {found.difference.dtype, found.curves[1].tpr.dtype, found.interval.low.dtype} == {torch.float32}
-    assert metric(*batch()).difference.dtype == torch.float32  # torchmetrics' forward: the batch's own
+    assert {found.difference.dtype, found.curves[1].tpr.dtype, found.interval.low.dtype} == {
+        torch.float32
+    }
+    assert (
+        metric(*batch()).difference.dtype == torch.float32
+    )  # torchmetrics' forward: the batch's own
 
 
 def test_a_session_can_be_suspended_between_two_queries() -> None:

@@ -33,11 +33,14 @@ class Operations(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.kernels = self.reads = 0
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         self.kernels += 1
         # nonzero, boolean indices and unique have sizes that depend on the data: they wait, too
         self.reads += any(
-            word in str(function) for word in ("_local_scalar_dense", "nonzero", "unique", "masked_select")
+            word in str(function)
+            for word in ("_local_scalar_dense", "nonzero", "unique", "masked_select")
         )
         return function(*args, **(kwargs or {}))
 
@@ -58,7 +61,12 @@ def update(metric: FederatedROC, preds: Tensor, target: Tensor) -> Operations:
     return operations
 
 
-GRIDS = ["two_sided", "even", ScoreGrid.even(64, (-1.0, 2.0)), ScoreGrid.from_edges([0, 0.2, 0.7, 1])]
+GRIDS = [
+    "two_sided",
+    "even",
+    ScoreGrid.even(64, (-1.0, 2.0)),
+    ScoreGrid.from_edges([0, 0.2, 0.7, 1]),
+]
 TASKS: dict[str, dict[str, Any]] = {
     "binary": {},
     "multiclass": {"num_classes": 10},
@@ -87,7 +95,11 @@ def test_an_update_waits_for_the_device_once_at_most(
         scores, target = drawn(task, examples, 0 if ignore_index is None else -1)
         data = scores, target.to(kind)
         for validate, reads in ((True, 1), (False, 0), ("deferred", 0)):
-            options = TASKS[task] | {"grid": grid, "ignore_index": ignore_index, "validate_args": validate}
+            options = TASKS[task] | {
+                "grid": grid,
+                "ignore_index": ignore_index,
+                "validate_args": validate,
+            }
             name: Any = task if task in ("binary", "multilabel") else "multiclass"
             operations = update(FederatedROC(name, **options), *data)
             assert operations.reads == reads
@@ -101,7 +113,9 @@ def test_an_update_waits_for_the_device_once_at_most(
 def test_a_segmentation_batch_is_a_fixed_number_of_kernels(validate: Any) -> None:
     found = []
     for side in (8, 64):
-        metric = FederatedROC("multiclass", num_classes=21, quantiles=64, validate_args=validate, ignore_index=255)
+        metric = FederatedROC(
+            "multiclass", num_classes=21, quantiles=64, validate_args=validate, ignore_index=255
+        )
         preds, target = torch.rand(2, 21, side, side), torch.randint(0, 21, (2, side, side))
         target[:, 0] = 255
         operations = update(metric, preds, target)
@@ -113,7 +127,9 @@ def test_a_segmentation_batch_is_a_fixed_number_of_kernels(validate: Any) -> Non
 @pytest.mark.usefixtures("device_path")
 @pytest.mark.parametrize("normalization", ["softmax", "sigmoid"])
 def test_logits_wait_no_more(normalization: Any) -> None:
-    task, options = ("multiclass", {"num_classes": 10}) if normalization == "softmax" else ("binary", {})
+    task, options = (
+        ("multiclass", {"num_classes": 10}) if normalization == "softmax" else ("binary", {})
+    )
     scores, target = drawn(task, 500)
     for validate, reads in ((True, 1), (False, 0), ("deferred", 0)):
         metric = FederatedROC(task, normalization=normalization, validate_args=validate, **options)  # type: ignore[arg-type]
@@ -156,7 +172,9 @@ def test_deferred_checks_count_what_is_good_and_raise_before_anything_leaves(
     if label != 12:
         target = target.float()
         target.view(400, -1)[200, 0] = label
-    metric, expected = (FederatedROC(task, validate_args=how, **TASKS[task]) for how in ("deferred", True))
+    metric, expected = (
+        FederatedROC(task, validate_args=how, **TASKS[task]) for how in ("deferred", True)
+    )
     metric.update(scores, target)
     metric.update(scores[good], target[good])
     for _ in range(2):
@@ -173,7 +191,11 @@ def test_deferred_checks_count_what_is_good_and_raise_before_anything_leaves(
 
 def test_private_metrics_say_no_number_and_charge_nothing(tmp_path: Path) -> None:
     scores, target, _ = spoiled("binary")
-    for privacy, ask in ((CentralDP(1.0), "compute"), (LocalDP(1.0), "share"), (CentralDP(1.0), "release")):
+    for privacy, ask in (
+        (CentralDP(1.0), "compute"),
+        (LocalDP(1.0), "share"),
+        (CentralDP(1.0), "release"),
+    ):
         ledger = PrivacyLedger(1.0, tmp_path / ask)
         metric = FederatedROC(privacy=privacy, validate_args="deferred", ledger=ledger)
         metric.update(scores, target)

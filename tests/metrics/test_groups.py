@@ -36,11 +36,19 @@ NAMES = ("a", "b")
 def examples(size: int = 3_000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     groups, target = (torch.randint(0, 2, (size,), generator=generator) for _ in range(2))
-    return (torch.randn(size, generator=generator) + target + 0.5 * groups).sigmoid(), target, groups
+    return (
+        (torch.randn(size, generator=generator) + target + 0.5 * groups).sigmoid(),
+        target,
+        groups,
+    )
 
 
-@pytest.mark.parametrize("kind", [FederatedROC, FederatedPrecisionRecallCurve, FederatedAUROC, FederatedCalibration])
-def test_exact_answers_are_those_of_separate_metrics_to_the_bit(kind: type[FederatedMetric]) -> None:
+@pytest.mark.parametrize(
+    "kind", [FederatedROC, FederatedPrecisionRecallCurve, FederatedAUROC, FederatedCalibration]
+)
+def test_exact_answers_are_those_of_separate_metrics_to_the_bit(
+    kind: type[FederatedMetric],
+) -> None:
     scores, target, groups = examples()
     metric, everybody = kind(groups=NAMES), kind()
     metric.update(scores, target, groups)
@@ -57,10 +65,14 @@ def test_exact_answers_are_those_of_separate_metrics_to_the_bit(kind: type[Feder
 
 
 @pytest.mark.parametrize("plan", [None, "adaptive", "single", "carry_over", "paper"])
-def test_a_private_release_costs_once_and_answers_alike_from_its_bytes(plan: PlanName | None, tmp_path: Path) -> None:
+def test_a_private_release_costs_once_and_answers_alike_from_its_bytes(
+    plan: PlanName | None, tmp_path: Path
+) -> None:
     ledger = PrivacyLedger()
     grid: Any = "even" if plan == "paper" else "two_sided"
-    metric = FederatedAUROC(groups=NAMES, privacy=CentralDP(1.0), plan=plan, ledger=ledger, grid=grid, quantiles=64)
+    metric = FederatedAUROC(
+        groups=NAMES, privacy=CentralDP(1.0), plan=plan, ledger=ledger, grid=grid, quantiles=64
+    )
     for number in range(1, 3):
         metric.reset()
         metric.update(*examples())
@@ -90,7 +102,9 @@ def test_the_sum_of_groups_has_the_noise_of_each() -> None:
     assert torch.equal(last.overall.cells, last.cells.sum(0, keepdim=True))
     assert last.of_group(2).noise_variance == last.noise_variance
     whole = release.overall
-    again = Release.from_bytes(bytes(whole))  # a release of its own, with the noise that is really there
+    again = Release.from_bytes(
+        bytes(whole)
+    )  # a release of its own, with the noise that is really there
     assert again.last.noise_variance == whole.last.noise_variance
     with pytest.raises(ReleaseError, match="one group's part"):
         bytes(release.by_group["0"])
@@ -116,7 +130,9 @@ def test_a_group_with_hardly_any_data_has_the_shape_of_everybody() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             off += abs(float(auroc_from_counts(few) - metric.compute())) / 12
-    assert off < 0.25  # leaves of 4 examples with noise of standard deviation 5 would give any order
+    assert (
+        off < 0.25
+    )  # leaves of 4 examples with noise of standard deviation 5 would give any order
 
 
 def on_a_rank(rank: int, privacy: Any) -> tuple[bytes, dict[str, float]]:
@@ -129,7 +145,9 @@ def on_a_rank(rank: int, privacy: Any) -> tuple[bytes, dict[str, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("privacy", [None, CentralDP(1.0), DistributedDP(1.0, min_clients=3)], ids=str)
+@pytest.mark.parametrize(
+    "privacy", [None, CentralDP(1.0), DistributedDP(1.0, min_clients=3)], ids=str
+)
 def test_ranks_have_one_release_with_all_groups(ranks: RankPool, privacy: Any) -> None:
     found = ranks.run(on_a_rank, privacy)
     assert all(isinstance(each, tuple) and each == found[0] for each in found)
@@ -142,19 +160,25 @@ def test_ranks_have_one_release_with_all_groups(ranks: RankPool, privacy: Any) -
 
 def test_a_collection_makes_one_release_for_all_groups() -> None:
     ledger = PrivacyLedger()
-    collection = federated_collection(groups=NAMES, privacy=CentralDP(1.0), ledger=ledger, metrics=["auroc", "roc"])
+    collection = federated_collection(
+        groups=NAMES, privacy=CentralDP(1.0), ledger=ledger, metrics=["auroc", "roc"]
+    )
     for start in range(0, 3_000, 1_000):
         collection.update(*(each[start : start + 1_000] for each in examples()))
     collection.compute()
     auroc, roc = (collection[name] for name in ("auroc", "roc"))
     assert isinstance(auroc, FederatedAUROC)
     assert isinstance(roc, FederatedROC)
-    assert float(auroc.by_group()["a"]) == pytest.approx(float(roc.by_group()["a"].scalars["auroc"]))
+    assert float(auroc.by_group()["a"]) == pytest.approx(
+        float(roc.by_group()["a"].scalars["auroc"])
+    )
     assert len(ledger) == 1
 
 
 def test_copies_and_pickles_answer_alike(tmp_path: Path) -> None:
-    metric = FederatedAUROC(groups=NAMES, privacy=CentralDP(1.0), ledger=PrivacyLedger(path=tmp_path / "ledger"))
+    metric = FederatedAUROC(
+        groups=NAMES, privacy=CentralDP(1.0), ledger=PrivacyLedger(path=tmp_path / "ledger")
+    )
     metric.update(*examples())
     expected = metric.by_group()
     for other in (copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):

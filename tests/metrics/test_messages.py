@@ -38,7 +38,10 @@ THREE = torch.rand(10, 3)
 BUILT: dict[str, tuple[dict[str, Any], str]] = {
     "classes of a binary task": ({"num_classes": 3}, 'task="multiclass"'),
     "labels of a binary task": ({"num_labels": 3}, 'task="multilabel"'),
-    "labels of classes": ({"task": "multiclass", "num_classes": 3, "num_labels": 3}, 'task="multilabel"'),
+    "labels of classes": (
+        {"task": "multiclass", "num_classes": 3, "num_labels": 3},
+        'task="multilabel"',
+    ),
     "no number of classes": ({"task": "multiclass"}, "num_classes=3"),
     "labels in place of classes": ({"task": "multilabel", "num_classes": 3}, 'task="multiclass"'),
     "no number of labels": ({"task": "multilabel"}, "num_labels=3"),
@@ -59,7 +62,9 @@ BUILT: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("options", "remedy"), BUILT.values(), ids=BUILT)
 @pytest.mark.parametrize("build", [FederatedROC, FederatedAUROC, federated_collection])
-def test_a_metric_that_cannot_be_meant_is_not_built(build: Any, options: dict[str, Any], remedy: str) -> None:
+def test_a_metric_that_cannot_be_meant_is_not_built(
+    build: Any, options: dict[str, Any], remedy: str
+) -> None:
     with pytest.raises(InputError, match=r"^Expected ") as caught:
         build(**options)
     assert remedy in str(caught.value)
@@ -96,11 +101,21 @@ BATCHES: dict[str, tuple[dict[str, Any], Any, Any, list[str]]] = {
     "scores of both, a column": ({}, TWO, LABELS[:, None], ["preds[:, 1]", "target.squeeze(1)"]),
     "scores of three classes": ({}, THREE, CLASSES, ['task="multiclass", num_classes=3']),
     "one-hot labels": ({}, SCORES, one_hot(LABELS), ["target.argmax(1)"]),
-    "one-hot pairs": ({}, TWO, one_hot(LABELS), ["target.argmax(1)", "preds[:, 1]", "target.flatten()"]),
+    "one-hot pairs": (
+        {},
+        TWO,
+        one_hot(LABELS),
+        ["target.argmax(1)", "preds[:, 1]", "target.flatten()"],
+    ),
     "one-hot pairs of bool": ({}, TWO, one_hot(LABELS).bool(), ["target.argmax(1)"]),
     "one-hot pairs of floats": ({}, TWO, one_hot(LABELS).float(), ["target.argmax(1)"]),
     "one-hot classes": (MULTICLASS, THREE, one_hot(CLASSES), ["target.argmax(1)"]),
-    "one-hot pixels": (MULTICLASS, torch.rand(4, 3, 5), torch.ones(4, 3, 5).long(), ["target.argmax(1)"]),
+    "one-hot pixels": (
+        MULTICLASS,
+        torch.rand(4, 3, 5),
+        torch.ones(4, 3, 5).long(),
+        ["target.argmax(1)"],
+    ),
     "a column of classes": (MULTICLASS, THREE, CLASSES[:, None], ["target.squeeze(1)"]),
     "more classes": (MULTICLASS, torch.rand(10, 4), CLASSES, ["num_classes=4"]),
     "more labels": (MULTILABEL, torch.rand(10, 4), torch.ones(10, 4).long(), ["num_labels=4"]),
@@ -112,9 +127,24 @@ BATCHES: dict[str, tuple[dict[str, Any], Any, Any, list[str]]] = {
     "labels of -1": ({}, SCORES, 2 * LABELS - 1, ["Map them to 0 and 1", "ignore_index"]),
     "classes from 1": (MULTICLASS, THREE, CLASSES + 1, ["num_classes", "ignore_index"]),
     "NaN": ({}, spoiled(math.nan), LABELS, ["but got NaN", "preds.isnan().nonzero()"]),
-    "NaN of logits": ({"normalization": "sigmoid"}, spoiled(math.nan), LABELS, ["preds.isnan().nonzero()"]),
-    "infinite logits": ({"normalization": "sigmoid"}, spoiled(math.inf), LABELS, ["preds.clamp(-1e4, 1e4)"]),
-    "logits": ({}, spoiled(4.5), LABELS, ['normalization="sigmoid"', "grid=ScoreGrid.even(1024, (low, high))"]),
+    "NaN of logits": (
+        {"normalization": "sigmoid"},
+        spoiled(math.nan),
+        LABELS,
+        ["preds.isnan().nonzero()"],
+    ),
+    "infinite logits": (
+        {"normalization": "sigmoid"},
+        spoiled(math.inf),
+        LABELS,
+        ["preds.clamp(-1e4, 1e4)"],
+    ),
+    "logits": (
+        {},
+        spoiled(4.5),
+        LABELS,
+        ['normalization="sigmoid"', "grid=ScoreGrid.even(1024, (low, high))"],
+    ),
     "logits of classes": (MULTICLASS, 9 * THREE, CLASSES, ['normalization="softmax"']),
 }
 
@@ -129,14 +159,20 @@ def test_a_batch_that_cannot_be_meant_is_refused(
         metric.update(preds, target)
     text = str(caught.value)
     assert all(remedy in text for remedy in remedies)
-    assert "normalization" in remedies[0] or "normalization" not in text  # nothing else is blamed on logits
+    assert (
+        "normalization" in remedies[0] or "normalization" not in text
+    )  # nothing else is blamed on logits
     assert not (private and "4.5" in text)
     assert metric.counts.sum() == 0
     assert not metric.update_called
 
 
 def test_pairs_that_are_not_one_hot_are_examples_as_in_torchmetrics() -> None:
-    for target in (torch.ones(10, 2).long(), one_hot(LABELS).index_fill(0, torch.tensor([4]), 1), one_hot(LABELS)[:1]):
+    for target in (
+        torch.ones(10, 2).long(),
+        one_hot(LABELS).index_fill(0, torch.tensor([4]), 1),
+        one_hot(LABELS)[:1],
+    ):
         metric = FederatedROC()
         metric.update(TWO[: len(target)], target)
         assert metric.counts.sum() == target.numel()
@@ -152,20 +188,32 @@ def updated() -> Any:
 
 
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a metric as spec": (lambda m: Share.from_bytes(bytes(m.share()), m), "Pass `metric.spec` and the query"),
-    "a metric with query": (lambda m: Share.from_bytes(bytes(m.share()), m, m.spec.all_bins), "metric.spec"),
+    "a metric as spec": (
+        lambda m: Share.from_bytes(bytes(m.share()), m),
+        "Pass `metric.spec` and the query",
+    ),
+    "a metric with query": (
+        lambda m: Share.from_bytes(bytes(m.share()), m, m.spec.all_bins),
+        "metric.spec",
+    ),
     "no query": (lambda m: Share.from_bytes(bytes(m.share()), m.spec), "coordinator.query"),
     "a share as release": (lambda m: FederatedROC.from_release(m.share()), "Release.sum([share])"),
     "shares as release": (lambda m: FederatedROC.from_release([m.share()]), "Release.sum(shares)"),  # type: ignore[arg-type]
     "a metric as release": (FederatedROC.from_release, "metric.release()"),
-    "bytes as release": (lambda m: FederatedROC.from_release(bytes(m.release())), "Release.from_bytes(data)"),  # type: ignore[arg-type]
+    "bytes as release": (
+        lambda m: FederatedROC.from_release(bytes(m.release())),
+        "Release.from_bytes(data)",
+    ),  # type: ignore[arg-type]
     "a path as release": (lambda m: FederatedROC.from_release("x.release"), "Release.load(path)"),  # type: ignore[arg-type]
     "a report of a metric": (evaluation_report, "metric.release()"),
     "a report of a share": (lambda m: evaluation_report(m.share()), "Release.sum([share])"),
     "a curve of a metric": (roc_from_counts, "metric.release()"),
     "the sum of a share": (lambda m: Release.sum(m.share()), "Release.sum([share])"),
     "the sum of metrics": (lambda m: Release.sum([m]), "metric.share()"),
-    "the sum of bytes": (lambda m: Release.sum([bytes(m.share())]), "Share.from_bytes(data, metric.spec, query)"),  # type: ignore[list-item]
+    "the sum of bytes": (
+        lambda m: Release.sum([bytes(m.share())]),
+        "Share.from_bytes(data, metric.spec, query)",
+    ),  # type: ignore[list-item]
 }
 
 
@@ -177,9 +225,13 @@ def test_one_thing_in_place_of_another_is_named(call: Callable[[Any], Any], reme
 
 
 @pytest.mark.parametrize(
-    "build", [CentralDP, LocalDP, lambda epsilon: DistributedDP(epsilon, min_clients=3)], ids=["one", "each", "all"]
+    "build",
+    [CentralDP, LocalDP, lambda epsilon: DistributedDP(epsilon, min_clients=3)],
+    ids=["one", "each", "all"],
 )
-def test_an_epsilon_that_protects_nothing_warns_where_it_is_chosen(build: Callable[[float], Privacy]) -> None:
+def test_an_epsilon_that_protects_nothing_warns_where_it_is_chosen(
+    build: Callable[[float], Privacy],
+) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         build(20.0)
@@ -194,10 +246,14 @@ def test_an_epsilon_that_protects_nothing_warns_where_it_is_chosen(build: Callab
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("options", [MULTICLASS, MULTICLASS | {"multi_class": "ovo"}, MULTILABEL, {}])
+@pytest.mark.parametrize(
+    "options", [MULTICLASS, MULTICLASS | {"multi_class": "ovo"}, MULTILABEL, {}]
+)
 @pytest.mark.parametrize("validate", [True, False, "deferred"])
 @pytest.mark.parametrize("kind", [torch.int64, torch.float32])
-def test_a_batch_of_which_all_is_ignored_counts_nothing(options: dict[str, Any], validate: Any, kind: Any) -> None:
+def test_a_batch_of_which_all_is_ignored_counts_nothing(
+    options: dict[str, Any], validate: Any, kind: Any
+) -> None:
     metric = FederatedROC(**options, ignore_index=-1, validate_args=validate)
     preds = THREE if options else SCORES
     target = torch.full(preds.shape if options in (MULTILABEL, {}) else (10,), -1, dtype=kind)
@@ -208,8 +264,12 @@ def test_a_batch_of_which_all_is_ignored_counts_nothing(options: dict[str, Any],
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:This property will be removed:DeprecationWarning")  # torchmetrics' own
-@pytest.mark.parametrize("metric", [FederatedROC(), FederatedAUROC(privacy=CentralDP(1.0)), FederatedCalibration()])
+@pytest.mark.filterwarnings(
+    "ignore:This property will be removed:DeprecationWarning"
+)  # torchmetrics' own
+@pytest.mark.parametrize(
+    "metric", [FederatedROC(), FederatedAUROC(privacy=CentralDP(1.0)), FederatedCalibration()]
+)
 def test_a_module_that_holds_a_metric_can_be_scripted(metric: Any) -> None:
     class Held(nn.Module):
         def __init__(self) -> None:

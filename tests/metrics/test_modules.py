@@ -31,7 +31,9 @@ class Scored(nn.Module):
         return total
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own look at what is given to the break
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute"
+)  # the compiler's own look at what is given to the break
 @pytest.mark.parametrize(
     ("task", "options"),
     [
@@ -61,12 +63,16 @@ def test_a_compiled_module_counts_as_it_does_uncompiled(task: Any, options: dict
 def test_metrics_are_built_without_memory_and_given_some_later(task: str) -> None:
     name: Any = task if task in ("binary", "multilabel") else "multiclass"
     with torch.device("meta"):
-        module = nn.ModuleDict({"layer": nn.Linear(4, 1), "metric": FederatedROC(name, quantiles=64, **TASKS[task])})
+        module = nn.ModuleDict(
+            {"layer": nn.Linear(4, 1), "metric": FederatedROC(name, quantiles=64, **TASKS[task])}
+        )
     metric: Any = module["metric"]
     assert metric.counts.is_meta
     with pytest.raises(InputError, match="to_empty"):
         metric.update(*drawn(task, 10))
-    junk = [torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)]  # what memory may be handed over with
+    junk = [
+        torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)
+    ]  # what memory may be handed over with
     del junk
     module.to_empty(device="cpu")
     for _ in range(2):
@@ -104,12 +110,16 @@ def _sharded(rank: int) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(fsdp, "fully_shard"), reason="this torch has no torch.distributed.fsdp.fully_shard")
+@pytest.mark.skipif(
+    not hasattr(fsdp, "fully_shard"), reason="this torch has no torch.distributed.fsdp.fully_shard"
+)
 def test_a_sharded_module_built_without_memory_counts_and_sums(ranks: RankPool) -> None:
     assert ranks.run(_sharded) == [(8, 8 * ranks.size)] * ranks.size
 
 
-def test_curves_are_float32_where_the_device_has_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_are_float32_where_the_device_has_no_float64(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     metric = FederatedROC()
     assert metric.dtype == torch.float64
     monkeypatch.setattr(FederatedROC, "device", torch.device("mps"))

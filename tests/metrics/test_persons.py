@@ -42,7 +42,13 @@ def batches(times: int = 64) -> list[tuple[Tensor, Tensor, Tensor]]:
     for number in range(times):
         ids = torch.arange(1000 + 8 * number, 1008 + 8 * number)
         ids[: 1 + number % 3] = 7
-        made.append((torch.rand(8, generator=generator), torch.randint(0, 2, (8,), generator=generator), ids))
+        made.append(
+            (
+                torch.rand(8, generator=generator),
+                torch.randint(0, 2, (8,), generator=generator),
+                ids,
+            )
+        )
     return made
 
 
@@ -68,9 +74,13 @@ def test_a_refused_batch_uses_up_nothing() -> None:
     for _ in range(2):
         metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=[1, 2])
         with pytest.raises(InputError, match="`persons`"):
-            metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=torch.tensor([1.5, 2.5]))
+            metric.update(
+                torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=torch.tensor([1.5, 2.5])
+            )
         with pytest.raises(InputError, match="`target`"):
-            metric.update(torch.tensor([0.1, 0.5, 0.5, 0.5]), torch.tensor([0, 7, 1, 1]), persons=[1, 2, 2, 2])
+            metric.update(
+                torch.tensor([0.1, 0.5, 0.5, 0.5]), torch.tensor([0, 7, 1, 1]), persons=[1, 2, 2, 2]
+            )
     metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=[1, 1])
     assert (int(metric.counts.sum()), metric.left_out) == (5, 1)
 
@@ -112,7 +122,9 @@ def test_exact_metrics_have_no_bound() -> None:
 
 @pytest.mark.parametrize("groups", [True, False])
 def test_a_collection_counts_a_person_once_for_all_its_metrics(groups: bool) -> None:
-    collection: Any = federated_collection(privacy=CentralDP(1.0, examples_per_person=MOST, enforced=True))
+    collection: Any = federated_collection(
+        privacy=CentralDP(1.0, examples_per_person=MOST, enforced=True)
+    )
     collection._enable_compute_groups = groups
     for preds, target, ids in batches():
         collection.update(preds, target, persons=ids)
@@ -190,26 +202,39 @@ def test_what_is_counted_is_what_the_admitted_examples_count(task: Any, validate
     options: Any = {"multiclass": {"num_classes": 3}, "multilabel": {"num_labels": 3}}.get(task, {})
     generator = torch.Generator().manual_seed(1)
     preds = torch.rand((20, 3, 2) if options else (20, 2), generator=generator)
-    target = torch.randint(0, 2, (20, 3, 2) if task == "multilabel" else (20, 2), generator=generator)
+    target = torch.randint(
+        0, 2, (20, 3, 2) if task == "multilabel" else (20, 2), generator=generator
+    )
     target[:3] = -1
     ids = torch.randint(0, 6, (20,), generator=generator)
     privacy = LocalDP(1.0, examples_per_person=MOST)
-    metric = FederatedAUROC(task, privacy=privacy, ignore_index=-1, validate_args=validate, **options)
+    metric = FederatedAUROC(
+        task, privacy=privacy, ignore_index=-1, validate_args=validate, **options
+    )
     metric.update(preds, target, persons=ids)
-    expected, seen = FederatedAUROC(task, privacy=privacy, ignore_index=-1, **options), Counter[int]()
+    expected, seen = (
+        FederatedAUROC(task, privacy=privacy, ignore_index=-1, **options),
+        Counter[int](),
+    )
     for row in range(3, 20):
         for position in range(2):
             person = int(ids[row])
             seen[person] += 1
             if seen[person] <= MOST:
-                expected.update(preds[row : row + 1, ..., position], target[row : row + 1, ..., position])
+                expected.update(
+                    preds[row : row + 1, ..., position], target[row : row + 1, ..., position]
+                )
     assert torch.equal(metric.counts, expected.counts)
     assert metric.left_out == sum(max(times - MOST, 0) for times in seen.values())
 
 
 def test_each_simulated_client_bounds_its_own_persons() -> None:
     privacy = DistributedDP(20.0, min_clients=2, examples_per_person=MOST, enforced=True)
-    one: dict[str, Any] = {"preds": torch.rand(5_000), "target": torch.arange(5_000) % 2, "persons": ["x"] * 5_000}
+    one: dict[str, Any] = {
+        "preds": torch.rand(5_000),
+        "target": torch.arange(5_000) % 2,
+        "persons": ["x"] * 5_000,
+    }
     metric = FederatedROC(privacy=privacy, quantiles=4, plan="paper", grid="even")
     release = simulate([one, [one, one], iter([one] * 3)], metric).release
     assert abs(int(release.leaf.sum())) < 1_000  # of 30,000: 9, and noise

@@ -68,7 +68,9 @@ def values(ax: Any) -> list[list[float]]:
 
 
 @pytest.mark.parametrize(("kind", "name"), CURVES)
-def test_score_is_computed_given_or_left_out(kind: Any, name: str, scored: tuple[Tensor, Tensor]) -> None:
+def test_score_is_computed_given_or_left_out(
+    kind: Any, name: str, scored: tuple[Tensor, Tensor]
+) -> None:
     metric = updated(kind, scored)
     (own,) = legend(metric.plot()[1])
     assert legend(metric.plot(score=True)[1]) == [own]
@@ -80,7 +82,9 @@ def test_score_is_computed_given_or_left_out(kind: Any, name: str, scored: tuple
 
 
 def test_a_score_that_is_given_is_shown(scored: tuple[Tensor, Tensor]) -> None:
-    assert legend(updated(FederatedROC, scored).plot(score=torch.tensor(0.25))[1]) == ["ROC (AUROC 0.2500)"]
+    assert legend(updated(FederatedROC, scored).plot(score=torch.tensor(0.25))[1]) == [
+        "ROC (AUROC 0.2500)"
+    ]
     assert legend(updated(FederatedDET, scored).plot(score=0.25)[1]) == ["DET (EER 25.00%)"]
     with pytest.raises(InputError, match="hold 2 for each of 1 curves"):
         updated(FederatedCalibration, scored).plot(score=0.25)
@@ -100,7 +104,14 @@ def test_two_models_of_several_classes(kind: Any) -> None:
     options = {"task": "multiclass", "num_classes": 3}
     _, ax = three(kind, **options).plot(label="one", labels=["cat", "dog", "bird"])
     three(kind, **options).plot(ax=ax, label="other")
-    expected = ["one, cat", "one, dog", "one, bird", "other, class 0", "other, class 1", "other, class 2"]
+    expected = [
+        "one, cat",
+        "one, dog",
+        "one, bird",
+        "other, class 0",
+        "other, class 1",
+        "other, class 2",
+    ]
     assert [entry.split(" (")[0] for entry in legend(ax)] == expected
 
 
@@ -120,7 +131,9 @@ def test_plain_tuples_are_curves(kind: Any, name: str, scored: tuple[Tensor, Ten
     _, expected = metric.plot()
     assert legend(ax) == legend(expected)
     assert values(ax) == values(expected) or name == "scores"  # whose empty bins are NaN
-    with pytest.raises(InputError, match=rf"\({', '.join(kind.result._fields)}\), but got 1 values\. .*same `ax`"):
+    with pytest.raises(
+        InputError, match=rf"\({', '.join(kind.result._fields)}\), but got 1 values\. .*same `ax`"
+    ):
         kind().plot(given[:1])
     with pytest.raises(InputError, match="but got FederatedROC"):
         kind().plot(FederatedROC())
@@ -144,12 +157,16 @@ CLASSES = [torch.tensor([0.5, 0.25, 1.0]), torch.tensor([0.75, 0.5, 0.5])]
 
 
 @pytest.mark.parametrize("kind", AREAS)
-@pytest.mark.parametrize("val", [STEPS[0], STEPS, CLASSES[0], CLASSES], ids=["value", "steps", "classes", "both"])
+@pytest.mark.parametrize(
+    "val", [STEPS[0], STEPS, CLASSES[0], CLASSES], ids=["value", "steps", "classes", "both"]
+)
 def test_values_are_drawn_as_torchmetrics_draws_them(kind: Any, val: Any) -> None:
     exact: Any = BinaryAUROC()
     ax, theirs = kind().plot(val)[1], exact.plot(val)[1]
     assert values(ax) == values(theirs)
-    across, expected = ([list(line.get_xdata()) for line in axes.get_lines()] for axes in (ax, theirs))
+    across, expected = (
+        [list(line.get_xdata()) for line in axes.get_lines()] for axes in (ax, theirs)
+    )
     assert across == expected
     if isinstance(val, list):
         assert ax.get_xlabel() == theirs.get_xlabel() == "Step"

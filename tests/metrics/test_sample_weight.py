@@ -20,12 +20,18 @@ from torchmetrics_fed import (
     federated_collection,
 )
 
-TASKS: dict[str, dict[str, Any]] = {"binary": {}, "multiclass": {"num_classes": 4}, "multilabel": {"num_labels": 4}}
+TASKS: dict[str, dict[str, Any]] = {
+    "binary": {},
+    "multiclass": {"num_classes": 4},
+    "multilabel": {"num_labels": 4},
+}
 
 
 def drawn(task: str, examples: int = 600) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
-    scores = torch.rand(examples, generator=generator) if task == "binary" else torch.rand(examples, 4)
+    scores = (
+        torch.rand(examples, generator=generator) if task == "binary" else torch.rand(examples, 4)
+    )
     target = torch.randint(0, 4 if task == "multiclass" else 2, (examples,), generator=generator)
     if task == "multilabel":
         target = torch.randint(0, 2, (examples, 4), generator=generator)
@@ -70,7 +76,10 @@ def test_images_ignored_examples_and_collections() -> None:
     assert torch.equal(flat.counts, image.counts)
     assert flat.counts[0].sum() == weight[target >= 0].sum()
     scores, target, weight = drawn("binary")
-    collections: list[Any] = [federated_collection(), MetricCollection([FederatedROC(), FederatedAUROC()])]
+    collections: list[Any] = [
+        federated_collection(),
+        MetricCollection([FederatedROC(), FederatedAUROC()]),
+    ]
     for collection in collections:
         collection.update(scores, target, sample_weight=weight)
         assert all(metric.counts.sum() == weight.sum() for metric in collection.values())

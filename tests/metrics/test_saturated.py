@@ -21,14 +21,19 @@ SATURATED = {"confident": (2.0, 12.0), "both ends": (10.0, 0.0), "rare": (2.0, -
 def drawn(scale: float, shift: float, examples: int = 100_000) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(5)
     target = torch.randint(0, 2, (examples,), generator=generator)
-    return (torch.randn(examples, generator=generator, dtype=torch.float64) + target) * scale + shift, target
+    return (
+        torch.randn(examples, generator=generator, dtype=torch.float64) + target
+    ) * scale + shift, target
 
 
 @pytest.mark.parametrize("name", SATURATED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_area_of_saturated_scores_is_right(name: str, dtype: torch.dtype) -> None:
     logits, target = drawn(*SATURATED[name])
-    for scores, options in ((logits.to(dtype), {"normalization": "sigmoid"}), (logits.to(dtype).sigmoid(), {})):
+    for scores, options in (
+        (logits.to(dtype), {"normalization": "sigmoid"}),
+        (logits.to(dtype).sigmoid(), {}),
+    ):
         metric: Any = FederatedAUROC(**options)  # type: ignore[arg-type]
         for some, labels in zip(scores.split(30_000), target.split(30_000), strict=True):
             metric.update(some, labels)
@@ -57,8 +62,13 @@ def test_the_areas_of_a_confident_softmax_are_right(dtype: torch.dtype) -> None:
     metric = FederatedAUROC("multiclass", num_classes=10, average=None, normalization="softmax")
     metric.update(logits.to(dtype), target)
     # the order of p / (1 - p), which float64 keeps where p itself is 1
-    others = torch.stack([logits[:, [k for k in range(10) if k != own]].logsumexp(1) for own in range(10)], 1)
-    truth = [roc_auc_score((target == own).numpy(), (logits - others)[:, own].numpy()) for own in range(10)]
+    others = torch.stack(
+        [logits[:, [k for k in range(10) if k != own]].logsumexp(1) for own in range(10)], 1
+    )
+    truth = [
+        roc_auc_score((target == own).numpy(), (logits - others)[:, own].numpy())
+        for own in range(10)
+    ]
     assert np.abs(metric.compute().numpy() - truth).max() < 0.001
 
 

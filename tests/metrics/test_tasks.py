@@ -47,7 +47,9 @@ LABELS: dict[str, Any] = {"task": "multilabel", "num_labels": K, "quantiles": 16
 def data() -> tuple[Tensor, Tensor, Tensor]:
     """Scores on bin centres, so that binning changes nothing, with classes of different sizes, and labels."""
     generator = torch.Generator().manual_seed(8)
-    classes = torch.multinomial(torch.tensor([0.5, 0.3, 0.15, 0.05]), 3_000, True, generator=generator)
+    classes = torch.multinomial(
+        torch.tensor([0.5, 0.3, 0.15, 0.05]), 3_000, True, generator=generator
+    )
     logits = torch.randn(3_000, K, generator=generator, dtype=torch.float64)
     logits += 1.5 * torch.nn.functional.one_hot(classes, K)
     labels = (torch.rand(3_000, K, generator=generator) < logits.sigmoid() ** 2).long()
@@ -106,7 +108,9 @@ def test_multilabel_roc_is_torchmetrics() -> None:
 def test_pr_is_torchmetrics(average: Any) -> None:
     curve = updated(FederatedPrecisionRecallCurve, 1, average=average).compute()
     precision, recall, thresholds = (
-        micro_reference(BinaryPrecisionRecallCurve) if average else reference(MulticlassPrecisionRecallCurve, 1)
+        micro_reference(BinaryPrecisionRecallCurve)
+        if average
+        else reference(MulticlassPrecisionRecallCurve, 1)
     )
     # where nothing is selected torchmetrics 1.9 has 1 or nan, 1.6.0 has 0
     defined = ~precision.isnan() & ((recall > 0) | (precision > 0))
@@ -129,7 +133,9 @@ def test_areas_and_their_averages(ours: Any, target: int, torchmetrics: Any, skl
     scores, truth = data()[0], data()[target]
     labels = torch.nn.functional.one_hot(truth, K) if target == 1 else truth
     areas = updated(ours, target, average=None).compute()
-    expected = torch.tensor([sklearn(labels[:, k], scores[:, k]) for k in range(K)], dtype=torch.float64)
+    expected = torch.tensor(
+        [sklearn(labels[:, k], scores[:, k]) for k in range(K)], dtype=torch.float64
+    )
     assert close(areas, expected)
     weights = labels.sum(0).double() / labels.sum()
     assert close(updated(ours, target).compute(), expected.mean())
@@ -156,12 +162,18 @@ def test_one_vs_one_is_scikit_learns(average: Any) -> None:
             mask = (classes == a) | (classes == b)
             score = [roc_auc_score(classes[mask] == c, scores[mask, c]) for c in (a, b)]
             pairs.append((sum(score) / 2, mask.double().mean().item()))
-    weights = torch.tensor([w for _, w in pairs]) if average == "weighted" else torch.ones(len(pairs))
-    expected = (torch.tensor([s for s, _ in pairs], dtype=torch.float64) * weights).sum() / weights.sum()
+    weights = (
+        torch.tensor([w for _, w in pairs]) if average == "weighted" else torch.ones(len(pairs))
+    )
+    expected = (
+        torch.tensor([s for s, _ in pairs], dtype=torch.float64) * weights
+    ).sum() / weights.sum()
     assert metric.compute().item() == pytest.approx(expected.item(), abs=1e-7)
     exact = torch.randn(500, K, generator=generator, dtype=torch.float64).softmax(1)
     target = torch.randint(0, K, (500,), generator=generator)
-    fine = FederatedAUROC("multiclass", num_classes=K, multi_class="ovo", average=average, quantiles=65_536)
+    fine = FederatedAUROC(
+        "multiclass", num_classes=K, multi_class="ovo", average=average, quantiles=65_536
+    )
     fine.update(exact, target)
     assert fine.compute().item() == pytest.approx(
         roc_auc_score(target, exact, multi_class="ovo", average=average), abs=1e-4
@@ -173,7 +185,10 @@ def test_one_vs_one_is_scikit_learns(average: Any) -> None:
 def test_areas_are_those_of_the_functional_twin(multi_class: Any, average: Any) -> None:
     scores, classes, _ = data()
     metric = updated(FederatedAUROC, 1, multi_class=multi_class, average=average)
-    assert torch.equal(metric.compute(), auroc(scores, classes, **CLASSES, multi_class=multi_class, average=average))
+    assert torch.equal(
+        metric.compute(),
+        auroc(scores, classes, **CLASSES, multi_class=multi_class, average=average),
+    )
 
 
 def test_one_vs_one_counts_answer_one_vs_rest_as_well() -> None:
@@ -199,7 +214,9 @@ def test_every_metric_reads_the_same_release(kind: Any, privacy: Any) -> None:
     metric = updated(kind, 1, privacy=privacy)
     answer = metric.compute()
     twin = kind.from_release(metric.release()).compute()
-    for one, other in zip(*([a] if isinstance(a, Tensor) else a for a in (answer, twin)), strict=True):
+    for one, other in zip(
+        *([a] if isinstance(a, Tensor) else a for a in (answer, twin)), strict=True
+    ):
         assert torch.equal(one, other)
     figure, _ = metric.plot()
     assert figure is not None

@@ -29,7 +29,14 @@ from torchmetrics.wrappers import (
 )
 
 from tests.ranks import RankPool
-from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedAveragePrecision, FederatedROC, ReleaseError, ScoreGrid
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedROC,
+    ReleaseError,
+    ScoreGrid,
+)
 from torchmetrics_fed.functional import auroc
 
 GRID = ScoreGrid.from_edges(ScoreGrid.even(16).edges)  # edges of the user's own: no word of ties
@@ -70,7 +77,9 @@ def batch(number: int, classes: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def collection(kit: Kit) -> Any:
-    metrics: Any = MetricCollection({"a": kit.auroc(), "p": kit.precision()}, prefix="val_", postfix="_x")
+    metrics: Any = MetricCollection(
+        {"a": kit.auroc(), "p": kit.precision()}, prefix="val_", postfix="_x"
+    )
     values = [metrics(*batch(0))]
     for number in (1, 2):
         metrics.update(*batch(number))
@@ -96,7 +105,9 @@ def collection_without_groups(kit: Kit) -> Any:
 
 def nested_collections(kit: Kit) -> Any:
     inner: Any = MetricCollection({"a": kit.auroc()}, postfix="_1")
-    metrics: Any = MetricCollection({"x": inner, "y": MetricCollection({"p": kit.precision()}, prefix="2_")})
+    metrics: Any = MetricCollection(
+        {"x": inner, "y": MetricCollection({"p": kit.precision()}, prefix="2_")}
+    )
     metrics.update(*batch(0))
     return metrics.compute()
 
@@ -106,11 +117,18 @@ def tracker(kit: Kit) -> Any:
     for number in range(3):
         tracked.increment()
         tracked.update(*batch(number))
-    return tracked.compute(), tracked.compute_all(), tracked.best_metric(return_step=True), tracked.n_steps
+    return (
+        tracked.compute(),
+        tracked.compute_all(),
+        tracked.best_metric(return_step=True),
+        tracked.n_steps,
+    )
 
 
 def tracker_of_a_collection(kit: Kit) -> Any:
-    tracked: Any = MetricTracker(MetricCollection({"a": kit.auroc(), "p": kit.precision()}), maximize=[True, True])
+    tracked: Any = MetricTracker(
+        MetricCollection({"a": kit.auroc(), "p": kit.precision()}), maximize=[True, True]
+    )
     steps = []
     for number in range(3):
         tracked.increment()
@@ -137,7 +155,9 @@ def classwise(kit: Kit) -> Any:
 
 
 def multitask(kit: Kit) -> Any:
-    metric: Any = MultitaskWrapper({"one": kit.auroc(), "other": MetricCollection([kit.auroc(), kit.precision()])})
+    metric: Any = MultitaskWrapper(
+        {"one": kit.auroc(), "other": MetricCollection([kit.auroc(), kit.precision()])}
+    )
     (one, first), (other, second) = batch(0), batch(1)
     metric.update({"one": one, "other": other}, {"one": first, "other": second})
     return metric.compute()
@@ -151,7 +171,18 @@ def multioutput(kit: Kit) -> Any:
 
 def arithmetic(kit: Kit) -> Any:
     a, p = kit.auroc(), kit.precision()
-    formulas = [a + p, a - 1, 2 * a, abs(p - a), 1 / a, a**2, -a, a > 0.5, p >= a, (a > 0.5) & (p > 0.5)]
+    formulas = [
+        a + p,
+        a - 1,
+        2 * a,
+        abs(p - a),
+        1 / a,
+        a**2,
+        -a,
+        a > 0.5,
+        p >= a,
+        (a > 0.5) & (p > 0.5),
+    ]
     for number in (0, 1):
         a.update(*batch(number))
         p.update(*batch(number))
@@ -174,7 +205,9 @@ def copies(kit: Kit) -> Any:
     twin, revived = metric.clone(), pickle.loads(pickle.dumps(metric))
     for copy in (twin, revived):
         copy.update(*batch(1))
-    return [(copy.compute(), copy.update_count) for copy in (metric, twin, revived)], hash(metric) == hash(twin)
+    return [(copy.compute(), copy.update_count) for copy in (metric, twin, revived)], hash(
+        metric
+    ) == hash(twin)
 
 
 def merged(kit: Kit) -> Any:
@@ -187,7 +220,13 @@ def merged(kit: Kit) -> Any:
 
 def attributes(kit: Kit) -> Any:
     metric = kit.auroc()
-    names = ["is_differentiable", "higher_is_better", "full_state_update", "plot_lower_bound", "plot_upper_bound"]
+    names = [
+        "is_differentiable",
+        "higher_is_better",
+        "full_state_update",
+        "plot_lower_bound",
+        "plot_upper_bound",
+    ]
     settings = [getattr(metric, name) for name in names]
     with pytest.raises(RuntimeError, match="const") as caught:
         metric.higher_is_better = False
@@ -204,13 +243,17 @@ def same(ours: Any, theirs: Any) -> None:
         for one, other in zip(ours, theirs, strict=True):
             same(one, other)
     elif isinstance(theirs, Tensor | float):
-        torch.testing.assert_close(torch.as_tensor(ours), torch.as_tensor(theirs), rtol=0, atol=1e-6, check_dtype=False)
+        torch.testing.assert_close(
+            torch.as_tensor(ours), torch.as_tensor(theirs), rtol=0, atol=1e-6, check_dtype=False
+        )
     else:
         assert _name(ours) == _name(theirs)
 
 
 def _name(key: Any) -> Any:
-    return re.sub("^(binary|multiclass|federated)", "", key.lower()) if isinstance(key, str) else key
+    return (
+        re.sub("^(binary|multiclass|federated)", "", key.lower()) if isinstance(key, str) else key
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,27 @@ def advice() -> Advice:
 
 
 def test_the_command_prints_advice() -> None:
-    command = [sys.executable, "-m", "torchmetrics_fed", "plan", "--epsilon", "1", "--examples", "30000"]
-    done = subprocess.run([*command, "--clients", "20", "--runs", "4"], capture_output=True, text=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "torchmetrics_fed",
+        "plan",
+        "--epsilon",
+        "1",
+        "--examples",
+        "30000",
+    ]
+    done = subprocess.run(
+        [*command, "--clients", "20", "--runs", "4"], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == "30,000 examples (6,000 positive) of 20 clients, epsilon 1"
-    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in PLANS] == PLANS
+    assert [
+        line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in PLANS
+    ] == PLANS
     assert "Recommended: " in done.stdout
     assert "min_clients=16: a sum of fewer is not opened." in done.stdout
 
@@ -39,7 +52,10 @@ def test_the_table_is_aligned(advice: Advice) -> None:
     rows = lines[head : head + 5]
     assert len({len(row) for row in rows}) == 1
     assert len({row.index("±") for row in rows[1:]}) == 1 or all("±" in row for row in rows[1:])
-    assert rows[4].split()[-2:] == ["16,380", "133,629"]  # of cells 131,040 bytes, of secure aggregation the rest
+    assert rows[4].split()[-2:] == [
+        "16,380",
+        "133,629",
+    ]  # of cells 131,040 bytes, of secure aggregation the rest
 
 
 def test_the_recommended_plan_is_good_and_simple(advice: Advice) -> None:
@@ -48,7 +64,10 @@ def test_the_recommended_plan_is_good_and_simple(advice: Advice) -> None:
     assert advice.recommended is not None
     assert advice.recommended.score <= 1.1 * best
     assert next(plan for plan in advice.plans if plan.score <= 1.1 * best) == advice.recommended
-    assert advice.recommended.name in ("adaptive", "carry_over")  # 8 runs cannot tell these two apart
+    assert advice.recommended.name in (
+        "adaptive",
+        "carry_over",
+    )  # 8 runs cannot tell these two apart
 
 
 def test_cells_and_bytes_are_those_of_all_queries(advice: Advice) -> None:
@@ -57,7 +76,9 @@ def test_cells_and_bytes_are_those_of_all_queries(advice: Advice) -> None:
     assert [len(plan.error.queries) for plan in advice.plans] == [1, 2, 1, 1]
     for plan in advice.plans:
         assert plan.cells == 2 * sum(query.tree.cells for query in plan.error.queries)
-        assert plan.bytes == 8 * plan.cells + 2_589 * len(plan.error.queries)  # keys and boxes of each aggregation
+        assert plan.bytes == 8 * plan.cells + 2_589 * len(
+            plan.error.queries
+        )  # keys and boxes of each aggregation
 
 
 @pytest.mark.parametrize(
@@ -96,7 +117,9 @@ def test_the_noise_named_is_the_noise_in_a_release(advice: Advice) -> None:
     assert advice.recommended is not None
     a = math.exp({"adaptive": -61 / 64, "carry_over": -1}[advice.recommended.name])
     asked, summed = (math.sqrt(more * 2 * a) / (1 - a) for more in (1, 4 / 3))
-    assert f"standard deviation {asked:.2f} asked for, {summed:.2f} in the sum of 20" in " ".join(str(advice).split())
+    assert f"standard deviation {asked:.2f} asked for, {summed:.2f} in the sum of 20" in " ".join(
+        str(advice).split()
+    )
 
 
 def test_few_bins_leave_out_the_plans_that_need_more() -> None:
@@ -106,7 +129,9 @@ def test_few_bins_leave_out_the_plans_that_need_more() -> None:
 
 
 def test_much_data_and_little_get_different_advice() -> None:
-    assert "a smaller epsilon would do, too" in " ".join(str(advise(CentralDP(5.0), 5_000, 5_000, runs=2)).split())
+    assert "a smaller epsilon would do, too" in " ".join(
+        str(advise(CentralDP(5.0), 5_000, 5_000, runs=2)).split()
+    )
     assert "would show" in " ".join(str(advise(CentralDP(0.05), 500, 500, runs=2)).split())
 
 
@@ -114,23 +139,49 @@ def test_much_data_and_little_get_different_advice() -> None:
     ("options", "expected"),
     [
         ("--examples 100 --clients 2", "Expected --clients of at least 3"),
-        ("--epsilon 1 --examples 100 --clients 1 --trusted-aggregator", "Expected --clients of at least 2"),
-        ("--epsilon 0 --examples 100 --central", "`epsilon` to be a positive finite number but got 0.0"),
+        (
+            "--epsilon 1 --examples 100 --clients 1 --trusted-aggregator",
+            "Expected --clients of at least 2",
+        ),
+        (
+            "--epsilon 0 --examples 100 --central",
+            "`epsilon` to be a positive finite number but got 0.0",
+        ),
         ("--epsilon x --examples 100 --central", "argument --epsilon: invalid float value: 'x'"),
         ("--epsilon 1 --examples 1 --central", "--examples of at least 2"),
-        ("--epsilon 1 --examples 100 --positives 1 --central", "--positives between 0 and 1 but got 100 and 1.0"),
-        ("--epsilon 1 --examples 100 --clients 5 --min-clients 9", "at least min_clients=9 clients but got 5"),
-        ("--epsilon 1 --examples 100 --clients 5 --local --min-clients 4", "no --min-clients with --local"),
-        ("--epsilon 1 --examples 100 --clients 5 --max-colluding 5", "`max_colluding` below `min_clients`"),
+        (
+            "--epsilon 1 --examples 100 --positives 1 --central",
+            "--positives between 0 and 1 but got 100 and 1.0",
+        ),
+        (
+            "--epsilon 1 --examples 100 --clients 5 --min-clients 9",
+            "at least min_clients=9 clients but got 5",
+        ),
+        (
+            "--epsilon 1 --examples 100 --clients 5 --local --min-clients 4",
+            "no --min-clients with --local",
+        ),
+        (
+            "--epsilon 1 --examples 100 --clients 5 --max-colluding 5",
+            "`max_colluding` below `min_clients`",
+        ),
         ("--epsilon 1 --examples 100 --central --local", "not allowed with argument --central"),
-        ("--epsilon 1 --examples 100 --central --auroc 0.4", "`auroc` between 0.5 and 1 but got 0.4"),
+        (
+            "--epsilon 1 --examples 100 --central --auroc 0.4",
+            "`auroc` between 0.5 and 1 but got 0.4",
+        ),
         ("--epsilon 1 --examples 100 --central --quantiles 1", "`quantiles` to be an int from 2"),
-        ("--epsilon 1 --examples 9000 --clients 2000", "3 to 1024 clients of one secure aggregation but got 2000"),
+        (
+            "--epsilon 1 --examples 9000 --clients 2000",
+            "3 to 1024 clients of one secure aggregation but got 2000",
+        ),
         ("--epsilon 99 --examples 100 --central", "up to about 40"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:epsilon=99")
-def test_bad_options_are_refused_and_named(options: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_refused_and_named(
+    options: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     try:
         code: object = main(["plan", *options.split()])
     except SystemExit as ended:  # what argparse refuses by itself

@@ -29,7 +29,12 @@ from torchmetrics_fed import (
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import Plan, PlanName
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
-from torchmetrics_fed.planning import ExpectedError, ReferenceScores, expected_area_error, expected_sampling_error
+from torchmetrics_fed.planning import (
+    ExpectedError,
+    ReferenceScores,
+    expected_area_error,
+    expected_sampling_error,
+)
 from torchmetrics_fed.reconstruct.placement import pilot_query
 from torchmetrics_fed.simulate import simulate
 
@@ -43,7 +48,9 @@ def _samples(n_pos: int, n_neg: int, runs: int) -> Iterator[tuple[torch.Tensor, 
     for _ in range(runs):
         counts = ReferenceScores(n_pos, n_neg).counts(_FINE, generator)
         scores = [
-            np.repeat(_FINE[:-1], row) + np.repeat(np.diff(_FINE), row) * generator.random(row.sum()) for row in counts
+            np.repeat(_FINE[:-1], row)
+            + np.repeat(np.diff(_FINE), row) * generator.random(row.sum())
+            for row in counts
         ]
         target = np.repeat([0, 1], counts.sum(1))
         yield torch.from_numpy(np.concatenate(scores)), torch.from_numpy(target)
@@ -52,7 +59,9 @@ def _samples(n_pos: int, n_neg: int, runs: int) -> Iterator[tuple[torch.Tensor, 
 def _errors(release: Release, preds: torch.Tensor, target: torch.Tensor) -> tuple[float, float]:
     pr = FederatedPrecisionRecallCurve.from_release(release).compute()
     roc = FederatedROC.from_release(release).compute()
-    return area_error_roc(roc, roc_curve(target, preds)), area_error_pr(pr, precision_recall_curve(target, preds))
+    return area_error_roc(roc, roc_curve(target, preds)), area_error_pr(
+        pr, precision_recall_curve(target, preds)
+    )
 
 
 def _agree(one: ExpectedError, other: ExpectedError, off: float = 1.0) -> bool:
@@ -66,7 +75,10 @@ def _agree(one: ExpectedError, other: ExpectedError, off: float = 1.0) -> bool:
             other.precision_recall_standard_error,
         ),
     )
-    return all(abs(a * off - b) < 4.5 * math.hypot(spread * off, other_spread) for a, b, spread, other_spread in pairs)
+    return all(
+        abs(a * off - b) < 4.5 * math.hypot(spread * off, other_spread)
+        for a, b, spread, other_spread in pairs
+    )
 
 
 @pytest.mark.audit
@@ -111,7 +123,9 @@ def test_noise_adds_up_over_clients_as_it_really_does(privacy: Privacy) -> None:
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_more_epsilon_and_more_examples_mean_less_error(plan: PlanName) -> None:
-    errors = [expected_area_error(plan, epsilon, 2_000, 8_000, runs=8) for epsilon in (0.1, 1.0, 10.0)]
+    errors = [
+        expected_area_error(plan, epsilon, 2_000, 8_000, runs=8) for epsilon in (0.1, 1.0, 10.0)
+    ]
     errors.append(expected_area_error(plan, 10.0, 200_000, 800_000, runs=8))
     for before, after in pairwise(errors):
         assert after.roc < before.roc
@@ -125,12 +139,16 @@ def test_who_adds_noise_matters_in_the_known_order() -> None:
         (LocalDP(0.5), 20),
         (LocalDP(0.5), 200),
     ]
-    errors = [expected_area_error("single", p, 2_000, 8_000, clients=n, runs=10).roc for p, n in settings]
+    errors = [
+        expected_area_error("single", p, 2_000, 8_000, clients=n, runs=10).roc for p, n in settings
+    ]
     assert errors == sorted(errors)
 
 
 def test_the_same_seed_gives_the_same_answer_and_another_one_another() -> None:
-    one, again, other = (expected_area_error("adaptive", 1.0, 500, 500, runs=3, seed=seed) for seed in (1, 1, 2))
+    one, again, other = (
+        expected_area_error("adaptive", 1.0, 500, 500, runs=3, seed=seed) for seed in (1, 1, 2)
+    )
     assert one == again
     assert one != other
 
@@ -165,7 +183,9 @@ def test_a_class_that_noise_swallows_is_an_error_and_no_warning() -> None:
 @pytest.mark.filterwarnings("ignore:mechanism")
 def test_every_mechanism_can_be_tried(mechanism: Any) -> None:
     delta = 0.0 if mechanism == "gamma" else 1e-6
-    error = expected_area_error("single", CentralDP(1.0, mechanism=mechanism, delta=delta), 1_000, 4_000, runs=3)
+    error = expected_area_error(
+        "single", CentralDP(1.0, mechanism=mechanism, delta=delta), 1_000, 4_000, runs=3
+    )
     assert 0 < error.roc < 0.1
 
 
@@ -183,12 +203,21 @@ def test_sampling_error_falls_with_the_square_root_of_the_examples() -> None:
         ({"n_pos": 0}, "`n_pos` to be an int of at least 1 but got 0"),
         ({"clients": 0}, "`clients` to be an int of at least 1 but got 0"),
         ({"runs": 1}, "`runs` to be an int of at least 2 but got 1"),
-        ({"privacy": DistributedDP(1.0, 8), "clients": 5}, "at least min_clients=8 clients but got 5"),
+        (
+            {"privacy": DistributedDP(1.0, 8), "clients": 5},
+            "at least min_clients=8 clients but got 5",
+        ),
         ({"plan": "adaptive", "quantiles": 16}, "at least 256 bins .* but there are 64"),
         ({"auroc": 1.0}, "`auroc` between 0.5 and 1 but got 1.0"),
     ],
 )
 def test_bad_arguments_are_named(changes: dict[str, Any], named: str) -> None:
-    arguments: dict[str, Any] = {"plan": "single", "privacy": 1.0, "n_pos": 100, "n_neg": 100, **changes}
+    arguments: dict[str, Any] = {
+        "plan": "single",
+        "privacy": 1.0,
+        "n_pos": 100,
+        "n_neg": 100,
+        **changes,
+    }
     with pytest.raises(InputError, match=named):
         expected_area_error(**arguments)

@@ -26,12 +26,18 @@ def test_the_area_is_as_asked_and_scores_are_calibrated(
     assert masses.sum(1) == pytest.approx([1, 1])
     leaf = torch.from_numpy(masses * [[n_neg], [n_pos]])
     assert auroc_from_counts(leaf).item() == pytest.approx(auroc, abs=1e-5)
-    assert calibration_from_counts(leaf, edges).expected_calibration_error.item() == pytest.approx(0, abs=1e-4)
+    assert calibration_from_counts(leaf, edges).expected_calibration_error.item() == pytest.approx(
+        0, abs=1e-4
+    )
 
 
 @GRIDS
 def test_counts_are_drawn_from_the_masses(make: Callable[[int], ScoreGrid]) -> None:
-    reference, generator, edges = ReferenceScores(3000, 7000), np.random.default_rng(3), make(8).edges
+    reference, generator, edges = (
+        ReferenceScores(3000, 7000),
+        np.random.default_rng(3),
+        make(8).edges,
+    )
     counts = sum(reference.counts(edges, generator) for _ in range(200))
     expected = reference.masses(edges) * [[200 * 7000], [200 * 3000]]
     assert np.asarray(counts).sum(1).tolist() == [200 * 7000, 200 * 3000]

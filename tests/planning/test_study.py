@@ -22,7 +22,11 @@ def load(tmp_path: Path, text: str) -> Study:
 def test_the_template_is_a_study_of_the_default_metric() -> None:
     study = Study.load(TEMPLATE)
     assert study.metric().spec == FederatedROC().spec
-    assert (study.round, study.clients, study.columns) == ("1", 3, {"score": "score", "label": "label"})
+    assert (study.round, study.clients, study.columns) == (
+        "1",
+        3,
+        {"score": "score", "label": "label"},
+    )
 
 
 def test_every_key_that_the_template_names_is_known(tmp_path: Path) -> None:
@@ -33,7 +37,9 @@ def test_every_key_that_the_template_names_is_known(tmp_path: Path) -> None:
         for line in TEMPLATE.read_text().splitlines()
         if not line.startswith("# ") or " = " in line or line.startswith("# [")
     ]
-    text = "\n".join(line for line in lines if not line.startswith(apart)).replace('"LocalDP"', '"DistributedDP"')
+    text = "\n".join(line for line in lines if not line.startswith(apart)).replace(
+        '"LocalDP"', '"DistributedDP"'
+    )
     study = load(tmp_path, text)
     assert study.options["privacy"] == DistributedDP(epsilon=1.0, min_clients=3, enforced=True)
     assert study.options["normalization"] == "sigmoid"
@@ -45,7 +51,9 @@ def test_every_key_that_the_template_names_is_known(tmp_path: Path) -> None:
 
 def test_grid_and_task_are_those_of_the_metric(tmp_path: Path) -> None:
     text = 'task = "multiclass"\nnum_classes = 3\n[columns]\nscore = ["a", "b", "c"]\n'
-    metric = load(tmp_path, f'{text}[grid]\nkind = "even"\nrange = [-5, 5]').metric(kind=FederatedAUROC)
+    metric = load(tmp_path, f'{text}[grid]\nkind = "even"\nrange = [-5, 5]').metric(
+        kind=FederatedAUROC
+    )
     grid = ScoreGrid.even(1024, (-5.0, 5.0))
     assert metric.spec == FederatedAUROC("multiclass", num_classes=3, grid=grid).spec
     assert load(tmp_path, "[grid]\nedges = [0.0, 0.5, 1.0]").metric().spec.grid.bins == 2
@@ -68,12 +76,21 @@ def test_grid_and_task_are_those_of_the_metric(tmp_path: Path) -> None:
         ("[grid]\nkind = 'even'\nrange = [0]", "(low, high)"),
         ("[privacy]\nepsilon = 1", "`kind` in [privacy]"),
         ("[privacy]\nkind = 'LocalDP'", "LocalDP to have ['epsilon']"),
-        ("[privacy]\nkind = 'LocalDP'\nepsilon = 1\nmin_clients = 3", "but got ['epsilon', 'min_clients']"),
+        (
+            "[privacy]\nkind = 'LocalDP'\nepsilon = 1\nmin_clients = 3",
+            "but got ['epsilon', 'min_clients']",
+        ),
         ("[privacy]\nkind = 'DistributedDP'\nepsilon = 1", "to have ['epsilon', 'min_clients']"),
         ("[columns]\nperson = 'who'", "`person` in [columns] if and only if"),
-        ("[privacy]\nkind = 'LocalDP'\nepsilon = 1\nenforced = true", "`person` in [columns] if and only if"),
+        (
+            "[privacy]\nkind = 'LocalDP'\nepsilon = 1\nenforced = true",
+            "`person` in [columns] if and only if",
+        ),
         ("[privacy]\nkind = 'LocalDP'\nepsilon = -1", "`epsilon` to be a positive"),
-        ("[privacy]\nkind = 'LocalDP'\nepsilon = 1\nplan = 'twice'", "`plan` to be a Query or one of"),
+        (
+            "[privacy]\nkind = 'LocalDP'\nepsilon = 1\nplan = 'twice'",
+            "`plan` to be a Query or one of",
+        ),
         ("task =", "study.toml: "),
         ("\x00", "study.toml: "),
     ],

@@ -29,7 +29,10 @@ def test_secure_aggregations_bytes_are_those_of_a_real_one(clients: int) -> None
     assert query is not None
     config = coordinator.config
     server = SecureAggregationServer(config)
-    members = {f"{number:020d}": SecureAggregationClient(f"{number:020d}", config) for number in range(clients)}
+    members = {
+        f"{number:020d}": SecureAggregationClient(f"{number:020d}", config)
+        for number in range(clients)
+    }
     sent = dict.fromkeys(members, 0)
 
     def send(name: str, message: bytes) -> None:
@@ -51,7 +54,9 @@ def test_secure_aggregations_bytes_are_those_of_a_real_one(clients: int) -> None
 
 
 @pytest.mark.parametrize(
-    "privacy", [LocalDP(1.0), DistributedDP(epsilon=1.0, min_clients=4, trusted_aggregator=True)], ids=str
+    "privacy",
+    [LocalDP(1.0), DistributedDP(epsilon=1.0, min_clients=4, trusted_aggregator=True)],
+    ids=str,
 )
 def test_shares_bytes_are_those_of_a_real_one(privacy: LocalDP | DistributedDP) -> None:
     metric = FederatedROC(privacy=privacy)
@@ -68,5 +73,7 @@ def test_a_trusted_party_is_sent_raw_counts() -> None:
 def test_secure_aggregation_has_its_limits() -> None:
     spec = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=2)).spec
     for clients in (2, 2000):
-        with pytest.raises(InputError, match=f"3 to 1024 clients of one secure aggregation but got {clients}"):
+        with pytest.raises(
+            InputError, match=f"3 to 1024 clients of one secure aggregation but got {clients}"
+        ):
             bytes_per_client(spec, Query(Tree((16,))), clients)

@@ -71,7 +71,9 @@ def test_few_coins_and_none() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_processes_draw_different_words() -> None:
-    drawn = {random_words(4).tobytes()}  # whatever the parent has drawn must not come again in a child
+    drawn = {
+        random_words(4).tobytes()
+    }  # whatever the parent has drawn must not come again in a child
     for _ in range(64):
         read, write = os.pipe()
         child = os.fork()

@@ -71,7 +71,9 @@ def test_other_data_or_round_is_another_release(open_ledger: Open) -> None:
 
 
 @pytest.mark.parametrize("amounts", [(0.5, 0.0), (0.4, 1e-9), (math.nextafter(0.4, 1), 0.0)])
-def test_the_same_release_with_other_amounts_is_refused(open_ledger: Open, amounts: tuple[float, float]) -> None:
+def test_the_same_release_with_other_amounts_is_refused(
+    open_ledger: Open, amounts: tuple[float, float]
+) -> None:
     ledger = open_ledger()
     ledger.spend("val", 1, 0.4)
     with pytest.raises(LedgerConflictError, match=r"epsilon 0\.4, delta 0\.0.*now got epsilon"):
@@ -90,7 +92,9 @@ def test_a_draw_that_must_be_the_first_can_say_so(open_ledger: Open) -> None:
 def test_beyond_the_budget_both_numbers_are_named_and_nothing_is_spent(open_ledger: Open) -> None:
     ledger = open_ledger(budget=1.0)
     ledger.spend("val", 1, 0.8)
-    with pytest.raises(BudgetExceededError, match=r"this release needs epsilon 0\.5, 0\.2 of 1\.0 is left") as error:
+    with pytest.raises(
+        BudgetExceededError, match=r"this release needs epsilon 0\.5, 0\.2 of 1\.0 is left"
+    ) as error:
         ledger.spend("val", 2, 0.5)
     assert isinstance(error.value, FederatedMetricError)
     assert isinstance(error.value, RuntimeError)
@@ -109,7 +113,9 @@ def test_deltas_have_a_budget_too(open_ledger: Open) -> None:
     assert ledger.spent() == (1.0, 1e-6)
 
 
-@pytest.mark.parametrize(("epsilon", "times", "budget"), [(0.1, 100, 10.0), (0.01, 300, 3.0), (1e-3, 70, 0.07)])
+@pytest.mark.parametrize(
+    ("epsilon", "times", "budget"), [(0.1, 100, 10.0), (0.01, 300, 3.0), (1e-3, 70, 0.07)]
+)
 def test_sums_are_exact(epsilon: float, times: int, budget: float) -> None:
     ledger = PrivacyLedger(budget)
     for round in range(times):
@@ -148,14 +154,18 @@ def test_without_a_budget_nothing_is_refused(open_ledger: Open) -> None:
         {"mechanism": None},
     ],
 )
-def test_bad_arguments_are_named_and_nothing_is_spent(open_ledger: Open, arguments: dict[str, Any]) -> None:
+def test_bad_arguments_are_named_and_nothing_is_spent(
+    open_ledger: Open, arguments: dict[str, Any]
+) -> None:
     ledger = open_ledger(budget=1.0)
     with pytest.raises(InputError, match=f"`{next(iter(arguments))}`"):
         ledger.spend(**{"data": "val", "round": 1, "epsilon": 0.1, **arguments})
     assert len(ledger) == 0
 
 
-@pytest.mark.parametrize("arguments", [{"budget": 0.0}, {"budget": math.inf}, {"delta": 1.0}, {"composition": "rdp"}])
+@pytest.mark.parametrize(
+    "arguments", [{"budget": 0.0}, {"budget": math.inf}, {"delta": 1.0}, {"composition": "rdp"}]
+)
 def test_bad_ledgers_are_refused(open_ledger: Open, arguments: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"`{next(iter(arguments))}`"):
         open_ledger(**arguments)
@@ -167,7 +177,18 @@ def test_delta_is_a_question_for_pld_only() -> None:
 
 
 def test_names_survive_the_file(tmp_path: Path) -> None:
-    names = ["a\nb", "a\r\n", "\u2028", "'); DROP TABLE entries; --", "?", "\0", "a\0b", "ä€𝄞", " ", "x" * 10_000]
+    names = [
+        "a\nb",
+        "a\r\n",
+        "\u2028",
+        "'); DROP TABLE entries; --",
+        "?",
+        "\0",
+        "a\0b",
+        "ä€𝄞",
+        " ",
+        "x" * 10_000,
+    ]
     ledger = PrivacyLedger(path=tmp_path / "ledger")
     for name in names:
         ledger.spend(name, name, 0.1, mechanism=name)
@@ -185,9 +206,12 @@ def test_a_name_that_is_no_text_is_refused(open_ledger: Open, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta"), [(5e-324, 5e-324), (1.7976931348623157e308, 0.0), (3.0, -0.0), (1 / 3, math.nextafter(1, 0))]
+    ("epsilon", "delta"),
+    [(5e-324, 5e-324), (1.7976931348623157e308, 0.0), (3.0, -0.0), (1 / 3, math.nextafter(1, 0))],
 )
-def test_amounts_survive_the_file_to_the_last_bit(tmp_path: Path, epsilon: float, delta: float) -> None:
+def test_amounts_survive_the_file_to_the_last_bit(
+    tmp_path: Path, epsilon: float, delta: float
+) -> None:
     PrivacyLedger(path=tmp_path / "ledger").spend("val", 1, epsilon, delta)
     (entry,) = PrivacyLedger(path=tmp_path / "ledger")
     assert entry.amounts == (epsilon, delta)
@@ -265,7 +289,10 @@ def test_what_was_spent_survives_a_resume(tmp_path: Path) -> None:
     with pytest.raises(BudgetExceededError, match=r"needs epsilon 0\.5, 0\.25 of 1\.0 is left"):
         second.spend("val", 3, 0.5)
     assert PrivacyLedger(0.5, tmp_path / "ledger", change_budget=True).remaining == 0.0
-    assert PrivacyLedger(2.0, tmp_path / "ledger", change_budget=True).spend("val", 3, 0.5).epsilon == 0.5
+    assert (
+        PrivacyLedger(2.0, tmp_path / "ledger", change_budget=True).spend("val", 3, 0.5).epsilon
+        == 0.5
+    )
     assert len(first) == 4
 
 
@@ -283,17 +310,28 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     "newline": lambda path: path.write_bytes(b"\n"),
     "text": lambda path: path.write_bytes(b"epsilon\n1.0\n"),
     "zeros": lambda path: path.write_bytes(b"\0" * 8192),
-    "journal of an older version": lambda path: path.write_bytes(b'{"format":"torchmetrics-fed ledger","version":1}\n'),
+    "journal of an older version": lambda path: path.write_bytes(
+        b'{"format":"torchmetrics-fed ledger","version":1}\n'
+    ),
     "SQLite without tables": lambda path: foreign(path, "PRAGMA user_version=1"),
-    "SQLite of another program": lambda path: foreign(path, "CREATE TABLE entries (number INTEGER PRIMARY KEY)"),
+    "SQLite of another program": lambda path: foreign(
+        path, "CREATE TABLE entries (number INTEGER PRIMARY KEY)"
+    ),
     "another program's about": lambda path: foreign(
         path, "CREATE TABLE about (format, version); INSERT INTO about VALUES ('photos', 1)"
     ),
     "a later version": lambda path: foreign(
-        path, "CREATE TABLE about (format, version); INSERT INTO about VALUES ('torchmetrics-fed store', 99)"
+        path,
+        "CREATE TABLE about (format, version); INSERT INTO about VALUES ('torchmetrics-fed store', 99)",
     ),
-    "a store without records": lambda path: (PrivacyLedger(path=path), foreign(path, "DROP TABLE records")),
-    "a store without an end": lambda path: (PrivacyLedger(path=path), foreign(path, "DROP TABLE head")),
+    "a store without records": lambda path: (
+        PrivacyLedger(path=path),
+        foreign(path, "DROP TABLE records"),
+    ),
+    "a store without an end": lambda path: (
+        PrivacyLedger(path=path),
+        foreign(path, "DROP TABLE head"),
+    ),
 }
 
 
@@ -303,7 +341,9 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, kind: str) -> No
     FOREIGN[kind](path)
     content = path.read_bytes()
     with pytest.raises(LedgerFileError, match="Expected the ledger file"):
-        PrivacyLedger(1.0, path).charge(LedgerEntry("val", "1", 0.1, spec="a", session="b"), b"query", 1.0)
+        PrivacyLedger(1.0, path).charge(
+            LedgerEntry("val", "1", 0.1, spec="a", session="b"), b"query", 1.0
+        )
     assert path.read_bytes() == content
 
 
@@ -336,7 +376,9 @@ for spend in (lambda: PrivacyLedger(path=path).spend("val", 2, 0.1), lambda: ope
 
 @pytest.mark.parametrize("mode", ["0", "200", "400"])
 def test_a_file_without_permission_is_refused(mode: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:  # not below tmp_path, which only its owner may enter
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # not below tmp_path, which only its owner may enter
         os.chmod(folder, 0o777)
         assert LightProcess(NO_PERMISSION, f"{folder}/ledger", mode).result() == ["refused"] * 2
         os.chmod(f"{folder}/ledger", 0o600)
@@ -412,7 +454,9 @@ def test_a_file_that_forgets_is_refused_while_it_is_open(
             ask()
 
 
-def test_an_older_copy_that_forgets_only_an_answer_is_refused_while_it_is_open(tmp_path: Path) -> None:
+def test_an_older_copy_that_forgets_only_an_answer_is_refused_while_it_is_open(
+    tmp_path: Path,
+) -> None:
     path, old = tmp_path / "ledger", tmp_path / "old"
     ledger = PrivacyLedger(path=path)
     ledger.charge(ENTRY, b"pilot", 0.25)
@@ -428,9 +472,13 @@ def test_a_deleted_file_whose_journal_is_left_is_not_a_new_ledger(tmp_path: Path
     path, journal = tmp_path / "ledger", tmp_path / "ledger-journal"
     PrivacyLedger(1.0, path).spend("val", 1, 0.8)
     with closing(sqlite3.connect(path, isolation_level=None)) as tables:
-        tables.execute("PRAGMA cache_size=1")  # so that changed pages, and their journal, go to the disk early
+        tables.execute(
+            "PRAGMA cache_size=1"
+        )  # so that changed pages, and their journal, go to the disk early
         tables.execute("BEGIN IMMEDIATE")
-        tables.executemany("INSERT INTO notes VALUES (?, ?)", [(str(i), b"x" * 3000) for i in range(50)])
+        tables.executemany(
+            "INSERT INTO notes VALUES (?, ?)", [(str(i), b"x" * 3000) for i in range(50)]
+        )
         left = journal.read_bytes()
         tables.execute("ROLLBACK")
     assert any(left[:28])
@@ -449,13 +497,22 @@ def answers(ledger: PrivacyLedger) -> list[tuple[int, str, float]]:
     """The number of the entry, query and fraction of every answer that the file holds."""
     assert ledger.path is not None
     with closing(sqlite3.connect(ledger.path)) as tables:
-        records = [json.loads(body) for (body,) in tables.execute("SELECT body FROM records ORDER BY number")]
-    keys = [[record["entry"][name] for name in ("data", "round", "spec")] for record in records if "entry" in record]
+        records = [
+            json.loads(body)
+            for (body,) in tables.execute("SELECT body FROM records ORDER BY number")
+        ]
+    keys = [
+        [record["entry"][name] for name in ("data", "round", "spec")]
+        for record in records
+        if "entry" in record
+    ]
     given = [record for record in records if "answer" in record]
     return sorted((1 + keys.index(one["answer"]), one["query"], one["fraction"]) for one in given)
 
 
-def test_a_release_of_two_queries_is_charged_once_and_whole_before_the_first(open_ledger: Open) -> None:
+def test_a_release_of_two_queries_is_charged_once_and_whole_before_the_first(
+    open_ledger: Open,
+) -> None:
     ledger = open_ledger(budget=0.5)
     ledger.charge(ENTRY, b"pilot", 5 / 64)
     assert ledger.spent() == (0.5, 1e-7)
@@ -497,7 +554,9 @@ def test_ranks_of_a_session_charge_the_same_query(open_ledger: Open) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("query", [b"pilot", b"placed"])
-def test_only_the_session_that_began_a_round_may_continue_it(open_ledger: Open, query: bytes, again: bool) -> None:
+def test_only_the_session_that_began_a_round_may_continue_it(
+    open_ledger: Open, query: bytes, again: bool
+) -> None:
     ledger = open_ledger()
     ledger.charge(ENTRY, b"pilot", 0.25)
     for session in ("another", ""):
@@ -507,7 +566,9 @@ def test_only_the_session_that_began_a_round_may_continue_it(open_ledger: Open, 
     ledger.charge(ENTRY, b"placed", 0.75)
 
 
-@pytest.mark.parametrize("amounts", [{"epsilon": 0.25}, {"delta": 0.0}, {"epsilon": math.nextafter(0.5, 1)}])
+@pytest.mark.parametrize(
+    "amounts", [{"epsilon": 0.25}, {"delta": 0.0}, {"epsilon": math.nextafter(0.5, 1)}]
+)
 def test_a_round_has_one_price(open_ledger: Open, amounts: dict[str, Any]) -> None:
     ledger = open_ledger()
     ledger.charge(ENTRY, b"pilot", 0.25)
@@ -536,7 +597,9 @@ def test_fractions_never_exceed_1(open_ledger: Open, fractions: list[float], bey
 
 
 @pytest.mark.parametrize("fraction", [math.nan, math.inf, -math.inf, -0.25, 0.0])
-def test_a_fraction_that_is_none_is_refused_and_nothing_is_charged(open_ledger: Open, fraction: float) -> None:
+def test_a_fraction_that_is_none_is_refused_and_nothing_is_charged(
+    open_ledger: Open, fraction: float
+) -> None:
     ledger = open_ledger()
     with pytest.raises(FederatedMetricError):
         ledger.charge(ENTRY, b"pilot", fraction)
@@ -544,7 +607,9 @@ def test_a_fraction_that_is_none_is_refused_and_nothing_is_charged(open_ledger: 
 
 
 @pytest.mark.parametrize("other", [{"data": "test"}, {"round": "2"}, {"spec": "other"}])
-def test_other_data_round_or_spec_is_another_release(open_ledger: Open, other: dict[str, Any]) -> None:
+def test_other_data_round_or_spec_is_another_release(
+    open_ledger: Open, other: dict[str, Any]
+) -> None:
     ledger = open_ledger(budget=1.0)
     ledger.charge(ENTRY, b"pilot", 1.0)
     ledger.charge(replace(ENTRY, session="another", **other), b"pilot", 1.0)
@@ -635,7 +700,11 @@ def race(path: Path, kind: str, program: str = RANK) -> list[str]:
     for process in ranks:
         process.wait_for("ready")
     with ThreadPoolExecutor(8) as pool:
-        return [word for words in pool.map(lambda process: process.result("go\n"), ranks) for word in words]
+        return [
+            word
+            for words in pool.map(lambda process: process.result("go\n"), ranks)
+            for word in words
+        ]
 
 
 def test_ranks_that_share_a_file_write_one_entry(tmp_path: Path) -> None:
@@ -775,8 +844,12 @@ def worst_case(epsilon: float, times: int, delta: float) -> float:
 
     def excess(total: float) -> float:
         losses = [(times - 2 * wrong) * epsilon for wrong in range(times + 1)]
-        odds = [math.comb(times, k) * right ** (times - k) * (1 - right) ** k for k in range(times + 1)]
-        return math.fsum(p * max(0.0, -math.expm1(total - loss)) for p, loss in zip(odds, losses, strict=True))
+        odds = [
+            math.comb(times, k) * right ** (times - k) * (1 - right) ** k for k in range(times + 1)
+        ]
+        return math.fsum(
+            p * max(0.0, -math.expm1(total - loss)) for p, loss in zip(odds, losses, strict=True)
+        )
 
     low, high = 0.0, times * epsilon
     for _ in range(60):
@@ -786,12 +859,19 @@ def worst_case(epsilon: float, times: int, delta: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "times", "delta"), [(0.1, 100, 1e-6), (0.1, 100, 1e-9), (1.0, 5, 1e-6), (0.033, 300, 1e-5)]
+    ("epsilon", "times", "delta"),
+    [(0.1, 100, 1e-6), (0.1, 100, 1e-9), (1.0, 5, 1e-6), (0.033, 300, 1e-5)],
 )
-def test_pld_is_the_exact_worst_case_and_never_below(epsilon: float, times: int, delta: float) -> None:
+def test_pld_is_the_exact_worst_case_and_never_below(
+    epsilon: float, times: int, delta: float
+) -> None:
     pytest.importorskip("dp_accounting")
     composed = compose_pld([(epsilon, 0.0)] * times, delta)
-    assert worst_case(epsilon, times, delta) - 1e-9 <= composed <= worst_case(epsilon, times, delta) + 1e-4 * times
+    assert (
+        worst_case(epsilon, times, delta) - 1e-9
+        <= composed
+        <= worst_case(epsilon, times, delta) + 1e-4 * times
+    )
 
 
 def test_a_hundred_evaluations_by_pld() -> None:
@@ -806,7 +886,13 @@ def test_a_hundred_evaluations_by_pld() -> None:
 
 def test_pld_never_costs_more_than_addition_where_both_hold() -> None:
     pytest.importorskip("dp_accounting")
-    for amounts in ([(1e-6, 0.0)] * 1000, [(0.3, 1e-8), (0.7, 1e-8)], [(30.0, 0.0)] * 40, [(800.0, 0.0)], []):
+    for amounts in (
+        [(1e-6, 0.0)] * 1000,
+        [(0.3, 1e-8), (0.7, 1e-8)],
+        [(30.0, 0.0)] * 40,
+        [(800.0, 0.0)],
+        [],
+    ):
         total = sum(epsilon for epsilon, _ in amounts)
         assert compose_pld(amounts, 1e-6) <= total + 1e-9
     assert compose_pld([(0.1, 1e-6), (0.1, 1e-6)], 1e-6) == math.inf
@@ -821,7 +907,9 @@ def test_a_budget_by_pld_reaches_further_and_holds(tmp_path: Path) -> None:
         for round in range(100):
             ledger.spend("val", round, 0.1)
 
-    with pytest.raises(BudgetExceededError, match=r"this release needs epsilon 0\.1 .* of 2\.0 is left"):
+    with pytest.raises(
+        BudgetExceededError, match=r"this release needs epsilon 0\.1 .* of 2\.0 is left"
+    ):
         spend_all()
     assert 20 < len(ledger) < 100
     assert ledger.spent().epsilon <= 2.0 < ledger.spent(method="addition").epsilon
@@ -845,18 +933,28 @@ def test_without_the_library_pld_says_what_to_install(monkeypatch: pytest.Monkey
 def test_a_file_keeps_its_budget(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     PrivacyLedger(3.0, path, 1e-5)
-    for ledger in (PrivacyLedger(path=path), PrivacyLedger(3.0, path), PrivacyLedger(path=path, delta=1e-5)):
+    for ledger in (
+        PrivacyLedger(path=path),
+        PrivacyLedger(3.0, path),
+        PrivacyLedger(path=path, delta=1e-5),
+    ):
         assert (ledger.budget, ledger.delta, ledger.composition) == (3.0, 1e-5, "addition")
     with pytest.raises(BudgetExceededError):
         PrivacyLedger(path=path).spend("val", 1, 3.5)
 
 
-@pytest.mark.parametrize("other", [{"budget": 2.0}, {"budget": 4.0}, {"delta": 1e-5}, {"composition": "pld"}])
-def test_another_budget_than_the_files_is_refused_unless_asked_for(tmp_path: Path, other: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "other", [{"budget": 2.0}, {"budget": 4.0}, {"delta": 1e-5}, {"composition": "pld"}]
+)
+def test_another_budget_than_the_files_is_refused_unless_asked_for(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
     path = tmp_path / "ledger"
     before = PrivacyLedger(3.0, path)
     content = path.read_bytes()
-    with pytest.raises(LedgerConflictError, match=r"recorded, epsilon 3 .*but got .*`change_budget=True`"):
+    with pytest.raises(
+        LedgerConflictError, match=r"recorded, epsilon 3 .*but got .*`change_budget=True`"
+    ):
         PrivacyLedger(path=path, **other)
     assert path.read_bytes() == content
     after = PrivacyLedger(path=path, **other, change_budget=True)
@@ -913,7 +1011,9 @@ def test_the_table_has_every_release_and_what_is_left(tmp_path: Path) -> None:
     ledger.spend("a\n2  forged", "x" * 100, 0.7)
     lines = ledger.report().splitlines()
     assert lines[0] == f"Privacy ledger {path}"[:215]
-    assert lines[1].startswith("Budget: epsilon 1 at delta 1e-06, composed by addition, recorded 20")
+    assert lines[1].startswith(
+        "Budget: epsilon 1 at delta 1e-06, composed by addition, recorded 20"
+    )
     assert lines[2].startswith("Changed to: epsilon 2 at delta 1e-06")
     assert lines[3] == "Spent: epsilon 1.2, delta 1e-09, by 2 releases. Left: epsilon 0.8."
     head, first, second = lines[5:8]
@@ -923,7 +1023,15 @@ def test_the_table_has_every_release_and_what_is_left(tmp_path: Path) -> None:
     assert second.split()[-3:] == ["0.7", "0", "1.2"]
     assert lines[8] == ""
     assert lines[-1] == f"SHA-256 of all records: {ledger.digest()}"
-    assert len({line.index(cell) for line, cell in ((head, "epsilon"), (first, "0.5"), (second, "0.7"))}) == 1
+    assert (
+        len(
+            {
+                line.index(cell)
+                for line, cell in ((head, "epsilon"), (first, "0.5"), (second, "0.7"))
+            }
+        )
+        == 1
+    )
 
 
 def test_the_digest_of_an_entry_stays_and_that_of_the_ledger_goes_on(open_ledger: Open) -> None:

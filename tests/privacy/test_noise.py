@@ -72,7 +72,9 @@ def every_output(epsilon: float, law: LogMass, shifts: Sequence[int], reach: int
         (2, 30, [4, 1, 1]),
     ],
 )
-def test_delta_is_at_least_the_exact_one_and_hardly_more(epsilon: float, mean: float, shifts: list[int]) -> None:
+def test_delta_is_at_least_the_exact_one_and_hardly_more(
+    epsilon: float, mean: float, shifts: list[int]
+) -> None:
     exact = every_output(epsilon, skellam(mean), shifts, 90 if len(shifts) < 3 else 60)
     assert exact <= skellam_delta(epsilon, mean, moved(shifts)) <= 1.015 * exact
 
@@ -82,9 +84,13 @@ def test_known_variances_of_one_cell() -> None:
     assert discrete_gaussian_sigma2(1, 1e-6, cells(1)) == pytest.approx(17.90, rel=0.003)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1, 1e-6), (1, 1e-12), (4, 1e-9), (0.5, 0.05)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.1, 1e-6), (1, 1e-6), (1, 1e-12), (4, 1e-9), (0.5, 0.05)]
+)
 @pytest.mark.parametrize("shift", [1, 3])
-def test_the_mean_is_private_and_one_percent_less_is_not(epsilon: float, delta: float, shift: int) -> None:
+def test_the_mean_is_private_and_one_percent_less_is_not(
+    epsilon: float, delta: float, shift: int
+) -> None:
     mean = float(skellam_mean(epsilon, delta, cells(1, shift)))
     reach = int(9 * math.sqrt(2 * mean)) + 20
     assert every_output(epsilon, skellam(mean), [shift], reach) <= delta
@@ -97,7 +103,9 @@ def analytic_gaussian(epsilon: float, ratio: float) -> float:
     def below(x: float) -> float:
         return 0.5 * math.erfc(-x / math.sqrt(2))
 
-    return below(ratio / 2 - epsilon / ratio) - math.exp(epsilon) * below(-ratio / 2 - epsilon / ratio)
+    return below(ratio / 2 - epsilon / ratio) - math.exp(epsilon) * below(
+        -ratio / 2 - epsilon / ratio
+    )
 
 
 @pytest.mark.parametrize("count", [1000, 100_000])
@@ -112,7 +120,9 @@ LAWS = [(skellam(6.0), 12.0**0.5), (gaussian(9.0), 3.0), (geometric(0.4), 3.5)]
 
 @pytest.mark.parametrize(("law", "deviation"), LAWS, ids=["skellam", "gaussian", "geometric"])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
-def test_all_in_one_cell_is_the_worst_way_to_fall(law: LogMass, deviation: float, epsilon: float) -> None:
+def test_all_in_one_cell_is_the_worst_way_to_fall(
+    law: LogMass, deviation: float, epsilon: float
+) -> None:
     """Up to 4 units that fall on 3 cells, either sign: none is easier to tell than 4 in one cell."""
     worst = every_output(epsilon, law, [4], 60)
     assert delta_bound(epsilon, law, deviation, cells(1, 4)) >= worst
@@ -128,13 +138,21 @@ def test_no_change_of_two_examples_is_worse_than_the_declared_one() -> None:
         assert skellam_delta(1, 40, moved(positives + negatives)) <= declared
 
 
-@pytest.mark.parametrize("settings", [(1.0, 1e-6, 1), (1.0, 1e-6, 12), (0.5, 1e-8, 50), (3.0, 1e-6, 12)])
+@pytest.mark.parametrize(
+    "settings", [(1.0, 1e-6, 1), (1.0, 1e-6, 12), (0.5, 1e-8, 50), (3.0, 1e-6, 12)]
+)
 def test_skellam_agrees_with_dp_accounting(settings: tuple[float, float, int]) -> None:
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     epsilon, delta, count = settings
     mean = float(skellam_mean(epsilon, delta, cells(count)))
     reach = int(12 * math.sqrt(2 * mean)) + 20
-    here = dict(zip(range(-reach, reach + 1), skellam(mean)(np.arange(-reach, reach + 1)).tolist(), strict=True))
+    here = dict(
+        zip(
+            range(-reach, reach + 1),
+            skellam(mean)(np.arange(-reach, reach + 1)).tolist(),
+            strict=True,
+        )
+    )
     there = {x + 1: log_mass for x, log_mass in here.items()}
     theirs = [
         pld.from_two_probability_mass_functions(
@@ -156,11 +174,15 @@ def renyi(mean: float, sensitivity: Sensitivity, epsilon: float) -> float:
     """Delta by the Renyi bound of Agarwal, Kairouz and Liu 2021 and the conversion of Canonne et al. 2020."""
     a, variance, one, two = np.arange(2, 400), 2 * mean, sensitivity.l1, sensitivity.l2_squared
     bound = a * two / (2 * variance)
-    bound = bound + np.minimum(((2 * a - 1) * two + 6 * one) / (4 * variance**2), 3 * one / (2 * variance))
+    bound = bound + np.minimum(
+        ((2 * a - 1) * two + 6 * one) / (4 * variance**2), 3 * one / (2 * variance)
+    )
     return math.exp(min((a - 1) * (bound - epsilon) - np.log(a - 1) + a * np.log1p(-1 / a)))
 
 
-@pytest.mark.parametrize("sensitivity", [cells(1), cells(12), cells(4, 3), Sensitivity(((1, 6), (9, 6)))])
+@pytest.mark.parametrize(
+    "sensitivity", [cells(1), cells(12), cells(4, 3), Sensitivity(((1, 6), (9, 6)))]
+)
 def test_the_published_renyi_bound_is_looser(sensitivity: Sensitivity) -> None:
     mean = float(skellam_mean(1, 1e-6, sensitivity))
     assert skellam_delta(1, mean, sensitivity) <= renyi(mean, sensitivity, 1)
@@ -202,8 +224,12 @@ def polya_losses(epsilon: float, parts: Fraction) -> Floats:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize(("min_clients", "max_colluding"), [(2, 0), (2, 1), (3, 1), (8, 1), (10, 0), (10, 3)])
-def test_from_min_clients_up_the_loss_is_at_most_epsilon(epsilon: float, min_clients: int, max_colluding: int) -> None:
+@pytest.mark.parametrize(
+    ("min_clients", "max_colluding"), [(2, 0), (2, 1), (3, 1), (8, 1), (10, 0), (10, 3)]
+)
+def test_from_min_clients_up_the_loss_is_at_most_epsilon(
+    epsilon: float, min_clients: int, max_colluding: int
+) -> None:
     """Colluders know their own noise, so only the honest survivors' shares count (threat 7).
 
     For r >= 1 the law is log-concave: the loss grows with x towards its limit epsilon, so no x beyond the table is
@@ -236,7 +262,9 @@ def summed_gaussians(sigma2: float, shares: int) -> LogMass:
 
 
 @pytest.mark.parametrize(("levels", "shares"), [(1, 2), (1, 10), (4, 30)])
-def test_the_sum_of_gaussian_shares_is_private_with_the_gap_booked(levels: int, shares: int) -> None:
+def test_the_sum_of_gaussian_shares_is_private_with_the_gap_booked(
+    levels: int, shares: int
+) -> None:
     sigma2 = float(discrete_gaussian_sigma2(1, 1e-6, cells(levels), shares))
     law = summed_gaussians(sigma2, shares)
     assert delta_bound(1, law, math.sqrt(sigma2), cells(levels)) <= 1e-6 * 1.001
@@ -262,7 +290,9 @@ def test_the_known_gaps_of_all_cells() -> None:
     """tau sqrt(d), the third term of Kairouz et al.'s concentrated bound, for 16,380 cells at (1, 1e-6)."""
     for levels, shares, known in ((1, 30, 5.1), (2, 100, 200.0)):
         sigma2 = discrete_gaussian_sigma2(1, 1e-6, cells(levels))
-        assert discrete_gaussian_gap(sigma2, shares, 1) * math.sqrt(16_380) == pytest.approx(known, rel=0.1)
+        assert discrete_gaussian_gap(sigma2, shares, 1) * math.sqrt(16_380) == pytest.approx(
+            known, rel=0.1
+        )
 
 
 def test_what_cannot_be_spent_is_refused_by_name() -> None:

@@ -80,7 +80,9 @@ def test_sides_must_not_be_negative(name: str) -> None:
 
 
 @every_integer_sampler
-@pytest.mark.parametrize("scale", [2, 0.5, Fraction(1, 3), np.float32(0.5), NUMPY_TWO, Fraction(NUMPY_TWO, 3)])
+@pytest.mark.parametrize(
+    "scale", [2, 0.5, Fraction(1, 3), np.float32(0.5), NUMPY_TWO, Fraction(NUMPY_TWO, 3)]
+)
 def test_any_exact_number_will_do(name: str, scale: Number) -> None:
     sampler, arguments = INTEGER[name]
     assert sampler(100, scale, *arguments[1:]).any()
@@ -144,7 +146,9 @@ def _seventy_digits() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_seventy_digits")
 class TestTablesAreWithinTheirBound:
-    @pytest.mark.parametrize("rate", [Fraction(1, 2**51), Fraction(1, 120), Fraction(1), Fraction(80)])
+    @pytest.mark.parametrize(
+        "rate", [Fraction(1, 2**51), Fraction(1, 120), Fraction(1), Fraction(80)]
+    )
     def test_digits(self, rate: Fraction) -> None:
         for place, table in enumerate(digit_tables(rate)):
             weights = [exp_minus(rate * digit * 256**place) for digit in range(256)]
@@ -175,7 +179,9 @@ def test_a_release_of_a_million_cells_is_within_2_to_the_minus_60() -> None:
 
 
 @pytest.mark.parametrize(("low", "value"), [(0, 0), (-7, 0), (-6, 1), (-4, 1), (-3, 2), (-1, 2)])
-def test_tied_high_words_are_decided_by_the_low_word(monkeypatch: pytest.MonkeyPatch, low: int, value: int) -> None:
+def test_tied_high_words_are_decided_by_the_low_word(
+    monkeypatch: pytest.MonkeyPatch, low: int, value: int
+) -> None:
     table = Table([2**128 - 6, 3, 3])  # the thresholds 2^128 - 6 and 2^128 - 3 share a high word
     top = 2**64
     drawn = iter([[top - 1, 7], [low % top]])

@@ -18,7 +18,13 @@ from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.typing import Task
 
-TREES = [Tree((2, 2)), Tree((3,)), Tree((2, 2), weights=(4, 1)), Tree((2, 2), weights=(2, 3)), Tree((3,), weights=(5,))]
+TREES = [
+    Tree((2, 2)),
+    Tree((3,)),
+    Tree((2, 2), weights=(4, 1)),
+    Tree((2, 2), weights=(2, 3)),
+    Tree((3,), weights=(5,)),
+]
 
 Rows = NDArray[np.int64]
 
@@ -55,14 +61,19 @@ def grouped_examples(task: Task, classes: int, query: Query, groups: int) -> Row
 @pytest.mark.parametrize("tree", [Tree((2, 2)), Tree((2, 2), weights=(4, 1))], ids=str)
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 @pytest.mark.parametrize(
-    ("task", "classes", "people"), [("binary", 1, 1), ("binary", 1, 2), ("multiclass", 2, 1), ("multilabel", 2, 1)]
+    ("task", "classes", "people"),
+    [("binary", 1, 1), ("binary", 1, 2), ("multiclass", 2, 1), ("multilabel", 2, 1)],
 )
 def test_groups_do_not_change_the_sensitivity(
     task: Task, classes: int, people: int, neighbours: Neighbours, tree: Tree, pooled: bool
 ) -> None:
-    declared = Sensitivity.of(task, classes, tree.weights, neighbours=neighbours, examples_per_person=people)
+    declared = Sensitivity.of(
+        task, classes, tree.weights, neighbours=neighbours, examples_per_person=people
+    )
     found = np.zeros(2, dtype=np.int64)
-    for change in changes(grouped_examples(task, classes, Query(tree, pooled=pooled), 3), neighbours, people):
+    for change in changes(
+        grouped_examples(task, classes, Query(tree, pooled=pooled), 3), neighbours, people
+    ):
         found = np.maximum(found, [np.abs(change).sum(1).max(), (change**2).sum(1).max()])
     assert found.tolist() == [declared.l1, declared.l2_squared]
 
@@ -73,7 +84,9 @@ def changes(single: Rows, neighbours: Neighbours, people: int) -> Iterator[Rows]
     Counts are sums over people, so the data that both neighbours hold cancel.
     """
     single = np.concatenate([np.zeros_like(single[:1]), single])
-    persons = np.array([np.sum(chosen, axis=0) for chosen in combinations_with_replacement(single, people)])
+    persons = np.array(
+        [np.sum(chosen, axis=0) for chosen in combinations_with_replacement(single, people)]
+    )
     persons = np.unique(persons, axis=0)
     if neighbours == "add_remove":
         yield persons
@@ -99,21 +112,33 @@ CASES: list[tuple[Task, int, int]] = [
 def test_the_largest_difference_of_neighbours_is_the_declared_one(
     task: Task, classes: int, people: int, neighbours: Neighbours, tree: Tree
 ) -> None:
-    declared = Sensitivity.of(task, classes, tree.weights, neighbours=neighbours, examples_per_person=people)
+    declared = Sensitivity.of(
+        task, classes, tree.weights, neighbours=neighbours, examples_per_person=people
+    )
     found = np.zeros(3, dtype=np.int64)
     for change in changes(examples(task, classes, tree), neighbours, people):
         size = np.abs(change)
         found = np.maximum(found, [size.sum(1).max(), (size**2).sum(1).max(), size.max()])
-    assert found.tolist() == [declared.l1, declared.l2_squared, max(shift for shift, _ in declared.shifts)]
+    assert found.tolist() == [
+        declared.l1,
+        declared.l2_squared,
+        max(shift for shift, _ in declared.shifts),
+    ]
 
 
-@pytest.mark.parametrize("tree", [Tree((2, 2)), Tree((2, 2), weights=(4, 1)), Tree((2, 2), weights=(1, 3))], ids=str)
+@pytest.mark.parametrize(
+    "tree", [Tree((2, 2)), Tree((2, 2), weights=(4, 1)), Tree((2, 2), weights=(1, 3))], ids=str
+)
 @pytest.mark.parametrize("people", [1, 2])
-def test_the_shifts_are_those_of_the_change_that_is_worst_in_every_norm(people: int, tree: Tree) -> None:
+def test_the_shifts_are_those_of_the_change_that_is_worst_in_every_norm(
+    people: int, tree: Tree
+) -> None:
     declared = Sensitivity.of("multiclass", 3, tree.weights, examples_per_person=people)
     (change,) = changes(examples("multiclass", 3, tree), "add_remove", people)
     worst = np.sort(change[(change**2).sum(1).argmax()])
-    assert worst[worst > 0].tolist() == [shift for shift, cells in declared.shifts for _ in range(cells)]
+    assert worst[worst > 0].tolist() == [
+        shift for shift, cells in declared.shifts for _ in range(cells)
+    ]
 
 
 def test_counting_all_and_positives_instead_would_cost_more() -> None:
@@ -210,6 +235,12 @@ def test_two_models_are_one_cell_of_a_table_and_two_leaves_of_its_sides(
     for change in changes(np.unique(torch.stack(single).numpy(), axis=0), neighbours, people):
         size = np.abs(change)
         found = np.maximum(found, [size.sum(1).max(), (size**2).sum(1).max(), size.max()])
-    declared = Sensitivity.of("binary", 1, table.weights, neighbours=neighbours, examples_per_person=people)
-    assert found.tolist() == [declared.l1, declared.l2_squared, max(shift for shift, _ in declared.shifts)]
+    declared = Sensitivity.of(
+        "binary", 1, table.weights, neighbours=neighbours, examples_per_person=people
+    )
+    assert found.tolist() == [
+        declared.l1,
+        declared.l2_squared,
+        max(shift for shift, _ in declared.shifts),
+    ]
     assert declared.l1 == (1 if joint else 2) * people * (2 if neighbours == "replace_one" else 1)

@@ -75,7 +75,9 @@ def test_a_statement_that_fails_is_a_typed_error_and_undoes_the_block(store: Sto
 
 
 def test_transactions_come_one_after_the_other(store: Store) -> None:
-    stores = [store] * 4 if store.path is None else [store, store, Store(store.path), Store(store.path)]
+    stores = (
+        [store] * 4 if store.path is None else [store, store, Store(store.path), Store(store.path)]
+    )
     keep(store, "count", b"0")
 
     def count(which: int) -> None:
@@ -115,7 +117,9 @@ def test_the_file_and_its_journal_are_the_owners_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["store"]  # nothing else is left
 
 
-@pytest.mark.parametrize("erase", ["DELETE FROM notes", "UPDATE notes SET content = x''", "replace"])
+@pytest.mark.parametrize(
+    "erase", ["DELETE FROM notes", "UPDATE notes SET content = x''", "replace"]
+)
 @pytest.mark.parametrize("size", [20, 1_000, 50_000])
 def test_what_is_erased_is_not_in_the_file(tmp_path: Path, erase: str, size: int) -> None:
     """Among others that stay, in a page, over several pages, and where the page is used again."""
@@ -225,7 +229,9 @@ def test_a_fork_writes_to_the_file_but_not_to_its_copy_of_the_memory(tmp_path: P
     assert LightProcess(FORK, tmp_path / "store").result() == ["refused", "2", "3"]
 
 
-def test_a_file_that_another_program_locks_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_another_program_locks_is_an_error_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(str(tmp_path / "store"))
     monkeypatch.setattr("torchmetrics_fed.privacy.store._LOCK_SECONDS", 0.1)
     other = sqlite3.connect(tmp_path / "store", isolation_level=None)

@@ -26,7 +26,9 @@ TREES = [
 def covariance(total: Sum, weights: tuple[int, ...] = ()) -> Floats:
     """Of the leaves after generalised least squares, ``(leaves, leaves)``: the inverse of the information."""
     tree = total.query.tree
-    design = torch.cat([level.double() for level in tree.levels(torch.eye(tree.leaves))], -1).T.numpy()
+    design = torch.cat(
+        [level.double() for level in tree.levels(torch.eye(tree.leaves))], -1
+    ).T.numpy()
     trust = np.repeat(np.square(weights or tree.weights), tree.sizes) / total.noise_variance
     return np.asarray(np.linalg.inv(design.T * trust @ design))
 

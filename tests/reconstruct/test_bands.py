@@ -9,7 +9,13 @@ import torch
 from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct.uncertainty.areas import average_precision_area, roc_area
-from torchmetrics_fed.reconstruct.uncertainty.bands import Bounds, above, noise_tails, order_statistic, staircase
+from torchmetrics_fed.reconstruct.uncertainty.bands import (
+    Bounds,
+    above,
+    noise_tails,
+    order_statistic,
+    staircase,
+)
 from torchmetrics_fed.release import Sum
 
 PRIVACY = [
@@ -26,7 +32,9 @@ def test_vectors_have_the_variance_that_is_there(privacy: Privacy, shares: int) 
     spec, query = Spec("binary", 1, ScoreGrid(bins=256), privacy), Query(Tree.flat(8))
     total = Sum(spec, query, torch.zeros(spec.shape(query), dtype=torch.int64), shares)
     tails, spread = noise_tails(total)
-    expected = total.noise_variance * np.arange(8, -1, -1)  # a flat tree's tail is the sum of its leaves
+    expected = total.noise_variance * np.arange(
+        8, -1, -1
+    )  # a flat tree's tail is the sum of its leaves
     assert np.allclose(spread[0], expected, rtol=0.1)
     assert np.allclose(spread[1], expected, rtol=0.1, atol=0.5 * total.noise_variance)
     assert tails.shape[-1] == 9
@@ -38,7 +46,9 @@ def test_steps_hold_any_rising_curve_through_the_points() -> None:
         x, y = (np.sort(np.r_[0, generator.random(30), 1]) for _ in range(2))
         chosen = np.sort(np.r_[0, generator.choice(np.arange(1, 31), 5, replace=False), 31])[::-1]
         off = 0.1 * generator.random((2, 2, 7)) * (np.abs(chosen - 15.5) < 15)
-        bounds = [Bounds(v[chosen] - a, v[chosen] + b) for v, (a, b) in zip((x, y), off, strict=True)]
+        bounds = [
+            Bounds(v[chosen] - a, v[chosen] + b) for v, (a, b) in zip((x, y), off, strict=True)
+        ]
         steps = staircase(bounds[0], bounds[1])
         left = np.clip(np.searchsorted(steps.x, x) - 1, 0, None)
         right = np.searchsorted(steps.x, x, side="right").clip(max=len(steps.x) - 1)
@@ -56,10 +66,18 @@ def test_areas_reach_what_any_order_makes_of_them() -> None:
     worst = np.mean([1 / 2, 2 / 3, 3 / 4, 4 / 5, 5 / 9, 6 / 10])
     tied = np.mean([4 / 5] * 4 + [6 / 10] * 2)
     best = np.mean([1, 1, 1, 1, 5 / 6, 6 / 7])
-    low, high = (float(precision.even + side) for side in (-precision.down.sum(), precision.up.sum()))
+    low, high = (
+        float(precision.even + side) for side in (-precision.down.sum(), precision.up.sum())
+    )
     assert low <= worst <= tied <= best <= high + 1e-12
-    for known in (precision.leaves, precision.leaves - precision.down / 2, precision.leaves + precision.up):
-        down, up = precision.around(known)  # from what is known of the order, the same orders are within reach
+    for known in (
+        precision.leaves,
+        precision.leaves - precision.down / 2,
+        precision.leaves + precision.up,
+    ):
+        down, up = precision.around(
+            known
+        )  # from what is known of the order, the same orders are within reach
         assert float((known - down).sum()) == pytest.approx(low)
         assert float((known + up).sum()) == pytest.approx(high)
 

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior, siblings
+from torchmetrics_fed.reconstruct.consistency import (
+    least_squares,
+    non_negative,
+    posterior,
+    siblings,
+)
 from torchmetrics_fed.typing import Floats
 
 TREES = [Tree.binary(16), Tree((4, 4)), Tree((2, 3, 2)), Tree((5,)), Tree((3, 2, 4))]
@@ -21,7 +26,8 @@ def noisy(tree: Tree, *leading: int) -> list[Tensor]:
 
 def is_consistent(levels: list[Tensor]) -> bool:
     return all(
-        torch.allclose(siblings(levels, index).sum(-1), levels[index - 1], atol=1e-9) for index in range(1, len(levels))
+        torch.allclose(siblings(levels, index).sum(-1), levels[index - 1], atol=1e-9)
+        for index in range(1, len(levels))
     )
 
 
@@ -44,7 +50,9 @@ WEIGHTED = [
 
 def design_of(tree: Tree) -> Floats:
     """Every cell observes the sum of the leaves below it, ``(cells, leaves)``."""
-    return torch.cat([level.double() for level in tree.levels(torch.eye(tree.leaves))], -1).T.numpy()
+    return torch.cat(
+        [level.double() for level in tree.levels(torch.eye(tree.leaves))], -1
+    ).T.numpy()
 
 
 @pytest.mark.parametrize("tree", WEIGHTED, ids=str)
@@ -58,14 +66,18 @@ def test_weighted_levels_are_generalised_least_squares(tree: Tree) -> None:
     assert result[-1].numpy() == pytest.approx(solution, abs=1e-9)
     assert is_consistent(result)
     alike, plain = least_squares(levels, [7] * len(levels)), least_squares(levels)
-    assert all(torch.allclose(one, other, atol=1e-9) for one, other in zip(alike, plain, strict=True))
+    assert all(
+        torch.allclose(one, other, atol=1e-9) for one, other in zip(alike, plain, strict=True)
+    )
 
 
 def test_least_squares_without_its_weights_is_another_solution() -> None:
     """The power of the test above."""
     tree = WEIGHTED[0]
     levels = noisy(tree)
-    assert not torch.allclose(least_squares(levels, tree.weights)[-1], least_squares(levels)[-1], atol=0.1)
+    assert not torch.allclose(
+        least_squares(levels, tree.weights)[-1], least_squares(levels)[-1], atol=0.1
+    )
 
 
 @pytest.mark.parametrize("tree", [*TREES, *WEIGHTED], ids=str)
@@ -81,7 +93,9 @@ def test_the_posterior_is_the_dense_one(tree: Tree) -> None:
         prior = np.diag(expected[row])
         gain = prior @ design.T @ np.linalg.inv(design @ prior @ design.T + noise)
         seen = np.concatenate([level[row] for level in levels])
-        assert found[row] == pytest.approx(expected[row] + gain @ (seen - design @ expected[row]), abs=1e-8)
+        assert found[row] == pytest.approx(
+            expected[row] + gain @ (seen - design @ expected[row]), abs=1e-8
+        )
 
 
 def test_a_posterior_lies_between_what_is_expected_and_what_is_seen() -> None:
@@ -137,8 +151,12 @@ def test_what_is_consistent_already_stays() -> None:
     tree = Tree((4, 4))
     levels = tree.levels(torch.randint(0, 50, (3, 2, 16)))
     for result in (least_squares(levels), non_negative(levels)):
-        assert all(torch.allclose(a, b.double(), atol=1e-9) for a, b in zip(result, levels, strict=True))
+        assert all(
+            torch.allclose(a, b.double(), atol=1e-9) for a, b in zip(result, levels, strict=True)
+        )
 
 
 def test_nothing_or_less_is_nothing() -> None:
-    assert non_negative([torch.tensor([-3.0, 1.0]), torch.tensor([1.0, 2.0, 3.0, 4.0])])[-1].sum() == 0
+    assert (
+        non_negative([torch.tensor([-3.0, 1.0]), torch.tensor([1.0, 2.0, 3.0, 4.0])])[-1].sum() == 0
+    )

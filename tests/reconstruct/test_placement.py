@@ -86,9 +86,15 @@ def test_leaves_follow_the_scores() -> None:
     narrow.update(0.4 + 0.02 * torch.rand(50_000), target)
     release = narrow.release()
     pilot, edges = release.sums[0].edges, release.last.edges
-    low, high = pilot[pilot < 0.4][-1], pilot[pilot > 0.42][0]  # all that the pilot can know of where the scores are
+    low, high = (
+        pilot[pilot < 0.4][-1],
+        pilot[pilot > 0.42][0],
+    )  # all that the pilot can know of where the scores are
     assert bool(((edges >= low) & (edges <= high)).double().mean() > 0.7)
-    assert release.last.query.tree.branching == (16, 16)  # most of the mass in one leaf of the pilot: more leaves
+    assert release.last.query.tree.branching == (
+        16,
+        16,
+    )  # most of the mass in one leaf of the pilot: more leaves
 
 
 @pytest.mark.parametrize("plan", [None, "single", "adaptive", "carry_over", "paper"])
@@ -114,7 +120,10 @@ def test_a_collection_carries_over_for_all_its_metrics() -> None:
     collection = federated_collection(metrics=["roc", "auroc"], privacy=ONE, plan="carry_over")
     for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
-        collection.update(torch.rand(5_000, generator=generator), torch.randint(0, 2, (5_000,), generator=generator))
+        collection.update(
+            torch.rand(5_000, generator=generator),
+            torch.randint(0, 2, (5_000,), generator=generator),
+        )
         collection.compute()
         roc: Any = collection["roc"]
         release = roc.release()
@@ -124,7 +133,10 @@ def test_a_collection_carries_over_for_all_its_metrics() -> None:
 
 
 def clients(privacy: Any, number: int = 4) -> dict[str, FederatedROC]:
-    return {f"client {seed}": updated(5_000, seed, privacy=privacy, plan="adaptive") for seed in range(number)}
+    return {
+        f"client {seed}": updated(5_000, seed, privacy=privacy, plan="adaptive")
+        for seed in range(number)
+    }
 
 
 def exchanged(metrics: dict[str, FederatedROC]) -> Release:
@@ -132,7 +144,9 @@ def exchanged(metrics: dict[str, FederatedROC]) -> Release:
     coordinator = Coordinator(next(iter(metrics.values())), round="round")
     while (query := coordinator.query) is not None:
         for name, metric in metrics.items():
-            coordinator.receive(name, bytes(metric.share(round="round", query=Query.from_bytes(bytes(query)))))
+            coordinator.receive(
+                name, bytes(metric.share(round="round", query=Query.from_bytes(bytes(query))))
+            )
         coordinator.advance()
     return coordinator.release
 
@@ -197,13 +211,19 @@ def test_a_plan_without_privacy_or_with_too_few_bins_is_refused() -> None:
         updated(privacy=None).share(query=Query(Tree((16,)), 0.5))
 
 
-@pytest.mark.parametrize("options", [{"task": "multiclass", "num_classes": 3}, {"task": "multilabel", "num_labels": 3}])
+@pytest.mark.parametrize(
+    "options", [{"task": "multiclass", "num_classes": 3}, {"task": "multilabel", "num_labels": 3}]
+)
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
 def test_several_classes_share_the_leaves(options: dict[str, Any], multi_class: Any) -> None:
     if options["task"] == "multilabel" and multi_class == "ovo":
         pytest.skip("only classes can be one against one")
     metric = FederatedAUROC(privacy=CentralDP(3.0), multi_class=multi_class, **options)
-    target = torch.randint(0, 3, (6_000,)) if "num_classes" in options else torch.randint(0, 2, (6_000, 3))
+    target = (
+        torch.randint(0, 3, (6_000,))
+        if "num_classes" in options
+        else torch.randint(0, 2, (6_000, 3))
+    )
     one_hot = torch.nn.functional.one_hot(target, 3) if target.ndim == 1 else target
     metric.update((torch.randn(6_000, 3) + 2 * one_hot).sigmoid(), target)
     assert 0.85 < metric.compute() < 0.97
@@ -211,13 +231,17 @@ def test_several_classes_share_the_leaves(options: dict[str, Any], multi_class: 
 
 
 @given(
-    cells=st.lists(st.sampled_from([-50, -1, 0, 0, 0, 1, 3, 1_000, 10**6, 10**9]), min_size=48, max_size=48),
+    cells=st.lists(
+        st.sampled_from([-50, -1, 0, 0, 0, 1, 3, 1_000, 10**6, 10**9]), min_size=48, max_size=48
+    ),
     more=st.lists(st.sampled_from([-50, -1, 0, 0, 1, 3, 1_000, 10**6]), min_size=2, max_size=80),
     epsilon=st.sampled_from([1e-3, 0.1, 1.0, 20.0]),
     bins=st.sampled_from([256, 4096]),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_integers_give_finite_counts(cells: list[int], more: list[int], epsilon: float, bins: int) -> None:
+def test_any_integers_give_finite_counts(
+    cells: list[int], more: list[int], epsilon: float, bins: int
+) -> None:
     """Whatever noise makes of the sums: a query, and counts on every bin that are numbers and not negative."""
     spec = FederatedROC(quantiles=bins // 4, privacy=CentralDP(epsilon)).spec
     first = pilot_query(ScoreGrid.two_sided(bins // 4))
@@ -227,7 +251,10 @@ def test_any_integers_give_finite_counts(cells: list[int], more: list[int], epsi
     assert first.fraction + second.fraction == 1
     noisy = torch.from_numpy(np.resize(more, spec.shape(second)))
     whole = Query(second.tree)
-    for release in (Release((pilot, Sum(spec, second, noisy))), Release((Sum(spec, whole, noisy),))):
+    for release in (
+        Release((pilot, Sum(spec, second, noisy))),
+        Release((Sum(spec, whole, noisy),)),
+    ):
         counts = bin_counts(release)
         assert counts.shape == (1, 2, bins)
         assert bool(counts.isfinite().all())

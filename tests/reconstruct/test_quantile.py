@@ -34,7 +34,9 @@ def test_descent_equals_the_plain_walk(tree: Tree) -> None:
     for _ in range(20):
         levels = tree.levels(torch.randint(0, 20, (64,), generator=generator))
         # as noise would leave them: inconsistent between levels, some negative
-        levels = [level + torch.randint(-5, 6, level.shape, generator=generator) for level in levels]
+        levels = [
+            level + torch.randint(-5, 6, level.shape, generator=generator) for level in levels
+        ]
         if min(level.sum() for level in levels) <= 0:
             continue
         expected = [walked(levels, 64, fraction) for fraction in q.tolist()]
@@ -55,5 +57,8 @@ def test_quantiles_bracket_the_fraction() -> None:
 def test_an_empty_histogram_has_its_quantiles_at_the_lowest_edge() -> None:
     edges = torch.linspace(-1, 1, 9, dtype=torch.float64)
     assert (
-        tree_quantiles(Tree.binary(8).levels(torch.zeros(8)), edges, torch.tensor([0.0, 0.5, 1.0])).tolist() == [-1] * 3
+        tree_quantiles(
+            Tree.binary(8).levels(torch.zeros(8)), edges, torch.tensor([0.0, 0.5, 1.0])
+        ).tolist()
+        == [-1] * 3
     )

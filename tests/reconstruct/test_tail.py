@@ -50,7 +50,9 @@ def test_more_quantiles_come_closer_to_the_counts() -> None:
     errors = []
     for quantiles in (8, 32, 128, 512):
         tails = Reconstruction("quantile", quantiles).tails([leaf], edges)
-        at_edges = torch.searchsorted(-tails.thresholds, -exact.thresholds).clamp(max=len(tails.thresholds) - 1)
+        at_edges = torch.searchsorted(-tails.thresholds, -exact.thresholds).clamp(
+            max=len(tails.thresholds) - 1
+        )
         errors.append((tails.tail[0, at_edges] - exact.tail[0]).abs().mean().item())
     assert errors == sorted(errors, reverse=True)
 

@@ -20,8 +20,12 @@ from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach, uncertain
 
 
 @pytest.mark.parametrize("plan", ["adaptive", "single", "paper"])
-def test_at_edges_they_are_the_tails_and_between_them_in_between(scored: tuple[Tensor, Tensor], plan: PlanName) -> None:
-    metric = FederatedROC(privacy=CentralDP(1.0), plan=plan, grid="even" if plan == "paper" else "two_sided")
+def test_at_edges_they_are_the_tails_and_between_them_in_between(
+    scored: tuple[Tensor, Tensor], plan: PlanName
+) -> None:
+    metric = FederatedROC(
+        privacy=CentralDP(1.0), plan=plan, grid="even" if plan == "paper" else "two_sided"
+    )
     metric.update(*scored)
     release = metric.release()
     histograms, own = read(release), release.last.edges.numpy()

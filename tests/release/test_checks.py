@@ -23,7 +23,10 @@ def test_exact_cells_are_whole_times_counts_that_agree(query: Query) -> None:
     assert check_counts(Share(EXACT, query, good), "ann") == int(good.max())
     assert torch.equal(Release.sum([Share(EXACT, query, good)]).leaf.long(), counts)
     for place in range(good.shape[-1]):
-        for more in (1, 2):  # on no level a number of times that is not whole, or more than the level below says
+        for more in (
+            1,
+            2,
+        ):  # on no level a number of times that is not whole, or more than the level below says
             bad = good.clone()
             bad[0, 1, place] += more
             with pytest.raises(ImpossibleCountsError, match="levels that agree"):
@@ -40,9 +43,16 @@ def test_a_client_may_have_so_many_examples_however_often_they_are_counted() -> 
 
 
 @pytest.mark.parametrize("weights", [(8, 1), (1, 8)])
-@pytest.mark.parametrize("privacy", [LocalDP(1.0), DistributedDP(1.0, min_clients=3, trusted_aggregator=True)])
-def test_noise_is_not_taken_for_examples_on_any_level(privacy: LocalDP, weights: tuple[int, ...]) -> None:
-    spec, query = Spec("binary", 1, ScoreGrid(bins=16), privacy), Query(Tree((4, 4), weights=weights))
+@pytest.mark.parametrize(
+    "privacy", [LocalDP(1.0), DistributedDP(1.0, min_clients=3, trusted_aggregator=True)]
+)
+def test_noise_is_not_taken_for_examples_on_any_level(
+    privacy: LocalDP, weights: tuple[int, ...]
+) -> None:
+    spec, query = (
+        Spec("binary", 1, ScoreGrid(bins=16), privacy),
+        Query(Tree((4, 4), weights=weights)),
+    )
     counts = torch.zeros(1, 2, 16, dtype=torch.int64)
     counts[0, 0, 3] = 100
     for _ in range(300):

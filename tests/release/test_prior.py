@@ -83,7 +83,12 @@ def test_a_release_of_damaged_bytes_is_refused() -> None:
     (flag,) = (at for at in range(len(without)) if whole[at] != without[at])
     assert (whole[flag], without[flag]) == (1, 0)
     damaged = [whole[:flag] + bytes([number]) + whole[flag + 1 :] for number in (0, 2, 255)]
-    damaged += [without[:flag] + b"\1" + without[flag + 1 :], whole[:-1], whole + b"\0", whole + prior.pack()]
+    damaged += [
+        without[:flag] + b"\1" + without[flag + 1 :],
+        whole[:-1],
+        whole + b"\0",
+        whole + prior.pack(),
+    ]
     damaged += [whole[:end] for end in range(len(without), len(whole))]
     for data in damaged:
         with pytest.raises(WireError, match="Expected"):

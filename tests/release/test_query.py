@@ -30,7 +30,9 @@ def raw(
     weights: tuple[int, ...] | None = None,
 ) -> bytes:
     """The bytes of a query that no query has to allow."""
-    head = struct.pack("<dBB", fraction, len(branching) % 256, (edges is not None) if placed < 0 else placed)
+    head = struct.pack(
+        "<dBB", fraction, len(branching) % 256, (edges is not None) if placed < 0 else placed
+    )
     return (
         MAGIC
         + head
@@ -45,7 +47,11 @@ def queries(draw: st.DrawFn) -> Query:
     branching = tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=4)))
     edges = None
     if draw(st.booleans()):
-        steps = draw(st.lists(st.integers(1, 2**16), min_size=math.prod(branching), max_size=math.prod(branching)))
+        steps = draw(
+            st.lists(
+                st.integers(1, 2**16), min_size=math.prod(branching), max_size=math.prod(branching)
+            )
+        )
         edges = (0, *np.cumsum(steps).tolist())
     weights = draw(st.just(()) | st.tuples(*(st.integers(1, 64) for _ in branching)))
     return Query(Tree(branching, edges, weights), draw(st.integers(1, 1024)) * LEAST_FRACTION)
@@ -56,7 +62,9 @@ def test_a_query_comes_back(query: Query) -> None:
     again = Query.from_bytes(bytes(query))
     assert again == query
     assert again.digest == query.digest
-    assert bytes(query) == raw(query.fraction, query.tree.branching, query.tree.edges, weights=query.tree.weights)
+    assert bytes(query) == raw(
+        query.fraction, query.tree.branching, query.tree.edges, weights=query.tree.weights
+    )
 
 
 @st.composite
@@ -78,7 +86,10 @@ def is_refused_or_itself(data: bytes) -> bool:
         return True
     assert bytes(query) == data
     assert type(query.fraction) is float
-    assert {type(number) for number in (*query.tree.branching, *query.tree.weights, *(query.tree.edges or ()))} == {int}
+    assert {
+        type(number)
+        for number in (*query.tree.branching, *query.tree.weights, *(query.tree.edges or ()))
+    } == {int}
     return False
 
 
@@ -110,7 +121,9 @@ def test_the_fuzz_has_power() -> None:
     """Some mutants are read, as other queries: the law above is not about refusals only."""
     query = Query(Tree((2, 2), (0, 5, 6, 7, 9), (2, 1)), 0.5)
     data = bytes(query)
-    changed = [data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in range(len(data))]
+    changed = [
+        data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in range(len(data))
+    ]
     read = [Query.from_bytes(one) for one in changed if not is_refused_or_itself(one)]
     assert len(read) > 5
     assert (3, 1) in {one.tree.weights for one in read}
@@ -189,7 +202,9 @@ def test_what_no_query_is_is_refused(data: bytes) -> None:
         Query.from_bytes(data)
 
 
-@pytest.mark.parametrize("data", [None, "22", 5, [2, 2], memoryview(b"")], ids=lambda data: type(data).__name__)
+@pytest.mark.parametrize(
+    "data", [None, "22", 5, [2, 2], memoryview(b"")], ids=lambda data: type(data).__name__
+)
 def test_a_query_is_bytes(data: object) -> None:
     with pytest.raises(WireError, match="Expected"):
         Query.from_bytes(data)  # type: ignore[arg-type]
@@ -228,7 +243,12 @@ def test_a_large_message_costs_little(name: str) -> None:
 
 def test_a_claim_allocates_next_to_nothing() -> None:
     """Few bytes that claim millions of leaves, with and without places for them."""
-    for claim in (raw(1.0, (2**24,), placed=1), raw(1.0, (2,) * 24, placed=1), raw(1.0, (2**24,)), raw(0.5, (2,) * 24)):
+    for claim in (
+        raw(1.0, (2**24,), placed=1),
+        raw(1.0, (2,) * 24, placed=1),
+        raw(1.0, (2**24,)),
+        raw(0.5, (2,) * 24),
+    ):
         tracemalloc.start()
         is_refused_or_itself(claim)
         peak = tracemalloc.get_traced_memory()[1]
@@ -251,7 +271,11 @@ def test_the_queries_of_the_plans_travel() -> None:
 def test_a_level_that_is_counted_more_often_is_another_question() -> None:
     """Whoever answers binds its share to the weights, because they scale what it sends."""
     trees = [Tree((4, 4), weights=weights) for weights in ((), (2, 1), (1, 2), (2, 2))]
-    assert len({Query(tree).digest for tree in trees}) == len({str(tree.fields) for tree in trees}) == 4
+    assert (
+        len({Query(tree).digest for tree in trees})
+        == len({str(tree.fields) for tree in trees})
+        == 4
+    )
     assert Query(Tree((4, 4))).digest == Query(Tree((4, 4), weights=(1, 1))).digest
 
 

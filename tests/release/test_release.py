@@ -37,7 +37,12 @@ from torchmetrics_fed import (
     Spec,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.errors import DuplicateClientError, ImpossibleCountsError, RoundMismatchError, SpecMismatchError
+from torchmetrics_fed.errors import (
+    DuplicateClientError,
+    ImpossibleCountsError,
+    RoundMismatchError,
+    SpecMismatchError,
+)
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.release.sums import Sum, noise_tail
 from torchmetrics_fed.typing import MultiClass
@@ -124,11 +129,17 @@ def test_bytes_come_back_and_add_up_as_before() -> None:
 
 def test_a_share_is_counted_once_in_whatever_grouping() -> None:
     a, b, c = (share() for _ in range(3))
-    groupings: list[list[Share | Release]] = [[a, b, a], [Release.sum([a, b]), a], [a, Release.sum([b, a])]]
+    groupings: list[list[Share | Release]] = [
+        [a, b, a],
+        [Release.sum([a, b]), a],
+        [a, Release.sum([b, a])],
+    ]
     for shares in groupings:
         with pytest.raises(DuplicateClientError, match="Expected every share once"):
             Release.sum(shares)
-    with pytest.raises(DuplicateClientError, match="share 1, counted from 0, holds 2 that came before"):
+    with pytest.raises(
+        DuplicateClientError, match="share 1, counted from 0, holds 2 that came before"
+    ):
         Release.sum([Release.sum([a, b, c]), Release.sum([b, a])])
     with pytest.raises(DuplicateClientError, match="share 2, counted from 0, holds 1"):
         Release.sum([a, b, Share.from_bytes(bytes(a), SPEC, FLAT)])
@@ -138,7 +149,9 @@ def test_a_share_is_counted_once_in_whatever_grouping() -> None:
 def test_the_round_is_the_one_that_is_open() -> None:
     old = [share("1") for _ in range(2)]
     assert Release.sum(old, round="1").round == "1"
-    with pytest.raises(RoundMismatchError, match="'2', but share 0, counted from 0, is of round '1'"):
+    with pytest.raises(
+        RoundMismatchError, match="'2', but share 0, counted from 0, is of round '1'"
+    ):
         Release.sum(old, round="2")
     with pytest.raises(RoundMismatchError, match="share 2"):
         Release.sum([*old, share("2")])
@@ -201,7 +214,10 @@ def test_more_examples_than_a_client_can_have() -> None:
     over = full.clone()
     over[0, 1, 15] = 1
     assert Release.sum([Share(SPEC, FLAT, full) for _ in range(3)], max_examples=100).shares == 3
-    assert Release.sum([Release((Sum(SPEC, FLAT, full + over, shares=3),))], max_examples=100).shares == 3
+    assert (
+        Release.sum([Release((Sum(SPEC, FLAT, full + over, shares=3),))], max_examples=100).shares
+        == 3
+    )
     for bad in (Share(SPEC, FLAT, over), Release((Sum(SPEC, FLAT, 2 * over, shares=2),))):
         with pytest.raises(ImpossibleCountsError, match="max_examples=100"):
             Release.sum([Share(SPEC, FLAT, full), bad], max_examples=100)
@@ -214,7 +230,11 @@ def test_noise_is_not_taken_for_examples() -> None:
     counts[0, 0, 3] = 100
     honest = [Share(PRIVATE, TREE, PRIVATE.noisy_cells(TREE, counts)) for _ in range(300)]
     assert Release.sum(honest, max_examples=100).shares == 300
-    for place, amount in ((0, 200), (9, 200), (9, -200)):  # on an upper level, on a leaf, below zero
+    for place, amount in (
+        (0, 200),
+        (9, 200),
+        (9, -200),
+    ):  # on an upper level, on a leaf, below zero
         poisoned = honest[0].cells.clone()
         poisoned[0, 1, place] += amount
         with pytest.raises(ImpossibleCountsError, match="because of noise"):
@@ -270,7 +290,9 @@ class Task:
         task = self.arguments["task"]
         if task == "multiclass":
             target = torch.randint(0, 3, (900,), generator=generator)
-            logits = torch.randn(900, 3, generator=generator) + 2 * torch.nn.functional.one_hot(target, 3)
+            logits = torch.randn(900, 3, generator=generator) + 2 * torch.nn.functional.one_hot(
+                target, 3
+            )
             return logits.softmax(1), target
         shape = (900,) if task == "binary" else (900, 3)
         target = torch.randint(0, 2, shape, generator=generator)
@@ -300,7 +322,9 @@ def answers(release: Release, bands: bool) -> list[Tensor]:
     )
     values: list[Tensor] = []
     for kind in kinds:
-        metric = kind.from_release(release, **({"average": None} if release.spec.multi_class == "ovr" else {}))
+        metric = kind.from_release(
+            release, **({"average": None} if release.spec.multi_class == "ovr" else {})
+        )
         value = metric.compute()
         values += [value] if isinstance(value, Tensor) else list(value)
     if bands:
@@ -323,7 +347,9 @@ def test_a_saved_release_answers_as_it_did(
 ) -> None:
     """Whatever the plan: a loaded release has the same spec, queries and sums, and the same answers to the bit."""
     metric = FederatedROC(**TASKS[task].arguments, grid=grid_for(plan), privacy=privacy, plan=plan)
-    for _ in range(2 if plan == "carry_over" else 1):  # the first time there is nothing to carry over
+    for _ in range(
+        2 if plan == "carry_over" else 1
+    ):  # the first time there is nothing to carry over
         metric.reset()
         metric.update(*TASKS[task].scored())
         release = metric.release()
@@ -331,7 +357,11 @@ def test_a_saved_release_answers_as_it_did(
     release.save(tmp_path / "saved")
     loaded = Release.load(tmp_path / "saved")
     assert bytes(loaded) == bytes(release) == (tmp_path / "saved").read_bytes()
-    assert (loaded.spec, loaded.queries, loaded.round) == (release.spec, release.queries, release.round)
+    assert (loaded.spec, loaded.queries, loaded.round) == (
+        release.spec,
+        release.queries,
+        release.round,
+    )
     for mine, theirs in zip(release.sums, loaded.sums, strict=True):
         assert torch.equal(mine.cells, theirs.cells)
         assert (mine.shares, mine.ids) == (theirs.shares, theirs.ids)
@@ -354,24 +384,39 @@ def test_a_release_spends_all_of_epsilon_and_no_more() -> None:
     with pytest.raises(InputError, match="at least one query"):
         Release(())
     with pytest.raises(ReleaseError, match="summed by a Coordinator"):
-        Release.sum([Share(PRIVATE, Query(Tree((4, 4)), 0.5), torch.zeros(1, 2, 20, dtype=torch.int64))])
+        Release.sum(
+            [Share(PRIVATE, Query(Tree((4, 4)), 0.5), torch.zeros(1, 2, 20, dtype=torch.int64))]
+        )
 
 
 def test_a_release_that_is_too_small_does_not_travel() -> None:
     """What secure aggregation must hide stays where it is, as bytes, as a file and as a pickle."""
     spec = Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(1.0, min_clients=3))
-    few, enough = (Release((Sum(spec, FLAT, torch.zeros(1, 2, 16, dtype=torch.int64), shares),)) for shares in (2, 3))
+    few, enough = (
+        Release((Sum(spec, FLAT, torch.zeros(1, 2, 16, dtype=torch.int64), shares),))
+        for shares in (2, 3)
+    )
     for way in (bytes, pickle.dumps):
         with pytest.raises(ReleaseError, match="secure aggregation"):
             way(few)
-    assert torch.equal(Release.from_bytes(bytes(enough)).leaf, pickle.loads(pickle.dumps(enough)).leaf)
+    assert torch.equal(
+        Release.from_bytes(bytes(enough)).leaf, pickle.loads(pickle.dumps(enough)).leaf
+    )
 
 
 def test_an_interrupted_save_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "saved"
     Release.sum([share("1")]).save(path)
     before = path.read_bytes()
-    alone = Release((Sum(Spec("binary", 1, ScoreGrid(bins=16), secure=True), FLAT, torch.zeros(1, 2, 16).long()),))
+    alone = Release(
+        (
+            Sum(
+                Spec("binary", 1, ScoreGrid(bins=16), secure=True),
+                FLAT,
+                torch.zeros(1, 2, 16).long(),
+            ),
+        )
+    )
     with pytest.raises(ReleaseError):
         alone.save(path)
     assert path.read_bytes() == before

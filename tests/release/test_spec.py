@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from torchmetrics_fed import CentralDP, DistributedDP, InputError, LocalDP, Privacy, Query, ScoreGrid, Spec
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    InputError,
+    LocalDP,
+    Privacy,
+    Query,
+    ScoreGrid,
+    Spec,
+)
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SpecMismatchError, WireError
 
@@ -128,7 +137,16 @@ def test_a_spec_has_one_encoding_and_strict_types(spec: Spec) -> None:
                 Spec.from_canonical(other)
 
 
-HOSTILE = [b"", b"{", b"null", b"[]", b"[" * 100_000, b"9" * 100_000, b'{"privacy":null}', b"\xff\xfe"]
+HOSTILE = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"[" * 100_000,
+    b"9" * 100_000,
+    b'{"privacy":null}',
+    b"\xff\xfe",
+]
 
 
 @pytest.mark.parametrize("data", HOSTILE, ids=lambda data: repr(data[:12]))

@@ -23,20 +23,26 @@ from torchmetrics_fed.release import rice
 from torchmetrics_fed.release.wire import Kind, kind_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "specifications"
-VECTORS: dict[str, Any] = json.loads((FOLDER / "vectors" / "wire_format.json").read_text(encoding="utf-8"))
+VECTORS: dict[str, Any] = json.loads(
+    (FOLDER / "vectors" / "wire_format.json").read_text(encoding="utf-8")
+)
 FIELDS = ["version", "task", "classes", "multi_class", "secure", "groups", "models"]
 FIELDS += ["grid", "bins", "score_range", "score_edges", "privacy"]
 
 
 def each(kind: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("vector", VECTORS[kind], ids=lambda vector: vector.get("name", vector.get("what")))
+    return pytest.mark.parametrize(
+        "vector", VECTORS[kind], ids=lambda vector: vector.get("name", vector.get("what"))
+    )
 
 
 def test_the_script_writes_what_is_committed(tmp_path: Path) -> None:
     """Run `python docs/specifications/vectors.py` for a new version of the wire format, and for nothing else."""
     subprocess.run([sys.executable, str(FOLDER / "vectors.py"), str(tmp_path)], check=True)
     for name in ("wire_format.json", "secure_aggregation.json"):
-        assert (tmp_path / name).read_text(encoding="utf-8") == (FOLDER / "vectors" / name).read_text(encoding="utf-8")
+        assert (tmp_path / name).read_text(encoding="utf-8") == (
+            FOLDER / "vectors" / name
+        ).read_text(encoding="utf-8")
 
 
 @each("specs")
@@ -52,7 +58,10 @@ def test_queries_are_read_and_written(vector: dict[str, Any]) -> None:
     assert bytes(query).hex() == vector["hex"]
     assert query.digest.hex() == vector["digest"]
     assert (query.fraction, list(query.tree.branching)) == (fields["fraction"], fields["branching"])
-    assert (query.tree.edges and list(query.tree.edges), query.pooled) == (fields["edges"], fields["pooled"])
+    assert (query.tree.edges and list(query.tree.edges), query.pooled) == (
+        fields["edges"],
+        fields["pooled"],
+    )
 
 
 @each("cells")
@@ -65,11 +74,18 @@ def test_cells_are_read_and_written(vector: dict[str, Any]) -> None:
 @each("shares")
 def test_shares_are_read_and_written(vector: dict[str, Any]) -> None:
     fields = vector["fields"]
-    spec, query = Spec.from_canonical(fields["spec"].encode()), Query.from_bytes(bytes.fromhex(fields["query"]))
+    spec, query = (
+        Spec.from_canonical(fields["spec"].encode()),
+        Query.from_bytes(bytes.fromhex(fields["query"])),
+    )
     share = Share.from_bytes(bytes.fromhex(vector["hex"]), spec, query)
     assert bytes(share).hex() == vector["hex"]
     assert share.cells.reshape(-1).tolist() == fields["cells"]
-    assert (share.id.hex(), share.round, share.skips_bad) == (fields["id"], fields["round"], fields["skips_bad"])
+    assert (share.id.hex(), share.round, share.skips_bad) == (
+        fields["id"],
+        fields["round"],
+        fields["skips_bad"],
+    )
 
 
 @each("releases")
@@ -79,8 +95,13 @@ def test_releases_are_read_and_written(vector: dict[str, Any]) -> None:
     assert (release.spec.canonical.decode(), release.round) == (fields["spec"], fields["round"])
     prior = [] if release.prior is None else [release.prior]
     for found, expected in zip((*release.sums, *prior), sums_of(fields), strict=True):
-        assert (bytes(found.query).hex(), found.shares, found.times) == tuple(list(expected.values())[:3])
-        assert ([name.hex() for name in found.names], found.skips_bad) == (expected["ids"], expected["skips_bad"])
+        assert (bytes(found.query).hex(), found.shares, found.times) == tuple(
+            list(expected.values())[:3]
+        )
+        assert ([name.hex() for name in found.names], found.skips_bad) == (
+            expected["ids"],
+            expected["skips_bad"],
+        )
         assert found.cells.reshape(-1).tolist() == expected["cells"]
 
 
@@ -88,7 +109,11 @@ def test_releases_are_read_and_written(vector: dict[str, Any]) -> None:
 def test_requests_are_read_and_written(vector: dict[str, Any]) -> None:
     asked, fields = Asked.from_bytes(bytes.fromhex(vector["hex"])), vector["fields"]
     assert asked.to_bytes().hex() == vector["hex"]
-    assert (asked.stage, asked.round, asked.query.hex()) == (fields["stage"], fields["round"], fields["query"])
+    assert (asked.stage, asked.round, asked.query.hex()) == (
+        fields["stage"],
+        fields["round"],
+        fields["query"],
+    )
     assert (asked.message.hex(), asked.start.hex()) == (fields["message"], fields["start"])
     assert asked.spec.decode() == fields["spec"]
 
@@ -152,10 +177,21 @@ class Slow:
         edges = list(struct.unpack(f"<{places}I", self.take(4 * places))) or None
         assert self.at == len(self.data)
         flagged = {"pooled": bool(flags & 2), "table": table, "joint": bool(flags & 8)}
-        return {"fraction": fraction, "branching": branching, "weights": weights, "edges": edges} | flagged
+        return {
+            "fraction": fraction,
+            "branching": branching,
+            "weights": weights,
+            "edges": edges,
+        } | flagged
 
     def summed(self, spec: dict[str, Any]) -> dict[str, Any]:
-        query, shares, times, ids, how = self.block(), self.number(8), self.number(2), self.block(), self.number(1)
+        query, shares, times, ids, how = (
+            self.block(),
+            self.number(8),
+            self.number(2),
+            self.block(),
+            self.number(1),
+        )
         names = [ids[start : start + 16].hex() for start in range(0, len(ids), 16)]
         return {
             "query": query.hex(),
@@ -200,7 +236,11 @@ def slow_cells(how: int, packed: bytes, size: int) -> list[int]:
     assert "1" not in bits
     assert len(bits) < 8
     flat = [value for block in values for value in block][:size]
-    return flat if how == 1 else [value >> 1 if value % 2 == 0 else -(value >> 1) - 1 for value in flat]
+    return (
+        flat
+        if how == 1
+        else [value >> 1 if value % 2 == 0 else -(value >> 1) - 1 for value in flat]
+    )
 
 
 def slow_code(integers: list[int]) -> tuple[int, bytes]:
@@ -211,12 +251,22 @@ def slow_code(integers: list[int]) -> tuple[int, bytes]:
     widths = [max((sum(block) // 64).bit_length() - 1, 0) if any(block) else -1 for block in blocks]
     live = [(block, width) for block, width in zip(blocks, widths, strict=True) if width >= 0]
     planes = "".join(
-        str(value >> bit & 1) for bit in range(64) for block, width in live if width > bit for value in block
+        str(value >> bit & 1)
+        for bit in range(64)
+        for block, width in live
+        if width > bit
+        for value in block
     )
     unary = "".join("0" * (value >> width) + "1" for block, width in live for value in block)
     bits = planes + unary + "0" * (-len(unary) % 8)
-    packed = bytes(width + 1 for width in widths) + bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
-    return (how, packed) if len(packed) < 8 * len(integers) else (0, struct.pack(f"<{len(integers)}q", *integers))
+    packed = bytes(width + 1 for width in widths) + bytes(
+        int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)
+    )
+    return (
+        (how, packed)
+        if len(packed) < 8 * len(integers)
+        else (0, struct.pack(f"<{len(integers)}q", *integers))
+    )
 
 
 def sha(data: bytes) -> bytes:
@@ -240,7 +290,10 @@ def test_the_specification_is_enough_for_specs(vector: dict[str, Any]) -> None:
 def test_the_specification_is_enough_for_queries(vector: dict[str, Any]) -> None:
     data, fields = bytes.fromhex(vector["hex"]), vector["fields"]
     assert Slow(data, 1).query() == fields
-    levels, flags = len(fields["branching"]), [fields["edges"] is not None, fields["pooled"], fields["table"]]
+    levels, flags = (
+        len(fields["branching"]),
+        [fields["edges"] is not None, fields["pooled"], fields["table"]],
+    )
     number = sum(2**place for place, flag in enumerate([*flags, fields["joint"]]) if flag)
     body = struct.pack(f"<dBB{levels}I", fields["fraction"], levels, number, *fields["branching"])
     edges = struct.pack(f"<{len(fields['edges'] or [])}I", *(fields["edges"] or []))
@@ -259,8 +312,14 @@ def test_the_specification_is_enough_for_cells(vector: dict[str, Any]) -> None:
 def test_the_specification_is_enough_for_shares(vector: dict[str, Any]) -> None:
     reader, fields = Slow(bytes.fromhex(vector["hex"]), 2), vector["fields"]
     spec, query = json.loads(fields["spec"]), bytes.fromhex(fields["query"])
-    assert reader.take(32) == sha(sha(fields["spec"].encode()) + sha(query)) == bytes.fromhex(fields["binding"])
-    assert [reader.take(8) for _ in range(reader.number(1))] == [sha(plain(spec[name]))[:8] for name in FIELDS]
+    assert (
+        reader.take(32)
+        == sha(sha(fields["spec"].encode()) + sha(query))
+        == bytes.fromhex(fields["binding"])
+    )
+    assert [reader.take(8) for _ in range(reader.number(1))] == [
+        sha(plain(spec[name]))[:8] for name in FIELDS
+    ]
     assert reader.take(16).hex() == fields["id"]
     assert reader.text() == fields["round"]
     how = reader.number(1)
@@ -284,6 +343,8 @@ def test_the_specification_is_enough_for_releases(vector: dict[str, Any]) -> Non
 def test_the_specification_is_enough_for_requests(vector: dict[str, Any]) -> None:
     reader, fields = Slow(bytes.fromhex(vector["hex"]), 4), vector["fields"]
     assert (reader.text(), reader.text()) == (fields["stage"], fields["round"])
-    assert [reader.block().hex() for _ in range(3)] == [fields[name] for name in ("query", "message", "start")]
+    assert [reader.block().hex() for _ in range(3)] == [
+        fields[name] for name in ("query", "message", "start")
+    ]
     assert reader.block().decode() == fields["spec"]
     assert reader.at == len(reader.data)

@@ -10,17 +10,31 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, Query, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed import (
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    Query,
+    Release,
+    ScoreGrid,
+    Share,
+    Spec,
+)
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import InputError, SpecMismatchError, WireError
 from torchmetrics_fed.release import rice
 from torchmetrics_fed.release.sums import Sum
 
 EXACT = Spec("binary", 1, ScoreGrid(bins=16))
-NOISY = Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(0.5, min_clients=3, trusted_aggregator=True))
+NOISY = Spec(
+    "binary", 1, ScoreGrid(bins=16), DistributedDP(0.5, min_clients=3, trusted_aggregator=True)
+)
 CLASSES = Spec("multiclass", 3, ScoreGrid(bins=8))
 FLAT, TREE, EIGHT = Query(Tree.flat(16)), Query(Tree((4, 4))), Query(Tree.flat(8))
-PILOT, SECOND = Query(Tree((2,), (0, 3, 16)), 0.25), Query(Tree((4, 2), (0, 1, 2, 3, 5, 8, 11, 13, 16)), 0.75)
+PILOT, SECOND = (
+    Query(Tree((2,), (0, 3, 16)), 0.25),
+    Query(Tree((4, 2), (0, 1, 2, 3, 5, 8, 11, 13, 16)), 0.75),
+)
 
 
 def cells(spec: Spec, query: Query, numbers: Any) -> torch.Tensor:
@@ -30,10 +44,15 @@ def cells(spec: Spec, query: Query, numbers: Any) -> torch.Tensor:
 def written() -> dict[str, Share | Release]:
     """One of each kind and encoding."""
     drawn = [cells(NOISY, TREE, [(7 * i + turn) % 23 - 5 for i in range(40)]) for turn in range(3)]
-    noisy = [Share(NOISY, TREE, each, "Zürich", bytes([turn] * 16)) for turn, each in enumerate(drawn)]
+    noisy = [
+        Share(NOISY, TREE, each, "Zürich", bytes([turn] * 16)) for turn, each in enumerate(drawn)
+    ]
     positives = [[[5 - c] * 8, [c + 1] * 8] for c in range(3)]
     wide = (np.arange(1, 41, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
-    parts = [Sum(NOISY, query, cells(NOISY, query, range(size)), 3) for query, size in ((PILOT, 4), (SECOND, 24))]
+    parts = [
+        Sum(NOISY, query, cells(NOISY, query, range(size)), 3)
+        for query, size in ((PILOT, 4), (SECOND, 24))
+    ]
     return {
         "exact share": Share(EXACT, FLAT, cells(EXACT, FLAT, range(32)), "round-1"),
         "noisy share": noisy[2],
@@ -47,7 +66,9 @@ def written() -> dict[str, Share | Release]:
 
 def same(one: Share | Sum, other: Share | Sum) -> bool:
     names = {field.name for field in dataclasses.fields(one)} - {"cells"}
-    return torch.equal(one.cells, other.cells) and all(getattr(one, n) == getattr(other, n) for n in names)
+    return torch.equal(one.cells, other.cells) and all(
+        getattr(one, n) == getattr(other, n) for n in names
+    )
 
 
 @pytest.mark.parametrize("name", written())
@@ -59,7 +80,11 @@ def test_bytes_come_back(name: str) -> None:
         assert bytes(share) == bytes(expected)
         return
     release = Release.from_bytes(bytes(expected))
-    assert (release.spec, release.round, release.queries) == (expected.spec, expected.round, expected.queries)
+    assert (release.spec, release.round, release.queries) == (
+        expected.spec,
+        expected.round,
+        expected.queries,
+    )
     assert all(same(one, other) for one, other in zip(release.sums, expected.sums, strict=True))
     assert bytes(release) == bytes(expected)
 
@@ -73,7 +98,11 @@ EXTREMES = [-(2**63), 2**63 - 1, -1, 0, 1]
 def test_integers_come_back(size: int, scale: int, negative: bool) -> None:
     generator = np.random.default_rng(size)
     values = generator.integers(-scale if negative else 0, scale, size, endpoint=True)
-    for integers in (values, np.where(generator.random(size) < 0.02, values, 0), np.resize(EXTREMES, size)):
+    for integers in (
+        values,
+        np.where(generator.random(size) < 0.02, values, 0),
+        np.resize(EXTREMES, size),
+    ):
         how, packed = rice.pack(integers)
         assert len(packed) <= 8 * size
         assert (rice.unpack(how, packed, size) == integers).all()
@@ -81,7 +110,10 @@ def test_integers_come_back(size: int, scale: int, negative: bool) -> None:
 
 def test_leaves_of_1e5_examples_take_less_than_8_kilobytes() -> None:
     generator = torch.Generator().manual_seed(1)
-    for scores in (torch.rand(100_000, generator=generator), torch.randn(100_000, generator=generator).sigmoid()):
+    for scores in (
+        torch.rand(100_000, generator=generator),
+        torch.randn(100_000, generator=generator).sigmoid(),
+    ):
         metric = FederatedROC()
         metric.update(scores, torch.randint(0, 2, (100_000,), generator=generator))
         assert len(bytes(metric.share(round="round-1"))) < 6_000
@@ -105,7 +137,9 @@ def test_masked_values_take_eight_bytes_each() -> None:
 
 def other_width(integers: NDArray[np.int64], width: int) -> bytes:
     """Rice codes of one block of 64 with another number of low bits than the mean asks for."""
-    low = b"".join(np.packbits((integers >> bit & 1).astype(np.uint8)).tobytes() for bit in range(width))
+    low = b"".join(
+        np.packbits((integers >> bit & 1).astype(np.uint8)).tobytes() for bit in range(width)
+    )
     codes = "".join("0" * (int(value) >> width) + "1" for value in integers)
     codes += "0" * (-len(codes) % 8)
     return bytes([width + 1]) + low + int(codes, 2).to_bytes(len(codes) // 8, "big")
@@ -116,18 +150,28 @@ def test_every_other_encoding_is_refused() -> None:
     how, packed = rice.pack(integers)
     assert (how, packed) == (rice.UNSIGNED, other_width(integers, 2))
     others = [(rice.UNSIGNED, other_width(integers, width)) for width in (0, 1, 3, 4, 5)]
-    others += [(rice.SIGNED, other_width(2 * integers, 3)), (rice.FIXED, integers.astype("<i8").tobytes())]
-    others += [(rice.UNSIGNED, packed + b"\0"), (rice.UNSIGNED, packed[:-1] + bytes([packed[-1] ^ 1]))]
+    others += [
+        (rice.SIGNED, other_width(2 * integers, 3)),
+        (rice.FIXED, integers.astype("<i8").tobytes()),
+    ]
+    others += [
+        (rice.UNSIGNED, packed + b"\0"),
+        (rice.UNSIGNED, packed[:-1] + bytes([packed[-1] ^ 1])),
+    ]
     for encoding, body in others:
         with pytest.raises(WireError):
             rice.unpack(encoding, body, 64)
     assert (rice.unpack(how, packed, 64) == integers).all()
-    with pytest.raises(WireError, match="canonical"):  # the last block is filled up with zeros, and only with zeros
+    with pytest.raises(
+        WireError, match="canonical"
+    ):  # the last block is filled up with zeros, and only with zeros
         rice.unpack(how, packed, 63)
     with pytest.raises(WireError, match="canonical"):  # 64 zeros are not written out
         rice.unpack(rice.UNSIGNED, other_width(np.zeros(64, dtype=np.int64), 0), 64)
     with pytest.raises(WireError, match="canonical"):  # nor do codes wrap around
-        rice.unpack(rice.UNSIGNED, bytes([64, 0]) + bytes(63 * 8) + b"\x3f" + b"\xff" * 7 + b"\xc0", 128)
+        rice.unpack(
+            rice.UNSIGNED, bytes([64, 0]) + bytes(63 * 8) + b"\x3f" + b"\xff" * 7 + b"\xc0", 128
+        )
 
 
 @pytest.mark.parametrize("name", ["", "a", "é" * 127, "\0", "round 1\n"])
@@ -137,7 +181,9 @@ def test_names_come_back(name: str) -> None:
     assert Release.from_bytes(bytes(Release.sum([sent]))).round == name
 
 
-@pytest.mark.parametrize(("name", "said"), [("é" * 128, "at most 255 bytes but got 256"), ("\ud800", "UTF-8")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("é" * 128, "at most 255 bytes but got 256"), ("\ud800", "UTF-8")]
+)
 def test_names_that_do_not_fit_are_refused(name: str, said: str) -> None:
     share = Share(EXACT, FLAT, cells(EXACT, FLAT, range(32)), name)
     for named in (share, Release.sum([share])):
@@ -175,11 +221,19 @@ def test_a_share_is_not_a_release() -> None:
 
 OTHERS = {
     "task": (EXACT, Spec("multilabel", 1, ScoreGrid(bins=16)), FLAT),
-    "classes": (Spec("multilabel", 2, ScoreGrid(bins=16)), Spec("multilabel", 1, ScoreGrid(bins=16)), FLAT),
+    "classes": (
+        Spec("multilabel", 2, ScoreGrid(bins=16)),
+        Spec("multilabel", 1, ScoreGrid(bins=16)),
+        FLAT,
+    ),
     "multi_class": (CLASSES, Spec("multiclass", 3, ScoreGrid(bins=8), multi_class="ovo"), EIGHT),
     "bins": (EXACT, Spec("binary", 1, ScoreGrid(bins=32)), FLAT),
     "score_range": (EXACT, Spec("binary", 1, ScoreGrid(bins=16, score_range=(-1.0, 1.0))), FLAT),
-    "privacy": (NOISY, Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(0.5, 4, trusted_aggregator=True)), TREE),
+    "privacy": (
+        NOISY,
+        Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(0.5, 4, trusted_aggregator=True)),
+        TREE,
+    ),
 }
 
 
@@ -215,7 +269,9 @@ def test_an_answer_to_another_query_is_refused(query: Query) -> None:
 
 
 @pytest.mark.parametrize(
-    "ids", [b"x" * 15, b"x" * 32, b"y" * 16 + b"x" * 16, b"".join(bytes([i] * 16) for i in range(4))], ids=len
+    "ids",
+    [b"x" * 15, b"x" * 32, b"y" * 16 + b"x" * 16, b"".join(bytes([i] * 16) for i in range(4))],
+    ids=len,
 )
 def test_a_sum_has_sorted_ids_and_no_more_than_shares(ids: bytes) -> None:
     with pytest.raises(InputError, match="ids"):

@@ -8,7 +8,11 @@ from torch import Tensor
 
 from torchmetrics_fed import CentralDP, EvaluationReport, FederatedROC, Release, evaluation_report
 
-KINDS = [f"{privacy} {task}" for privacy in ("exact", "private") for task in ("binary", "multiclass", "multilabel")]
+KINDS = [
+    f"{privacy} {task}"
+    for privacy in ("exact", "private")
+    for task in ("binary", "multiclass", "multilabel")
+]
 
 
 def release_of(kind: str, classes: int = 3, examples: int = 3_000) -> Release:
@@ -24,7 +28,10 @@ def release_of(kind: str, classes: int = 3, examples: int = 3_000) -> Release:
         num_classes=classes if task == "multiclass" else None,
         num_labels=classes if task == "multilabel" else None,
     )
-    logits, target = torch.randn(shape, generator=generator, dtype=torch.float64), _target(task, shape, generator)
+    logits, target = (
+        torch.randn(shape, generator=generator, dtype=torch.float64),
+        _target(task, shape, generator),
+    )
     truth = torch.nn.functional.one_hot(target, classes) if task == "multiclass" else target
     logits = logits + 2 * truth - 1
     metric.update(logits.softmax(-1) if task == "multiclass" else logits.sigmoid(), target)

@@ -14,13 +14,25 @@ import pytest
 import torch
 
 from tests.report.conftest import release_of
-from torchmetrics_fed import CentralDP, EvaluationReport, FederatedROC, PrivacyLedger, Release, evaluation_report
+from torchmetrics_fed import (
+    CentralDP,
+    EvaluationReport,
+    FederatedROC,
+    PrivacyLedger,
+    Release,
+    evaluation_report,
+)
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.report.document import document
 
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="the browser's driver is part of the extra `integration`")
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="the browser's driver is part of the extra `integration`"
+)
 Keys = webdriver.Keys
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
@@ -62,7 +74,9 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Show]:
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     sent = [
-        message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
     ]
     assert set(sent) == {(tmp_path / "report.html").as_uri()}
 
@@ -103,15 +117,21 @@ def check(browser: Any, release: Release, report: EvaluationReport, index: int =
     return float(threshold)
 
 
-@pytest.mark.parametrize("kind", ["exact binary", "private binary", "private multiclass", "exact multilabel"])
+@pytest.mark.parametrize(
+    "kind", ["exact binary", "private binary", "private multiclass", "exact multilabel"]
+)
 def test_the_threshold_moves_and_the_figures_agree(browser: Any, show: Show, kind: str) -> None:
     release = release_of(kind)
     report = evaluation_report(release)
     show(report)
     slider = by_id(browser, "threshold")
-    assert check(browser, release, report) == pytest.approx(float(report.youden.threshold.reshape(-1)[0]))
+    assert check(browser, release, report) == pytest.approx(
+        float(report.youden.threshold.reshape(-1)[0])
+    )
     for name in ("auroc", "average_precision", "brier_score"):
-        assert value(browser, f"card-{name}") == pytest.approx(float(report.numbers[name].value.reshape(-1)[0]))
+        assert value(browser, f"card-{name}") == pytest.approx(
+            float(report.numbers[name].value.reshape(-1)[0])
+        )
     seen = []
     for key, times in (
         (Keys.ARROW_RIGHT, 9),
@@ -128,9 +148,9 @@ def test_the_threshold_moves_and_the_figures_agree(browser: Any, show: Show, kin
     for title, point in (("Best F1", report.best_f1), ("Youden's J", report.youden)):
         browser.find_element("xpath", f'//button[text()="{title}"]').click()
         assert check(browser, release, report) == point.threshold.reshape(-1)[0]
-    assert value(browser, "rate-sensitivity") + value(browser, "rate-specificity") - 1 == pytest.approx(
-        float(report.youden.value.reshape(-1)[0]), abs=1e-9
-    )
+    assert value(browser, "rate-sensitivity") + value(
+        browser, "rate-specificity"
+    ) - 1 == pytest.approx(float(report.youden.value.reshape(-1)[0]), abs=1e-9)
 
 
 def test_a_click_into_a_figure_sets_the_threshold(browser: Any, show: Show) -> None:
@@ -142,7 +162,9 @@ def test_a_click_into_a_figure_sets_the_threshold(browser: Any, show: Show) -> N
     wide = figure.rect["width"]
     for part in (0.25, 0.75):
         place = (46 + part * (340 - 46 - 10)) / 340 - 0.5
-        webdriver.ActionChains(browser).move_to_element_with_offset(figure, int(place * wide), 0).click().perform()
+        webdriver.ActionChains(browser).move_to_element_with_offset(
+            figure, int(place * wide), 0
+        ).click().perform()
         assert check(browser, release, report) == pytest.approx(part, abs=0.02)
 
 
@@ -206,7 +228,10 @@ def test_keyboard_and_screen_reader_find_their_way(browser: Any, show: Show) -> 
     browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
     for _ in range(9):
         webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
-        reached.append(browser.switch_to.active_element.get_attribute("id") or browser.switch_to.active_element.text)
+        reached.append(
+            browser.switch_to.active_element.get_attribute("id")
+            or browser.switch_to.active_element.text
+        )
     assert "threshold" in reached
     assert "Table of all thresholds" in reached
     assert {"Youden's J", "Best F1", "0.5"} <= set(reached)

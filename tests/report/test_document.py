@@ -31,7 +31,9 @@ def test_json_gives_the_report_back(report: EvaluationReport, tmp_path: Path) ->
         "net_benefit",
         "cumulative_gains",
     ):
-        torch.testing.assert_close(getattr(back, name), getattr(report, name), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            getattr(back, name), getattr(report, name), rtol=0, atol=0, equal_nan=True
+        )
     assert (back.task, back.labels, back.privacy, back.shares) == (
         report.task, report.labels, report.privacy, report.shares
     )  # fmt: skip
@@ -77,9 +79,19 @@ def test_another_schema_is_refused(change: dict[str, object]) -> None:
 def test_every_field_is_documented(release_page: str) -> None:
     fields = document(evaluation_report(release_of("private multiclass")))
     names = {*fields, *fields["counts"], *fields["classes"][0], *fields["statement"]}
-    for part in ("points", "histogram", "calibration", "net_benefit", "cumulative_gains", "numbers"):
+    for part in (
+        "points",
+        "histogram",
+        "calibration",
+        "net_benefit",
+        "cumulative_gains",
+        "numbers",
+    ):
         names |= fields["classes"][0][part].keys()
-    names |= fields["classes"][0]["numbers"]["auroc"].keys() | fields["classes"][0]["bands"]["roc"].keys()
+    names |= (
+        fields["classes"][0]["numbers"]["auroc"].keys()
+        | fields["classes"][0]["bands"]["roc"].keys()
+    )
     assert {name for name in names if f"`{name}`" not in release_page} == set()
 
 
@@ -94,7 +106,13 @@ def test_files_are_written_whole(tmp_path: Path, suffix: str) -> None:
     report = evaluation_report(release_of("private binary"))
     report.save(tmp_path / f"report.{suffix}")
     data = (tmp_path / f"report.{suffix}").read_bytes()
-    begin = {"png": b"\x89PNG", "pdf": b"%PDF", "md": b"# Evaluation", "html": b"<!doctype html>", "json": b"{"}
+    begin = {
+        "png": b"\x89PNG",
+        "pdf": b"%PDF",
+        "md": b"# Evaluation",
+        "html": b"<!doctype html>",
+        "json": b"{",
+    }
     assert data.startswith(begin[suffix])
     assert [path.name for path in tmp_path.iterdir()] == [f"report.{suffix}"]
 
@@ -106,7 +124,9 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_markdown_has_every_number_and_the_statement(report: EvaluationReport, tmp_path: Path) -> None:
+def test_markdown_has_every_number_and_the_statement(
+    report: EvaluationReport, tmp_path: Path
+) -> None:
     report.save(tmp_path / "report.md")
     text = (tmp_path / "report.md").read_text()
     for number in report.numbers.values():

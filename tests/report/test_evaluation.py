@@ -11,14 +11,22 @@ from torch import Tensor
 
 from tests.grids import grid_for
 from torchmetrics_fed import FederatedROC, InputError, LocalDP, Release
-from torchmetrics_fed.functional import kolmogorov_smirnov, precision_recall_from_counts, roc_from_counts
+from torchmetrics_fed.functional import (
+    kolmogorov_smirnov,
+    precision_recall_from_counts,
+    roc_from_counts,
+)
 from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.functional.operating import best_f1, youden
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
 from torchmetrics_fed.functional.source import read
-from torchmetrics_fed.functional.tradeoffs import area_under_gain, det_from_counts, precision_recall_gain_from_counts
+from torchmetrics_fed.functional.tradeoffs import (
+    area_under_gain,
+    det_from_counts,
+    precision_recall_gain_from_counts,
+)
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.report.evaluation import EvaluationReport, evaluation_report
 
@@ -45,17 +53,23 @@ def classes() -> Tensor:
     """Counts of three classes, each better separated than the one before."""
     generator = torch.Generator().manual_seed(1)
     low, high = torch.linspace(9, 1, 16), torch.linspace(1, 9, 16)
-    rates = torch.stack([torch.stack([30 * low, 5 * ((3 - k) * low + k * high)]) for k in (1, 2, 3)])
+    rates = torch.stack(
+        [torch.stack([30 * low, 5 * ((3 - k) * low + k * high)]) for k in (1, 2, 3)]
+    )
     return torch.poisson(rates, generator=generator).long()
 
 
-def _share(preds: Tensor, target: Tensor, privacy: LocalDP | None = None, grid: GridName = "two_sided") -> Release:
+def _share(
+    preds: Tensor, target: Tensor, privacy: LocalDP | None = None, grid: GridName = "two_sided"
+) -> Release:
     metric = FederatedROC(quantiles=64, grid=grid, privacy=privacy)
     metric.update(preds, target)
     return Release.sum([metric.share()])
 
 
-def _check(report: EvaluationReport, source: Release | Tensor, reconstruction: Reconstruction | None = None) -> None:
+def _check(
+    report: EvaluationReport, source: Release | Tensor, reconstruction: Reconstruction | None = None
+) -> None:
     """Every number is the one that its function gives for the same source, to the bit."""
     histograms = read(source, None, reconstruction)
     expected: dict[str, object] = {
@@ -135,7 +149,11 @@ def test_text_has_a_row_per_class_and_their_mean(classes: Tensor) -> None:
     assert {len(line) for line in (names, *rows)} == {len(mean)}
     end = names.index("AUROC") + len("AUROC")
     assert [row[:end].split()[-1] for row in rows] == [f"{value:.4f}" for value in report.auroc]
-    assert mean[:end].split() == ["mean", f"{report.prevalence.mean():.4f}", f"{report.auroc.mean():.4f}"]
+    assert mean[:end].split() == [
+        "mean",
+        f"{report.prevalence.mean():.4f}",
+        f"{report.auroc.mean():.4f}",
+    ]
     assert str(evaluation_report(classes)).splitlines()[2].split()[0] == "0"
 
 
@@ -145,7 +163,10 @@ def test_scores_that_are_not_probabilities_have_no_calibration(classes: Tensor) 
     assert "Brier" not in str(report)
     _, axes = report.plot()
     assert axes[1, 0].get_xlabel() == "Recall gain"
-    assert f"AUPRG {report.area_under_gain[0]:.4f}" in axes[1, 0].get_legend().get_texts()[1].get_text()
+    assert (
+        f"AUPRG {report.area_under_gain[0]:.4f}"
+        in axes[1, 0].get_legend().get_texts()[1].get_text()
+    )
 
 
 def test_the_summary_figure_shows_the_reports_numbers(exact: Release) -> None:
@@ -154,7 +175,11 @@ def test_the_summary_figure_shows_the_reports_numbers(exact: Release) -> None:
     assert list(fig.axes) == list(axes.flat)
     texts = " ".join(text.get_text() for ax in axes.flat for text in ax.get_legend().get_texts())
     assert report.calibration is not None
-    for value in (report.auroc, report.average_precision, report.calibration.expected_calibration_error):
+    for value in (
+        report.auroc,
+        report.average_precision,
+        report.calibration.expected_calibration_error,
+    ):
         assert f"{value:.4f}" in texts
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchmetrics_fed import CentralDP, EvaluationReport, FederatedROC, Privacy, Release, evaluation_report
+from torchmetrics_fed import (
+    CentralDP,
+    EvaluationReport,
+    FederatedROC,
+    Privacy,
+    Release,
+    evaluation_report,
+)
 from torchmetrics_fed.functional import auroc_from_counts, group_gaps
 
 
@@ -16,7 +23,9 @@ def released(privacy: Privacy | None) -> Release:
     generator = torch.Generator().manual_seed(0)
     groups, target = (torch.randint(0, 2, (6_000,), generator=generator) for _ in range(2))
     metric = FederatedROC(groups=("north", "south"), privacy=privacy, quantiles=64)
-    metric.update((torch.randn(6_000, generator=generator) + target * (1 + groups)).sigmoid(), target, groups)
+    metric.update(
+        (torch.randn(6_000, generator=generator) + target * (1 + groups)).sigmoid(), target, groups
+    )
     return metric.release()
 
 
@@ -51,11 +60,17 @@ def test_groups_are_in_text_json_and_page(privacy: Privacy | None, tmp_path: Pat
 def test_classes_of_groups_have_both_names(tmp_path: Path) -> None:
     metric = FederatedROC("multiclass", num_classes=3, groups=2, quantiles=64)
     target, groups = torch.arange(600) % 3, torch.arange(600) % 2
-    metric.update((torch.randn(600, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1), target, groups)
+    metric.update(
+        (torch.randn(600, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1),
+        target,
+        groups,
+    )
     report = evaluation_report(metric.release(), labels=["a", "b", "c"])
     report.save(tmp_path / "report.html")
     assert '"name":"1, c"' in (tmp_path / "report.html").read_text()
-    assert str(EvaluationReport.from_json(json.dumps(json.loads(_json(report, tmp_path))))) == str(report)
+    assert str(EvaluationReport.from_json(json.dumps(json.loads(_json(report, tmp_path))))) == str(
+        report
+    )
 
 
 def _json(report: EvaluationReport, folder: Path) -> str:

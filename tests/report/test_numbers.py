@@ -45,19 +45,25 @@ def twins(release: Release) -> dict[str, Tensor]:
     }
 
 
-def test_numbers_are_those_of_their_functions(release: Release, report: EvaluationReport, tmp_path: Path) -> None:
+def test_numbers_are_those_of_their_functions(
+    release: Release, report: EvaluationReport, tmp_path: Path
+) -> None:
     report.save(tmp_path / "report.json")
     written = json.loads((tmp_path / "report.json").read_text())
     expected = twins(release)
     assert report.numbers.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(report.numbers[name].value, value, **NEAR)
-        saved = torch.tensor([one["numbers"][name]["value"] for one in written["classes"]], dtype=torch.float64)
+        saved = torch.tensor(
+            [one["numbers"][name]["value"] for one in written["classes"]], dtype=torch.float64
+        )
         torch.testing.assert_close(saved, value.double().reshape(-1), **NEAR)
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
-def test_intervals_and_bands_are_those_of_their_functions(release: Release, confidence: float) -> None:
+def test_intervals_and_bands_are_those_of_their_functions(
+    release: Release, confidence: float
+) -> None:
     report = evaluation_report(release, confidence=confidence)
     if release.spec.privacy is None:
         assert not report.intervals
@@ -79,18 +85,24 @@ def test_intervals_and_bands_are_those_of_their_functions(release: Release, conf
     assert report.intervals.keys() == expected.keys()
     torch.testing.assert_close(report.intervals, expected, **NEAR)
     torch.testing.assert_close(report.bands["roc"], F.roc_band(release, confidence), **NEAR)
-    torch.testing.assert_close(report.bands["precision_recall"], F.precision_recall_band(release, confidence), **NEAR)
+    torch.testing.assert_close(
+        report.bands["precision_recall"], F.precision_recall_band(release, confidence), **NEAR
+    )
 
 
 def test_exact_counts_have_intervals_for_sampling(scored: tuple[Tensor, Tensor]) -> None:
     counts = release_of("exact binary", examples=500)
     report = evaluation_report(counts, confidence=0.9, population=True)
-    torch.testing.assert_close(report.intervals["auroc"], F.auroc_interval(counts, 0.9, True), **NEAR)
+    torch.testing.assert_close(
+        report.intervals["auroc"], F.auroc_interval(counts, 0.9, True), **NEAR
+    )
     assert report.intervals["auroc"].low < report.auroc < report.intervals["auroc"].high
     assert "(" in str(report)
 
 
-def test_points_are_the_confusion_at_their_thresholds(release: Release, report: EvaluationReport) -> None:
+def test_points_are_the_confusion_at_their_thresholds(
+    release: Release, report: EvaluationReport
+) -> None:
     for index, one in enumerate(document(report)["classes"]):
         points = one["points"]
         assert points["threshold"] == sorted(points["threshold"])
@@ -98,7 +110,9 @@ def test_points_are_the_confusion_at_their_thresholds(release: Release, report: 
             threshold = points["threshold"][number]
             matrix = F.confusion_at(release, threshold).matrix.double().reshape(-1, 2, 2)[index]
             found = points["false_positives"][number], points["true_positives"][number]
-            assert found == pytest.approx((float(matrix[0, 1]), float(matrix[1, 1])), abs=1e-6, rel=1e-9)
+            assert found == pytest.approx(
+                (float(matrix[0, 1]), float(matrix[1, 1])), abs=1e-6, rel=1e-9
+            )
         for name in ("youden_threshold", "best_f1_threshold"):
             assert one["numbers"][name]["value"] in points["threshold"]
 
@@ -118,11 +132,19 @@ def test_a_thinned_band_holds_the_band() -> None:
 def test_one_versus_one_has_numbers_and_no_intervals() -> None:
     from torchmetrics_fed import CentralDP, FederatedROC
 
-    metric = FederatedROC(task="multiclass", num_classes=3, multi_class="ovo", privacy=CentralDP(3.0), quantiles=64)
+    metric = FederatedROC(
+        task="multiclass", num_classes=3, multi_class="ovo", privacy=CentralDP(3.0), quantiles=64
+    )
     generator = torch.Generator().manual_seed(1)
-    metric.update(torch.rand(900, 3, generator=generator).softmax(-1), torch.randint(0, 3, (900,), generator=generator))
+    metric.update(
+        torch.rand(900, 3, generator=generator).softmax(-1),
+        torch.randint(0, 3, (900,), generator=generator),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = evaluation_report(metric.release())
     assert not report.intervals
-    assert EvaluationReport.from_json(json.dumps(document(report))).numbers.keys() == report.numbers.keys()
+    assert (
+        EvaluationReport.from_json(json.dumps(document(report))).numbers.keys()
+        == report.numbers.keys()
+    )

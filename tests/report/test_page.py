@@ -26,7 +26,9 @@ class Elements(HTMLParser):
 
 
 def data_of(text: str) -> dict[str, object]:
-    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, flags=re.DOTALL)
+    (data,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', text, flags=re.DOTALL
+    )
     return dict(json.loads(data))
 
 
@@ -38,9 +40,12 @@ def test_the_page_holds_all_it_needs(report: EvaluationReport) -> None:
         assert not {"src", "style", "onclick", "onload"} & attributes.keys(), tag
         assert not (attributes.get("href") or "#").strip("#").startswith(("http", "/", ".")), tag
     assert not re.search(
-        r"https?://(?!www\.w3\.org/2000/svg)", text.split('id="data"')[0] + text.split("</script>")[-2]
+        r"https?://(?!www\.w3\.org/2000/svg)",
+        text.split('id="data"')[0] + text.split("</script>")[-2],
     )
-    (policy,) = [a["content"] for t, a in elements if a.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        a["content"] for t, a in elements if a.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy is not None
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
@@ -57,7 +62,11 @@ def test_the_data_are_the_documents(report: EvaluationReport) -> None:
 
 
 def test_labels_cannot_break_out() -> None:
-    labels = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "{{script}} & <!-- \u2028"]
+    labels = [
+        "</script><script>alert(1)</script>",
+        "<img src=x onerror=alert(2)>",
+        "{{script}} & <!-- \u2028",
+    ]
     text = page(evaluation_report(torch.randint(1, 9, (3, 2, 16)), labels=labels))
     assert [one["name"] for one in data_of(text)["classes"]] == labels  # type: ignore[attr-defined]
     assert "alert(1)</script>" not in text
@@ -66,11 +75,17 @@ def test_labels_cannot_break_out() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:No positive examples")  # noise over fifty classes can leave none
+@pytest.mark.filterwarnings(
+    "ignore:No positive examples"
+)  # noise over fifty classes can leave none
 @pytest.mark.parametrize("kind", ["exact multiclass", "private multiclass"])
 def test_fifty_classes_stay_below_a_megabyte(kind: str) -> None:
     release = release_of(kind, classes=50, examples=6_000)
-    text = page(evaluation_report(release, labels=[f"a class with a long name, number {k}" for k in range(50)]))
+    text = page(
+        evaluation_report(
+            release, labels=[f"a class with a long name, number {k}" for k in range(50)]
+        )
+    )
     assert len(text.encode()) < 1_000_000
     assert len(page(evaluation_report(release_of("private binary"))).encode()) < 100_000
 

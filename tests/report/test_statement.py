@@ -31,10 +31,16 @@ DISTRIBUTED = DistributedDP(0.5, min_clients=3)
 
 
 def _release(
-    data: Data, privacy: Privacy | None, ledger: PrivacyLedger | None = None, round: str = "7", **options: Any
+    data: Data,
+    privacy: Privacy | None,
+    ledger: PrivacyLedger | None = None,
+    round: str = "7",
+    **options: Any,
 ) -> Release:
     halves = list(zip(*(part.chunk(5) for part in data), strict=True))
-    metric = FederatedROC(quantiles=64, privacy=privacy, ledger=ledger, data="validation", **options)
+    metric = FederatedROC(
+        quantiles=64, privacy=privacy, ledger=ledger, data="validation", **options
+    )
     return simulate(halves, metric, round=round).release
 
 
@@ -54,8 +60,17 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
     statement = privacy_statement(release, ledger)
     fields, text = statement.fields, str(statement)
     assert json.loads(bytes(statement)) == fields
-    assert bytes(PrivacyStatement(dict(reversed(fields.items())))) == bytes(statement)  # what a signature is of
-    for name in ("epsilon", "neighbours", "examples_per_person", "mechanism", "holds_against", "unit"):
+    assert bytes(PrivacyStatement(dict(reversed(fields.items())))) == bytes(
+        statement
+    )  # what a signature is of
+    for name in (
+        "epsilon",
+        "neighbours",
+        "examples_per_person",
+        "mechanism",
+        "holds_against",
+        "unit",
+    ):
         assert fields[name] == getattr(privacy, name)
     assert fields["delta"] == release.spec.delta
     assert (fields["shares"], fields["clients_needed"]) == (5, privacy.clients_needed)
@@ -79,9 +94,16 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
         "Not protected: ",
     ):
         assert said in text
-    assert text.count("Trust model: ") == text.count("Mechanism: ") == text.count("Privacy loss: ") == 1
+    assert (
+        text.count("Trust model: ")
+        == text.count("Mechanism: ")
+        == text.count("Privacy loss: ")
+        == 1
+    )
     assert ("a server that breaks the protocol" in text) == release.spec.hides_shares
-    assert ("from the aggregator" in text) == (isinstance(privacy, DistributedDP) and privacy.trusted_aggregator)
+    assert ("from the aggregator" in text) == (
+        isinstance(privacy, DistributedDP) and privacy.trusted_aggregator
+    )
 
 
 def test_a_bound_that_was_enforced_is_said_to_be(scored: Data) -> None:
@@ -115,7 +137,9 @@ def test_a_release_that_may_not_leave_has_no_digest(scored: Data) -> None:
 
 def test_the_entry_is_found_by_what_was_asked(scored: Data) -> None:
     ledger = PrivacyLedger()
-    releases = [_release(scored, DISTRIBUTED, ledger, round="") for _ in range(3)]  # placed by their noise
+    releases = [
+        _release(scored, DISTRIBUTED, ledger, round="") for _ in range(3)
+    ]  # placed by their noise
     entries = [privacy_statement(release, ledger).fields["ledger"]["entry"] for release in releases]
     assert [entry["session"] for entry in entries] == [entry.session for entry in ledger]
 

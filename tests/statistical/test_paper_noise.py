@@ -33,7 +33,9 @@ def published(folder: Path, data: list[str]) -> Published:
     }
 
 
-def mean_ratio(folder: Path, data: list[str], runs: int, epsilons: tuple[float, ...]) -> NDArray[np.float64]:
+def mean_ratio(
+    folder: Path, data: list[str], runs: int, epsilons: tuple[float, ...]
+) -> NDArray[np.float64]:
     """Geometric mean over cells of our Area Error over the published one: ROC, PR."""
     curves = {name: Curves(scores) for name, scores in files(folder, data).items()}
     ratios = [
@@ -46,7 +48,9 @@ def mean_ratio(folder: Path, data: list[str], runs: int, epsilons: tuple[float, 
 
 @pytest.mark.audit
 def test_the_papers_figures_come_out(shared_folder: Path) -> None:
-    assert mean_ratio(shared_folder, ["adult", "bank"], 20, (0.1, 0.3, 1.0)) == pytest.approx(1, abs=0.1)
+    assert mean_ratio(shared_folder, ["adult", "bank"], 20, (0.1, 0.3, 1.0)) == pytest.approx(
+        1, abs=0.1
+    )
 
 
 @pytest.mark.slow
@@ -62,8 +66,13 @@ def test_every_plan_is_as_close_as_it_claims_beside_the_papers_best(
     best: dict[tuple[str, float], NDArray[np.float64]] = {}
     for (scores, epsilon, _), paper in published(shared_folder, ["adult", "bank"]).items():
         best[scores, epsilon] = np.minimum(best.get((scores, epsilon), np.full(2, np.inf)), paper)
-    curves = {name: Curves(scores) for name, scores in files(shared_folder, ["adult", "bank"]).items()}
-    ratios = [curves[scores].errors(epsilon, plan, RUNS).mean(0) / paper for (scores, epsilon), paper in best.items()]
+    curves = {
+        name: Curves(scores) for name, scores in files(shared_folder, ["adult", "bank"]).items()
+    }
+    ratios = [
+        curves[scores].errors(epsilon, plan, RUNS).mean(0) / paper
+        for (scores, epsilon), paper in best.items()
+    ]
     assert (np.exp(np.log(ratios).mean(0)) < most).all()
 
 
@@ -86,7 +95,10 @@ def client_errors(clients: int, runs: int, epsilon: float = 0.5) -> NDArray[np.f
     preds = (torch.randn(8_000, generator=generator) + 1.5 * target).sigmoid()
     exact = roc_curve(target, preds)
     privacy = DistributedDP(epsilon, min_clients=clients, max_colluding=0, trusted_aggregator=True)
-    metrics = [FederatedROC(quantiles=64, grid="even", privacy=privacy, plan="paper") for _ in range(clients)]
+    metrics = [
+        FederatedROC(quantiles=64, grid="even", privacy=privacy, plan="paper")
+        for _ in range(clients)
+    ]
     errors = []
     for _ in range(runs):
         for metric, mine in zip(metrics, torch.arange(8_000).tensor_split(clients), strict=True):

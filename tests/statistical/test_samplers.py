@@ -115,7 +115,9 @@ def sample_size(law: Law, wrong: list[Law]) -> int:
         distance = ((p - q)[likely] ** 2 / q[likely]).sum()
         freedom = int(likely.sum())
         critical = stats.chi2.isf(ALPHA / 2, freedom)
-        needed = optimize.brentq(lambda nc, c=critical, f=freedom: stats.ncx2.cdf(c, f, nc) - ALPHA, 1, 1e4)
+        needed = optimize.brentq(
+            lambda nc, c=critical, f=freedom: stats.ncx2.cdf(c, f, nc) - ALPHA, 1, 1e4
+        )
         sizes.append(needed / distance)
     return max(200_000, int(1.2 * max(sizes)))
 
@@ -128,7 +130,8 @@ def check(draw: Callable[[int], Counts], law: Law, wrong: list[Law]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clients", "epsilon"), [(1, 1), (10, 1), (10, 0.1), (3, 0.5), (100, 0.05), (2, 3), (10, 0.1 / 12), (1, 0.1 / 12)]
+    ("clients", "epsilon"),
+    [(1, 1), (10, 1), (10, 0.1), (3, 0.5), (100, 0.05), (2, 3), (10, 0.1 / 12), (1, 0.1 / 12)],
 )
 def test_a_polya_share(clients: int, epsilon: float) -> None:
     check(
@@ -163,7 +166,9 @@ def test_the_parts_of_a_share(epsilon: Fraction) -> None:
     check(lambda n: logarithmic(n, epsilon), logarithmic_law(right), wrong=[logarithmic_law(off)])
 
 
-@pytest.mark.parametrize("clients", [10, 100])  # a number of terms for each cell, and a cell for each term
+@pytest.mark.parametrize(
+    "clients", [10, 100]
+)  # a number of terms for each cell, and a cell for each term
 def test_neighbouring_cells_are_independent(clients: int) -> None:
     hit = samplers.polya((500_000, 2), 0.1, clients) != 0
     table = np.bincount(hit @ np.array([2, 1]), minlength=4).reshape(2, 2)
@@ -172,7 +177,11 @@ def test_neighbouring_cells_are_independent(clients: int) -> None:
 
 @pytest.mark.parametrize("mean", [0.05, 7.1, 10_000, WIDEST * 1.2])
 def test_skellam(mean: float) -> None:
-    check(lambda size: samplers.skellam(size, mean), skellam_law(mean), wrong=[skellam_law(mean * 1.05)])
+    check(
+        lambda size: samplers.skellam(size, mean),
+        skellam_law(mean),
+        wrong=[skellam_law(mean * 1.05)],
+    )
 
 
 def test_skellam_shares_sum_to_skellam() -> None:
@@ -194,7 +203,9 @@ def test_poisson() -> None:
 @pytest.mark.parametrize("sigma2", [0.3, 17.8, 1000, 1e6])
 def test_discrete_gaussian(sigma2: float) -> None:
     check(
-        lambda size: samplers.discrete_gaussian(size, sigma2), gaussian_law(sigma2), wrong=[gaussian_law(sigma2 * 1.05)]
+        lambda size: samplers.discrete_gaussian(size, sigma2),
+        gaussian_law(sigma2),
+        wrong=[gaussian_law(sigma2 * 1.05)],
     )
 
 

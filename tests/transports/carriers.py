@@ -31,7 +31,15 @@ from tests.transports.endpoints import (
     leaking,
     named,
 )
-from torchmetrics_fed import CentralDP, Coordinator, DistributedDP, FederatedROC, LocalDP, PrivacyLedger, Release
+from torchmetrics_fed import (
+    CentralDP,
+    Coordinator,
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    PrivacyLedger,
+    Release,
+)
 from torchmetrics_fed.folder import run_coordinator, run_site
 from torchmetrics_fed.privacy import LedgerEntry
 from torchmetrics_fed.simulate import simulate
@@ -88,7 +96,13 @@ class Carrier(Protocol):
     """Those of SETTINGS that it admits."""
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         """Return what the clients' parts of the data give in some rounds.
 
@@ -111,7 +125,13 @@ class OverRanks:
         self._pool = pool
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         found = self._pool.run(on_a_rank, options, parts, rounds, str(folder), mark, leak)
         for error in found:
@@ -126,7 +146,13 @@ class OverRanks:
 
 
 def on_a_rank(
-    rank: int, options: dict[str, Any], parts: list[Part], rounds: int, folder: str, mark: bool, leak: bool
+    rank: int,
+    options: dict[str, Any],
+    parts: list[Part],
+    rounds: int,
+    folder: str,
+    mark: bool,
+    leak: bool,
 ) -> list[tuple[bytes, list[LedgerEntry], bytes]]:
     metric, found = built(options, Path(folder, f"ledger {rank}")), []
     with leaking(leak):
@@ -147,13 +173,22 @@ class Simulated:
     settings = tuple(SETTINGS)
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         metric, carried, previous = built(options, folder / "ledger"), [], None
         for number in range(rounds):
             before = len(metric.ledger)
             previous = simulate(
-                [[named(metric, part)] for part in parts], metric, round=str(number), previous=previous
+                [[named(metric, part)] for part in parts],
+                metric,
+                round=str(number),
+                previous=previous,
             ).release
             carried.append(Carried(previous, [list(metric.ledger)[before:]], b""))
         return carried
@@ -165,7 +200,13 @@ class ByHand:
     settings = VISIBLE
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         with leaking(leak):
             return carry_rounds(partial(Client, mark=mark), options, parts, rounds, folder)
@@ -177,7 +218,13 @@ class Processes:
     settings = VISIBLE
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         started: list[ProcessClient] = []
 
@@ -194,11 +241,18 @@ class Processes:
 
 
 def carry_rounds(
-    start: Callable[..., Endpoint], options: dict[str, Any], parts: list[Part], rounds: int, folder: Path
+    start: Callable[..., Endpoint],
+    options: dict[str, Any],
+    parts: list[Part],
+    rounds: int,
+    folder: Path,
 ) -> list[Carried]:
     """Return what some rounds over these endpoints give."""
     paths = {f"client {number}": folder / f"ledger {number}" for number in range(len(parts))}
-    clients = {name: start(name, options, part, paths[name]) for name, part in zip(paths, parts, strict=True)}
+    clients = {
+        name: start(name, options, part, paths[name])
+        for name, part in zip(paths, parts, strict=True)
+    }
     carried, previous, seen = [], None, dict.fromkeys(paths, 0)
     for number in range(rounds):
         coordinator, sent = Coordinator(built(options), round=str(number), previous=previous), b""
@@ -221,7 +275,13 @@ class Flower:
     settings = VISIBLE
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         from flwr.app import Array, ArrayRecord
         from flwr.serverapp.strategy import FedAvg
@@ -252,7 +312,9 @@ class Flower:
         sent = b"".join(passed.data for passed in grid.passed if passed.reply)
         each = [[mine[number : number + 1] for mine in entries] for number in range(rounds)]
         assert all(len(mine) <= rounds for mine in entries)
-        return [Carried(strategy.releases[number + 1], each[number], sent) for number in range(rounds)]
+        return [
+            Carried(strategy.releases[number + 1], each[number], sent) for number in range(rounds)
+        ]
 
 
 class Folder:
@@ -261,11 +323,24 @@ class Folder:
     settings = VISIBLE
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         carried, previous = [], None
-        with leaking(leak), ThreadPoolExecutor(CLIENTS) as pool, TemporaryDirectory(dir=MEMORY) as home:
-            shared, paths = Path(home, "shared"), [Path(home, f"ledger {number}") for number in range(CLIENTS)]
+        with (
+            leaking(leak),
+            ThreadPoolExecutor(CLIENTS) as pool,
+            TemporaryDirectory(dir=MEMORY) as home,
+        ):
+            shared, paths = (
+                Path(home, "shared"),
+                [Path(home, f"ledger {number}") for number in range(CLIENTS)],
+            )
             shared.mkdir()
             for number in range(rounds):
                 before = [len(PrivacyLedger(path=path)) for path in paths]
@@ -282,11 +357,20 @@ class Folder:
                 ]
                 names = [path.name for path in paths]
                 previous = run_coordinator(
-                    shared, built(options), round=str(number), clients=names, timeout=60.0, poll=0.01, previous=previous
+                    shared,
+                    built(options),
+                    round=str(number),
+                    clients=names,
+                    timeout=60.0,
+                    poll=0.01,
+                    previous=previous,
                 )
                 for site in sites:
                     site.result()
-                entries = [list(PrivacyLedger(path=path))[old:] for path, old in zip(paths, before, strict=True)]
+                entries = [
+                    list(PrivacyLedger(path=path))[old:]
+                    for path, old in zip(paths, before, strict=True)
+                ]
                 sent = b"".join(path.read_bytes() for path in sorted(shared.glob("site-*/*/*")))
                 carried.append(Carried(previous, entries, sent))
         return carried
@@ -300,7 +384,13 @@ class Declearn:
     asks_again = False
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         from declearn.secagg.masking import MaskingDecrypter, MaskingEncrypter
 
@@ -317,7 +407,12 @@ class Declearn:
         for number in range(CLIENTS):
             Curves.ledger = PrivacyLedger(budget=1e6, path=folder / f"ledger {number}")
             clients.append(Curves.from_config(server.get_config()))
-        pairs = {(low, high): 10 * low + high for high in range(CLIENTS) for low in range(high) if not leak}
+        pairs = {
+            (low, high): 10 * low + high
+            for high in range(CLIENTS)
+            for low in range(high)
+            if not leak
+        }
         for _ in range(rounds):
             before, states, sent = [len(client.one.ledger) for client in clients], [], b""
             for own, (client, part) in enumerate(zip(clients, parts, strict=True)):
@@ -326,17 +421,30 @@ class Declearn:
                 client.one.counts *= MARK if mark else 1
                 with leaking(leak):
                     if client.one.spec.hides_shares:
-                        seeds = [[seed for pair, seed in pairs.items() if pair[side] == own] for side in (0, 1)]
-                        states.append(MaskingEncrypter(*seeds).encrypt_aggregate(client.get_states()))
-                        sent += (np.array(states[-1].encrypted, np.uint64) - np.uint64(1 << 40)).tobytes()
+                        seeds = [
+                            [seed for pair, seed in pairs.items() if pair[side] == own]
+                            for side in (0, 1)
+                        ]
+                        states.append(
+                            MaskingEncrypter(*seeds).encrypt_aggregate(client.get_states())
+                        )
+                        sent += (
+                            np.array(states[-1].encrypted, np.uint64) - np.uint64(1 << 40)
+                        ).tobytes()
                     else:
                         states.append(ShareState.from_dict(client.get_states().to_dict()))
                         sent += states[-1].shares[0]
             total = states[0] + states[1] + states[2]
-            total = MaskingDecrypter(CLIENTS).decrypt_aggregate(total) if server.one.spec.hides_shares else total
+            total = (
+                MaskingDecrypter(CLIENTS).decrypt_aggregate(total)
+                if server.one.spec.hides_shares
+                else total
+            )
             server.reset()
             server.set_states(server.get_states() + total)
-            entries = [list(client.one.ledger)[old:] for client, old in zip(clients, before, strict=True)]
+            entries = [
+                list(client.one.ledger)[old:] for client, old in zip(clients, before, strict=True)
+            ]
             carried.append(Carried(server.releases[-1], entries, sent))
         return carried
 
@@ -349,7 +457,13 @@ class Pfl:
     asks_again = False
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         from torchmetrics_fed.integrations.pfl import UserShares
 

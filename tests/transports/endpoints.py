@@ -61,7 +61,16 @@ Part = tuple[Tensor, ...]
 """A client's scores, targets and, if it has them, groups or persons."""
 
 VISIBLE_STAGES = ("counting", "asked", "charged", "drawn", "answered")
-SECURE_STAGES = ("counting", "advertising", "sharing keys", "asked", "charged", "drawn", "masked", "unmasking")
+SECURE_STAGES = (
+    "counting",
+    "advertising",
+    "sharing keys",
+    "asked",
+    "charged",
+    "drawn",
+    "masked",
+    "unmasking",
+)
 """Where a client can die: at the beginning of what is named, or right after it."""
 
 _log = logging.getLogger(__name__)
@@ -82,7 +91,9 @@ def named(metric: FederatedMetric, part: Part) -> dict[str, Tensor]:
     """The arguments of ``update``: the third is the person of each example where the setting needs one."""
     privacy = metric.spec.privacy
     third = "persons" if privacy is not None and privacy.enforced else "groups"
-    names = ("preds_old", "preds_new", "target") if metric.spec.models else ("preds", "target", third)
+    names = (
+        ("preds_old", "preds_new", "target") if metric.spec.models else ("preds", "target", third)
+    )
     return dict(zip(names, part, strict=False))
 
 
@@ -98,7 +109,9 @@ def leaking(leak: bool) -> Iterator[None]:
     """Clients of this process that draw no noise and mask nothing."""
     with pytest.MonkeyPatch.context() as patch:
         if leak:
-            patch.setattr(Spec, "noisy_cells", lambda spec, query, counts: spec.cells(query, counts.cpu()))
+            patch.setattr(
+                Spec, "noisy_cells", lambda spec, query, counts: spec.cells(query, counts.cpu())
+            )
             patch.setattr(Ranks, "hidden_sum", lambda ranks, cells, view: ranks.sum(cells))
             patch.setattr(MaskedVector, "mask", lambda vector, key: None)
             patch.setattr(MaskedVector, "unmask", lambda vector, key: None)
@@ -131,7 +144,13 @@ class Client:
     """A client in this process."""
 
     def __init__(
-        self, name: str, options: dict[str, Any], part: Part, path: Path, mark: bool = False, dies: str = ""
+        self,
+        name: str,
+        options: dict[str, Any],
+        part: Part,
+        path: Path,
+        mark: bool = False,
+        dies: str = "",
     ) -> None:
         self.name, self._part, self._mark, self._dies = name, part, mark, dies
         self._metric = built(options, path)
@@ -157,7 +176,9 @@ class Client:
 
     def advertise(self, config: bytes) -> bytes:
         self.reach("advertising")
-        self._aggregation = SecureAggregationClient(self.name, SecureAggregationConfig.from_bytes(config))
+        self._aggregation = SecureAggregationClient(
+            self.name, SecureAggregationConfig.from_bytes(config)
+        )
         return self._aggregation.advertise()
 
     def share_keys(self, keys: bytes) -> bytes:
@@ -169,7 +190,9 @@ class Client:
         self.reach("asked")
         assert self._aggregation is not None
         with self._charging():
-            masked = self._metric.mask(self._aggregation, boxes, round=round, query=Query.from_bytes(query))
+            masked = self._metric.mask(
+                self._aggregation, boxes, round=round, query=Query.from_bytes(query)
+            )
         self.reach("drawn")
         return masked
 
@@ -224,7 +247,13 @@ class ProcessClient:
             answer: bytes | Exception = self._ours.recv()
         except (EOFError, OSError) as error:
             self._process.join()
-            _log.info("%s is gone: asked to %s, signal %s, at %r", self.name, name, self._process.exitcode, self._dies)
+            _log.info(
+                "%s is gone: asked to %s, signal %s, at %r",
+                self.name,
+                name,
+                self._process.exitcode,
+                self._dies,
+            )
             raise GoneError(f"{self.name} is gone") from error
         if isinstance(answer, Exception):
             raise answer
@@ -265,7 +294,10 @@ def _serve(
 
 
 def carry_query(
-    coordinator: Coordinator, clients: Mapping[str, Endpoint], late: Collection[str] = (), doubled: Collection[str] = ()
+    coordinator: Coordinator,
+    clients: Mapping[str, Endpoint],
+    late: Collection[str] = (),
+    doubled: Collection[str] = (),
 ) -> tuple[bytes, dict[str, Exception]]:
     """Carry the query that is open to the clients and their answers back, and close it.
 
@@ -277,7 +309,11 @@ def carry_query(
         late: whose answers come when the query is closed.
         doubled: whose answers come twice.
     """
-    asked = {name: clients[name] for name in clients if coordinator.senders is None or name in coordinator.senders}
+    asked = {
+        name: clients[name]
+        for name in clients
+        if coordinator.senders is None or name in coordinator.senders
+    }
     carry = _carry_hidden if coordinator.spec.hides_shares else _carry_shown
     return carry(coordinator, asked, late, doubled)
 
@@ -301,9 +337,16 @@ class _Post:
 
 
 def _carry_shown(
-    coordinator: Coordinator, clients: Mapping[str, Endpoint], late: Collection[str], doubled: Collection[str]
+    coordinator: Coordinator,
+    clients: Mapping[str, Endpoint],
+    late: Collection[str],
+    doubled: Collection[str],
 ) -> tuple[bytes, dict[str, Exception]]:
-    post, later, query = _Post(coordinator.receive), dict[str, bytes](), bytes(coordinator.query or b"")
+    post, later, query = (
+        _Post(coordinator.receive),
+        dict[str, bytes](),
+        bytes(coordinator.query or b""),
+    )
     for name, client in clients.items():
         if name in late:
             later[name] = client.share(coordinator.round, query)
@@ -318,7 +361,10 @@ def _carry_shown(
 
 
 def _carry_hidden(
-    coordinator: Coordinator, clients: Mapping[str, Endpoint], late: Collection[str], doubled: Collection[str]
+    coordinator: Coordinator,
+    clients: Mapping[str, Endpoint],
+    late: Collection[str],
+    doubled: Collection[str],
 ) -> tuple[bytes, dict[str, Exception]]:
     server, query = SecureAggregationServer(coordinator.config), bytes(coordinator.query or b"")
     post, left = _Post(server.receive), dict(clients)

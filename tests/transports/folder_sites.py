@@ -21,7 +21,14 @@ from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.folder import run_coordinator, run_site
 from torchmetrics_fed.folder.files import Files
 
-__all__ = ["HIDDEN_POINTS", "POLL", "VISIBLE_POINTS", "CoordinatorProcess", "SiteProcess", "wait_for"]
+__all__ = [
+    "HIDDEN_POINTS",
+    "POLL",
+    "VISIBLE_POINTS",
+    "CoordinatorProcess",
+    "SiteProcess",
+    "wait_for",
+]
 
 VISIBLE_POINTS = ("share", "charged", "drawn", "share noted", "share written")
 HIDDEN_POINTS = (
@@ -86,7 +93,9 @@ class SiteProcess(_Process):
 class CoordinatorProcess(_Process):
     """A coordinator that may die at one of its writes, the first of which is 1."""
 
-    def __init__(self, folder: Path, options: dict[str, Any], names: list[str], out: Path, dies: int = 0) -> None:
+    def __init__(
+        self, folder: Path, options: dict[str, Any], names: list[str], out: Path, dies: int = 0
+    ) -> None:
         super().__init__(_coordinator, folder, options, names, out, dies)
 
 
@@ -130,10 +139,14 @@ def _site(
         patch.setattr(Spec, "noisy_cells", drawing)
         patch.setattr(Files, "write", writing)
         part = torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])
-        run_site(folder, name, counted(built(options, ledger), part, False), timeout=100.0, poll=POLL)
+        run_site(
+            folder, name, counted(built(options, ledger), part, False), timeout=100.0, poll=POLL
+        )
 
 
-def _coordinator(folder: Path, options: dict[str, Any], names: list[str], out: Path, dies: int) -> None:
+def _coordinator(
+    folder: Path, options: dict[str, Any], names: list[str], out: Path, dies: int
+) -> None:
     torch.set_num_threads(1)
     left, write = [dies], Files.write
 

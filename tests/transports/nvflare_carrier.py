@@ -17,7 +17,13 @@ class NVFlare:
     settings = VISIBLE
 
     def carry(
-        self, options: dict[str, Any], parts: list[Part], rounds: int, folder: Path, mark: bool, leak: bool
+        self,
+        options: dict[str, Any],
+        parts: list[Part],
+        rounds: int,
+        folder: Path,
+        mark: bool,
+        leak: bool,
     ) -> list[Carried]:
         from tests.integrations.nvflare_sites import JOB, Federation, Site
 

@@ -40,7 +40,10 @@ from torchmetrics_fed.errors import (
     RoundMismatchError,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:No (positive|negative) examples"),
+]
 
 EPSILON = 0.5
 NAMES = ("ann", "ben", "cem", "dia")
@@ -123,7 +126,9 @@ def check(release: Release, fault: str, parts: dict[str, Part], folder: Path) ->
     counted, paid = FAULTS[fault]
     assert [each.shares for each in release.sums] == [3 + counted] * len(release.sums)
     if release.spec.privacy is not None:
-        assert charged(folder) == {name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES}
+        assert charged(folder) == {
+            name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES
+        }
         assert len(release.queries) == 2
     else:
         included = {name: part for name, part in parts.items() if name != VICTIM or counted}
@@ -135,7 +140,9 @@ def check(release: Release, fault: str, parts: dict[str, Part], folder: Path) ->
 def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: Path) -> None:
     options = agreed(setting)
     parts, own = at_fault(fault, options)
-    clients = {name: start(name, own if name == VICTIM else options, part) for name, part in parts.items()}
+    clients = {
+        name: start(name, own if name == VICTIM else options, part) for name, part in parts.items()
+    }
     for client in clients.values():
         client.count()
     if fault == "missing":
@@ -152,7 +159,9 @@ def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: P
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])  # a message has one reply
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault != "doubled"]
+)  # a message has one reply
 def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from flwr.app import Array, ArrayRecord
@@ -182,12 +191,16 @@ def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     if fault == "late":  # later than the server waits
         grid.cuts = {Cut(ids[VICTIM], "evaluate", "after")}
     strategy = Curves(metric=built(options), min_available_nodes=len(NAMES))
-    strategy.start(grid, ArrayRecord({"weight": Array(torch.ones(3).numpy())}), num_rounds=1, timeout=1.0)
+    strategy.start(
+        grid, ArrayRecord({"weight": Array(torch.ones(3).numpy())}), num_rounds=1, timeout=1.0
+    )
     check(strategy.releases[1], fault, parts, tmp_path)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])  # a request has one reply
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault != "doubled"]
+)  # a request has one reply
 def test_one_nvflare_site_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
     from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
@@ -214,14 +227,24 @@ def test_one_nvflare_site_at_fault(fault: str, setting: str, tmp_path: Path) -> 
 STAGES = {
     "local": dict(zip(VISIBLE_STAGES, [(0, 0), (0, 0), (0, 1), (0, 1), (1, 1)], strict=True)),
     "distributed": dict(
-        zip(SECURE_STAGES, [(0, 0), (0, 0), (0, 0), (0, 0), (0, 1), (0, 1), (1, 1), (1, 1)], strict=True)
+        zip(
+            SECURE_STAGES,
+            [(0, 0), (0, 0), (0, 0), (0, 0), (0, 1), (0, 1), (1, 1), (1, 1)],
+            strict=True,
+        )
     ),
 }
 
 
-@pytest.mark.parametrize(("setting", "stage"), [(setting, stage) for setting in STAGES for stage in STAGES[setting]])
+@pytest.mark.parametrize(
+    ("setting", "stage"), [(setting, stage) for setting in STAGES for stage in STAGES[setting]]
+)
 def test_a_client_is_killed(
-    setting: str, stage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+    setting: str,
+    stage: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Real processes and SIGKILL. The others' release is made; the victim, restarted, never draws twice for a round."""
     caplog.set_level(logging.INFO)
@@ -232,7 +255,9 @@ def test_a_client_is_killed(
         request.addfinalizer(client.close)
         return client
 
-    clients: dict[str, Endpoint] = {name: begin(name, stage if name == VICTIM else "") for name in NAMES}
+    clients: dict[str, Endpoint] = {
+        name: begin(name, stage if name == VICTIM else "") for name in NAMES
+    }
     for client in clients.values():
         with suppress(GoneError):  # it is asked all the same, and does not answer
             client.count()
@@ -244,7 +269,9 @@ def test_a_client_is_killed(
     assert [each.shares for each in release.sums] == [3 + summed, 3]
     assert f"at {stage!r}" in caplog.text
     assert "signal -9" in caplog.text
-    assert charged(tmp_path) == {name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES}
+    assert charged(tmp_path) == {
+        name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES
+    }
     _log.info("%s was killed at %s: %d + 3 shares, then 3; restarted", VICTIM, stage, summed)
     again = begin(VICTIM)
     again.count()
@@ -265,7 +292,9 @@ def test_a_client_is_killed(
         while second.query is not None:
             assert carry_query(second, {**clients, VICTIM: again})[1] == {}
         assert second.release.shares == 4
-        assert charged(tmp_path) == {name: [EPSILON] * (1 + (paid if name == VICTIM else 1)) for name in NAMES}
+        assert charged(tmp_path) == {
+            name: [EPSILON] * (1 + (paid if name == VICTIM else 1)) for name in NAMES
+        }
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -308,7 +337,11 @@ def test_two_rounds_at_once(start: Start, setting: str, tmp_path: Path) -> None:
                 clients["ann"].share("two", query)
     carry_query(one, clients)
     assert one.sums[0].shares == 4
-    if setting in ("secure", "trusted", "local"):  # one draw is for one round, and exact counts for one aggregation
+    if setting in (
+        "secure",
+        "trusted",
+        "local",
+    ):  # one draw is for one round, and exact counts for one aggregation
         with pytest.raises(FederatedMetricError):
             carry_query(two, clients)
     else:  # exact shares are the same again; a fresh draw is a new charge, and ends round one for this client

@@ -19,8 +19,25 @@ import pytest
 import torch
 
 from tests.transports.endpoints import MEMORY, Part, built, counted
-from tests.transports.folder_sites import HIDDEN_POINTS, POLL, VISIBLE_POINTS, CoordinatorProcess, SiteProcess, wait_for
-from tests.transports.test_faults import EPSILON, FAULTS, NAMES, PRIVATE, SETTINGS, VICTIM, agreed, at_fault, charged
+from tests.transports.folder_sites import (
+    HIDDEN_POINTS,
+    POLL,
+    VISIBLE_POINTS,
+    CoordinatorProcess,
+    SiteProcess,
+    wait_for,
+)
+from tests.transports.test_faults import (
+    EPSILON,
+    FAULTS,
+    NAMES,
+    PRIVATE,
+    SETTINGS,
+    VICTIM,
+    agreed,
+    at_fault,
+    charged,
+)
 from tests.transports.test_faults import check as check_release
 from tests.transports.test_faults import data as data_of
 from torchmetrics_fed import DistributedDP, FederatedAUROC, PrivacyLedger, Release
@@ -31,7 +48,10 @@ from torchmetrics_fed.folder.files import Files
 from torchmetrics_fed.simulate import simulate
 
 _log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:No (positive|negative) examples"),
+]
 
 
 @pytest.fixture
@@ -48,10 +68,14 @@ class Federation:
     def __init__(self, home: Path, pool: ThreadPoolExecutor) -> None:
         self.home, self.shared, self._pool = home, home / "shared", pool
 
-    def site(self, name: str, options: dict[str, Any], part: Part | None = None, **how: Any) -> Future[None]:
+    def site(
+        self, name: str, options: dict[str, Any], part: Part | None = None, **how: Any
+    ) -> Future[None]:
         """Start a site."""
         metric = counted(built(options, self.home / name), part or data_of(name), False)
-        return self._pool.submit(run_site, self.shared, name, metric, **{"poll": POLL, "timeout": 60.0, **how})
+        return self._pool.submit(
+            run_site, self.shared, name, metric, **{"poll": POLL, "timeout": 60.0, **how}
+        )
 
     def coordinator(self, options: dict[str, Any], **how: Any) -> Release:
         """Return what a coordinator makes of it."""
@@ -64,7 +88,11 @@ class Federation:
 
         def clock() -> float:
             (stage,) = files.stages()[-1:] or ("",)
-            silent = {name for name in files.asked(stage) if not (files.of(name) / stage).exists()} if stage else set()
+            silent = (
+                {name for name in files.asked(stage) if not (files.of(name) / stage).exists()}
+                if stage
+                else set()
+            )
             up = stage in seen and stage[4:] in only and silent and silent <= set(names)
             seen.add(stage)  # the first look at a stage sets its deadline
             return time.monotonic() + (1e6 if up else 0.0)
@@ -91,7 +119,9 @@ def federation(home: Path) -> Iterator[Federation]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])  # an answer has one place
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault != "doubled"]
+)  # an answer has one place
 def test_one_folder_site_at_fault(
     fault: str, setting: str, federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,8 +144,12 @@ def test_one_folder_site_at_fault(
         site.result()
 
 
-@pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting not in ("exact", "local")])
-def test_too_few_are_there_or_left(setting: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "setting", [setting for setting in SETTINGS if setting not in ("exact", "local")]
+)
+def test_too_few_are_there_or_left(
+    setting: str, federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before anything is asked the same round can be tried again; afterwards it is over, for everybody."""
     options = agreed(setting)
     federation.gone(monkeypatch, *NAMES[2:])
@@ -142,7 +176,9 @@ def test_two_rounds_at_once_in_a_folder(setting: str, federation: Federation) ->
             for site in [federation.site(each, options, round=name) for each in NAMES]:
                 site.result()
         assert [each.result().shares for each in made] == [4, 4]
-    assert charged(federation.home) == {name: [EPSILON, EPSILON] * (setting in PRIVATE) for name in NAMES}
+    assert charged(federation.home) == {
+        name: [EPSILON, EPSILON] * (setting in PRIVATE) for name in NAMES
+    }
 
 
 class KilledError(BaseException):
@@ -200,7 +236,9 @@ POINTS = [
 
 @pytest.fixture
 def start(home: Path, request: pytest.FixtureRequest) -> Callable[..., SiteProcess]:
-    def begin(name: str, options: dict[str, Any], part: Part, dies: tuple[int, str] = (0, "")) -> SiteProcess:
+    def begin(
+        name: str, options: dict[str, Any], part: Part, dies: tuple[int, str] = (0, "")
+    ) -> SiteProcess:
         site = SiteProcess(home / "shared", name, options, part, home / name, dies)
         request.addfinalizer(site.close)
         return site
@@ -221,11 +259,19 @@ def test_one_of_five_sites_is_killed_and_comes_back(
 ) -> None:
     """One is killed at a point, another starts late; the release is as that of a simulation of those who are in it."""
     options = {**LARGE, **({} if setting == "distributed" else SETTINGS["local"])}
-    sites = {name: start(name, options, many(name), (query, point) if name == VICTIM else (0, "")) for name in NAMES}
+    sites = {
+        name: start(name, options, many(name), (query, point) if name == VICTIM else (0, ""))
+        for name in NAMES
+    }
     with ThreadPoolExecutor(1) as pool:
-        made = pool.submit(run_coordinator, home / "shared", built(options), clients=FIVE, timeout=90.0, poll=POLL)
+        made = pool.submit(
+            run_coordinator, home / "shared", built(options), clients=FIVE, timeout=90.0, poll=POLL
+        )
         wait_for(
-            lambda: (home / "shared" / "site-ann" / "round-1").exists() and any(home.glob("shared/coordinator/*/*"))
+            lambda: (
+                (home / "shared" / "site-ann" / "round-1").exists()
+                and any(home.glob("shared/coordinator/*/*"))
+            )
         )
         sites["eve"] = start("eve", options, many("eve"))
         assert sites[VICTIM].wait() == -9
@@ -234,7 +280,9 @@ def test_one_of_five_sites_is_killed_and_comes_back(
     out = point in ("charged", "drawn")
     assert [each.shares for each in release.sums] == [5 - (out and query == 1), 5 - out]
     codes = {name: site.wait() for name, site in sites.items()}
-    assert codes == {name: int(out and name == VICTIM) for name in FIVE}  # the victim says why it is out
+    assert codes == {
+        name: int(out and name == VICTIM) for name in FIVE
+    }  # the victim says why it is out
     assert {name: len(PrivacyLedger(path=home / name)) for name in FIVE} == dict.fromkeys(FIVE, 1)
     parts = [many(name) for name in FIVE if name != VICTIM or not out]
     simulated = simulate([[part] for part in parts], built(options), round="1").release
@@ -245,9 +293,17 @@ def test_one_of_five_sites_is_killed_and_comes_back(
     for part in parts:
         exact.update(*part)
     truth, ours, theirs = (
-        float(FederatedAUROC.from_release(each).compute()) for each in (exact.release(), release, simulated)
+        float(FederatedAUROC.from_release(each).compute())
+        for each in (exact.release(), release, simulated)
     )
-    _log.info("AUROC of %s %s %s: folder %+.5f, simulate %+.5f", setting, query, point, ours - truth, theirs - truth)
+    _log.info(
+        "AUROC of %s %s %s: folder %+.5f, simulate %+.5f",
+        setting,
+        query,
+        point,
+        ours - truth,
+        theirs - truth,
+    )
     bound = 0.005 if setting == "distributed" else 0.015  # ten times what either errs by
     assert max(abs(ours - truth), abs(theirs - truth)) < bound
 
@@ -267,7 +323,9 @@ def test_a_killed_site_that_stays_away_has_dropped_out(
 
 @pytest.mark.integration
 @pytest.mark.parametrize("dies", [1, 4, 7, 14, 29, 50, 51])
-def test_a_killed_coordinator_goes_on(dies: int, home: Path, start: Callable[..., SiteProcess], request: Any) -> None:
+def test_a_killed_coordinator_goes_on(
+    dies: int, home: Path, start: Callable[..., SiteProcess], request: Any
+) -> None:
     """51 writes make a release of five sites: the state three times, five asks and a close in eight stages, the end."""
     sites = [start(name, LARGE, many(name)) for name in FIVE]
     first = CoordinatorProcess(home / "shared", LARGE, list(FIVE), home / "out", dies)

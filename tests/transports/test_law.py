@@ -33,7 +33,10 @@ from tests.transports.nvflare_carrier import NVFlare
 from torchmetrics_fed import FederatedModelComparison, FederatedROC
 from torchmetrics_fed.exchange import next_query
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:No (positive|negative) examples")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:No (positive|negative) examples"),
+]
 
 CARRIERS: dict[str, Any] = {
     "ranks": OverRanks,
@@ -47,7 +50,13 @@ CARRIERS: dict[str, Any] = {
     "pfl": Pfl,
 }
 NEEDS = {"flower": "flwr", "nvflare": "nvflare", "declearn": "declearn", "pfl": "pfl"}
-PLANS: dict[str | None, list[int]] = {None: [2], "adaptive": [2], "single": [1], "paper": [1], "carry_over": [2, 1, 1]}
+PLANS: dict[str | None, list[int]] = {
+    None: [2],
+    "adaptive": [2],
+    "single": [1],
+    "paper": [1],
+    "carry_over": [2, 1, 1],
+}
 """The number of queries of each round, where clients can be asked twice; elsewhere there is one query."""
 
 CASES = [
@@ -83,8 +92,15 @@ def pooled(options: dict[str, Any]) -> Tensor:
 
 
 @pytest.mark.parametrize(("carrier", "setting", "plan"), CASES, indirect=["carrier"])
-def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: str | None, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"quantiles": 64, "grid": grid_for(plan), "plan": plan, **SETTINGS[setting]}
+def test_the_same_queries_the_same_charge(
+    carrier: Carrier, setting: str, plan: str | None, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {
+        "quantiles": 64,
+        "grid": grid_for(plan),
+        "plan": plan,
+        **SETTINGS[setting],
+    }
     private, again = "privacy" in options, getattr(carrier, "asks_again", True)
     expected = [number if again else 1 for number in PLANS[plan]] if private else [1]
     rounds = carrier.carry(options, data(), len(expected), tmp_path, False, False)
@@ -102,7 +118,9 @@ def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: 
             assert [entry.spec for entry in charged] == [spec.digest.hex()] * private
         if not private:
             assert torch.equal(release.leaf, pooled(options))
-        if plan == "carry_over" and previous is not None:  # what was released before is data of the next
+        if (
+            plan == "carry_over" and previous is not None
+        ):  # what was released before is data of the next
             assert release.prior is not None
             assert torch.equal(release.prior.cells, previous.last.cells)
             assert release.prior.query == previous.last.query
@@ -112,14 +130,18 @@ def test_the_same_queries_the_same_charge(carrier: Carrier, setting: str, plan: 
 
 
 GROUPED = [
-    (name, setting) for name, setting, plan in CASES if plan is None and name not in ("declearn", "pfl")
+    (name, setting)
+    for name, setting, plan in CASES
+    if plan is None and name not in ("declearn", "pfl")
 ]  # the metrics of these two are given scores and labels only
 
 
 @pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
 def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"quantiles": 64, "groups": ("a", "b"), **SETTINGS[setting]}
-    parts: list[Part] = [(scores, target, torch.arange(len(target)) % 2) for scores, target in data()]
+    parts: list[Part] = [
+        (scores, target, torch.arange(len(target)) % 2) for scores, target in data()
+    ]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
     private, spec = "privacy" in options, FederatedROC(**options).spec
     assert [query.pooled for query in release.queries] == ([True, False] if private else [False])
@@ -140,16 +162,22 @@ PRIVATE = [case for case in GROUPED if "privacy" in SETTINGS[case[1]]]
 
 @pytest.mark.filterwarnings("ignore:Epsilon")
 @pytest.mark.parametrize(
-    ("carrier", "setting"), [case for case in GROUPED if "privacy" in SETTINGS[case[1]]], indirect=["carrier"]
+    ("carrier", "setting"),
+    [case for case in GROUPED if "privacy" in SETTINGS[case[1]]],
+    indirect=["carrier"],
 )
-def test_no_person_is_counted_too_often_on_the_way(carrier: Carrier, setting: str, tmp_path: Path) -> None:
+def test_no_person_is_counted_too_often_on_the_way(
+    carrier: Carrier, setting: str, tmp_path: Path
+) -> None:
     """Four examples of each of 100 persons at two clients, of which one may be counted; noise is next to none."""
     privacy = replace(SETTINGS[setting]["privacy"], epsilon=20.0, enforced=True)
     parts: list[Part] = [
         (scores, target, torch.arange(len(target)) % 100 + 100 * number)
         for number, (scores, target) in enumerate(data())
     ]
-    ((release, _, _),) = carrier.carry({"quantiles": 64, "privacy": privacy}, parts, 1, tmp_path, False, False)
+    ((release, _, _),) = carrier.carry(
+        {"quantiles": 64, "privacy": privacy}, parts, 1, tmp_path, False, False
+    )
     assert release.spec.privacy == privacy
     assert abs(float(release.leaf.sum()) - 200) < 50
 
@@ -157,7 +185,11 @@ def test_no_person_is_counted_too_often_on_the_way(carrier: Carrier, setting: st
 @pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
 @pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
 def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"models": ("old", "new"), "thresholds": (0.5, 0.25), **SETTINGS[setting]}
+    options: dict[str, Any] = {
+        "models": ("old", "new"),
+        "thresholds": (0.5, 0.25),
+        **SETTINGS[setting],
+    }
     parts: list[Part] = [(scores, scores.flip(0), target) for scores, target in data()]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
     private, spec = "privacy" in options, FederatedModelComparison(**options).spec
@@ -175,7 +207,9 @@ def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_pa
 
 # Exact counts are for the aggregator to see, and central noise trusts this job's processes; a simulation sends nothing.
 HIDDEN = [setting for setting in SETTINGS if setting not in ("exact", "central")]
-SCANNED = [(name, setting) for name in CARRIERS if name not in ("simulate", "pfl") for setting in HIDDEN]
+SCANNED = [
+    (name, setting) for name in CARRIERS if name not in ("simulate", "pfl") for setting in HIDDEN
+]
 
 
 @pytest.fixture
@@ -197,6 +231,8 @@ def test_nothing_raw_is_sent(
     for plan in (None, "single") if "privacy" in options else (None,):
         folder = tmp_path / str(plan)
         folder.mkdir()
-        for carried in carrier.carry({"quantiles": 64, "plan": plan, **options}, parts, 1, folder, True, leak):
+        for carried in carrier.carry(
+            {"quantiles": 64, "plan": plan, **options}, parts, 1, folder, True, leak
+        ):
             assert carried.sent
             assert (pattern in carried.sent) == leak

@@ -54,11 +54,17 @@ class Ranks:
     refused: int = 0
     persons: Persons | None = None
 
-    def agree(self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool) -> Agreement:
+    def agree(
+        self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool
+    ) -> Agreement:
         """Compare specs, and settings by name; raise on every rank alike, naming what differs. Statuses may differ."""
-        marks = spec.digests | {name: hashlib.sha256(value).digest() for name, value in settings.items()}
+        marks = spec.digests | {
+            name: hashlib.sha256(value).digest() for name, value in settings.items()
+        }
         whole = hashlib.sha256(b"".join(marks.values())).digest()
-        numbers = [int.from_bytes(whole[4 * slot : 4 * slot + 4], "big") for slot in range(_DIGEST_SLOTS)]
+        numbers = [
+            int.from_bytes(whole[4 * slot : 4 * slot + 4], "big") for slot in range(_DIGEST_SLOTS)
+        ]
         numbers += [int.from_bytes(mark[:8], "big") >> 1 for mark in marks.values()]
         own = self.refused, status, secrets.randbits(62), int(any_data)
         room = [0] * (_HEADER_SLOTS - len(numbers) - len(own))
@@ -66,14 +72,20 @@ class Ranks:
         highest = self._reduce(torch.stack([header, -header]), dist.ReduceOp.MAX)
         unequal = (highest[0] != -highest[1])[: -len(own)].tolist()
         if any(unequal):
-            names = [name for name, differs in zip(marks, unequal[_DIGEST_SLOTS:], strict=False) if differs]
+            names = [
+                name
+                for name, differs in zip(marks, unequal[_DIGEST_SLOTS:], strict=False)
+                if differs
+            ]
             mine = {name: spec.fields.get(name, settings.get(name)) for name in names}
             raise SpecMismatchError(
                 f"Expected every rank to have the same spec but they differ in {', '.join(names) or 'the version'}; "
                 f"this rank has {mine}. Build the metric with the same arguments on every rank."
             )
         if highest[0, -len(own)] > 0:
-            every = self._reduce(torch.tensor([self.refused], device=self.device), dist.ReduceOp.SUM)
+            every = self._reduce(
+                torch.tensor([self.refused], device=self.device), dist.ReduceOp.SUM
+            )
             self.check_counted(spec, int(every))
         statuses = int(-highest[1, -3]), int(highest[0, -3])
         return Agreement(statuses, int(highest[0, -2]), bool(highest[0, -1]))
@@ -93,7 +105,13 @@ class Ranks:
         if self.size == 1:
             return
         # whether this rank has counted with ids, without, or nothing
-        own = b"without" if self.persons is None else b"with ids" if self.persons.batches else b"nothing"
+        own = (
+            b"without"
+            if self.persons is None
+            else b"with ids"
+            if self.persons.batches
+            else b"nothing"
+        )
         everywhere = {kind.strip() for kind in self.exchange(own.ljust(8))}
         if b"with ids" not in everywhere:
             return
@@ -105,10 +123,18 @@ class Ranks:
         # one key for all, so that one person has one hash; it is made for this and forgotten
         key = self.from_first(torch.tensor(list(secrets.token_bytes(BLOCK)), dtype=torch.uint8))
         blocks, examples = self.persons.known()
-        own = encrypted(encryptor(bytes(key.tolist())), blocks).tobytes() + examples.astype(np.int64).tobytes()
-        sizes = [int.from_bytes(size, "little") for size in self.exchange(len(blocks).to_bytes(8, "little"))]
+        own = (
+            encrypted(encryptor(bytes(key.tolist())), blocks).tobytes()
+            + examples.astype(np.int64).tobytes()
+        )
+        sizes = [
+            int.from_bytes(size, "little")
+            for size in self.exchange(len(blocks).to_bytes(8, "little"))
+        ]
         everybody = Persons(most)
-        for size, part in zip(sizes, self.exchange(own.ljust(1 + max(sizes) * (BLOCK + 8))), strict=True):
+        for size, part in zip(
+            sizes, self.exchange(own.ljust(1 + max(sizes) * (BLOCK + 8))), strict=True
+        ):
             hashes = np.frombuffer(part, np.uint8, size * BLOCK).reshape(size, BLOCK)
             everybody.add(hashes, np.frombuffer(part, np.int64, size, size * BLOCK))
 
@@ -128,7 +154,9 @@ class Ranks:
         if self.gather is None:
             self._check_member()
             return dist.get_rank(self.group)
-        own = secrets.token_bytes(16)  # a gather function knows no ranks: this one is where its own token is
+        own = secrets.token_bytes(
+            16
+        )  # a gather function knows no ranks: this one is where its own token is
         return self.exchange(own).index(own)
 
     @property
@@ -184,10 +212,16 @@ class Ranks:
             parts = [part.to(tensor.device) for part in self.gather(tensor, group=self.group)]
             if len(parts) == 1:
                 return parts[0]
-            return torch.stack(parts).amax(0) if operation == dist.ReduceOp.MAX else torch.stack(parts).sum(0)
+            return (
+                torch.stack(parts).amax(0)
+                if operation == dist.ReduceOp.MAX
+                else torch.stack(parts).sum(0)
+            )
         return self._collective(dist.all_reduce, tensor, operation)
 
-    def _collective(self, call: Callable[..., Any], tensor: Tensor, *options: Any, first: bool = False) -> Tensor:
+    def _collective(
+        self, call: Callable[..., Any], tensor: Tensor, *options: Any, first: bool = False
+    ) -> Tensor:
         """Return a copy of ``tensor`` after a collective call on it, from or to the first rank if so."""
         self._check_member()
         if first:

@@ -89,14 +89,21 @@ class Binning:
 
         ``complement`` is one minus each score, where it is known better than that difference says.
         """
-        return torch.searchsorted(_inner_edges(self, scores.dtype, scores.device), scores.contiguous(), right=True)
+        return torch.searchsorted(
+            _inner_edges(self, scores.dtype, scores.device), scores.contiguous(), right=True
+        )
 
     def are_plain(self, scores: Array) -> bool:
         low, high = self.ends(torch.float32 if scores.itemsize == 4 else torch.float64)
-        least, most = np.minimum.reduce(scores, None, initial=high), np.maximum.reduce(scores, None, initial=low)
+        least, most = (
+            np.minimum.reduce(scores, None, initial=high),
+            np.maximum.reduce(scores, None, initial=low),
+        )
         return bool(least >= low and most <= high)
 
-    def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
+    def codes(
+        self, scores: Array, out: Array, complement: Array | None = None, step: int = 1
+    ) -> None:
         """Write ``step`` times the bin of each plain score, float32 or float64, to ``out``, integers that can hold it.
 
         The cell of a score, (s - low) times a scale, cut off, never falls as the score rises, however it is rounded. So
@@ -104,12 +111,19 @@ class Binning:
         """
         cells = _cells(self, scores.dtype.char)
         if cells is None:
-            np.multiply(np.searchsorted(_inner(self, scores.dtype.type), scores, side="right"), step, out=out)
+            np.multiply(
+                np.searchsorted(_inner(self, scores.dtype.type), scores, side="right"),
+                step,
+                out=out,
+            )
             return
         first, upper, scale, steps = cells
         size = len(scores)
         cell, bins = scratch.room("cell", np.int32, size), scratch.room("bin", np.int32, size)
-        bound, beyond = scratch.room("bound", scores.dtype.type, size), scratch.room("beyond", np.bool_, size)
+        bound, beyond = (
+            scratch.room("bound", scores.dtype.type, size),
+            scratch.room("beyond", np.bool_, size),
+        )
         _cell(scores, self.edges[0], scale, len(first), bound[1], cell[1])
         torch.index_select(first, 0, cell[0], out=bins[0])
         for _ in range(steps):
@@ -134,7 +148,9 @@ class EvenBinning(Binning):
         bits = scores.view(UNSIGNED[scores.itemsize])
         return bool(np.maximum.reduce(bits, None, initial=0) <= _BITS_OF_ONE[scores.itemsize])
 
-    def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
+    def codes(
+        self, scores: Array, out: Array, complement: Array | None = None, step: int = 1
+    ) -> None:
         np.multiply(scores, scores.dtype.type(self.bins), out=out, casting="unsafe")
         np.minimum(out, self.bins - 1, out=out)
         if step > 1:
@@ -170,12 +186,16 @@ class TwoSidedBinning(EvenBinning):
         table = _bins_of_cells(self.bins, scores.device)
         return table.index_select(0, cell.reshape(-1)).view(scores.shape)
 
-    def codes(self, scores: Array, out: Array, complement: Array | None = None, step: int = 1) -> None:
+    def codes(
+        self, scores: Array, out: Array, complement: Array | None = None, step: int = 1
+    ) -> None:
         if len(scores) <= _FEW and scores.itemsize == 4:
             other = np.float32(1) - scores if complement is None else complement
             few = np.minimum(scores.view(np.int32), _HALF)
             few -= np.minimum(other.view(np.int32), _HALF)
-            out[:] = ring_of_bins(self.bins, out.dtype.char, step).numpy()[few.view(np.uint32) >> (23 - self.depth)]
+            out[:] = ring_of_bins(self.bins, out.dtype.char, step).numpy()[
+                few.view(np.uint32) >> (23 - self.depth)
+            ]
             return
         size, kind = scores.itemsize, np.int32 if scores.itemsize == 4 else np.int64
         half = scratch.constant(kind, _BITS_OF_HALF[size], len(scores))
@@ -281,7 +301,11 @@ def _cells(binning: Binning, char: str) -> tuple[Tensor, Tensor, float, int] | N
     None where edges crowd so that looking for them is faster.
     """
     dtype: Any = np.dtype(char).type
-    inner, low, width = _inner(binning, dtype), binning.edges[0], binning.edges[-1] - binning.edges[0]
+    inner, low, width = (
+        _inner(binning, dtype),
+        binning.edges[0],
+        binning.edges[-1] - binning.edges[0],
+    )
     cell, steps = np.empty(len(inner), np.int32), _MOST_STEPS + 1
     for power in range((_CELLS_A_BIN * binning.bins - 1).bit_length(), _MOST_CELLS.bit_length(), 2):
         size = 1 << power

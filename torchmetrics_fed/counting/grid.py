@@ -61,13 +61,17 @@ class ScoreGrid(Kernel):
     kind: GridKind = "even"
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(GridKind) or (self.kind == "custom") != (self.score_edges is not None):
+        if self.kind not in get_args(GridKind) or (self.kind == "custom") != (
+            self.score_edges is not None
+        ):
             raise InputError(
                 f"Expected argument `kind` to be one of {get_args(GridKind)}, the last one with `score_edges`, but got "
                 f"{self.kind!r}."
             )
         if self.kind != "custom" and (self.bins < 2 or self.bins & (self.bins - 1)):
-            raise InputError(f"Expected argument `bins` to be a power of two, at least 2, but got {self.bins}.")
+            raise InputError(
+                f"Expected argument `bins` to be a power of two, at least 2, but got {self.bins}."
+            )
         low, high = self.score_range
         if self.kind == "two_sided" and ((low, high) != (0.0, 1.0) or self.bins > _MOST_TWO_SIDED):
             raise InputError(
@@ -75,9 +79,13 @@ class ScoreGrid(Kernel):
                 f"[{low}, {high}]. Use ScoreGrid.even(quantiles, score_range)."
             )
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise InputError(f"Expected `score_range` to be finite (low, high), low < high, but got {low}, {high}.")
+            raise InputError(
+                f"Expected `score_range` to be finite (low, high), low < high, but got {low}, {high}."
+            )
         # without the edges themselves: a claim of many bins must cost nothing
-        if self.kind == "even" and (high - low) / self.bins < 2 * math.ulp(max(abs(low), abs(high))):
+        if self.kind == "even" and (high - low) / self.bins < 2 * math.ulp(
+            max(abs(low), abs(high))
+        ):
             raise InputError(
                 f"Expected {self.bins} bins that float64 can tell apart over {self.score_range}; use a wider "
                 "`score_range` or fewer `quantiles`."
@@ -93,10 +101,14 @@ class ScoreGrid(Kernel):
         return cls(bins=_bins_for(quantiles), kind="two_sided")
 
     @classmethod
-    def even(cls, quantiles: int = 1024, score_range: tuple[float, float] = (0.0, 1.0)) -> ScoreGrid:
+    def even(
+        cls, quantiles: int = 1024, score_range: tuple[float, float] = (0.0, 1.0)
+    ) -> ScoreGrid:
         """Return the paper's bins for Q quantiles: :math:`2^h` of them, :math:`h = \\lceil \\log_2 Q \\rceil + 2`."""
         if len(tuple(score_range)) != 2:
-            raise InputError(f"Expected argument `score_range` to be (low, high) but got {score_range!r}.")
+            raise InputError(
+                f"Expected argument `score_range` to be (low, high) but got {score_range!r}."
+            )
         low, high = score_range
         return cls(bins=_bins_for(quantiles), score_range=(float(low), float(high)))
 
@@ -171,7 +183,9 @@ class ScoreGrid(Kernel):
             return cls.from_edges([float.fromhex(edge) for edge in fields["score_edges"]])
         low, high = map(float.fromhex, fields["score_range"])
         if not isinstance(fields["bins"], int) or fields["bins"] > MOST_BINS:
-            raise InputError(f"Expected a grid of up to {MOST_BINS} bins but got {fields['bins']!r}.")
+            raise InputError(
+                f"Expected a grid of up to {MOST_BINS} bins but got {fields['bins']!r}."
+            )
         return cls(fields["bins"], (low, high), kind=fields["grid"])
 
     def empty(self, classes: int = 1, rows: int = 2) -> Tensor:
@@ -189,5 +203,7 @@ class ScoreGrid(Kernel):
 
 def _bins_for(quantiles: int) -> int:
     if isinstance(quantiles, bool) or not isinstance(quantiles, int) or not 2 <= quantiles <= 2**22:
-        raise InputError(f"Expected argument `quantiles` to be an int from 2 to 2**22 but got {quantiles!r}.")
+        raise InputError(
+            f"Expected argument `quantiles` to be an int from 2 to 2**22 but got {quantiles!r}."
+        )
     return 1 << (quantiles - 1).bit_length() + 2

@@ -17,7 +17,14 @@ from torch import Tensor
 
 from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.plain import CHUNK, add_columns, add_flat
-from torchmetrics_fed.counting.rules import Rules, check_batch, check_weight, plain_int, probabilities, wide
+from torchmetrics_fed.counting.rules import (
+    Rules,
+    check_batch,
+    check_weight,
+    plain_int,
+    probabilities,
+    wide,
+)
 from torchmetrics_fed.errors import InputError
 
 _PLAIN = Rules()
@@ -96,7 +103,12 @@ class Kernel(ABC):
         return counts
 
     def add_pairs(
-        self, counts: Tensor, models: tuple[Tensor, Tensor], target: Tensor, rules: Rules, refused: Tensor | None
+        self,
+        counts: Tensor,
+        models: tuple[Tensor, Tensor],
+        target: Tensor,
+        rules: Rules,
+        refused: Tensor | None,
     ) -> Tensor:
         """Add two models' scores of the same examples to ``counts`` of pairs of bins, and return them.
 
@@ -136,11 +148,15 @@ class Kernel(ABC):
             if not rules.are_pairs(columns, rows):
                 place = (place % columns == number).long() + 2 * (place // columns)
         for scores in models:
-            place = place * self.binning.bins + self.binning.of(*probabilities(scores, rules.normalization))
+            place = place * self.binning.bins + self.binning.of(
+                *probabilities(scores, rules.normalization)
+            )
         index = place if columns == 1 else place * columns + number
         kept = None if ignored is None else ~ignored
         if refused is not None:
-            good = reduce(and_, (rules.good(scores, labels, self.binning, weight) for scores in models))
+            good = reduce(
+                and_, (rules.good(scores, labels, self.binning, weight) for scores in models)
+            )
             refused += (~good).sum()
             kept = good[:, None] if kept is None else kept & good[:, None]
         times = torch.ones_like(index) if kept is None else kept.expand_as(index).long()
@@ -157,7 +173,9 @@ def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterator[tuple[
         return
     scores = scores.flatten(2) if scores.ndim > 2 else scores[..., None]
     examples, columns, positions = scores.shape
-    labels = labels.reshape(scores.shape if labels.numel() == scores.numel() else (examples, positions))
+    labels = labels.reshape(
+        scores.shape if labels.numel() == scores.numel() else (examples, positions)
+    )
     step, width = max(size // (columns * positions), 1), min(max(size // columns, 1), positions)
     for start in range(0, examples, step):
         for left in range(0, positions, width):
@@ -175,4 +193,8 @@ def _rows_of(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _changeable(counts: Tensor) -> Tensor:
-    return counts.clone() if counts.is_inference() and not torch.is_inference_mode_enabled() else counts
+    return (
+        counts.clone()
+        if counts.is_inference() and not torch.is_inference_mode_enabled()
+        else counts
+    )

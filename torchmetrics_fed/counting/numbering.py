@@ -38,13 +38,21 @@ class Hashed:
         self._encryptor = self._aes.encryptor()
         self.room = 1
         # by number the hashes, by hash the numbers, or 0
-        self._size, self._hashes, self._index = 0, np.zeros(1, np.complex128), np.zeros(1 << 10, np.int32)
+        self._size, self._hashes, self._index = (
+            0,
+            np.zeros(1, np.complex128),
+            np.zeros(1 << 10, np.int32),
+        )
 
     def numbers(self, ids: NDArray[Any]) -> Numbers | None:
         """Return the number of each id, a new one for a new person; None if they may not have room."""
         if (size := self._size + len(ids)) >= self.room or 4 * size > len(self._index):
             return None
-        hashes, index, end = encrypted(self._encryptor, blocks(ids)), self._index, len(self._index) - 1
+        hashes, index, end = (
+            encrypted(self._encryptor, blocks(ids)),
+            self._index,
+            len(self._index) - 1,
+        )
         slots = hashes.view(np.int64)[::2] & end
         numbers = index.take(slots)
         others = _different(self._hashes.take(numbers), hashes)
@@ -57,7 +65,9 @@ class Hashed:
                 index[where] = claim
                 new = (index.take(where) == claim).nonzero()[0]
                 index[where.take(new)] = self._size + 1 + claim[: len(new)]
-                self._hashes[self._size + 1 : self._size + 1 + len(new)] = hashes.take(free.take(new))
+                self._hashes[self._size + 1 : self._size + 1 + len(new)] = hashes.take(
+                    free.take(new)
+                )
                 self._size += len(new)
                 found[free] = index.take(where)
             numbers[others] = found
@@ -88,7 +98,10 @@ class Hashed:
         decryptor = self._aes.decryptor()
         for start in range(1, self._size + 1, CHUNK):
             numbers = np.arange(start, min(start + CHUNK, self._size + 1))
-            yield encrypted(decryptor, self._hashes[numbers]).view(np.uint8).reshape(-1, BLOCK), numbers
+            yield (
+                encrypted(decryptor, self._hashes[numbers]).view(np.uint8).reshape(-1, BLOCK),
+                numbers,
+            )
 
     def ends(self) -> list[int] | None:
         """Return the smallest and the largest id, and others between; None if not all are integers."""
@@ -127,8 +140,12 @@ class Ranged:
         values = integers(ids)
         if values is None:
             return None
-        (_, places), (_, upper) = (scratch.room(name, np.int64, len(values)) for name in ("places", "upper"))
-        np.subtract(values, self._first, out=places)  # what is below the range wraps around, to above it
+        (_, places), (_, upper) = (
+            scratch.room(name, np.int64, len(values)) for name in ("places", "upper")
+        )
+        np.subtract(
+            values, self._first, out=places
+        )  # what is below the range wraps around, to above it
         if places.view(np.uint64).max(initial=0) >= self.room:
             places[:] = 0  # this memory outlives the table: no id stays in it
             return None
@@ -179,7 +196,9 @@ def blocks(ids: NDArray[Any]) -> Blocks:
     result[:, : short.shape[1]], result[:, -1] = short, _STRING
     if letters.max(initial=0) > 127 or letters[:, BLOCK - 1 :].any():
         for place in np.flatnonzero((letters > 127).any(1) | letters[:, BLOCK - 1 :].any(1)):
-            digest = hashlib.blake2b(str(texts[place]).encode("utf-8", "surrogatepass"), digest_size=BLOCK).digest()
+            digest = hashlib.blake2b(
+                str(texts[place]).encode("utf-8", "surrogatepass"), digest_size=BLOCK
+            ).digest()
             result[place] = np.frombuffer(digest, np.uint8)
     return result
 

@@ -12,7 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchmetrics_fed.counting.numbering import BLOCK, CHUNK, Blocks, Hashed, Numbers, Ranged, blocks, integers
+from torchmetrics_fed.counting.numbering import (
+    BLOCK,
+    CHUNK,
+    Blocks,
+    Hashed,
+    Numbers,
+    Ranged,
+    blocks,
+    integers,
+)
 from torchmetrics_fed.counting.rules import Rules, check_batch
 from torchmetrics_fed.errors import InputError, ReleaseError
 
@@ -43,7 +52,9 @@ class Persons:
         self._one = self._counted.dtype.type(1)
 
     def __reduce__(self) -> Any:
-        raise ReleaseError("Expected no table of persons in a pickle: it stays on the client, until `reset`.")
+        raise ReleaseError(
+            "Expected no table of persons in a pickle: it stays on the client, until `reset`."
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Persons:
         """A table of its own, for counts of their own: each keeps the bound, and one session releases one of them."""
@@ -53,7 +64,13 @@ class Persons:
 
     @contextmanager
     def admitted(
-        self, ids: Ids, rules: Rules, columns: int, preds: Tensor, target: Tensor, *others: Tensor | None
+        self,
+        ids: Ids,
+        rules: Rules,
+        columns: int,
+        preds: Tensor,
+        target: Tensor,
+        *others: Tensor | None,
     ) -> Iterator[tuple[Any, ...]]:
         """Give scores, targets and what else there is for each example, of those examples that may be counted.
 
@@ -75,18 +92,27 @@ class Persons:
             )
         countable: Numbers | None = None  # what is not counted uses up nothing
         if (ignored := rules.ignored(target)) is not None:
-            countable = np.flatnonzero(~(ignored.all(1) if several else ignored).reshape(-1).cpu().numpy())
+            countable = np.flatnonzero(
+                ~(ignored.all(1) if several else ignored).reshape(-1).cpu().numpy()
+            )
         each, ids = math.prod(shape[len(ids.shape) :]), ids.reshape(-1)
         ids = ids.repeat(each) if each != 1 else ids
         ids = ids if countable is None else ids[countable]
         before, may = self.left_out, self.admit(ids)
         try:
             if self.left_out > before:
-                kept = torch.from_numpy(np.flatnonzero(may) if countable is None else countable[may])
+                kept = torch.from_numpy(
+                    np.flatnonzero(may) if countable is None else countable[may]
+                )
                 if rules.task == "binary":
                     target = rules.unless_one_hot(target)  # as long as it has its shape
-                others = (*(other if other is None else _examples(other, kept) for other in others),)
-                preds, target = _examples(preds, kept, rules.task != "binary"), _examples(target, kept, several)
+                others = (
+                    *(other if other is None else _examples(other, kept) for other in others),
+                )
+                preds, target = (
+                    _examples(preds, kept, rules.task != "binary"),
+                    _examples(target, kept, several),
+                )
             yield preds, target, *others
         except Exception:
             for part in _chunks(ids[may]):
@@ -111,8 +137,13 @@ class Persons:
 
     def known(self) -> tuple[Blocks, NDArray[Any]]:
         """Return everybody's id as a block, and how many examples of each were counted."""
-        parts = [(blocks(ids), numbers) for ids, numbers in _with_examples(self._numbering, self._counted)]
-        every, numbers = zip((np.empty((0, BLOCK), np.uint8), np.empty(0, np.int64)), *parts, strict=True)
+        parts = [
+            (blocks(ids), numbers)
+            for ids, numbers in _with_examples(self._numbering, self._counted)
+        ]
+        every, numbers = zip(
+            (np.empty((0, BLOCK), np.uint8), np.empty(0, np.int64)), *parts, strict=True
+        )
         return np.concatenate(every), self._counted[np.concatenate(numbers)]
 
     def add(self, persons: Blocks, examples: NDArray[Any]) -> None:
@@ -186,14 +217,18 @@ class Persons:
             return None
         ends = [int(values.min()), int(values.max())]
         different = (1 + np.count_nonzero(np.diff(np.sort(values)))) / len(values)
-        most = _ROOM * np.count_nonzero(self._counted) + _ROOM_TO_COME * different * max(self._at_hand, len(values))
+        most = _ROOM * np.count_nonzero(self._counted) + _ROOM_TO_COME * different * max(
+            self._at_hand, len(values)
+        )
         if ends[1] - ends[0] >= most or (known := self._numbering.ends()) is None:
             return None
         low, high = min(*ends, *known), max(*ends, *known)
         return Ranged(low, high) if 1 << Ranged.bits(low, high) <= most else None
 
 
-def _with_examples(numbering: Hashed | Ranged, counted: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Numbers]]:
+def _with_examples(
+    numbering: Hashed | Ranged, counted: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], Numbers]]:
     """Yield ids and numbers of those of whom there are examples, some at a time."""
     for ids, numbers in numbering.known():
         taken = np.flatnonzero(counted.take(numbers))
@@ -212,12 +247,20 @@ def _examples(values: Tensor, kept: Tensor, wide: bool = False) -> Tensor:
 
 def _as_array(ids: Ids) -> NDArray[Any]:
     """Return integers or strings, and refuse everything else without showing any of it."""
-    values: NDArray[Any] = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+    values: NDArray[Any] = (
+        ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+    )
     if values.dtype == object:  # as tables have them
         ids = values.tolist()
         values = np.asarray(ids)
-    mixed = values.dtype.kind == "U" and not isinstance(ids, np.ndarray) and not set(map(type, ids)) <= {str, np.str_}
+    mixed = (
+        values.dtype.kind == "U"
+        and not isinstance(ids, np.ndarray)
+        and not set(map(type, ids)) <= {str, np.str_}
+    )
     if mixed or (values.dtype.kind not in "iuU" and values.size):
         got = "a mixture" if mixed else values.dtype
-        raise InputError(f"Expected argument `persons` to hold integers or strings but got {got}. Pass ids.")
+        raise InputError(
+            f"Expected argument `persons` to hold integers or strings but got {got}. Pass ids."
+        )
     return values

@@ -27,7 +27,9 @@ PIECE, GROUP = 131072, 524_288
 _ONES = torch.ones(CHUNK, dtype=torch.int64, device="cpu")
 
 
-def add_flat(counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning) -> bool:
+def add_flat(
+    counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning
+) -> bool:
     """Add a flat batch to ``counts`` in place and return True, or add nothing and return False if it is not plain.
 
     The counts are those of a binary task, ``(1, rows, bins)``, contiguous. Without ``rules.validate`` every batch is
@@ -47,7 +49,9 @@ def add_flat(counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binni
     return True
 
 
-def _add_histogram(counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning) -> bool:
+def _add_histogram(
+    counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning
+) -> bool:
     """Write codes narrow enough for one histogram of both classes, and add it when every piece has passed."""
     kept, bins = counts.shape[1:]
     rows = kept + (rules.ignore_index is not None)  # the last takes what is ignored
@@ -81,7 +85,10 @@ def _add_histogram(counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules,
 
 
 def add_columns(
-    counts: Tensor, chunks: Callable[[], Iterable[tuple[Tensor, Tensor]]], rules: Rules, binning: Binning
+    counts: Tensor,
+    chunks: Callable[[], Iterable[tuple[Tensor, Tensor]]],
+    rules: Rules,
+    binning: Binning,
 ) -> bool:
     """Add all chunks to ``counts`` in place and return True, or add nothing and return False if one is not plain.
 
@@ -92,9 +99,14 @@ def add_columns(
     if rules.ignore_index is not None and rules.task != "multiclass":
         return False
     # all of it before anything is counted
-    if rules.validate and not all(_are_plain(*_kept(*chunk, rules), rules, binning) for chunk in chunks()):
+    if rules.validate and not all(
+        _are_plain(*_kept(*chunk, rules), rules, binning) for chunk in chunks()
+    ):
         return False
-    flat, below = counts.permute(1, 2, 0).view(-1), bins * columns  # how far one row lies below another
+    flat, below = (
+        counts.permute(1, 2, 0).view(-1),
+        bins * columns,
+    )  # how far one row lies below another
     for scores, labels in chunks():
         score, label = _kept(scores, labels, rules)
         (cells, cell), examples = scratch.room("cells", np.int64, score.size), len(score)
@@ -110,7 +122,9 @@ def add_columns(
                 group, label = np.divmod(label, columns)
                 cell.reshape(examples, columns)[:] += (group * (2 * below))[:, None]
             cell[np.arange(0, len(cell), columns) + label] += below
-        flat.scatter_add_(0, cells, _ONES[: len(cells)] if len(cells) <= CHUNK else torch.ones_like(cells))
+        flat.scatter_add_(
+            0, cells, _ONES[: len(cells)] if len(cells) <= CHUNK else torch.ones_like(cells)
+        )
     return True
 
 
@@ -120,7 +134,9 @@ def _numbers(columns: int) -> Places:
     return np.tile(np.arange(columns), max(CHUNK // columns, 1))
 
 
-def _are_plain(scores: Array, labels: Array, rules: Rules, binning: Binning, ignored: Array | None = None) -> bool:
+def _are_plain(
+    scores: Array, labels: Array, rules: Rules, binning: Binning, ignored: Array | None = None
+) -> bool:
     """Whether all can be counted: scores as they are, logits after normalization, labels from 0 to the highest."""
     if not rules.validate:
         return True
@@ -146,7 +162,9 @@ def _kept(scores: Tensor, labels: Tensor, rules: Rules) -> tuple[Array, Array]:
     score, label = wide(scores).contiguous().numpy(), labels.numpy()
     if rules.ignore_index is None:
         return score, label
-    kept = np.flatnonzero(label != rules.ignore_index)  # indices take a quarter of the time of a mask
+    kept = np.flatnonzero(
+        label != rules.ignore_index
+    )  # indices take a quarter of the time of a mask
     return score.take(kept, 0), label.take(kept)
 
 

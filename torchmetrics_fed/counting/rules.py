@@ -49,7 +49,9 @@ class Rules(NamedTuple):
     def grouped(self, labels: Tensor, group: Tensor | None, columns: int) -> tuple[Tensor, Rules]:
         """Return labels that say their group, and the rules to read them by, without a look at the values."""
         if not self.groups:
-            raise InputError("Expected no argument `groups` because this metric has none. Build it with `groups=`.")
+            raise InputError(
+                "Expected no argument `groups` because this metric has none. Build it with `groups=`."
+            )
         if group is None:
             raise InputError(
                 f"Expected argument `groups`, an integer from 0 to {self.groups - 1} for each example, because this "
@@ -57,14 +59,18 @@ class Rules(NamedTuple):
             )
         check_per_example("groups", group, labels, self.task)
         if group.is_floating_point() or group.is_complex() or group.dtype == torch.bool:
-            raise InputError(f"Expected `groups` to hold integers from 0 to {self.groups - 1} but got {group.dtype}.")
+            raise InputError(
+                f"Expected `groups` to hold integers from 0 to {self.groups - 1} but got {group.dtype}."
+            )
         several, group = self.labels(columns), group.detach().to(labels.device).long()
         if self.task == "multilabel":
             group = group.unsqueeze(1)
         labels = plain_int(labels).long()
         fused = labels + several * group
         if self.validate:
-            fused = torch.where((labels >= 0) & (labels < several), fused, labels.clamp(max=_STRANGE))
+            fused = torch.where(
+                (labels >= 0) & (labels < several), fused, labels.clamp(max=_STRANGE)
+            )
             fused = torch.where((group >= 0) & (group < self.groups), fused, _NO_GROUP)
         ignored = self.ignored(labels)
         if ignored is None:
@@ -88,7 +94,9 @@ class Rules(NamedTuple):
         hot = ((labels == 0).sum(1) == 1) & ((labels == 1).sum(1) == 1)
         return labels.masked_fill(hot.all(), _ONE_HOT)
 
-    def good(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None) -> Tensor:
+    def good(
+        self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None
+    ) -> Tensor:
         """Return which examples of ``(N, columns)`` scores can be counted, ``(N,)``, without a look at the values."""
         fine = scores.isfinite() if self.normalization else binning.holds(scores)
         if weight is not None:
@@ -101,15 +109,21 @@ class Rules(NamedTuple):
         fine &= known
         return (fine if ignored is None else fine | ignored).all(1)
 
-    def check(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None) -> None:
+    def check(
+        self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None
+    ) -> None:
         """Raise unless every example is good."""
         if not bool(self.good(scores, labels, binning, weight).all()):
             raise self._objection(scores, labels, binning, weight)
 
-    def _objection(self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None) -> InputError:
+    def _objection(
+        self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None
+    ) -> InputError:
         """Return the error of a batch in which not every example is good. It may take its time."""
         if weight is not None and not bool(_can_weigh(weight).all()):
-            return InputError(f"Expected argument `sample_weight` to hold integers from 0 to {_MOST_WEIGHT}.")
+            return InputError(
+                f"Expected argument `sample_weight` to hold integers from 0 to {_MOST_WEIGHT}."
+            )
         ignored, highest = self.ignored(labels), self.labels(scores.shape[1]) - 1
         most_label = self.highest(scores.shape[1])
         if ignored is not None:
@@ -122,7 +136,9 @@ class Rules(NamedTuple):
                 "`preds.flatten()` and `target.flatten()`."
             )
         if least == _FRACTION:
-            remedy = "target.round().long()" if self.task == "multiclass" else "(target > 0.5).long()"
+            remedy = (
+                "target.round().long()" if self.task == "multiclass" else "(target > 0.5).long()"
+            )
             return InputError(
                 f"Expected argument `target` to hold labels from 0 to {highest} but got floats that are no whole "
                 f"numbers. Make labels of them, as in `{remedy}`."
@@ -136,14 +152,21 @@ class Rules(NamedTuple):
             also = "" if self.ignore_index is None else f" or ignore_index={self.ignore_index}"
             expected = "only 0 and 1" if self.task == "binary" else f"labels from 0 to {highest}"
             got = "others" if self.groups > 1 else self._values(least, most)
-            remedy = "Build the metric with more `num_classes`" if self.task == "multiclass" else "Map them to 0 and 1"
+            remedy = (
+                "Build the metric with more `num_classes`"
+                if self.task == "multiclass"
+                else "Map them to 0 and 1"
+            )
             return InputError(
                 f"Expected argument `target` to hold {expected}{also} but got {got}. {remedy}, "
                 "or name the one to leave out with `ignore_index`."
             )
         least, most = _span(scores)
         low, high = binning.ends(scores.dtype)
-        expected, logits = f"scores in [{low}, {high}]", "softmax" if self.task == "multiclass" else "sigmoid"
+        expected, logits = (
+            f"scores in [{low}, {high}]",
+            "softmax" if self.task == "multiclass" else "sigmoid",
+        )
         remedy = (
             f'If they are logits, build the metric with `normalization="{logits}"`; scores of another range take '
             "`grid=ScoreGrid.even(1024, (low, high))`."
@@ -152,7 +175,9 @@ class Rules(NamedTuple):
             expected, remedy = "finite logits", "Bound them, as in `preds.clamp(-1e4, 1e4)`."
         if math.isnan(least):
             remedy = "`preds.isnan().nonzero()` says where: look at these examples and at the model's weights."
-        return InputError(f"Expected argument `preds` to be {expected} but got {self._values(least, most)}. {remedy}")
+        return InputError(
+            f"Expected argument `preds` to be {expected} but got {self._values(least, most)}. {remedy}"
+        )
 
     def _values(self, least: float, most: float) -> str:
         if math.isnan(least):
@@ -173,17 +198,25 @@ def _check_kind(preds: Tensor, target: Tensor) -> None:
             "before it is cut into classes; scores that happen to be integers as `preds.float()`."
         )
     if target.is_complex():
-        raise InputError(f"Expected argument `target` to be labels but got {target.dtype}. Pass `target.real.long()`.")
+        raise InputError(
+            f"Expected argument `target` to be labels but got {target.dtype}. Pass `target.real.long()`."
+        )
 
 
 def check_batch(preds: Tensor, target: Tensor, columns: int, task: Task) -> None:
     """Raise unless there is a label for each score, or for multi-class tasks one for each row of scores."""
     _check_kind(preds, target)
     expected = _without_columns(preds.shape) if task == "multiclass" else preds.shape
-    if target.shape == expected and (task == "binary" or (preds.ndim > 1 and preds.shape[1] == columns)):
+    if target.shape == expected and (
+        task == "binary" or (preds.ndim > 1 and preds.shape[1] == columns)
+    ):
         return
     scores = "(N, ...)" if task == "binary" else f"(N, {columns}, ...)"
-    shapes = f"the shapes {scores} and (N, ...)" if task == "multiclass" else f"the same shape, {scores},"
+    shapes = (
+        f"the shapes {scores} and (N, ...)"
+        if task == "multiclass"
+        else f"the same shape, {scores},"
+    )
     raise InputError(
         f'Expected arguments `preds` and `target` to have {shapes} for task="{task}" but got '
         f"{tuple(preds.shape)} and {tuple(target.shape)}. {_remedy(preds.shape, target.shape, task)}"
@@ -231,7 +264,9 @@ def check_per_example(name: str, value: Tensor, target: Tensor, task: Task) -> N
     shape = tuple(target.shape) if task != "multilabel" else (*target.shape[:1], *target.shape[2:])
     if not isinstance(value, Tensor) or tuple(value.shape) != shape:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise InputError(f"Expected argument `{name}` to be a tensor of shape {shape} but got {got}.")
+        raise InputError(
+            f"Expected argument `{name}` to be a tensor of shape {shape} but got {got}."
+        )
 
 
 def check_weight(weight: Tensor, target: Tensor, task: Task) -> None:
@@ -252,14 +287,20 @@ def plain_int(target: Tensor) -> Tensor:
     """Return the labels in a dtype that torch can reduce."""
     if target.dtype == torch.bool:
         return target.view(torch.uint8)
-    return target.to(torch.int64) if target.dtype in (torch.uint16, torch.uint32, torch.uint64) else target
+    return (
+        target.to(torch.int64)
+        if target.dtype in (torch.uint16, torch.uint32, torch.uint64)
+        else target
+    )
 
 
 def wide(scores: Tensor) -> Tensor:
     return scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
 
 
-def probabilities(logits: Tensor, normalization: Normalization | None) -> tuple[Tensor, Tensor | None]:
+def probabilities(
+    logits: Tensor, normalization: Normalization | None
+) -> tuple[Tensor, Tensor | None]:
     """Return scores in [0, 1] and their complements, neither of which saturates.
 
     A sigmoid's complement is the sigmoid of the negated logit. Of a softmax only the largest score can be near 1, and

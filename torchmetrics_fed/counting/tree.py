@@ -45,7 +45,9 @@ class Tree:
 
     def __post_init__(self) -> None:
         if not self.branching or any(b < 2 for b in self.branching):
-            raise InputError(f"Expected argument `branching` to be ints of at least 2 but got {self.branching}.")
+            raise InputError(
+                f"Expected argument `branching` to be ints of at least 2 but got {self.branching}."
+            )
         sizes = tuple(accumulate(self.branching, mul))
         for name, value in (("sizes", sizes), ("leaves", sizes[-1]), ("cells", sum(sizes))):
             object.__setattr__(self, name, value)
@@ -90,12 +92,17 @@ class Tree:
             return cls.flat(bins)
         height = bins.bit_length() - 1
         levels = -(-height // 4)
-        return cls(tuple(1 << height // levels + (level < height % levels) for level in range(levels)))
+        return cls(
+            tuple(1 << height // levels + (level < height % levels) for level in range(levels))
+        )
 
     @property
     def fields(self) -> Any:
         """Everything two parties must agree on, in plain JSON values."""
-        branching, weights = list(self.branching), {"weights": list(self.weights)} if max(self.weights) > 1 else {}
+        branching, weights = (
+            list(self.branching),
+            {"weights": list(self.weights)} if max(self.weights) > 1 else {},
+        )
         if self.edges is None and not weights:
             return branching
         return {"branching": branching, "edges": self.edges and list(self.edges)} | weights
@@ -121,12 +128,17 @@ class Tree:
     def levels(self, leaf: Tensor) -> list[Tensor]:
         """Return every level's counts from the leaf counts ``(..., leaves)``, top level first."""
         if leaf.shape[-1] != self.leaves:
-            raise InputError(f"Expected {self.leaves} leaves on the last axis but got shape {tuple(leaf.shape)}.")
+            raise InputError(
+                f"Expected {self.leaves} leaves on the last axis but got shape {tuple(leaf.shape)}."
+            )
         return [leaf.unflatten(-1, (size, -1)).sum(-1) for size in self.sizes]
 
     def joined(self, leaf: Tensor) -> Tensor:
         """Return the levels over leaf counts side by side, each as many times as it is counted."""
-        return torch.cat([level * weight for level, weight in zip(self.levels(leaf), self.weights, strict=True)], -1)
+        return torch.cat(
+            [level * weight for level, weight in zip(self.levels(leaf), self.weights, strict=True)],
+            -1,
+        )
 
     def split(self, cells: Tensor) -> list[Tensor]:
         """Return the levels that lie side by side in ``cells``, each counted once: the inverse of :meth:`joined`."""
@@ -159,13 +171,23 @@ class Table(Tree):
         ascending = all(left < right for axis in (rows, columns) for left, right in pairwise(axis))
         ends = ascending and rows[:1] == columns[:1] == (0,) and rows[-1] == columns[-1]
         sized = len(self.branching) == 2 and (len(rows) - 1, len(columns) - 1) == self.branching
-        if not sized or min(self.branching) < 2 or not ends or any(weight != 1 for weight in self.weights):
+        if (
+            not sized
+            or min(self.branching) < 2
+            or not ends
+            or any(weight != 1 for weight in self.weights)
+        ):
             raise InputError(
                 "Expected two axes of at least 2 leaves, each with ascending edges from 0 to the number of bins, and "
                 f"no weights, but got {self.branching} leaves and {len(rows)} and {len(columns)} edges."
             )
         sizes = (self.branching[0] * self.branching[1],) if self.joint else self.branching
-        derived = {"sizes": sizes, "leaves": sizes[-1], "cells": sum(sizes), "weights": (1,) * len(sizes)}
+        derived = {
+            "sizes": sizes,
+            "leaves": sizes[-1],
+            "cells": sum(sizes),
+            "weights": (1,) * len(sizes),
+        }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 

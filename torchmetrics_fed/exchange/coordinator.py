@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
-from torchmetrics_fed.errors import DuplicateClientError, InputError, ReleaseError, RoundMismatchError
+from torchmetrics_fed.errors import (
+    DuplicateClientError,
+    InputError,
+    ReleaseError,
+    RoundMismatchError,
+)
 from torchmetrics_fed.exchange.queries import Plan, check_plan, finished, next_query
 from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking, moved
 from torchmetrics_fed.privacy import CentralDP
@@ -99,10 +104,16 @@ class Coordinator:
         """The aggregation of the answers to the present query."""
         return self.config_for()
 
-    def config_for(self, signed: bool = False, threshold: int | None = None) -> SecureAggregationConfig:
+    def config_for(
+        self, signed: bool = False, threshold: int | None = None
+    ) -> SecureAggregationConfig:
         """Return the aggregation of the answers to the present query, as :class:`SecureAggregationConfig` takes it."""
         query, name = self._asked("receive"), f"{self.round}/{len(self.sums) + 1}"
-        options: dict[str, Any] = {"min_clients": self._needed, "signed": signed, "threshold": threshold}
+        options: dict[str, Any] = {
+            "min_clients": self._needed,
+            "signed": signed,
+            "threshold": threshold,
+        }
         return SecureAggregationConfig.for_query(self.spec, query, name, **options)
 
     def receive(self, sender: str, data: bytes | Share) -> None:
@@ -127,7 +138,9 @@ class Coordinator:
         query = self._asked("accept")
         expected = self.config_for(server.config.signed, server.config.threshold)
         if server.config != expected:
-            raise InputError(f"Expected the aggregation {expected} but the server has run {server.config}.")
+            raise InputError(
+                f"Expected the aggregation {expected} but the server has run {server.config}."
+            )
         vector, names = server.sum()
         for name in names:
             self._check_sender(name)
@@ -189,7 +202,9 @@ class Coordinator:
 
     def _ask(self) -> None:
         again, previous = self._can_ask_again, self._previous
-        self.query = next_query(self.plan, self.sums, spec=self.spec, can_ask_again=again, previous=previous)
+        self.query = next_query(
+            self.plan, self.sums, spec=self.spec, can_ask_again=again, previous=previous
+        )
         self._heard: set[str] = set()
         self._adder = self._adding()
 
@@ -203,10 +218,14 @@ class Coordinator:
 
     def _check_sender(self, sender: str) -> None:
         if not isinstance(sender, str) or not sender:
-            raise InputError(f"Expected argument `sender` to be the client's name but got {sender!r}.")
+            raise InputError(
+                f"Expected argument `sender` to be the client's name but got {sender!r}."
+            )
         pack_text(sender)
         if sender in self._heard:
-            raise DuplicateClientError(f"Expected every client once but {sender!r} has answered. Keep its first share.")
+            raise DuplicateClientError(
+                f"Expected every client once but {sender!r} has answered. Keep its first share."
+            )
         if self.senders is not None and sender not in self.senders:
             raise ReleaseError(
                 f"Expected answers of those whose first share was summed but {sender!r} is not among them. It takes "

@@ -38,7 +38,12 @@ class Node:
         signing_key: bytes | None = None,
         verification_keys: Mapping[str, bytes] | None = None,
     ) -> None:
-        self._name, self._spec, self._store, self._keys = name, spec, store, (signing_key, verification_keys)
+        self._name, self._spec, self._store, self._keys = (
+            name,
+            spec,
+            store,
+            (signing_key, verification_keys),
+        )
         self._metric: Any = None
         self.left = 1.0
         """The fraction of epsilon that queries may still spend, by the notes that were read last."""
@@ -51,7 +56,9 @@ class Node:
         """
         mark = hashlib.sha256(asked.to_bytes()).digest()
         with self._store.transaction() as tables:
-            found = tables.execute("SELECT content FROM notes WHERE name = ?", (asked.round,)).fetchone()
+            found = tables.execute(
+                "SELECT content FROM notes WHERE name = ?", (asked.round,)
+            ).fetchone()
             if found == (b"",):
                 raise ReleaseError(
                     f"Expected a round that this client is in but it has finished or left {asked.round!r}, or begun "
@@ -61,7 +68,9 @@ class Node:
             if notes.mark != mark:
                 notes.answer, notes.mark = self._answered(asked, notes, metric), mark
                 tables.execute("UPDATE notes SET content = x''")
-                tables.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (asked.round, notes.to_bytes()))
+                tables.execute(
+                    "INSERT OR REPLACE INTO notes VALUES (?, ?)", (asked.round, notes.to_bytes())
+                )
         self.left = notes.left
         return notes.answer
 
@@ -80,7 +89,9 @@ class Node:
             elif notes.client:
                 client = SecureAggregationClient.from_bytes(notes.client, config, *self._keys)
             if client is None or client.client_id != self._name:
-                raise SecureAggregationError("Expected an aggregation that this client has begun but got another.")
+                raise SecureAggregationError(
+                    "Expected an aggregation that this client has begun but got another."
+                )
         if (asked.asks_data or asked.stage == "advertise") and query.fraction > notes.left:
             raise ReleaseError(
                 f"Expected a query that the data is left for in round {asked.round!r} but it has been answered from. A "

@@ -8,7 +8,12 @@ from typing import Literal, TypeAlias, get_args
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.paired import even_tables, pilot_tables, placed_tables
-from torchmetrics_fed.reconstruct.placement import LEAST_BINS, pilot_query, placed_query, single_query
+from torchmetrics_fed.reconstruct.placement import (
+    LEAST_BINS,
+    pilot_query,
+    placed_query,
+    single_query,
+)
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 
 PlanName = Literal["adaptive", "single", "carry_over", "paper"]
@@ -18,7 +23,12 @@ Plan: TypeAlias = PlanName | Query | None
 
 
 def next_query(
-    plan: Plan, sums: Sequence[Sum], *, spec: Spec, can_ask_again: bool = True, previous: Release | Sum | None = None
+    plan: Plan,
+    sums: Sequence[Sum],
+    *,
+    spec: Spec,
+    can_ask_again: bool = True,
+    previous: Release | Sum | None = None,
 ) -> Query | None:
     """Return what to ask next, given what was asked and summed so far; None where the release is complete.
 
@@ -85,7 +95,12 @@ def first_query(plan: Plan, spec: Spec) -> Query:
 
 
 def make_release(
-    plan: Plan, spec: Spec, answer: Callable[[Query], Sum], *, previous: Release | Sum | None = None, round: str = ""
+    plan: Plan,
+    spec: Spec,
+    answer: Callable[[Query], Sum],
+    *,
+    previous: Release | Sum | None = None,
+    round: str = "",
 ) -> Release:
     """Return the release that ``answer``, which sums all answers to a query, gives for a plan."""
     sums: list[Sum] = []
@@ -94,7 +109,9 @@ def make_release(
     return finished(plan, sums, previous, round)
 
 
-def finished(plan: Plan, sums: Sequence[Sum], previous: Release | Sum | None, round: str) -> Release:
+def finished(
+    plan: Plan, sums: Sequence[Sum], previous: Release | Sum | None, round: str
+) -> Release:
     """Return the release of all its sums. One that was placed by a release of the same spec carries that as data."""
     prior = _last(previous) if plan == "carry_over" and previous is not None else None
     spec = sums[0].spec
@@ -110,15 +127,21 @@ def check_plan(plan: Plan, spec: Spec) -> None:
     """Raise unless releases of this spec can be made by this plan, and their noise be calibrated."""
     if spec.privacy is None:
         if plan is not None:
-            raise InputError("Expected no argument `plan` without `privacy`: exact counts are sent as they are.")
+            raise InputError(
+                "Expected no argument `plan` without `privacy`: exact counts are sent as they are."
+            )
         return
     if isinstance(plan, Query):
         spec.check_query(plan)
     elif plan is not None and plan not in get_args(PlanName):
-        raise InputError(f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got {plan!r}.")
+        raise InputError(
+            f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got {plan!r}."
+        )
     bins = spec.grid.bins
     if plan == "paper" and spec.models:
-        raise InputError('Expected another plan than "paper" to compare two models: its tree is of one. Leave it out.')
+        raise InputError(
+            'Expected another plan than "paper" to compare two models: its tree is of one. Leave it out.'
+        )
     if plan == "paper" and spec.grid.kind == "two_sided":
         raise InputError(
             'Expected even bins with plan="paper", whose tree halves the score range, but got a two-sided grid. Pass '

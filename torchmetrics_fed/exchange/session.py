@@ -56,7 +56,9 @@ class Session:
         self._salt, self._seal = secrets.token_bytes(16), b""
 
     @classmethod
-    def of_release(cls, release: Release, ledger: PrivacyLedger, data: str, empty: Tensor) -> Session:
+    def of_release(
+        cls, release: Release, ledger: PrivacyLedger, data: str, empty: Tensor
+    ) -> Session:
         """Return the session of a metric that reads a release and has no counts."""
         session = cls(release.spec, ledger, data)
         session._keep(State.RELEASED, empty)
@@ -74,7 +76,9 @@ class Session:
             ranks.agree(self.spec, {"query": query.digest}, 0, True)
             total = ranks.sum(counts)
             mark = self._agreed_id(self._sealed(total) + query.digest + round.encode(), ranks)
-            return Share(self.spec, query, self.spec.cells(query, total.cpu()).contiguous(), round, mark)
+            return Share(
+                self.spec, query, self.spec.cells(query, total.cpu()).contiguous(), round, mark
+            )
         heard = self._agree(counts, ranks, {"query": query.digest, "round": round.encode()})
         after = self.check("answer")
         if self.state is State.ANSWERED and round != self.round:
@@ -85,19 +89,29 @@ class Session:
             )
         if query.digest in self._answered:
             if (known := self._answered[query.digest]) is None:
-                raise ReleaseError("Expected a query that was not answered yet. Use the share that was sent.")
+                raise ReleaseError(
+                    "Expected a query that was not answered yet. Use the share that was sent."
+                )
             return known
         name = self.name or f"{heard.proposal:016x}"
         if self.state is State.COUNTING:
             ranks.check_persons(self.spec.privacy.examples_per_person)
         self._charge(query, round, name, ranks)
         cells = self._drawn_once(query, counts, ranks)
-        share = Share(self.spec, query, cells, round, self._agreed_id(secrets.token_bytes(16), ranks))
+        share = Share(
+            self.spec, query, cells, round, self._agreed_id(secrets.token_bytes(16), ranks)
+        )
         self._remember(query, share, name, round, after, counts)
         return share
 
     def mask(
-        self, counts: Tensor, client: SecureAggregationClient, boxes: bytes, query: Query, round: str, alone: Alone
+        self,
+        counts: Tensor,
+        client: SecureAggregationClient,
+        boxes: bytes,
+        query: Query,
+        round: str,
+        alone: Alone,
     ) -> bytes:
         """Return this client's answer, masked for one aggregation. It is charged and drawn when all else is checked.
 
@@ -110,8 +124,14 @@ class Session:
         def vector() -> NDArray[np.int64]:
             heard = self._agree(counts, alone, {})
             after = self.check("answer")
-            afresh = self.state is State.ANSWERED and round != self.round and self.spec.privacy is not None
-            if not afresh and (query.digest in self._answered or (self._answered and self.spec.privacy is None)):
+            afresh = (
+                self.state is State.ANSWERED
+                and round != self.round
+                and self.spec.privacy is not None
+            )
+            if not afresh and (
+                query.digest in self._answered or (self._answered and self.spec.privacy is None)
+            ):
                 raise ReleaseError(
                     f"Expected one aggregation of this data in round {round!r} but it has entered one before: two sums "
                     "with the same noise, over other clients, give a client away. A retry is a new round, charged "
@@ -128,21 +148,29 @@ class Session:
 
         return client.mask(boxes, vector)
 
-    def publish(self, counts: Tensor, plan: Plan, previous: Release | None, any_data: bool, ranks: Ranks) -> Release:
+    def publish(
+        self, counts: Tensor, plan: Plan, previous: Release | None, any_data: bool, ranks: Ranks
+    ) -> Release:
         """Return the release of this data: the one there is, or the sum of all ranks' fresh shares."""
         carried = previous.last.digest if previous is not None and plan == "carry_over" else b""
-        heard = self._agree(counts, ranks, {"plan": plan_label(plan), "previous release": carried}, any_data)
+        heard = self._agree(
+            counts, ranks, {"plan": plan_label(plan), "previous release": carried}, any_data
+        )
         after = self.check("publish")
         if self.release is not None:
             return self.release
         if not heard.any_data:
-            raise ReleaseError("Expected data but nothing was counted on any rank; nothing was charged. Call `update`.")
+            raise ReleaseError(
+                "Expected data but nothing was counted on any rank; nothing was charged. Call `update`."
+            )
         if ranks.size < self.spec.clients_needed:
             raise ReleaseError(
                 f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
                 f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
             )
-        if isinstance(self.spec.privacy, CentralDP):  # other ranks are clients, each with persons of its own
+        if isinstance(
+            self.spec.privacy, CentralDP
+        ):  # other ranks are clients, each with persons of its own
             ranks.check_persons(self.spec.privacy.examples_per_person)
         name = f"{heard.proposal:016x}"
 
@@ -172,13 +200,22 @@ class Session:
     def to_bytes(self, counts: Tensor) -> bytes:
         """Return the session and the raw counts, for this node's own store between two queries of a round."""
         if self.state is not State.ANSWERED:
-            raise ReleaseError(f"Expected a session between two queries but this one {self.state.value}.")
+            raise ReleaseError(
+                f"Expected a session between two queries but this one {self.state.value}."
+            )
         how, packed = rice.pack(counts.cpu().contiguous().numpy().reshape(-1))
-        head = self.spec.digest, pack_text(self.name), pack_text(self.round), bytes([len(self._answered)])
+        head = (
+            self.spec.digest,
+            pack_text(self.name),
+            pack_text(self.round),
+            bytes([len(self._answered)]),
+        )
         return frame(Kind.SESSION, *head, *self._answered, bytes([how]), packed)
 
     @classmethod
-    def from_bytes(cls, note: bytes, spec: Spec, ledger: PrivacyLedger, data: str) -> tuple[Session, Tensor]:
+    def from_bytes(
+        cls, note: bytes, spec: Spec, ledger: PrivacyLedger, data: str
+    ) -> tuple[Session, Tensor]:
         """Return the session that :meth:`to_bytes` wrote, and its counts. What was answered is not answered again."""
         reader = Reader(note, Kind.SESSION)
         if reader.take(DIGEST_BYTES) != spec.digest:
@@ -189,7 +226,9 @@ class Session:
         session._answered = dict.fromkeys(digests)
         if not digests or len(session._answered) < len(digests):
             raise reader.error("queries that were answered, each once", "others")
-        counts = torch.from_numpy(rice.unpack(reader.number(1), reader.rest, int(np.prod(shape)))).reshape(shape)
+        counts = torch.from_numpy(
+            rice.unpack(reader.number(1), reader.rest, int(np.prod(shape)))
+        ).reshape(shape)
         session._keep(State.ANSWERED, counts)
         return session, counts
 
@@ -200,7 +239,9 @@ class Session:
         twin._keep(self.state, empty)
         return twin
 
-    def _agree(self, counts: Tensor, ranks: Ranks, settings: dict[str, bytes], any_data: bool = True) -> Agreement:
+    def _agree(
+        self, counts: Tensor, ranks: Ranks, settings: dict[str, bytes], any_data: bool = True
+    ) -> Agreement:
         """Return what ranks know, with a name for this attempt, once all are at the same point."""
         status = _CHANGED if self._changed(counts) else list(State).index(self.state)
         heard = ranks.agree(self.spec, settings, status, any_data)
@@ -237,9 +278,13 @@ class Session:
     def _agreed_id(self, source: bytes, ranks: Ranks) -> bytes:
         """The first rank's id for a share: exact counts that are sent again are the same share."""
         mark = hashlib.sha256(source).digest()[:ID_BYTES]
-        return bytes(ranks.from_first(torch.frombuffer(bytearray(mark), dtype=torch.uint8)).cpu().numpy())
+        return bytes(
+            ranks.from_first(torch.frombuffer(bytearray(mark), dtype=torch.uint8)).cpu().numpy()
+        )
 
-    def _remember(self, query: Query, share: Share | None, name: str, round: str, state: State, counts: Tensor) -> None:
+    def _remember(
+        self, query: Query, share: Share | None, name: str, round: str, state: State, counts: Tensor
+    ) -> None:
         self.name, self.round, self._answered[query.digest] = name, round, share
         self._keep(state, counts)
 

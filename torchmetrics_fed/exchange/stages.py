@@ -13,7 +13,12 @@ from torchmetrics_fed.aggregation.secure import (
     SecureAggregationConfig,
     SecureAggregationServer,
 )
-from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError, SecureAggregationError
+from torchmetrics_fed.errors import (
+    FederatedMetricError,
+    InputError,
+    ReleaseError,
+    SecureAggregationError,
+)
 from torchmetrics_fed.exchange.coordinator import Coordinator
 from torchmetrics_fed.release import Query, Release, Spec
 from torchmetrics_fed.release.wire import Kind, Reader, frame, pack_block, pack_text
@@ -41,7 +46,9 @@ class Asked:
         names = [field.name for field in fields(cls)]
         values: list[Any] = [found.get(name) for name in names]
         if not all(map(isinstance, values, [str, str, *[bytes] * 4])):
-            raise InputError(f"Expected {names} in a request but got {list(found)}. Update both sides.")
+            raise InputError(
+                f"Expected {names} in a request but got {list(found)}. Update both sides."
+            )
         return cls(*values)
 
     def agreed_query(self, own: Spec) -> Query:
@@ -66,16 +73,24 @@ class Asked:
         """Return a client's answer. Its metric draws and charges in ``share`` and ``mask``, nowhere else."""
         if self.asks_data:
             if metric is None:
-                raise ReleaseError("Expected a question about data that is held here but there is none any more.")
+                raise ReleaseError(
+                    "Expected a question about data that is held here but there is none any more."
+                )
             query = Query.from_bytes(self.query)
             if client is None or self.stage == "share":
                 return bytes(metric.share(round=self.round, query=query))
             return bytes(metric.mask(client, self.message, round=self.round, query=query))
         if client is None or self.stage not in STAGES:
-            raise InputError(f"Expected a stage of secure aggregation but got {self.stage!r}. Update both sides.")
+            raise InputError(
+                f"Expected a stage of secure aggregation but got {self.stage!r}. Update both sides."
+            )
         if self.stage == "advertise":
             return client.advertise()
-        take = {"share_keys": client.share_keys, "sign": client.sign_survivors, "unmask": client.unmask}
+        take = {
+            "share_keys": client.share_keys,
+            "sign": client.sign_survivors,
+            "unmask": client.unmask,
+        }
         return take[self.stage](self.message)
 
     @property
@@ -100,7 +115,11 @@ Stages: TypeAlias = Generator[dict[str, Asked], Answers, Release]
 
 
 def release_stages(
-    coordinator: Coordinator, clients: Iterable[str], place: str, log: Logger, keys: Mapping[str, bytes] | None = None
+    coordinator: Coordinator,
+    clients: Iterable[str],
+    place: str,
+    log: Logger,
+    keys: Mapping[str, bytes] | None = None,
 ) -> Stages:
     """Yield what to ask of whom, stage by stage, take the answers, and return the release of all its queries.
 
@@ -111,13 +130,26 @@ def release_stages(
     there, signed = list(clients), keys is not None
     server: SecureAggregationServer | None = None
 
-    def ask(stage: str, messages: Mapping[str, bytes]) -> Generator[dict[str, Asked], Answers, list[str]]:
+    def ask(
+        stage: str, messages: Mapping[str, bytes]
+    ) -> Generator[dict[str, Asked], Answers, list[str]]:
         """Go through one stage, log what came of it, and return those whose answer was taken."""
-        begun, spec = monotonic(), coordinator.spec.canonical if stage in ("advertise", "share") else b""
-        start, take = (b"", coordinator.receive) if server is None else (server.start(), server.receive)
+        begun, spec = (
+            monotonic(),
+            coordinator.spec.canonical if stage in ("advertise", "share") else b"",
+        )
+        start, take = (
+            (b"", coordinator.receive) if server is None else (server.start(), server.receive)
+        )
         asked = Asked(stage, coordinator.round, bytes(coordinator.query or b""), b"", start, spec)
-        answers = yield {name: replace(asked, message=message) for name, message in messages.items()}
-        seconds, taken, dropped = f"{monotonic() - begun:.1f} s", list[str](), dict[str, list[str]]()
+        answers = yield {
+            name: replace(asked, message=message) for name, message in messages.items()
+        }
+        seconds, taken, dropped = (
+            f"{monotonic() - begun:.1f} s",
+            list[str](),
+            dict[str, list[str]](),
+        )
         for name, answer in answers.items():
             try:
                 if isinstance(answer, FederatedMetricError):

@@ -19,15 +19,27 @@ class State(Enum):
 
 SESSION_MOVES: dict[tuple[State, str], State | str] = {
     (State.COUNTING, "update"): State.COUNTING,
-    (State.ANSWERED, "update"): "Expected no update after the share of this data was sent: a second one would spend "
+    (
+        State.ANSWERED,
+        "update",
+    ): "Expected no update after the share of this data was sent: a second one would spend "
     "again. Call `reset` before data of the next round.",
-    (State.RELEASED, "update"): "Expected no update after the release of this data: a second one would spend again. "
+    (
+        State.RELEASED,
+        "update",
+    ): "Expected no update after the release of this data: a second one would spend again. "
     "Call `reset` before data of the next round.",
     (State.COUNTING, "answer"): State.ANSWERED,
     (State.ANSWERED, "answer"): State.ANSWERED,
-    (State.RELEASED, "answer"): "Expected one release of this data but it was computed already. Call `reset` first.",
+    (
+        State.RELEASED,
+        "answer",
+    ): "Expected one release of this data but it was computed already. Call `reset` first.",
     (State.COUNTING, "publish"): State.RELEASED,
-    (State.ANSWERED, "publish"): "Expected one release of this data but its share was sent already. The curve is made "
+    (
+        State.ANSWERED,
+        "publish",
+    ): "Expected one release of this data but its share was sent already. The curve is made "
     "from the sum of all clients' shares: FederatedROC.from_release(Release.sum(shares)).",
     (State.RELEASED, "publish"): State.RELEASED,  # the very same release
 }
@@ -41,12 +53,20 @@ class Asking(Enum):
     RELEASED = "has its release"
 
 
-_OVER = "Expected a coordinator that collects but this one has its release. Make one for each round."
+_OVER = (
+    "Expected a coordinator that collects but this one has its release. Make one for each round."
+)
 COORDINATOR_MOVES: dict[tuple[Asking, str], Asking | str] = {
     (Asking.COLLECTING, "receive"): Asking.COLLECTING,
     (Asking.COLLECTING, "accept"): Asking.COLLECTING,
-    (Asking.COLLECTING, "advance"): Asking.COLLECTING,  # RELEASED where the plan has no further query
-    (Asking.COLLECTING, "release"): "Expected a release but the coordinator still collects answers. Call `advance` "
+    (
+        Asking.COLLECTING,
+        "advance",
+    ): Asking.COLLECTING,  # RELEASED where the plan has no further query
+    (
+        Asking.COLLECTING,
+        "release",
+    ): "Expected a release but the coordinator still collects answers. Call `advance` "
     "once all are in.",
     **{(Asking.RELEASED, event): _OVER for event in ("receive", "accept", "advance")},
     (Asking.RELEASED, "release"): Asking.RELEASED,

@@ -67,24 +67,37 @@ def run_coordinator(
             names = files.joined()
             if isinstance(clients, int) and len(names) >= clients:
                 break
-        needed = max(common.spec.clients_needed, options.get("min_clients", 1), 3 if common.spec.hides_shares else 1)
+        needed = max(
+            common.spec.clients_needed,
+            options.get("min_clients", 1),
+            3 if common.spec.hides_shares else 1,
+        )
         if len(names) < needed:
             raise ReleaseError(
                 f"Expected {needed} or more sites in round {round!r} but got {len(names)}. Nothing was asked: start "
                 "them, and call again."
             )
     else:
-        names, coordinator = list(unpacked(kept[1])), Coordinator.from_bytes(kept[1].block(), common, **options)
+        names, coordinator = (
+            list(unpacked(kept[1])),
+            Coordinator.from_bytes(kept[1].block(), common, **options),
+        )
         if given not in (None, names):
             raise ReleaseError(
                 f"Expected the sites that round {round!r} was begun with, {names}, but got {given}: nobody is asked "
                 "again without the others. Name a new round."
             )
     if (end := files.end()) is not None and end[0]:
-        raise ReleaseError(f"Expected a round that is open but {round!r} is over. {end[0]} A retry is a new round.")
+        raise ReleaseError(
+            f"Expected a round that is open but {round!r} is over. {end[0]} A retry is a new round."
+        )
 
     def save() -> None:
-        files.write(files.own / "state", packed(dict.fromkeys(names, b"")), pack_block(coordinator.to_bytes()))
+        files.write(
+            files.own / "state",
+            packed(dict.fromkeys(names, b"")),
+            pack_block(coordinator.to_bytes()),
+        )
 
     def carry(asked: Mapping[str, Asked]) -> Answers:
         kind = next(iter(asked.values())).stage
@@ -92,19 +105,25 @@ def run_coordinator(
         while (closed := files.read(files.own / f"{stage}.closed")) is None:
             if kind in ("share", "advertise"):
                 save()
-            files.write(files.own / f"{stage}.closed", packed(_ask(files, stage, asked, timeout, poll)))
+            files.write(
+                files.own / f"{stage}.closed", packed(_ask(files, stage, asked, timeout, poll))
+            )
         return {name: _answer(said) for name, said in unpacked(closed[1]).items()}
 
     try:
         there = names if coordinator.senders is None else sorted(coordinator.senders)
-        release = ask_release(release_stages(coordinator, there, f"round {round}", _log, keys), carry)
+        release = ask_release(
+            release_stages(coordinator, there, f"round {round}", _log, keys), carry
+        )
     except WireError:  # a file of its own is damaged: put it back, and the round goes on
         raise
     except FederatedMetricError as error:
         files.write(files.own / "end", pack_block(str(error).encode()), packed({}))
         raise
     save()
-    files.write(files.own / "end", pack_block(b""), packed(dict.fromkeys(coordinator.senders or (), b"")))
+    files.write(
+        files.own / "end", pack_block(b""), packed(dict.fromkeys(coordinator.senders or (), b""))
+    )
     return release
 
 
@@ -122,7 +141,11 @@ def status(folder: str | os.PathLike[str]) -> str:
         files = Files(folder, round)
         end, stages = files.end(), files.stages()
         if end is not None:
-            said = f"over without a release. {end[0]}" if end[0] else f"released, with {', '.join(end[1])}"
+            said = (
+                f"over without a release. {end[0]}"
+                if end[0]
+                else f"released, with {', '.join(end[1])}"
+            )
         elif stages:
             asked = files.asked(stages[-1])
             missing = [name for name in asked if not (files.of(name) / stages[-1]).exists()]
@@ -148,10 +171,14 @@ def _looks(timeout: float, poll: float) -> Iterator[None]:
             sleep(poll)
 
 
-def _ask(files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, poll: float) -> dict[str, bytes]:
+def _ask(
+    files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, poll: float
+) -> dict[str, bytes]:
     """Ask sites, and return what they have answered in time, or after a minus why there is no answer."""
     marks = {
-        name: files.write(files.own / f"{stage}.{encoded('site-', name)}", pack_block(each.to_bytes()))
+        name: files.write(
+            files.own / f"{stage}.{encoded('site-', name)}", pack_block(each.to_bytes())
+        )
         for name, each in asked.items()
     }
     answers, problems = dict[str, bytes](), dict[str, bytes]()
@@ -160,7 +187,9 @@ def _ask(files: Files, stage: str, asked: Mapping[str, Asked], timeout: float, p
             problems.pop(name, None)
             try:
                 answer = files.answer(name, stage, marks[name])
-            except WireError as error:  # not whole yet, or not this site's: the right one may still come
+            except (
+                WireError
+            ) as error:  # not whole yet, or not this site's: the right one may still come
                 problems[name] = b"-" + str(error).encode()
             else:
                 answers |= {} if answer is None else {name: answer}

@@ -25,9 +25,19 @@ from urllib.parse import unquote
 from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.exchange.stages import STAGES, Asked
 from torchmetrics_fed.privacy.store import sync_directory
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text, text_size
+from torchmetrics_fed.release.wire import (
+    DIGEST_BYTES,
+    Kind,
+    Reader,
+    frame,
+    pack_block,
+    pack_text,
+    text_size,
+)
 
-_LABELS = {f"{query}.{number}-{stage}" for query in range(1, 10) for number, stage in enumerate(STAGES)}
+_LABELS = {
+    f"{query}.{number}-{stage}" for query in range(1, 10) for number, stage in enumerate(STAGES)
+}
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
 _MOST_BYTES = 1 << 30
 
@@ -38,7 +48,9 @@ class Files:
     def __init__(self, folder: str | os.PathLike[str], round: str) -> None:
         self.folder, self.round, self._name = Path(folder), round, encoded("round-", round)
         if not self.folder.is_dir():
-            raise InputError(f"Expected argument `folder` to be a folder that exists but got {os.fspath(folder)!r}.")
+            raise InputError(
+                f"Expected argument `folder` to be a folder that exists but got {os.fspath(folder)!r}."
+            )
 
     def of(self, site: str) -> Path:
         return self.folder / encoded("site-", site) / self._name
@@ -48,7 +60,9 @@ class Files:
         return self.folder / "coordinator" / self._name
 
     def joined(self) -> list[str]:
-        return decoded("site-", (path.parent.name for path in self.folder.glob(f"site-*/{self._name}")))
+        return decoded(
+            "site-", (path.parent.name for path in self.folder.glob(f"site-*/{self._name}"))
+        )
 
     def stages(self, site: str = "") -> list[str]:
         """Return the stages that a site was asked, or anybody, in their order."""
@@ -56,12 +70,18 @@ class Files:
         return sorted(_LABELS.intersection(path.name.rpartition(".")[0] for path in asked))
 
     def asked(self, stage: str) -> list[str]:
-        return decoded("site-", (path.name.removeprefix(f"{stage}.") for path in self.own.glob(f"{stage}.site-*")))
+        return decoded(
+            "site-",
+            (path.name.removeprefix(f"{stage}.") for path in self.own.glob(f"{stage}.site-*")),
+        )
 
     def write(self, path: Path, *parts: bytes) -> bytes:
         """Put a file in its place, and return its digest once it is on disk."""
         body = b"".join((pack_block(self._where(path)), *parts))
-        data, part = frame(Kind.FILE, hashlib.sha256(body).digest(), body), path.with_name(f".{path.name}.part")
+        data, part = (
+            frame(Kind.FILE, hashlib.sha256(body).digest(), body),
+            path.with_name(f".{path.name}.part"),
+        )
         new = not path.parent.is_dir()
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
@@ -80,17 +100,23 @@ class Files:
         try:
             about = path.lstat()
             if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
-                raise WireError(f"Expected a file of at most {_MOST_BYTES} bytes as {where!r} but got something else.")
+                raise WireError(
+                    f"Expected a file of at most {_MOST_BYTES} bytes as {where!r} but got something else."
+                )
             data = path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise WireError(f"Expected to read {where!r} but got: {error.strerror}. Check its permissions.") from error
+            raise WireError(
+                f"Expected to read {where!r} but got: {error.strerror}. Check its permissions."
+            ) from error
         reader = Reader(data, Kind.FILE)
         if reader.take(DIGEST_BYTES) != hashlib.sha256(reader.rest).digest():
             raise reader.error(f"the checksum of {where!r}", "another")
         if (written := reader.block()) != where:
-            raise WireError(f"Expected the file {where!r} but it was written as {written!r}. Put the right one there.")
+            raise WireError(
+                f"Expected the file {where!r} but it was written as {written!r}. Put the right one there."
+            )
         return hashlib.sha256(data).digest(), reader
 
     def request(self, site: str) -> tuple[str, bytes, Asked] | None:
@@ -100,7 +126,9 @@ class Files:
             if found is not None:
                 asked = Asked.from_bytes(found[1].block())
                 if asked.round != self.round or asked.stage != stage[4:]:
-                    raise WireError(f"Expected {stage} of {self.round!r} but got {asked.stage} of {asked.round!r}.")
+                    raise WireError(
+                        f"Expected {stage} of {self.round!r} but got {asked.stage} of {asked.round!r}."
+                    )
                 with suppress(WireError):  # one that was damaged is given again
                     if (self.answer(site, stage, found[0]) or b"-").startswith(b"+"):
                         return None
@@ -111,13 +139,19 @@ class Files:
         """Return a site's answer to what has this digest: after a plus, or after a minus why there is none."""
         found = self.read(self.of(site) / stage)
         if found is not None and found[1].take(DIGEST_BYTES) != mark:
-            raise WireError(f"Expected the answer of {site!r} to {stage} as it is asked now but got one to another.")
+            raise WireError(
+                f"Expected the answer of {site!r} to {stage} as it is asked now but got one to another."
+            )
         return None if found is None else bytes(found[1].rest)
 
     def end(self) -> tuple[str, list[str]] | None:
         """Return why there is no release, and whose shares are in it; None while the round is open."""
         found = self.read(self.own / "end")
-        return None if found is None else (found[1].block().decode(errors="replace"), list(unpacked(found[1])))
+        return (
+            None
+            if found is None
+            else (found[1].block().decode(errors="replace"), list(unpacked(found[1])))
+        )
 
     def _where(self, path: Path) -> bytes:
         return path.relative_to(self.folder).as_posix().encode()
@@ -134,9 +168,15 @@ def unpacked(reader: Reader) -> dict[str, bytes]:
 
 def encoded(prefix: str, name: str) -> str:
     """Return a name as a part of a path, the same on file systems that fold letters or normalise them."""
-    text = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in name.encode()) if text_size(name) else ""
+    text = (
+        "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in name.encode())
+        if text_size(name)
+        else ""
+    )
     if not 1 <= len(text) <= 200:
-        raise InputError(f"Expected a name of 1 to 66 bytes, or 200 plain letters and digits, but got {name!r}.")
+        raise InputError(
+            f"Expected a name of 1 to 66 bytes, or 200 plain letters and digits, but got {name!r}."
+        )
     return prefix + text
 
 

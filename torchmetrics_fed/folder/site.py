@@ -66,7 +66,11 @@ def run_site(
     """
     counting, files = representative(metric), Files(folder, round)
     counting.check_ledger()
-    path = os.fspath(notes) if notes is not None else counting.ledger.path and f"{counting.ledger.path}.notes"
+    path = (
+        os.fspath(notes)
+        if notes is not None
+        else counting.ledger.path and f"{counting.ledger.path}.notes"
+    )
     inside = path is not None and Path(path).resolve().is_relative_to(files.folder.resolve())
     if inside or (path is None and counting.spec.hides_shares):
         raise InputError(
@@ -79,7 +83,9 @@ def run_site(
     while True:
         try:
             end, request = files.end(), files.request(name)
-        except WireError as error:  # not whole yet, or not the coordinator's: the right one may still come
+        except (
+            WireError
+        ) as error:  # not whole yet, or not the coordinator's: the right one may still come
             if str(error) != str(problem):
                 _log.warning("torchmetrics-fed: round %s, %s waits. %s", round, name, error)
             end, request, problem = None, None, error
@@ -91,7 +97,9 @@ def run_site(
                 answer = node.answer(asked, counting)
             except FederatedMetricError as error:
                 node.forget(round)
-                files.write(own / stage, mark, b"-" + str(error).encode())  # which holds nothing of the data
+                files.write(
+                    own / stage, mark, b"-" + str(error).encode()
+                )  # which holds nothing of the data
                 raise
             files.write(own / stage, mark, b"+" + answer)
             heard, problem = monotonic(), None
@@ -105,6 +113,10 @@ def run_site(
     failure, names = end
     if failure or not files.stages(name):
         why = failure or "This site was not asked in it."
-        raise ReleaseError(f"Expected a round that is open but {round!r} is over. {why} A retry is a new round.")
+        raise ReleaseError(
+            f"Expected a round that is open but {round!r} is over. {why} A retry is a new round."
+        )
     if name not in names:
-        _log.warning("torchmetrics-fed: round %s is over, and %s had dropped out of it.", round, name)
+        _log.warning(
+            "torchmetrics-fed: round %s is over, and %s had dropped out of it.", round, name
+        )

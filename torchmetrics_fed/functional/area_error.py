@@ -16,7 +16,9 @@ _TIED = 0.005
 Reading = Literal["linear", "step", "binned"]
 
 
-def area_error_roc(estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor]) -> float:
+def area_error_roc(
+    estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor]
+) -> float:
     r"""Return :math:`\int_0^1 |T(f) - \hat T(f)|\,df`, both curves linear between their points.
 
     Curves are ``(fpr, tpr, ...)``: a :class:`~torchmetrics_fed.functional.ROCCurve`, and the exact one of torchmetrics
@@ -32,7 +34,9 @@ def area_error_roc(estimate: Sequence[ArrayLike | Tensor], exact: Sequence[Array
 
 
 def area_error_pr(
-    estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor], reading: Reading = "linear"
+    estimate: Sequence[ArrayLike | Tensor],
+    exact: Sequence[ArrayLike | Tensor],
+    reading: Reading = "linear",
 ) -> float:
     r"""Return :math:`\int_0^1 |P(t) - \hat P(t)|\,dt`; the exact curve is scikit-learn's step, whose area is the AP.
 
@@ -54,9 +58,14 @@ def area_error_pr(
 
 
 def _ascending(x: ArrayLike | Tensor, y: ArrayLike | Tensor) -> tuple[Floats, Floats]:
-    a, b = (np.asarray(v.detach().cpu().double() if isinstance(v, Tensor) else v, dtype=np.float64) for v in (x, y))
+    a, b = (
+        np.asarray(v.detach().cpu().double() if isinstance(v, Tensor) else v, dtype=np.float64)
+        for v in (x, y)
+    )
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise InputError(f"Expected two 1-d arrays of one length, at least 2, but got {a.shape} and {b.shape}.")
+        raise InputError(
+            f"Expected two 1-d arrays of one length, at least 2, but got {a.shape} and {b.shape}."
+        )
     return (a, b) if a[0] <= a[-1] else (a[::-1], b[::-1])
 
 
@@ -77,7 +86,9 @@ def _step(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
     return lambda at: y[np.searchsorted(x, at).clip(max=len(y) - 1)]
 
 
-def _area(one: Callable[[Floats], Floats], other: Callable[[Floats], Floats], points: Floats) -> float:
+def _area(
+    one: Callable[[Floats], Floats], other: Callable[[Floats], Floats], points: Floats
+) -> float:
     """Integral over [0, 1] of the distance of two functions that are linear between ``points``."""
     x = np.unique(np.r_[0.0, points.clip(0, 1), 1.0])
     width = np.diff(x)

@@ -52,11 +52,15 @@ class Band(NamedTuple):
 
     def contains(self, x: Tensor, y: Tensor) -> Tensor:
         """Return whether points lie in the band (of a single class), one bool for each; its border belongs to it."""
-        at, low, high, point, value = (each.detach().cpu().double().numpy() for each in (*self, x, y))
+        at, low, high, point, value = (
+            each.detach().cpu().double().numpy() for each in (*self, x, y)
+        )
         slack, inside = 1e-9, np.ones(point.shape, dtype=np.bool_)
         for bound, sign in ((low, 1), (high, -1)):
             # where a bound jumps, both of its limits are border
-            limits = [np.interp(point + off, at, sign * bound) for off in (-slack / 1_000, slack / 1_000)]
+            limits = [
+                np.interp(point + off, at, sign * bound) for off in (-slack / 1_000, slack / 1_000)
+            ]
             inside &= sign * value >= np.minimum(*limits) - slack
         return torch.from_numpy(inside)
 
@@ -103,7 +107,9 @@ def roc_band(release: Release, confidence: float = 0.95, population: bool = Fals
     return _band(release, confidence, population, one)
 
 
-def precision_recall_band(release: Release, confidence: float = 0.95, population: bool = False) -> Band:
+def precision_recall_band(
+    release: Release, confidence: float = 0.95, population: bool = False
+) -> Band:
     """Return a band that holds the whole PR curve, read as the step that average precision is the area of.
 
     Arguments are those of :func:`roc_band`.
@@ -120,14 +126,19 @@ def precision_recall_band(release: Release, confidence: float = 0.95, population
         steps, reached = staircase(recall, false, _RECALLS), staircase(recall, recall, _RECALLS)
         x = steps.x
         low = np.divide(x, x + steps.high, out=np.ones_like(x), where=x + steps.high > 0)
-        high = np.divide(reached.high, reached.high + steps.low, out=np.ones_like(x), where=reached.high > 0)
+        high = np.divide(
+            reached.high, reached.high + steps.low, out=np.ones_like(x), where=reached.high > 0
+        )
         return x, np.where(x > 0, low, 0.0), np.maximum(high, low)
 
     return _band(release, confidence, population, one)
 
 
 def _band(
-    release: Release, confidence: float, population: bool, one: Callable[[UncertainTails], Sequence[Floats]]
+    release: Release,
+    confidence: float,
+    population: bool,
+    one: Callable[[UncertainTails], Sequence[Floats]],
 ) -> Band:
     release = check_uncertain(release, confidence)
     classes = [one(tails) for tails in UncertainTails.of(release, population)]
@@ -136,7 +147,10 @@ def _band(
 
 
 def auroc_interval(
-    release: Release, confidence: float = 0.95, population: bool = False, binning: float | None = None
+    release: Release,
+    confidence: float = 0.95,
+    population: bool = False,
+    binning: float | None = None,
 ) -> Interval:
     """Return an interval for the area under the ROC curve, with arguments as in :func:`roc_band`, and ``binning``.
 
@@ -155,7 +169,10 @@ def auroc_interval(
 
 
 def average_precision_interval(
-    release: Release, confidence: float = 0.95, population: bool = False, binning: float | None = None
+    release: Release,
+    confidence: float = 0.95,
+    population: bool = False,
+    binning: float | None = None,
 ) -> Interval:
     """Return an interval for the average precision; arguments are those of :func:`auroc_interval`.
 
@@ -171,20 +188,31 @@ def average_precision_interval(
 
 
 def _interval(
-    release: Release, confidence: float, population: bool, binning: float | None, area: Area, usual: float
+    release: Release,
+    confidence: float,
+    population: bool,
+    binning: float | None,
+    area: Area,
+    usual: float,
 ) -> Interval:
     release = check_uncertain(release, confidence)
     if binning is None:
         binning = 1.0 if release.spec.privacy is None else usual
     if not 0 <= binning <= 1:
-        raise InputError(f"Expected argument `binning` to be from 0 to 1 but got {binning!r}. 1 holds for any scores.")
+        raise InputError(
+            f"Expected argument `binning` to be from 0 to 1 but got {binning!r}. 1 holds for any scores."
+        )
     ends = torch.from_numpy(area_interval(release, confidence, population, binning, area))
     return Interval(*(ends[0] if release.spec.task == "binary" else ends.T))
 
 
 def check_confidence(confidence: float) -> None:
     """Raise unless ``confidence`` is a probability that simulated noise can tell."""
-    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence <= 0.99:
+    if (
+        isinstance(confidence, bool)
+        or not isinstance(confidence, int | float)
+        or not 0 < confidence <= 0.99
+    ):
         raise InputError(
             f"Expected argument `confidence` to be a number above 0, up to 0.99, but got {confidence!r}. 0.95 is usual."
         )
@@ -223,14 +251,18 @@ def bounds_at(
     if confidence is None:
         return None, None
     release, histograms = check_uncertain(source, confidence), read(source)
-    counts = uncertain_counts(release, population, histograms.flat, histograms.edges.numpy(), thresholds)
+    counts = uncertain_counts(
+        release, population, histograms.flat, histograms.edges.numpy(), thresholds
+    )
     ends = []
     for number, known in enumerate(counts):
         centre, above, total = estimate(known.seen, number)
         moved = above[:, None] * known.draws[..., 1:] + total[:, None] * known.draws[..., :1]
         slack = (np.abs(above) * known.slack[:, 1:]).sum(0)
         half = np.inf if known.empty else reach(moved.sum(0), confidence) + slack
-        ends.append([np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])])
+        ends.append(
+            [np.minimum(centre - half, values[number]), np.maximum(centre + half, values[number])]
+        )
     low, high = (histograms.shaped(end.clip(*limits)) for end in np.stack(ends, 1))
     return low, high
 
@@ -252,12 +284,19 @@ def warn_if_drowned(release: Release, average: Average | None) -> None:
     whose = f"The AUROC of class {worst} is" if len(area) > 1 else "The AUROC of this release is"
     value, reach = float(area[worst]), _NORMAL * float(deviation[worst])
     if average in ("macro", "weighted"):
-        value, reach = float(area.mean()), _NORMAL * float(np.sqrt((deviation**2).mean() / len(deviation)))
+        value, reach = (
+            float(area.mean()),
+            _NORMAL * float(np.sqrt((deviation**2).mean() / len(deviation))),
+        )
         whose = "The mean AUROC of this release is"
     if reach <= _MOST:
         return
     spec = release.spec
-    over = f" over {spec.classes} {'labels' if spec.task == 'multilabel' else 'classes'}" if spec.classes > 1 else ""
+    over = (
+        f" over {spec.classes} {'labels' if spec.task == 'multilabel' else 'classes'}"
+        if spec.classes > 1
+        else ""
+    )
     fewer = ", fewer classes" if spec.classes > 1 else ""
     warnings.warn(
         f"{whose} about {value:.2f}, but the noise of epsilon {spec.epsilon:g}{over} moves it by about "

@@ -40,21 +40,32 @@ class Calibration(NamedTuple):
     @property
     def scalars(self) -> dict[str, Tensor]:
         """Expected calibration error and Brier score."""
-        return {"expected_calibration_error": self.expected_calibration_error, "brier_score": self.brier_score}
+        return {
+            "expected_calibration_error": self.expected_calibration_error,
+            "brier_score": self.brier_score,
+        }
 
-    def plot(self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
+    def plot(
+        self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None
+    ) -> Any:
         """Draw the positives' share against the mean score of each bin, and return ``(fig, ax)``.
 
         A marker's area is its bin's count. The legend shows the expected calibration error (ECE) and the Brier score.
         Arguments are those of :meth:`ROCCurve.plot`.
         """
         predicted, observed, count = map(rows, (self.predicted, self.observed, self.examples))
-        observed = torch.where(count > 0, observed, torch.nan)  # an empty bin has no share of positives
+        observed = torch.where(
+            count > 0, observed, torch.nan
+        )  # an empty bin has no share of positives
         scores = torch.stack([self.expected_calibration_error, self.brier_score])
         form = "ECE {:.3f}, Brier {:.3f}" if len(count) > 1 else "ECE {:.4f},\nBrier {:.4f}"
         area = _MARKER * scale() ** 2 * count / count.amax(-1, keepdim=True).clamp(min=1e-9)
         axes, chance = ("Mean score", "Share of positives"), ([0, 1], [0, 1], "calibrated")
-        curves, names, shown = (predicted, observed), ("scores", label, labels), (score, scores, form)
+        curves, names, shown = (
+            (predicted, observed),
+            ("scores", label, labels),
+            (score, scores, form),
+        )
         look: dict[str, Any] = {"sizes": area, "lowest_is_best": True, "linewidth": 0.9 * scale()}
         return plot_curves(curves, shown, axes, ax, names, chance, **look)
 
@@ -80,7 +91,9 @@ def calibration_from_counts(
         tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise InputError(f"Expected argument `bins` to be a positive int but got {bins!r}. The usual number is 15.")
+        raise InputError(
+            f"Expected argument `bins` to be a positive int but got {bins!r}. The usual number is 15."
+        )
     histograms = read(source, edges, reconstruction).pooled(average)
     edges = histograms.edges
     check_probabilities(edges)
@@ -90,16 +103,24 @@ def calibration_from_counts(
     index = (torch.bucketize(centre, boundaries, right=True) - 1).clamp(max=bins - 1)
     # negatives, positives, and the scores of both, summed over each calibration bin
     parts = torch.cat([leaf, (leaf.sum(-2) * centre)[..., None, :]], -2)
-    negative, positive, score = parts.new_zeros(*parts.shape[:-1], bins).index_add_(-1, index, parts).unbind(-2)
+    negative, positive, score = (
+        parts.new_zeros(*parts.shape[:-1], bins).index_add_(-1, index, parts).unbind(-2)
+    )
     examples = negative + positive
     total = examples.sum(-1)
     if bool((total <= 0).any()):
-        warnings.warn("No examples: their calibration is undefined and set to 0.", UserWarning, stacklevel=2)
-    predicted = torch.where(examples > 0, score / examples, (boundaries[:-1] + boundaries[1:]) / 2).clamp(0.0, 1.0)
+        warnings.warn(
+            "No examples: their calibration is undefined and set to 0.", UserWarning, stacklevel=2
+        )
+    predicted = torch.where(
+        examples > 0, score / examples, (boundaries[:-1] + boundaries[1:]) / 2
+    ).clamp(0.0, 1.0)
     observed = torch.where(examples > 0, positive / examples, 0.0)
     error = ((predicted - observed).abs() * examples).sum(-1)
     squares = (leaf[..., 1, :] * (1 - centre) ** 2 + leaf[..., 0, :] * centre**2).sum(-1)
-    ece, brier = (torch.where(total > 0, value / total, 0.0).clamp(0.0, 1.0) for value in (error, squares))
+    ece, brier = (
+        torch.where(total > 0, value / total, 0.0).clamp(0.0, 1.0) for value in (error, squares)
+    )
     return Calibration(ece, brier, predicted, observed, examples)
 
 
@@ -131,4 +152,6 @@ def calibration(
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
     average = checked_average(average, ("micro",), task)
-    return calibration_from_counts(count(preds, target, task, **options), bins=bins, average=average)
+    return calibration_from_counts(
+        count(preds, target, task, **options), bins=bins, average=average
+    )

@@ -71,7 +71,10 @@ class PredictiveValues(NamedTuple):
     @property
     def scalars(self) -> dict[str, Tensor]:
         """Both values."""
-        return {"positive_predictive_value": self.positive, "negative_predictive_value": self.negative}
+        return {
+            "positive_predictive_value": self.positive,
+            "negative_predictive_value": self.negative,
+        }
 
     def plot(self, ax: Any = None, label: str | None = None, labels: canvas.Labels = None) -> Any:
         """Draw both values, with their intervals if there are any, as :meth:`ROCCurve.plot` does."""
@@ -81,8 +84,19 @@ class PredictiveValues(NamedTuple):
         x = torch.linspace(-0.2, 0.2, len(y))[:, None] * (len(y) > 1) + torch.tensor([0.0, 1.0])
         colours = canvas.draw_curves(ax, x, y, names, marker="o", linewidth=0.4)
         for number, ends in enumerate(self.intervals or ()):
-            ax.vlines(x[:, number], *map(torch.flatten, ends), colors=colours[: len(y)], alpha=0.5, linewidth=3)
-        ax.set(xticks=[0, 1], xticklabels=["positive", "negative"], xlim=(-0.5, 1.5), ylim=(-0.02, 1.02))
+            ax.vlines(
+                x[:, number],
+                *map(torch.flatten, ends),
+                colors=colours[: len(y)],
+                alpha=0.5,
+                linewidth=3,
+            )
+        ax.set(
+            xticks=[0, 1],
+            xticklabels=["positive", "negative"],
+            xlim=(-0.5, 1.5),
+            ylim=(-0.02, 1.02),
+        )
         canvas.dress(ax, f"Call at threshold {self.threshold:.3g}", "Predictive value", rates=False)
         return fig, ax
 
@@ -109,7 +123,9 @@ def predictive_values(
         tensor(0.2500, dtype=torch.float64)
     """
     if prevalence is not None and not 0 <= prevalence <= 1:
-        raise InputError(f"Expected argument `prevalence` to be in [0, 1] but got {prevalence!r}. Give a fraction.")
+        raise InputError(
+            f"Expected argument `prevalence` to be in [0, 1] but got {prevalence!r}. Give a fraction."
+        )
     histograms = read(source)
     matrix, edge = confusion_at(histograms, threshold)
     sizes = matrix.double().sum(-1)
@@ -122,8 +138,13 @@ def predictive_values(
     if confidence is not None:
         release, edges = check_uncertain(source, confidence), histograms.edges.numpy()
         counts = uncertain_counts(release, population, histograms.flat, edges, edge.numpy()[None])
-        ends = histograms.shaped(np.array([_ends(known, prevalence, confidence) for known in counts]))
-        low, high = torch.minimum(ends[..., 0], both).unbind(-1), torch.maximum(ends[..., 1], both).unbind(-1)
+        ends = histograms.shaped(
+            np.array([_ends(known, prevalence, confidence) for known in counts])
+        )
+        low, high = (
+            torch.minimum(ends[..., 0], both).unbind(-1),
+            torch.maximum(ends[..., 1], both).unbind(-1),
+        )
         intervals = Interval(low[0], high[0]), Interval(low[1], high[1])
     return PredictiveValues(both[..., 0], both[..., 1], edge, shares[..., 1], intervals)
 
@@ -132,13 +153,24 @@ def _ends(known: UncertainCounts, prevalence: float | None, confidence: float) -
     """Return Fieller's bounds of PPV and NPV: for which ratios r of right and wrong calls right - r wrong may be 0."""
     if known.empty:
         return [[0.0, 1.0]] * 2
-    (total, above), (totals, draws), slack = known.seen.T, np.moveaxis(known.draws, -1, 0), known.slack[:, 1]
+    (total, above), (totals, draws), slack = (
+        known.seen.T,
+        np.moveaxis(known.draws, -1, 0),
+        known.slack[:, 1],
+    )
     result = []
     for counts, moved, rows in ((above, draws, [1, 0]), (total - above, totals - draws, [0, 1])):
         weight = np.ones(2)
         if prevalence is not None:
-            moved, weight = moved - (counts / total)[:, None] * totals, np.array([1 - prevalence, prevalence]) / total
-        (right, wrong), off, reach = (weight * counts)[rows], (weight[:, None] * moved)[rows], (weight * slack)[rows]
+            moved, weight = (
+                moved - (counts / total)[:, None] * totals,
+                np.array([1 - prevalence, prevalence]) / total,
+            )
+        (right, wrong), off, reach = (
+            (weight * counts)[rows],
+            (weight[:, None] * moved)[rows],
+            (weight * slack)[rows],
+        )
         together = np.abs(max(wrong, 0) * off[0] - max(right, 0) * off[1])
         c = order_statistic(together, confidence) / max(np.sqrt((together**2).mean()), 1e-300)
         a, b = (c * off.std(-1)) ** 2

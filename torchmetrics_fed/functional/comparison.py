@@ -65,7 +65,12 @@ class ModelComparison(NamedTuple):
         ends = {"difference_low": self.interval.low, "difference_high": self.interval.high}
         areas = dict(zip(("auroc_first", "auroc_second"), self.auroc, strict=True))
         names = ("p_value", "net_reclassification", "mcnemar_p_value")
-        return {**areas, "difference": self.difference, **ends, **{name: getattr(self, name) for name in names}}
+        return {
+            **areas,
+            "difference": self.difference,
+            **ends,
+            **{name: getattr(self, name) for name in names},
+        }
 
     def plot(self, ax: Any = None) -> Any:
         """Draw both curves, their areas and the difference of these, and return ``(fig, ax)``."""
@@ -91,20 +96,34 @@ def compare_models(release: Release, confidence: float = 0.95) -> ModelCompariso
     check_uncertain(release, confidence)
     spec, table = release.spec, release.last.query.tree
     if not isinstance(table, Table):
-        raise InputError("Expected a release of FederatedModelComparison but this one is of a single model's scores.")
+        raise InputError(
+            "Expected a release of FederatedModelComparison but this one is of a single model's scores."
+        )
     tables, noise, each = tables_of(release), release.last.noise_variance, margins(release)
     sizes = tables.sum((1, 2))
     own = [area(one.leaves) for one in each]
-    beyond = [area(one.bins) - area(np.add.reduceat(one.bins, one.places[:-1], axis=1)) for one in each]
-    found = difference(tables, noise, beyond[1] - beyond[0], confidence, (each[0].smooth, each[1].smooth))
+    beyond = [
+        area(one.bins) - area(np.add.reduceat(one.bins, one.places[:-1], axis=1)) for one in each
+    ]
+    found = difference(
+        tables, noise, beyond[1] - beyond[0], confidence, (each[0].smooth, each[1].smooth)
+    )
     edges = spec.grid.edges
     # the edge of the leaves that is the threshold's, or nearest to it
-    near = [(edges[list(axis)] - at).abs() for axis, at in zip(table.axes, spec.thresholds, strict=True)]
+    near = [
+        (edges[list(axis)] - at).abs() for axis, at in zip(table.axes, spec.thresholds, strict=True)
+    ]
     cuts = [int(distance.argmin()) for distance in near]
-    moved, net, reach, statistic = _reclassified(tables, cuts, noise, norm.ppf((1 + confidence) / 2))
+    moved, net, reach, statistic = _reclassified(
+        tables, cuts, noise, norm.ppf((1 + confidence) / 2)
+    )
     lost = math.isnan(found.value)
     _warn(release, sizes, lost)
-    p_value = 2 * norm.sf(abs(found.value) / math.sqrt(found.variance)) if found.variance else float(found.value == 0)
+    p_value = (
+        2 * norm.sf(abs(found.value) / math.sqrt(found.variance))
+        if found.variance
+        else float(found.value == 0)
+    )
     known = math.nan if lost else 1.0
     values = {
         "auroc": known * np.clip(np.add(own, beyond), 0, 1),
@@ -127,7 +146,9 @@ def compare_models(release: Release, confidence: float = 0.95) -> ModelCompariso
     )
 
 
-def _reclassified(tables: Floats, cuts: list[int], noise: float, z: float) -> tuple[Floats, float, float, float]:
+def _reclassified(
+    tables: Floats, cuts: list[int], noise: float, z: float
+) -> tuple[Floats, float, float, float]:
     """Return who changes sides, the net of it, half the width of its interval, and McNemar's statistic.
 
     Of N cells with noise of variance v, b went up and c down, of m: the variance of b - c is
@@ -143,7 +164,12 @@ def _reclassified(tables: Floats, cuts: list[int], noise: float, z: float) -> tu
     spread = np.maximum(both + added - gain**2 / size, 0)
     discordant = both.sum() + math.sqrt(2 * noise * cells) + 2 * noise * cells
     statistic = gain.sum() ** 2 / discordant if discordant else 0.0
-    return moved, float((gain / size).sum()), z * math.sqrt((spread / size**2).sum()), float(statistic)
+    return (
+        moved,
+        float((gain / size).sum()),
+        z * math.sqrt((spread / size**2).sum()),
+        float(statistic),
+    )
 
 
 def _warn(release: Release, sizes: Floats, lost: bool) -> None:
@@ -153,7 +179,9 @@ def _warn(release: Release, sizes: Floats, lost: bool) -> None:
         return
     if lost:
         which = ("negative", "positive")[sizes.argmin()]
-        why = f"the noise of epsilon {epsilon:g} drowns it" if epsilon else "there are fewer than two"
+        why = (
+            f"the noise of epsilon {epsilon:g} drowns it" if epsilon else "there are fewer than two"
+        )
         text = f"Too few {which} examples, {why}: the comparison is withheld"
     elif epsilon and smaller * epsilon < _SEEN:
         text = (
@@ -162,4 +190,6 @@ def _warn(release: Release, sizes: Floats, lost: bool) -> None:
         )
     else:
         return
-    warnings.warn(f"{text}. More examples or a larger epsilon would help.", UserWarning, stacklevel=4)
+    warnings.warn(
+        f"{text}. More examples or a larger epsilon would help.", UserWarning, stacklevel=4
+    )

@@ -85,7 +85,15 @@ def agreed_spec(
             f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
             f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
         )
-    return Spec(task, _classes(task, num_classes, num_labels), chosen, privacy, multi_class, secure, _names(groups))
+    return Spec(
+        task,
+        _classes(task, num_classes, num_labels),
+        chosen,
+        privacy,
+        multi_class,
+        secure,
+        _names(groups),
+    )
 
 
 def _names(groups: Groups) -> tuple[str, ...]:
@@ -94,7 +102,9 @@ def _names(groups: Groups) -> tuple[str, ...]:
         return ()
     if isinstance(groups, int) and not isinstance(groups, bool) and 2 <= groups <= MOST_GROUPS:
         return tuple(map(str, range(groups)))
-    return tuple(groups) if isinstance(groups, list | tuple) and groups else (repr(groups),)  # which the spec refuses
+    return (
+        tuple(groups) if isinstance(groups, list | tuple) and groups else (repr(groups),)
+    )  # which the spec refuses
 
 
 def _classes(task: Task, num_classes: int | None, num_labels: int | None) -> int:
@@ -108,7 +118,9 @@ def _classes(task: Task, num_classes: int | None, num_labels: int | None) -> int
             )
     name, number = given.get(task, ("classes", 1))
     if number is None:
-        raise InputError(f'Expected argument `{name}` for task="{task}" but got none. Pass it, as in `{name}=3`.')
+        raise InputError(
+            f'Expected argument `{name}` for task="{task}" but got none. Pass it, as in `{name}=3`.'
+        )
     return number
 
 
@@ -133,7 +145,10 @@ def count(
 
 
 def tails_of(
-    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Average | None = None
+    source: Readable,
+    edges: Edges = None,
+    reconstruction: Reconstruction | None = None,
+    average: Average | None = None,
 ) -> Tails:
     """Return the tails of both classes, of all classes together for a micro-average; warns where a class is empty."""
     tails = read(source, edges, reconstruction).pooled(average).tails
@@ -143,7 +158,10 @@ def tails_of(
 
 def warn_if_empty(total: Tensor, stacklevel: int = 3) -> None:
     """Warn where a class (``total[..., 0]`` negatives, ``total[..., 1]`` positives) has no examples."""
-    for row, name, rate in ((0, "negative", "false positive rate"), (1, "positive", "true positive rate")):
+    for row, name, rate in (
+        (0, "negative", "false positive rate"),
+        (1, "positive", "true positive rate"),
+    ):
         if bool((total[..., row] <= 0).any()):
             text = f"No {name} examples in these counts: the {rate} is undefined and set to 0."
             warnings.warn(text, UserWarning, stacklevel=stacklevel)
@@ -161,7 +179,11 @@ def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
     tied = float(((negative * positive).sum(-1) / pairs).max())
     if tied <= _MOST_TIED:
         return False
-    finer = '`grid="two_sided"`' if grid.kind == "even" else "`normalization` with the logits themselves"
+    finer = (
+        '`grid="two_sided"`'
+        if grid.kind == "even"
+        else "`normalization` with the logits themselves"
+    )
     warnings.warn(
         f"{tied:.1%} of the pairs of a positive and a negative example share a bin, and the AUROC counts each as half: "
         f"it can be off by up to {tied / 2:.3f}. If scores differ where the bins do not, pass {finer}, or more "
@@ -182,10 +204,18 @@ def exact_quantiles(preds: Tensor, target: Tensor, quantiles: int | Tensor = 102
         tensor([0.0000, 0.2000, 0.4000], dtype=torch.float64)
     """
     if preds.shape != target.shape:
-        raise InputError(f"Expected one target for each score but got {tuple(target.shape)} for {tuple(preds.shape)}.")
-    q = torch.linspace(0, 1, quantiles, dtype=torch.float64) if isinstance(quantiles, int) else quantiles.double()
+        raise InputError(
+            f"Expected one target for each score but got {tuple(target.shape)} for {tuple(preds.shape)}."
+        )
+    q = (
+        torch.linspace(0, 1, quantiles, dtype=torch.float64)
+        if isinstance(quantiles, int)
+        else quantiles.double()
+    )
     classes = [preds[target == label].double().cpu().numpy() for label in (0, 1)]
     if any(len(scores) == 0 for scores in classes):
-        raise InputError("Expected examples of both classes because a class without examples has no quantiles.")
+        raise InputError(
+            "Expected examples of both classes because a class without examples has no quantiles."
+        )
     # torch.quantile refuses more than 16 million values
     return Quantiles(*(torch.as_tensor(np.quantile(scores, q.cpu().numpy())) for scores in classes))

@@ -49,20 +49,29 @@ class NetBenefit(NamedTuple):
 
     def plot(self, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw the curve with its band, as :meth:`ROCCurve.plot` does; treating all is drawn for a single class."""
-        x, everybody, names = self.thresholds.expand_as(self.model), rows(self.treat_all), ("model", label, labels)
+        x, everybody, names = (
+            self.thresholds.expand_as(self.model),
+            rows(self.treat_all),
+            ("model", label, labels),
+        )
         band = None if self.low is None or self.high is None else Band(x, self.low, self.high)
         lines: list[tuple[Any, ...]] = [([0, 1], [0, 0], "treat none")]
         if len(everybody) == 1:
             lines.append((self.thresholds.tolist(), everybody[0].tolist(), "treat all", "-"))
         axes = "Threshold probability", "Net benefit"
-        fig, ax = plot_curves((x, self.model), (None, None, ""), axes, ax, names, *lines, band=band, rates=False)
+        fig, ax = plot_curves(
+            (x, self.model), (None, None, ""), axes, ax, names, *lines, band=band, rates=False
+        )
         top = max(self.model.max().item(), everybody.max().item(), 1e-3)
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.25 * top, 1.1 * top))
         return fig, ax
 
 
 def net_benefit(
-    source: Readable, thresholds: Positions = None, confidence: float | None = None, population: bool = False
+    source: Readable,
+    thresholds: Positions = None,
+    confidence: float | None = None,
+    population: bool = False,
 ) -> NetBenefit:
     r"""Return the decision curve (Vickers & Elkin 2006): :math:`\frac{TP}{n} - \frac{FP}{n} \frac{t}{1 - t}` at each t.
 
@@ -75,22 +84,36 @@ def net_benefit(
     """
     histograms = read(source)
     check_probabilities(histograms.edges)
-    at = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=np.float64).reshape(-1)
+    at = (
+        np.linspace(0.01, 0.99, 99)
+        if thresholds is None
+        else np.asarray(thresholds, dtype=np.float64).reshape(-1)
+    )
     if not (len(at) and ((at >= 0) & (at < 1)).all()):
-        raise InputError("Expected argument `thresholds` to be from 0 to below 1 but some are not. Give probabilities.")
+        raise InputError(
+            "Expected argument `thresholds` to be from 0 to below 1 but some are not. Give probabilities."
+        )
     odds = at / (1 - at)
     counts = counts_above(histograms.flat, histograms.edges.numpy(), np.r_[histograms.edges[0], at])
     negative, positive = counts.swapaxes(0, 1)
     size = np.maximum(negative[:, :1] + positive[:, :1], 1e-300)
-    model, everybody = ((positive[:, k] - odds * negative[:, k]) / size for k in (slice(1, None), slice(1)))
+    model, everybody = (
+        (positive[:, k] - odds * negative[:, k]) / size for k in (slice(1, None), slice(1))
+    )
 
     def estimate(seen: Floats, _: int) -> Estimate:
         size = max(seen[:, 0].sum(), 1.0)
         value = (seen[1, 1:] - odds * seen[0, 1:]) / size
-        return value, np.stack([-odds, np.ones_like(odds)]) / size, np.stack([-value, -value]) / size
+        return (
+            value,
+            np.stack([-odds, np.ones_like(odds)]) / size,
+            np.stack([-value, -value]) / size,
+        )
 
     ends = bounds_at(source, at, model, estimate, confidence, population)
-    return NetBenefit(torch.from_numpy(at), histograms.shaped(model), histograms.shaped(everybody), *ends)
+    return NetBenefit(
+        torch.from_numpy(at), histograms.shaped(model), histograms.shaped(everybody), *ends
+    )
 
 
 class CumulativeGains(NamedTuple):
@@ -115,20 +138,29 @@ class CumulativeGains(NamedTuple):
     def scalars(self) -> dict[str, Tensor]:
         """Recall and lift of the top tenth of the examples, or of the fraction nearest to it."""
         tenth = (self.selected - 0.1).abs().argmin()
-        return {"recall_top_decile": self.recall[..., tenth], "lift_top_decile": self.lift[..., tenth]}
+        return {
+            "recall_top_decile": self.recall[..., tenth],
+            "lift_top_decile": self.lift[..., tenth],
+        }
 
     def plot(self, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
         """Draw recall against the selected fraction with its band, as :meth:`ROCCurve.plot` does."""
         x, y = (pad(each.expand_as(self.recall), (1, 0)) for each in (self.selected, self.recall))
         ends = [pad(end, (1, 0)) for end in (self.low, self.high) if end is not None]
         score = None, self.scalars["lift_top_decile"], "top tenth: lift {:.2f}"
-        axes, chance = ("Selected examples", "Positives among them (recall)"), ([0, 1], [0, 1], "at random")
+        axes, chance = (
+            ("Selected examples", "Positives among them (recall)"),
+            ([0, 1], [0, 1], "at random"),
+        )
         names, band = ("gains", label, labels), Band(x, *ends) if ends else None
         return plot_curves((x, y), score, axes, ax, names, chance, band=band, mean=True)
 
 
 def cumulative_gains(
-    source: Readable, fractions: Positions = None, confidence: float | None = None, population: bool = False
+    source: Readable,
+    fractions: Positions = None,
+    confidence: float | None = None,
+    population: bool = False,
 ) -> CumulativeGains:
     """Return the cumulative gains: recall of the fraction q of all examples with the highest scores, and recall / q.
 
@@ -143,9 +175,15 @@ def cumulative_gains(
         tensor([0.3750, 0.7500, 1.0000], dtype=torch.float64)
     """
     histograms = read(source)
-    q = np.linspace(0.01, 1, 100) if fractions is None else np.asarray(fractions, dtype=np.float64).reshape(-1)
+    q = (
+        np.linspace(0.01, 1, 100)
+        if fractions is None
+        else np.asarray(fractions, dtype=np.float64).reshape(-1)
+    )
     if not (len(q) and ((q > 0) & (q <= 1)).all()):
-        raise InputError("Expected argument `fractions` to be above 0, up to 1, but not all are. The top tenth is 0.1.")
+        raise InputError(
+            "Expected argument `fractions` to be above 0, up to 1, but not all are. The top tenth is 0.1."
+        )
     before, after = np.maximum(q - _NEAR, 0), np.minimum(q + _NEAR, 1)
     recall, slope, at = np.empty((3, len(histograms.flat), len(q)))
     for number, (negative, positive) in enumerate(above(histograms.flat)[..., ::-1]):
@@ -159,7 +197,13 @@ def cumulative_gains(
         positives, size = max(seen[1, 0], 1.0), max(seen[:, 0].sum(), 1.0)
         part, steep = seen[1, 1:] / positives, slope[number] / size
         value = part - steep * (seen[:, 1:].sum(0) - q * size)
-        return value, np.stack([-steep, 1 / positives - steep]), np.stack([q * steep, q * steep - part / positives])
+        return (
+            value,
+            np.stack([-steep, 1 / positives - steep]),
+            np.stack([q * steep, q * steep - part / positives]),
+        )
 
     ends = bounds_at(source, at, recall, estimate, confidence, population, limits=(0, 1))
-    return CumulativeGains(torch.from_numpy(q), histograms.shaped(recall), histograms.shaped(recall / q), *ends)
+    return CumulativeGains(
+        torch.from_numpy(q), histograms.shaped(recall), histograms.shaped(recall / q), *ends
+    )

@@ -62,9 +62,14 @@ class Drift(NamedTuple):
         y = torch.where(self.before > 0, self.after / self.before, torch.nan)
         parts = torch.arange(1, y.shape[-1] + 1)
         score = None, torch.stack([self.value, self.p_value]), "PSI {:.4f}, p {:.3f}"
-        axes, names = ("Part of the scores, from the lowest", "After / before"), ("scores", label, labels)
+        axes, names = (
+            ("Part of the scores, from the lowest", "After / before"),
+            ("scores", label, labels),
+        )
         curves, chance = (parts.expand_as(y), y), ([1, len(parts)], [1, 1], "before")
-        fig, ax = plot_curves(curves, score, axes, ax, names, chance, rates=False, marker="o", markersize=4)
+        fig, ax = plot_curves(
+            curves, score, axes, ax, names, chance, rates=False, marker="o", markersize=4
+        )
         ax.set(xticks=parts, ylim=(0, 1.25 * max(y.nan_to_num().max().item(), 1.0)))
         return fig, ax
 
@@ -101,15 +106,21 @@ def population_stability_index(
         )
     specs = [check_uncertain(release, 0.95).spec for release in (before, after)]
     if len({(spec.task, spec.classes, spec.grid) for spec in specs}) > 1:
-        raise InputError("Expected releases of the same task, classes and grid but these differ. Build metrics alike.")
+        raise InputError(
+            "Expected releases of the same task, classes and grid but these differ. Build metrics alike."
+        )
     histograms, own = read(before), before.last.edges.numpy()
-    tails = [np.interp(own, histograms.edges.numpy(), tail) for tail in above(histograms.flat.sum(1))]
+    tails = [
+        np.interp(own, histograms.edges.numpy(), tail) for tail in above(histograms.flat.sum(1))
+    ]
     # at its own edges, nothing but noise is in the release before
     wanted = np.linspace(1, 0, parts + 1)[1:-1, None]
     inner = [own[np.abs(tail - wanted * tail[0]).argmin(1)] for tail in tails]
     edges = np.stack([np.r_[own[0], cuts, own[-1]] for cuts in inner])
     first, second = ([*_fractions(release, edges, tied)] for release in (before, after))
-    value, least, p_value = np.array([_compared(*each) for each in zip(first, second, strict=True)]).T
+    value, least, p_value = np.array(
+        [_compared(*each) for each in zip(first, second, strict=True)]
+    ).T
     worst = (value - least).argmax()
     if value[worst] - least[worst] > _DOUBT:
         warnings.warn(
@@ -119,10 +130,14 @@ def population_stability_index(
             stacklevel=2,
         )
     fractions = (np.stack([each[0] for each in which]) for which in (first, second))
-    return Drift(*map(histograms.shaped, (value, p_value, p_value <= level, least, *fractions, edges)))
+    return Drift(
+        *map(histograms.shaped, (value, p_value, p_value <= level, least, *fractions, edges))
+    )
 
 
-def _fractions(release: Release, edges: Floats, tied: bool) -> Iterator[tuple[Floats, Floats, Floats, Floats]]:
+def _fractions(
+    release: Release, edges: Floats, tied: bool
+) -> Iterator[tuple[Floats, Floats, Floats, Floats]]:
     """Yield of each class the fraction in each part, its variance by noise, draws of noise and sampling, and slack.
 
     Slack is how far the fraction above an inner edge may be off where that edge is within a leaf of the release.
@@ -140,14 +155,20 @@ def _fractions(release: Release, edges: Floats, tied: bool) -> Iterator[tuple[Fl
 
 def _compared(before: tuple[Floats, ...], after: tuple[Floats, ...]) -> tuple[float, float, float]:
     """Return PSI, the least that it may be, and the p-value of one class."""
-    middle, vectors = np.maximum(before[0] + after[0], 2 * _LEAST) / 2, min(len(before[2]), len(after[2]))
+    middle, vectors = (
+        np.maximum(before[0] + after[0], 2 * _LEAST) / 2,
+        min(len(before[2]), len(after[2])),
+    )
     # of all that the slack admits, the least difference: what is true admits no less than noise and sampling alone
     moves = np.diff(np.eye(len(middle) - 1), axis=0, prepend=0, append=0)
     slack, root = before[3] + after[3] + 1e-15, np.sqrt(middle)
     apart = after[0] - before[0]
     fit = lsq_linear(moves / root[:, None], -apart / root, (-slack, slack), tol=1e-12)
     bias = ((before[1] + after[1]) / middle).sum()
-    p, *others = (np.maximum(each, _LEAST) for each in (before[0], after[0], before[0] + apart + moves @ fit.x))
+    p, *others = (
+        np.maximum(each, _LEAST)
+        for each in (before[0], after[0], before[0] + apart + moves @ fit.x)
+    )
     value, least = (max(float(((q - p) * np.log(q / p)).sum() - bias), 0.0) for q in others)
     # both are drawn from one seed: each against the next is as good as two seeds
     chance = before[2][:vectors] - np.roll(after[2][:vectors], 1, 0)

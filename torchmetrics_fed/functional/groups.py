@@ -67,8 +67,13 @@ class GroupGaps(NamedTuple):
             if name not in self.groups:
                 raise InputError(f"Expected one of the groups {self.groups} but got {name!r}.")
         first, second = self.groups.index(one), self.groups.index(other)
-        numbers = {name: Rates(*(each.numpy() for each in rate)) for name, rate in self.rates.items()}
-        return {name: Gap(*map(torch.as_tensor, rate.difference(first, second))) for name, rate in numbers.items()}
+        numbers = {
+            name: Rates(*(each.numpy() for each in rate)) for name, rate in self.rates.items()
+        }
+        return {
+            name: Gap(*map(torch.as_tensor, rate.difference(first, second)))
+            for name, rate in numbers.items()
+        }
 
     @property
     def equal_opportunity(self) -> Gap:
@@ -100,15 +105,25 @@ class GroupGaps(NamedTuple):
         rates = list(self.rates.items())
         if axes is None:
             wide = 0.9 + 0.06 * max(map(len, self.groups))
-            fig, axes = figure(1, len(rates), (wide + 1.7 * len(rates), 0.9 + 0.28 * len(self.groups)))
+            fig, axes = figure(
+                1, len(rates), (wide + 1.7 * len(rates), 0.9 + 0.28 * len(self.groups))
+            )
         else:
             fig = axes[0].figure
         for panel, (ax, (name, rate)) in enumerate(zip(axes, rates, strict=True)):
             value, low, high = (each.reshape(len(self.groups), -1).numpy() for each in rate)
-            place = np.arange(len(self.groups))[:, None] + np.linspace(-0.2, 0.2, value.shape[1] + 2)[1:-1]
+            place = (
+                np.arange(len(self.groups))[:, None]
+                + np.linspace(-0.2, 0.2, value.shape[1] + 2)[1:-1]
+            )
             for row in range(len(self.groups)):
                 reach = [value[row] - low[row], high[row] - value[row]]
-                look = {"color": PALETTE[row % len(PALETTE)], "fmt": "o", "markersize": 4, "linewidth": 1.2}
+                look = {
+                    "color": PALETTE[row % len(PALETTE)],
+                    "fmt": "o",
+                    "markersize": 4,
+                    "linewidth": 1.2,
+                }
                 ax.errorbar(value[row], place[row], xerr=np.maximum(reach, 0), **look)
             dress(ax, _RATES[name], "", rates=False)
             ax.set_yticks(range(len(self.groups)), self.groups if panel == 0 else [])
@@ -131,26 +146,44 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
     check_uncertain(release, confidence)
     spec = release.spec
     if not spec.groups or spec.rows != 2:
-        raise InputError("Expected a release with groups, of negatives and positives. Build a metric with `groups=3`.")
+        raise InputError(
+            "Expected a release with groups, of negatives and positives. Build a metric with `groups=3`."
+        )
     edges, parts = spec.grid.edges, list(release.by_group.values())
     place = int((edges - threshold).abs().argmin())
-    found = [(auroc_from_counts(part), *auroc_interval(part, confidence, population=True)) for part in parts]
-    areas = Rates(*(torch.stack(each).reshape(len(parts), -1).numpy() for each in zip(*found, strict=True)))
+    found = [
+        (auroc_from_counts(part), *auroc_interval(part, confidence, population=True))
+        for part in parts
+    ]
+    areas = Rates(
+        *(torch.stack(each).reshape(len(parts), -1).numpy() for each in zip(*found, strict=True))
+    )
     counted = Counted.of(parts, place)
-    areas = areas.withheld(counted.size.min(-1) <= 0)  # without a class there is no area, as there are no rates
+    areas = areas.withheld(
+        counted.size.min(-1) <= 0
+    )  # without a class there is no area, as there are no rates
     level, at_once = (1 + confidence) / 2, 1 - (1 - confidence) / (2 * math.comb(len(parts), 2))
     rates = {**counted.rates(level), "auroc": areas}
-    sure = {**counted.rates(at_once), "auroc": areas.stretched(float(ndtri(at_once) / ndtri(level)))}
+    sure = {
+        **counted.rates(at_once),
+        "auroc": areas.stretched(float(ndtri(at_once) / ndtri(level))),
+    }
     if spec.privacy is not None:
         few = counted.size.min(-1) * whole_epsilon(release.last)
         _warn_if_few(few, spec)
-        rates, sure = ({name: each.withheld(few < _TOO_FEW) for name, each in some.items()} for some in (rates, sure))
+        rates, sure = (
+            {name: each.withheld(few < _TOO_FEW) for name, each in some.items()}
+            for some in (rates, sure)
+        )
     largest = {name: _largest(rates[name], sure[name]) for name in rates}
     if spec.privacy is not None:
         _warn_if_inflated(largest, np.where((few < _TOO_FEW)[..., None], np.nan, counted.noise()))
     axis = 0 if spec.task == "binary" else slice(None)
     shown = (
-        {name: Gap(*(torch.as_tensor(each[..., axis]) for each in rate)) for name, rate in some.items()}
+        {
+            name: Gap(*(torch.as_tensor(each[..., axis]) for each in rate))
+            for name, rate in some.items()
+        }
         for some in (rates, largest)
     )
     return GroupGaps(spec.groups, float(edges[place]), *shown)
@@ -170,7 +203,10 @@ def _largest(rates: Rates, sure: Rates) -> Rates:
 
 def _warn_if_few(few: Floats, spec: Spec) -> None:
     """Warn of groups whose gaps are withheld, or uncertain."""
-    for below, least, what in ((_TOO_FEW, -math.inf, "are withheld"), (_FEW, _TOO_FEW, "are mostly noise")):
+    for below, least, what in (
+        (_TOO_FEW, -math.inf, "are withheld"),
+        (_FEW, _TOO_FEW, "are mostly noise"),
+    ):
         which = (few >= least) & (few < below)
         names = [name for name, classes in zip(spec.groups, which, strict=True) if classes.any()]
         if names:
@@ -183,7 +219,9 @@ def _warn_if_few(few: Floats, spec: Spec) -> None:
 
 def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
     """Warn where noise alone would show half of a largest difference: a maximum picks what noise has raised."""
-    reach = 2 * float(ndtri((len(noise) - 0.375) / (len(noise) + 0.25)))  # of as many normal values (Blom 1958)
+    reach = 2 * float(
+        ndtri((len(noise) - 0.375) / (len(noise) + 0.25))
+    )  # of as many normal values (Blom 1958)
     for name, row in (("fpr", 0), ("tpr", 1)):
         squares, (value, low, high) = noise[..., row] ** 2, largest[name]
         alone = reach * np.sqrt(np.nansum(squares, 0) / np.maximum((~np.isnan(squares)).sum(0), 1))

@@ -42,7 +42,9 @@ class OperatingPoint(NamedTuple):
         """Draw the value at its threshold, a point for each class, as :meth:`ROCCurve.plot` does."""
         x, y, names = self.threshold[..., None], self.value[..., None], ("point", label, labels)
         score = None, torch.stack([self.threshold, self.value]), "threshold {:.3f}, value {:.3f}"
-        fig, ax = plot_curves((x, y), score, ("Threshold", "Value"), ax, names, rates=False, marker="o")
+        fig, ax = plot_curves(
+            (x, y), score, ("Threshold", "Value"), ax, names, rates=False, marker="o"
+        )
         ax.set_ylim(0, max(1.02, 1.1 * y.nan_to_num().max().item()))
         if x.min() >= 0 and x.max() <= 1:  # as probabilities are
             ax.set_xlim(-0.02, 1.02)
@@ -107,7 +109,9 @@ def best_f1(source: Readable) -> OperatingPoint:
     """
     rates = _Rates.of(source)
     size = rates.selected + rates.positives
-    return rates.best(torch.where(size > 0, 2 * rates.tpr * rates.positives / size, 0.0).clamp(0.0, 1.0))
+    return rates.best(
+        torch.where(size > 0, 2 * rates.tpr * rates.positives / size, 0.0).clamp(0.0, 1.0)
+    )
 
 
 def youden(source: Readable) -> OperatingPoint:
@@ -122,7 +126,10 @@ def youden(source: Readable) -> OperatingPoint:
 
 
 def least_cost(
-    source: Readable, false_positive: float = 1.0, false_negative: float = 1.0, prevalence: float | None = None
+    source: Readable,
+    false_positive: float = 1.0,
+    false_negative: float = 1.0,
+    prevalence: float | None = None,
 ) -> OperatingPoint:
     r"""Return the least expected cost of an example, :math:`c_{fp} (1 - \pi) F(s) + c_{fn} \pi (1 - T(s))`.
 
@@ -135,7 +142,9 @@ def least_cost(
     """
     for name, given in (("false_positive", false_positive), ("false_negative", false_negative)):
         if not 0 <= given < math.inf:
-            raise InputError(f"Expected argument `{name}` to be a cost of 0 or more but got {given!r}. Give a number.")
+            raise InputError(
+                f"Expected argument `{name}` to be a cost of 0 or more but got {given!r}. Give a number."
+            )
     rates = _Rates.of(source, prevalence=prevalence)
     share = rates.positives / rates.selected[..., -1:].clamp(min=1e-300)
     if prevalence is not None:
@@ -175,7 +184,9 @@ class _Rates(NamedTuple):
     def of(cls, source: Readable, **fractions: float | None) -> _Rates:
         for name, value in fractions.items():
             if value is not None and not 0 <= value <= 1:
-                raise InputError(f"Expected argument `{name}` to be in [0, 1] but got {value!r}. Give a fraction.")
+                raise InputError(
+                    f"Expected argument `{name}` to be in [0, 1] but got {value!r}. Give a fraction."
+                )
         tails = tails_of(source)
         total = tails.total.clamp(min=0.0)[..., None]
         fpr, tpr = tails.tail.unbind(-2)

@@ -11,7 +11,15 @@ from torchmetrics_fed.errors import check_choice
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
-from torchmetrics_fed.functional.source import Averaging, Edges, Readable, averaged, checked_average, macro_curve, read
+from torchmetrics_fed.functional.source import (
+    Averaging,
+    Edges,
+    Readable,
+    averaged,
+    checked_average,
+    macro_curve,
+    read,
+)
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Task
 
@@ -49,10 +57,24 @@ class PrecisionRecallCurve(NamedTuple):
         The chance line is the positives' share, the precision where everything is selected; the mean of the classes'.
         Arguments are those of :meth:`ROCCurve.plot`.
         """
-        area, names = (score, average_precision_from_curve(self), "AP {:.4f}"), ("PR", label, labels)
-        share, whose = float(self.precision[..., 0].mean()), "mean chance" if self.precision.ndim > 1 else "chance"
-        curves, chance = (self.recall, self.precision), ([0, 1], [share, share], f"{whose} ({share:.2g})")
-        look: dict[str, Any] = {"band": band, "interval": interval, "mean": True, "drawstyle": "steps-post"}
+        area, names = (
+            (score, average_precision_from_curve(self), "AP {:.4f}"),
+            ("PR", label, labels),
+        )
+        share, whose = (
+            float(self.precision[..., 0].mean()),
+            "mean chance" if self.precision.ndim > 1 else "chance",
+        )
+        curves, chance = (
+            (self.recall, self.precision),
+            ([0, 1], [share, share], f"{whose} ({share:.2g})"),
+        )
+        look: dict[str, Any] = {
+            "band": band,
+            "interval": interval,
+            "mean": True,
+            "drawstyle": "steps-post",
+        }
         return plot_curves(curves, area, ("Recall", "Precision"), ax, names, chance, **look)
 
 
@@ -75,7 +97,9 @@ def precision_recall_curve(
         {'average_precision': tensor(0.8333, dtype=torch.float64)}
     """
     average = checked_average(average, ("micro", "macro"), task)
-    return precision_recall_from_counts(count(preds, target, task, **options), strategy=strategy, average=average)
+    return precision_recall_from_counts(
+        count(preds, target, task, **options), strategy=strategy, average=average
+    )
 
 
 def precision_recall_from_counts(
@@ -126,7 +150,9 @@ def precision_recall_from_quantiles(
         0.25
     """
     total = torch.tensor([n_negative, n_positive], dtype=torch.float64)
-    return precision_recall_from_tails(tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation))
+    return precision_recall_from_tails(
+        tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation)
+    )
 
 
 def check_strategy(strategy: Strategy) -> None:
@@ -163,11 +189,18 @@ def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
         >>> average_precision_from_curve(precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])))
         tensor(0.6875, dtype=torch.float64)
     """
-    return ((curve.recall[..., :-1] - curve.recall[..., 1:]) * curve.precision[..., :-1]).sum(-1).clamp(0.0, 1.0)
+    return (
+        ((curve.recall[..., :-1] - curve.recall[..., 1:]) * curve.precision[..., :-1])
+        .sum(-1)
+        .clamp(0.0, 1.0)
+    )
 
 
 def average_precision_from_counts(
-    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
+    source: Readable,
+    edges: Edges = None,
+    reconstruction: Reconstruction | None = None,
+    average: Averaging = None,
 ) -> Tensor:
     """Return the average precision of a release or of leaf counts, in [0, 1]; 1 without negatives.
 
@@ -179,7 +212,11 @@ def average_precision_from_counts(
         tensor(0.6875, dtype=torch.float64)
     """
     histograms = read(source, edges, reconstruction)
-    return averaged(lambda each: average_precision_from_curve(precision_recall_from_counts(each)), histograms, average)
+    return averaged(
+        lambda each: average_precision_from_curve(precision_recall_from_counts(each)),
+        histograms,
+        average,
+    )
 
 
 def average_precision(

@@ -88,7 +88,9 @@ class Recalibration(nn.Module):
 
     def forward(self, preds: Tensor) -> Tensor:
         """Return the calibrated probability of each score."""
-        if not preds.is_floating_point() or (self.classes and preds.shape[1:2] != self.knots.shape[:1]):
+        if not preds.is_floating_point() or (
+            self.classes and preds.shape[1:2] != self.knots.shape[:1]
+        ):
             columns = f"(N, {len(self.knots)}, ...)" if self.classes else "of any shape"
             raise InputError(
                 f"Expected argument `preds` to be probabilities {columns} but got {preds.dtype} of shape "
@@ -97,7 +99,9 @@ class Recalibration(nn.Module):
         scores = preds if preds.dtype == torch.float64 else preds.float()
         x = torch.logit(scores, _NEAR).where((scores >= 0) & (scores <= 1), torch.nan)
         parts = []
-        for column, (at, value) in zip(x.unbind(1) if self.classes else [x], self.knots.to(x.dtype), strict=True):
+        for column, (at, value) in zip(
+            x.unbind(1) if self.classes else [x], self.knots.to(x.dtype), strict=True
+        ):
             k = torch.searchsorted(at, column.contiguous()).clamp(1, len(at) - 1)
             slope = (value[k] - value[k - 1]) / (at[k] - at[k - 1])
             parts.append(torch.sigmoid(value[k] + slope * (column - at[k])))
@@ -105,7 +109,9 @@ class Recalibration(nn.Module):
         return (result / result.sum(1, keepdim=True) if self.exclusive else result).to(preds.dtype)
 
 
-def calibration_line(release: Release, confidence: float | None = None, population: bool = False) -> CalibrationLine:
+def calibration_line(
+    release: Release, confidence: float | None = None, population: bool = False
+) -> CalibrationLine:
     r"""Return calibration intercept a and slope b of :math:`\ln\frac{p}{1 - p} = a + b \ln\frac{s}{1 - s}` (Cox 1958).
 
     The release is of probabilities; with a class axis there is a line of each class against the rest. An interval holds
@@ -124,7 +130,9 @@ def calibration_line(release: Release, confidence: float | None = None, populati
     if confidence is None:
         return CalibrationLine(intercept, slope)
     half = np.array([[reach(off[:, [k]], confidence)[0] for k in (0, 1)] for _, off in fits])
-    first, second = map(Interval, shaped(values - half).unbind(-1), shaped(values + half).unbind(-1))
+    first, second = map(
+        Interval, shaped(values - half).unbind(-1), shaped(values + half).unbind(-1)
+    )
     return CalibrationLine(intercept, slope, (first, second))
 
 
@@ -150,7 +158,9 @@ def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> R
     knots = [fit(*each) for each in _known(release, 0.95, population=True)]
     most, histograms = max(each.shape[1] for each in knots), read(release)
     # all classes have as many: on with slope 1, as their last piece goes
-    padded = np.stack([np.c_[each, each[:, -1:] + np.arange(1, most - each.shape[1] + 1)] for each in knots])
+    padded = np.stack(
+        [np.c_[each, each[:, -1:] + np.arange(1, most - each.shape[1] + 1)] for each in knots]
+    )
     return Recalibration(torch.from_numpy(padded), histograms.leaf.ndim > 2, histograms.exclusive)
 
 
@@ -166,19 +176,25 @@ def _known(
         yield tails, leaf, np.clip((edges[1:] + edges[:-1]) / 2, _NEAR, 1 - _NEAR), first
 
 
-def _line(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -> tuple[Floats, Floats]:
+def _line(
+    tails: UncertainTails, leaf: Floats, centre: Floats, first: Places
+) -> tuple[Floats, Floats]:
     """Return the line by maximum likelihood, and what may be off, ``(vectors, 2)``."""
     start, design = np.array([0.0, 1.0]), np.stack([np.ones_like(centre), logit(centre)])
     line, count = start, leaf.sum(0)
     for _ in range(50):
         rate = expit(line @ design)
         information = (design * (count * rate * (1 - rate))) @ design.T + _RIDGE * np.eye(2)
-        step = np.linalg.solve(information, design @ (leaf[1] - count * rate) - _RIDGE * (line - start))
+        step = np.linalg.solve(
+            information, design @ (leaf[1] - count * rate) - _RIDGE * (line - start)
+        )
         line = line + step / max(np.abs(step).max(), 1.0)
         if np.abs(step).max() < 1e-10:
             break
     moved, missing, scatter = np.zeros((tails.noise.shape[1], 2)), np.zeros(2), np.zeros(2)
-    for residual, row, seen, noise in zip((-rate, 1 - rate), leaf, tails.seen, tails.noise, strict=True):
+    for residual, row, seen, noise in zip(
+        (-rate, 1 - rate), leaf, tails.seen, tails.noise, strict=True
+    ):
         # what an example of a leaf of the release adds to the equations: its mean, and its variance
         held, mean, square = _means(row, first, residual * design, (residual * design) ** 2)
         missing += mean @ (-np.diff(seen) - held)
@@ -212,7 +228,9 @@ def _curve(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -
     mass = (tails.guess / sizes).mean(0)
     inner = np.searchsorted(-mass, -np.linspace(1, 0, knots + 1)[1:-1])
     begin = np.unique(np.r_[0, np.minimum(inner, last - 1)])
-    seen, guess, draws = (-np.diff(each[..., np.r_[begin, last]]) for each in (tails.seen, tails.guess, tails.noise))
+    seen, guess, draws = (
+        -np.diff(each[..., np.r_[begin, last]]) for each in (tails.seen, tails.guess, tails.noise)
+    )
     count = np.maximum(guess.sum(0), 1.0)
     rate = guess[1] / count
     score = _means(leaf.sum(0), first[begin], centre[None])[1][0]
@@ -222,7 +240,9 @@ def _curve(tails: UncertainTails, leaf: Floats, centre: Floats, first: Places) -
     least = np.minimum(np.minimum(score, 1 - score), 0.5 / count)
     value = np.clip(_isotonic(score + change, 1 / spread), least, 1 - least)
     curve = np.stack([logit(score), logit(value)])
-    longer: Floats = np.c_[curve[:, :1] - 1, curve, curve[:, -1:] + 1]  # on with slope 1: calibrated scores stay
+    longer: Floats = np.c_[
+        curve[:, :1] - 1, curve, curve[:, -1:] + 1
+    ]  # on with slope 1: calibrated scores stay
     return longer
 
 

@@ -10,7 +10,15 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
-from torchmetrics_fed.functional.source import Averaging, Edges, Readable, averaged, checked_average, macro_curve, read
+from torchmetrics_fed.functional.source import (
+    Averaging,
+    Edges,
+    Readable,
+    averaged,
+    checked_average,
+    macro_curve,
+    read,
+)
 from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
 from torchmetrics_fed.typing import Average, Task
 
@@ -61,11 +69,18 @@ class ROCCurve(NamedTuple):
         area, names = (score, auroc_from_curve(self), "AUROC {:.4f}"), ("ROC", label, labels)
         axes, chance = ("False positive rate", "True positive rate"), ([0, 1], [0, 1], "chance")
         curves = self.fpr, self.tpr
-        return plot_curves(curves, area, axes, ax, names, chance, band=band, interval=interval, mean=True)
+        return plot_curves(
+            curves, area, axes, ax, names, chance, band=band, interval=interval, mean=True
+        )
 
 
 def roc(
-    preds: Tensor, target: Tensor, task: Task = "binary", *, average: Averaging = None, **options: Unpack[CurveOptions]
+    preds: Tensor,
+    target: Tensor,
+    task: Task = "binary",
+    *,
+    average: Averaging = None,
+    **options: Unpack[CurveOptions],
 ) -> ROCCurve:
     """Return the ROC curve of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedROC`.
 
@@ -85,7 +100,10 @@ def roc(
 
 
 def roc_from_counts(
-    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
+    source: Readable,
+    edges: Edges = None,
+    reconstruction: Reconstruction | None = None,
+    average: Averaging = None,
 ) -> ROCCurve:
     r"""Return the ROC curve of a release or of leaf counts: :math:`T(s) = \Pr[S \ge s \mid y = 1]` against F.
 
@@ -105,7 +123,9 @@ def roc_from_counts(
 
 
 def roc_from_quantiles(
-    quantiles: Quantiles, score_range: tuple[float, float] = (0.0, 1.0), interpolation: Interpolation = "pchip"
+    quantiles: Quantiles,
+    score_range: tuple[float, float] = (0.0, 1.0),
+    interpolation: Interpolation = "pchip",
 ) -> ROCCurve:
     """Return the ROC curve through evenly spaced quantiles of each class, as in the paper.
 
@@ -114,7 +134,9 @@ def roc_from_quantiles(
         >>> round(roc_from_quantiles(Quantiles(negative=even, positive=high)).scalars["auroc"].item(), 3)
         0.75
     """
-    return roc_from_tails(tails_from_quantiles(torch.stack(quantiles), torch.ones(2), score_range, interpolation))
+    return roc_from_tails(
+        tails_from_quantiles(torch.stack(quantiles), torch.ones(2), score_range, interpolation)
+    )
 
 
 def roc_from_tails(tails: Tails) -> ROCCurve:
@@ -153,7 +175,9 @@ def checked_max_fpr(max_fpr: float | None) -> float | None:
     """Return ``max_fpr`` if an area can end there."""
     if max_fpr is None or 0 < max_fpr <= 1:
         return max_fpr
-    raise InputError(f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for all of it.")
+    raise InputError(
+        f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for all of it."
+    )
 
 
 def auroc_from_counts(
@@ -174,8 +198,12 @@ def auroc_from_counts(
     """
     histograms = read(source, edges, reconstruction)
     if histograms.pairs is not None and average in ("macro", "weighted"):
-        return _over_pairs(histograms.reconstruction.tails(histograms.pairs, histograms.edges), average, max_fpr)
-    return averaged(lambda each: auroc_from_curve(roc_from_tails(each.tails), max_fpr), histograms, average)
+        return _over_pairs(
+            histograms.reconstruction.tails(histograms.pairs, histograms.edges), average, max_fpr
+        )
+    return averaged(
+        lambda each: auroc_from_curve(roc_from_tails(each.tails), max_fpr), histograms, average
+    )
 
 
 def mann_whitney_u(source: Readable) -> Tensor:
@@ -221,4 +249,6 @@ def auroc(
         tensor(0.7500, dtype=torch.float64)
     """
     average = None if task == "binary" else average
-    return auroc_from_counts(count(preds, target, task, **options), max_fpr=max_fpr, average=average)
+    return auroc_from_counts(
+        count(preds, target, task, **options), max_fpr=max_fpr, average=average
+    )

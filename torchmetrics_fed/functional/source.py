@@ -41,7 +41,9 @@ class Source(NamedTuple):
     @property
     def flat(self) -> Floats:
         """Counts on the leaves, ``(classes, 2, leaves)``, none of them negative."""
-        counts: Floats = self.leaf.cpu().double().clamp(min=0.0).reshape(-1, 2, self.leaf.shape[-1]).numpy()
+        counts: Floats = (
+            self.leaf.cpu().double().clamp(min=0.0).reshape(-1, 2, self.leaf.shape[-1]).numpy()
+        )
         return counts
 
     def shaped(self, values: Floats) -> Tensor:
@@ -73,7 +75,9 @@ Averaging: TypeAlias = Average | None
 """None for each class by itself, ``"micro"`` for all classes' scores together, or a mean over classes."""
 
 
-def read(source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None) -> Source:
+def read(
+    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None
+) -> Source:
     """Return the histograms of a release, or of leaf counts ``(..., 2, leaves)``.
 
     What was read already is returned as it is. The ``edges`` are those of leaf counts, even over [0, 1] if not given; a
@@ -96,7 +100,10 @@ def read(source: Readable, edges: Edges = None, reconstruction: Reconstruction |
             levels = [level[0] for level in levels]
         elif spec.multi_class == "ovo":
             positive = [level.diagonal(dim1=0, dim2=1).T for level in levels]
-            rows = [torch.stack([each.sum(1) - own, own], 1) for each, own in zip(levels, positive, strict=True)]
+            rows = [
+                torch.stack([each.sum(1) - own, own], 1)
+                for each, own in zip(levels, positive, strict=True)
+            ]
             return Source(rows, edges, reconstruction, levels, True)
         return Source(levels, edges, reconstruction, exclusive=spec.task == "multiclass")
     if not isinstance(source, Tensor):
@@ -117,7 +124,9 @@ def checked_average(average: Averaging, allowed: Sequence[Average], task: Task) 
             '`task="multilabel"`.'
         )
     if average not in allowed:
-        raise InputError(f"Expected argument `average` to be None or one of {tuple(allowed)} but got {average!r}.")
+        raise InputError(
+            f"Expected argument `average` to be None or one of {tuple(allowed)} but got {average!r}."
+        )
     return average
 
 
@@ -137,7 +146,9 @@ def defined(values: Tensor, average: Average) -> Tensor:
     """Return which classes have values, ``(K, ...)``, that are not NaN, with torchmetrics' warning if some have not."""
     kept = ~values.isnan().reshape(len(values), -1).any(-1)
     if not bool(kept.all()):
-        text = "Average precision score for one or more classes was `nan`. Ignoring these classes in"
+        text = (
+            "Average precision score for one or more classes was `nan`. Ignoring these classes in"
+        )
         warnings.warn(f"{text} {average}-average", UserWarning, stacklevel=2)
     return kept | ~kept.any()  # of no class at all the average is NaN
 

@@ -41,9 +41,15 @@ class DETCurve(NamedTuple):
         after = (gap <= 0).int().argmax(-1, keepdim=True).clamp(min=1)
         left, right = gap.gather(-1, after - 1), gap.gather(-1, after)
         step = torch.where(left == right, 0.0, left / (left - right)).clamp(0, 1)
-        return {"equal_error_rate": torch.lerp(fpr.gather(-1, after - 1), fpr.gather(-1, after), step)[..., 0]}
+        return {
+            "equal_error_rate": torch.lerp(fpr.gather(-1, after - 1), fpr.gather(-1, after), step)[
+                ..., 0
+            ]
+        }
 
-    def plot(self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
+    def plot(
+        self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None
+    ) -> Any:
         r"""Draw the curve on normal-deviate axes (Martin et al. 1997), and return ``(fig, ax)``.
 
         Both rates are drawn at :math:`\Phi^{-1}`, so scores that are normal in each class make a straight line. The
@@ -52,10 +58,19 @@ class DETCurve(NamedTuple):
         error, curves = self.scalars["equal_error_rate"], (_deviate(self.fpr), _deviate(self.fnr))
         low, high = _view(ax, error)
         axes, names = ("False positive rate (%)", "False negative rate (%)"), ("DET", label, labels)
-        chance, shown = ([-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_"), (score, error, "EER {:.2%}")
-        fig, ax = plot_curves(curves, shown, axes, ax, names, chance, lowest_is_best=True, rates=False)
+        chance, shown = (
+            ([-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_"),
+            (score, error, "EER {:.2%}"),
+        )
+        fig, ax = plot_curves(
+            curves, shown, axes, ax, names, chance, lowest_is_best=True, rates=False
+        )
         at = _deviate(torch.tensor(_PERCENT, dtype=torch.float64) / 100).tolist()
-        ticks = [(place, f"{percent:g}") for place, percent in zip(at, _PERCENT, strict=True) if low <= place <= high]
+        ticks = [
+            (place, f"{percent:g}")
+            for place, percent in zip(at, _PERCENT, strict=True)
+            if low <= place <= high
+        ]
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_ticks(*zip(*ticks, strict=True))
         ax.set(xlim=(low, high), ylim=(low, high))
@@ -64,7 +79,10 @@ class DETCurve(NamedTuple):
 
 
 def det_from_counts(
-    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
+    source: Readable,
+    edges: Edges = None,
+    reconstruction: Reconstruction | None = None,
+    average: Averaging = None,
 ) -> DETCurve:
     r"""Return the DET curve of a release or of leaf counts: :math:`1 - T` against F.
 
@@ -77,11 +95,18 @@ def det_from_counts(
         tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64)
     """
     tails = tails_of(source, edges, reconstruction, average)
-    return DETCurve(tails.tail[..., 0, :].flip(-1), 1 - tails.tail[..., 1, :].flip(-1), tails.thresholds.flip(0))
+    return DETCurve(
+        tails.tail[..., 0, :].flip(-1), 1 - tails.tail[..., 1, :].flip(-1), tails.thresholds.flip(0)
+    )
 
 
 def det_curve(
-    preds: Tensor, target: Tensor, task: Task = "binary", *, average: Averaging = None, **options: Unpack[CurveOptions]
+    preds: Tensor,
+    target: Tensor,
+    task: Task = "binary",
+    *,
+    average: Averaging = None,
+    **options: Unpack[CurveOptions],
 ) -> DETCurve:
     """Return the DET curve of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedDET`.
 
@@ -132,7 +157,9 @@ class PrecisionRecallGainCurve(NamedTuple):
         """The area under the curve."""
         return {"area_under_gain": self.area}
 
-    def plot(self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
+    def plot(
+        self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None
+    ) -> Any:
         """Draw the curve, and return ``(fig, ax)``. On the dashed line F1 is that of selecting everything.
 
         Arguments are those of :meth:`ROCCurve.plot`.
@@ -143,7 +170,10 @@ class PrecisionRecallGainCurve(NamedTuple):
 
 
 def precision_recall_gain_from_counts(
-    source: Readable, edges: Edges = None, reconstruction: Reconstruction | None = None, average: Averaging = None
+    source: Readable,
+    edges: Edges = None,
+    reconstruction: Reconstruction | None = None,
+    average: Averaging = None,
 ) -> PrecisionRecallGainCurve:
     """Return the PR-gain curve of a release or of leaf counts; both gains are 0 throughout where a class is empty.
 
@@ -156,7 +186,11 @@ def precision_recall_gain_from_counts(
     tails = tails_of(source, edges, reconstruction, average)
     precision, recall = _gains(tails)
     # the first threshold selects nothing, as in the PR curve
-    shown = precision.clamp(0.0, 1.0)[..., 1:].flip(-1), recall[..., 1:].flip(-1), tails.thresholds[1:].flip(0)
+    shown = (
+        precision.clamp(0.0, 1.0)[..., 1:].flip(-1),
+        recall[..., 1:].flip(-1),
+        tails.thresholds[1:].flip(0),
+    )
     negative, positive = tails.total.unbind(-1)
     lowest = torch.where((positive > 0) & (negative > 0), -negative / (2 * positive), 0.0)
     # only rounding can leave the range
@@ -198,7 +232,12 @@ def _gains(tails: Tails) -> tuple[Tensor, Tensor]:
 
 
 def precision_recall_gain_curve(
-    preds: Tensor, target: Tensor, task: Task = "binary", *, average: Averaging = None, **options: Unpack[CurveOptions]
+    preds: Tensor,
+    target: Tensor,
+    task: Task = "binary",
+    *,
+    average: Averaging = None,
+    **options: Unpack[CurveOptions],
 ) -> PrecisionRecallGainCurve:
     """Return the PR-gain curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallGain`.
 

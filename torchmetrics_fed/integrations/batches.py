@@ -18,7 +18,10 @@ from torchmetrics_fed.errors import InputError
 
 OR_SKIP = "Nothing was counted. Correct it, or leave out such rows with `skip_bad` (--skip-bad)."
 
-_ROWS, _BLOCK = 1 << 18, 1 << 22  # rows of a Parquet file and bytes of a CSV file that are read at a time
+_ROWS, _BLOCK = (
+    1 << 18,
+    1 << 22,
+)  # rows of a Parquet file and bytes of a CSV file that are read at a time
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
@@ -32,19 +35,31 @@ def each_of(table: Any) -> Iterator[pa.RecordBatch]:
         for part in table:
             yield from each_of(part)
     else:
-        raise InputError(f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame.")
+        raise InputError(
+            f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame."
+        )
 
 
-def read_file(path: Path, names: Sequence[str], delimiter: str, skip_bad: bool) -> Iterator[pa.RecordBatch]:
+def read_file(
+    path: Path, names: Sequence[str], delimiter: str, skip_bad: bool
+) -> Iterator[pa.RecordBatch]:
     """Give these columns of a file, its format known by its suffix."""
     kind = next((suffix for suffix in path.suffixes[::-1] if suffix in _READERS), "")
     if not kind:
-        raise InputError(f"Expected a file that ends in one of {list(_READERS)} but got {path.name!r}. Rename it.")
+        raise InputError(
+            f"Expected a file that ends in one of {list(_READERS)} but got {path.name!r}. Rename it."
+        )
     try:
         yield from _READERS[kind](path, names, delimiter, skip_bad)
-    except (pa.ArrowException, OSError, UnicodeError) as error:  # their texts hold values of the data
+    except (
+        pa.ArrowException,
+        OSError,
+        UnicodeError,
+    ) as error:  # their texts hold values of the data
         why = getattr(error, "strerror", None) or type(error).__name__
-        raise InputError(f"Expected a {kind} file that can be read but {path.name!r} cannot: {why}.") from None
+        raise InputError(
+            f"Expected a {kind} file that can be read but {path.name!r} cannot: {why}."
+        ) from None
 
 
 def rows_of(path: Path) -> int | None:
@@ -56,25 +71,35 @@ def checked_names(needed: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the names of the columns that are needed, or raise unless each is there once."""
     for name in needed:
         if list(names).count(name) != 1:
-            raise InputError(f"Expected one column {name!r} but the columns are {list(names)}. Name the right one.")
+            raise InputError(
+                f"Expected one column {name!r} but the columns are {list(names)}. Name the right one."
+            )
     return list(needed)
 
 
-def _csv(path: Path, names: Sequence[str], delimiter: str, skip_bad: bool) -> Iterator[pa.RecordBatch]:
+def _csv(
+    path: Path, names: Sequence[str], delimiter: str, skip_bad: bool
+) -> Iterator[pa.RecordBatch]:
     wrong: list[int] = []
 
     def handle(row: Any) -> str:
         wrong.append(row.number - 1)  # the header is a line, too
         return "skip" if skip_bad else "error"
 
-    reading = csv.ReadOptions(block_size=_BLOCK, use_threads=False)  # with threads, rows have no numbers
+    reading = csv.ReadOptions(
+        block_size=_BLOCK, use_threads=False
+    )  # with threads, rows have no numbers
     delimiter = "\t" if ".tsv" in path.suffixes else delimiter
     parsing = csv.ParseOptions(delimiter=delimiter, invalid_row_handler=handle)
     try:
         needed = checked_names(names, csv.open_csv(path, reading, parsing).schema.names)
         wrong.clear()
-        kinds = dict.fromkeys(needed, pa.string())  # what one block looks like need not hold for the next
-        converting = csv.ConvertOptions(include_columns=needed, column_types=kinds, strings_can_be_null=True)
+        kinds = dict.fromkeys(
+            needed, pa.string()
+        )  # what one block looks like need not hold for the next
+        converting = csv.ConvertOptions(
+            include_columns=needed, column_types=kinds, strings_can_be_null=True
+        )
         for batch in csv.open_csv(path, reading, parsing, converting):
             yield batch
             if wrong:
@@ -125,8 +150,14 @@ def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
 def person_ids(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return persons' ids as texts, so that one is the same in files of all formats; missing where there is none."""
     values = _values(batch, name)
-    if not (pa.types.is_integer(values.type) or "string" in str(values.type) or pa.types.is_null(values.type)):
-        raise InputError(f"Expected integers or texts in column {name!r} but its type is {values.type}. Pass ids.")
+    if not (
+        pa.types.is_integer(values.type)
+        or "string" in str(values.type)
+        or pa.types.is_null(values.type)
+    ):
+        raise InputError(
+            f"Expected integers or texts in column {name!r} but its type is {values.type}. Pass ids."
+        )
     texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
     return pc.if_else(pc.equal(texts, ""), None, texts)
 
@@ -140,7 +171,9 @@ def scores_of(values: pa.Array) -> pa.Array:
     """Return scores as floats, none of them missing."""
     values = parsed(values)
     if values.type not in (pa.float32(), pa.float64()):
-        values = values.cast(pa.float32() if values.type == pa.float16() else pa.float64(), safe=False)
+        values = values.cast(
+            pa.float32() if values.type == pa.float16() else pa.float64(), safe=False
+        )
     return values.fill_null(math.nan) if values.null_count else values
 
 

@@ -22,7 +22,9 @@ from torchmetrics_fed.release import Query, Release, Spec, Sum
 
 __all__ = ["ShareMetric"]
 
-_LIFT = 1 << 40  # SecAgg is exact only for what is not negative: each client raises its cells by this
+_LIFT = (
+    1 << 40
+)  # SecAgg is exact only for what is not negative: each client raises its cells by this
 _log = logging.getLogger("declearn.torchmetrics_fed")
 
 
@@ -40,7 +42,9 @@ class ShareState(MetricState):
     def to_dict(self) -> dict[str, Any]:
         """Return what travels unencrypted; raises where shares must be hidden."""
         if not self.shares:
-            raise ReleaseError("Expected declearn's SecAgg to encrypt this share but it is off; nothing is sent.")
+            raise ReleaseError(
+                "Expected declearn's SecAgg to encrypt this share but it is off; nothing is sent."
+            )
         return {"shares": self.shares}
 
     def prepare_for_secagg(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -93,8 +97,14 @@ class ShareMetric(Metric):
         self.metric = self.build(self.ledger)
         self.one, self.releases = representative(self.metric), list[Release]()
         check_one_query(self.one.plan)
-        self.query = Query.from_bytes(bytes.fromhex(query)) if query else first_query(self.one.plan, self.one.spec)
-        self._servers = None if spec is None else Spec.from_canonical(spec.encode())  # given to clients only
+        self.query = (
+            Query.from_bytes(bytes.fromhex(query))
+            if query
+            else first_query(self.one.plan, self.one.spec)
+        )
+        self._servers = (
+            None if spec is None else Spec.from_canonical(spec.encode())
+        )  # given to clients only
         super().__init__()
 
     @abstractmethod
@@ -111,7 +121,9 @@ class ShareMetric(Metric):
     def update(self, y_true: Any, y_pred: Any, s_wght: Any = None) -> None:
         target, preds = torch.tensor(y_true), torch.tensor(y_pred)
         preds = preds.reshape(target.shape) if self.one.spec.task == "binary" else preds
-        self.metric.update(preds, target, sample_weight=None if s_wght is None else torch.tensor(s_wght))
+        self.metric.update(
+            preds, target, sample_weight=None if s_wght is None else torch.tensor(s_wght)
+        )
 
     def reset(self) -> None:
         super().reset()
@@ -131,7 +143,9 @@ class ShareMetric(Metric):
             share = self.one.share(query=query)
             shares, cells = [bytes(share)], share.cells.reshape(-1).numpy()
         if np.abs(cells).max() >= _LIFT:
-            raise ReleaseError(f"Expected cells below {_LIFT} but got larger ones; nothing is sent.")
+            raise ReleaseError(
+                f"Expected cells below {_LIFT} but got larger ones; nothing is sent."
+            )
         return ShareState(shares, np.append(cells + _LIFT, 2 * _LIFT - 1).astype(np.uint64), 1)
 
     def set_states(self, states: ShareState) -> None:
@@ -148,7 +162,11 @@ class ShareMetric(Metric):
     def get_result(self) -> dict[str, float]:
         """Return the AUROC of the release, at the server; a client has none."""
         release = self._release
-        return {} if release is None else {"federated_auroc": float(FederatedAUROC.from_release(release).compute())}
+        return (
+            {}
+            if release is None
+            else {"federated_auroc": float(FederatedAUROC.from_release(release).compute())}
+        )
 
     def _check_agreed(self, spec: Spec) -> None:
         """Raise where this client must not answer. In evaluations, since declearn's server hangs on earlier errors."""
@@ -169,9 +187,13 @@ class ShareMetric(Metric):
             coordinator.advance()
             return coordinator.release
         if int(states.cells[-1]) != states.clients * (2 * _LIFT - 1):
-            raise ReleaseError("Expected a SecAgg with room for the sum but it overflowed. Pass `bitsize=64`.")
+            raise ReleaseError(
+                "Expected a SecAgg with room for the sum but it overflowed. Pass `bitsize=64`."
+            )
         spec = self.one.spec
         if states.clients < max(spec.clients_needed, 1 + spec.hides_shares):
-            raise ReleaseError(f"Expected more than {states.clients} clients; nothing is opened. Wait for more.")
+            raise ReleaseError(
+                f"Expected more than {states.clients} clients; nothing is opened. Wait for more."
+            )
         vector = states.cells[:-1].astype(np.int64) - states.clients * _LIFT
         return Release((Sum.of_vector(spec, self.query, vector, states.clients),))

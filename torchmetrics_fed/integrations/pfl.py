@@ -50,13 +50,19 @@ class UserShares:
         self.carried: Release | None = None
         """The one that the open release was placed by, and carries as data."""
         if isinstance(self.one.spec.privacy, CentralDP):
-            raise InputError("Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP.")
+            raise InputError(
+                "Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP."
+            )
         if self.one.spec.privacy is not None and self.one.spec.privacy.enforced:
-            raise InputError("Expected `enforced=False` as pfl counts batches without their persons. Leave it out.")
+            raise InputError(
+                "Expected `enforced=False` as pfl counts batches without their persons. Leave it out."
+            )
         if self.one.plan != "carry_over":
             check_one_query(self.one.plan)
 
-    def __call__(self, preds: Tensor, target: Tensor) -> tuple[ShareValue, Callable[[ShareValue], ShareValue]]:
+    def __call__(
+        self, preds: Tensor, target: Tensor
+    ) -> tuple[ShareValue, Callable[[ShareValue], ShareValue]]:
         """Return the counts of a batch, and what pfl has to do once with those of a user."""
         one, spec = self.one, self.one.spec
         counts = spec.grid.add(spec.empty_counts(), preds.detach().cpu(), target.cpu(), one.rules)
@@ -80,7 +86,9 @@ def _mark(query: Query) -> int:
 class ShareValue(MetricValue):
     """The counts of a user's batches, then the user's share, then a sum of shares. Noise is drawn when users meet."""
 
-    def __init__(self, users: UserShares, counts: Tensor, sum: Sum | None = None, of_user: bool = False) -> None:
+    def __init__(
+        self, users: UserShares, counts: Tensor, sum: Sum | None = None, of_user: bool = False
+    ) -> None:
         self.users, self.counts, self._sum, self._of_user = users, counts, sum, of_user
 
     def answer(self, query: Query | None = None) -> Sum:
@@ -102,12 +110,16 @@ class ShareValue(MetricValue):
         mine = self.answer()
         theirs = other.answer(mine.query)
         if theirs.query != mine.query:
-            raise ReleaseError("Expected answers to one query but got two sums that were begun apart.")
+            raise ReleaseError(
+                "Expected answers to one query but got two sums that were begun apart."
+            )
         total = Sum(mine.spec, mine.query, mine.cells + theirs.cells, mine.shares + theirs.shares)
         return ShareValue(self.users, self.counts, total, True)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShareValue) and torch.equal(self.answer().cells, other.answer().cells)
+        return isinstance(other, ShareValue) and torch.equal(
+            self.answer().cells, other.answer().cells
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -130,9 +142,13 @@ class ShareValue(MetricValue):
     def to_vector(self) -> NDArray[np.float32]:
         """Return cells, number of shares and what marks the query, in three limbs each, for processes to add up."""
         answer = self.answer()
-        values = np.append(answer.cells.numpy().reshape(-1), [answer.shares, _mark(answer.query), 1])
+        values = np.append(
+            answer.cells.numpy().reshape(-1), [answer.shares, _mark(answer.query), 1]
+        )
         if np.abs(values).max() >> 3 * _LIMB - 1:
-            raise ReleaseError("Expected cells of less than 48 bits but got larger ones, which float32 cannot add up.")
+            raise ReleaseError(
+                "Expected cells of less than 48 bits but got larger ones, which float32 cannot add up."
+            )
         low, middle, high = values & 0xFFFF, values >> _LIMB & 0xFFFF, values >> 2 * _LIMB
         return np.concatenate([low, middle, high]).astype(np.float32)
 
@@ -142,6 +158,8 @@ class ShareValue(MetricValue):
         *cells, shares, mark, processes = low + (middle << _LIMB) + (high << 2 * _LIMB)
         mine = self.answer()
         if mark != processes * _mark(mine.query):
-            raise ReleaseError("Expected answers to one query but processes have asked others. Read releases in all.")
+            raise ReleaseError(
+                "Expected answers to one query but processes have asked others. Read releases in all."
+            )
         total = Sum.of_vector(mine.spec, mine.query, np.array(cells), int(shares))
         return ShareValue(self.users, self.counts, total, True)

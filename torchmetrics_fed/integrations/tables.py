@@ -67,10 +67,14 @@ def merge_counts(metric: FederatedMetric, parts: Any) -> Counted:
     total, rows, skipped = torch.zeros_like(metric.counts, device="cpu"), 0, 0
     for part in (part for batch in batches.each_of(parts) for part in batch.to_pylist()):
         if part["layout"] != bytes(metric.layout.cpu().numpy()):
-            raise InputError("Expected parts that were counted for this metric but got others. Count them again.")
+            raise InputError(
+                "Expected parts that were counted for this metric but got others. Count them again."
+            )
         total += torch.frombuffer(bytearray(part["counts"]), dtype=torch.int64).reshape(total.shape)
         rows, skipped = rows + part["rows"], skipped + part["skipped"]
-    metric.merge_state({"layout": metric.layout, "counts": total, "refused": torch.zeros_like(metric.refused)})
+    metric.merge_state(
+        {"layout": metric.layout, "counts": total, "refused": torch.zeros_like(metric.refused)}
+    )
     return Counted(rows, skipped)
 
 
@@ -128,14 +132,19 @@ class PartialCounts:
             skip_bad: whether to leave out rows with missing, unknown or impossible values instead of raising.
         """
         spec, rules = metric.spec, metric.rules._replace(validate=True)
-        score, label = ((names,) if isinstance(names, str) else tuple(names) for names in (score, label))
+        score, label = (
+            (names,) if isinstance(names, str) else tuple(names) for names in (score, label)
+        )
         needed = spec.classes, spec.classes if spec.task == "multilabel" else 1
         if (len(score), len(label)) != needed:
             raise InputError(
                 f"Expected {needed[0]} `score` and {needed[1]} `label` columns for task={spec.task!r} but got "
                 f"{len(score)} and {len(label)}. Name one for each class or label."
             )
-        names, groups = None if labels is None else tuple(map(str, labels)), (group,) if spec.groups else ()
+        names, groups = (
+            None if labels is None else tuple(map(str, labels)),
+            (group,) if spec.groups else (),
+        )
         layout, persons = bytes(metric.layout.cpu().numpy()), () if person is None else (person,)
         return cls(spec, rules, layout, score, label, names, groups, persons, delimiter, skip_bad)
 
@@ -174,7 +183,9 @@ class PartialCounts:
     def _each(self, table: Any, add: Any) -> Counted:
         """Add every batch of a table, and return how many rows."""
         rows = skipped = 0
-        for batch in self.read(table) if isinstance(table, str | PathLike) else batches.each_of(table):
+        for batch in (
+            self.read(table) if isinstance(table, str | PathLike) else batches.each_of(table)
+        ):
             bad = self._add(add, batch, rows + skipped)
             rows, skipped = rows + batch.num_rows - bad, skipped + bad
         return Counted(rows, skipped)
@@ -191,7 +202,12 @@ class PartialCounts:
         def some(rows: Any) -> None:
             scores = preds[rows, 0] if task == "binary" else preds[rows]
             labels = target[rows] if task == "multilabel" else target[rows, 0]
-            add(scores, labels, group[rows, 0] if self.group else None, None if persons is None else persons[rows])
+            add(
+                scores,
+                labels,
+                group[rows, 0] if self.group else None,
+                None if persons is None else persons[rows],
+            )
 
         try:
             some(slice(None))
@@ -208,7 +224,11 @@ class PartialCounts:
             return int(bad.sum())
         row = int(bad.int().argmax())
         name = names[int((~fine[row]).int().argmax())]
-        scores = "finite logits" if self.rules.normalization else f"scores in {list(self.spec.grid.score_range)}"
+        scores = (
+            "finite logits"
+            if self.rules.normalization
+            else f"scores in {list(self.spec.grid.score_range)}"
+        )
         expected = {
             self.score: scores,
             self.label: f"labels {list(self.labels or [f'from 0 to {self._highest}'])}",
@@ -216,7 +236,9 @@ class PartialCounts:
             self.person: "persons' ids",
         }[next(kind for kind in (self.score, self.label, self.group, self.person) if name in kind)]
         fault = "holds something else" if batch.column(name)[row].is_valid else "is missing"
-        raise InputError(f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {batches.OR_SKIP}")
+        raise InputError(
+            f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {batches.OR_SKIP}"
+        )
 
     @property
     def _names(self) -> tuple[str, ...]:

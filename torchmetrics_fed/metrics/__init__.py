@@ -14,6 +14,23 @@ from torchmetrics_fed.metrics.curves import (
 )
 from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
 
-__all__ = ["AreaMetric", "CurveMetric", "FederatedMetric", "areas", "federated_collection", "representative"]
-__all__ += ["FederatedAUROC", "FederatedAveragePrecision", "FederatedPrecisionRecallCurve", "FederatedROC"]
-__all__ += ["FederatedCalibration", "FederatedDET", "FederatedModelComparison", "FederatedPrecisionRecallGain"]
+__all__ = [
+    "AreaMetric",
+    "CurveMetric",
+    "FederatedMetric",
+    "areas",
+    "federated_collection",
+    "representative",
+]
+__all__ += [
+    "FederatedAUROC",
+    "FederatedAveragePrecision",
+    "FederatedPrecisionRecallCurve",
+    "FederatedROC",
+]
+__all__ += [
+    "FederatedCalibration",
+    "FederatedDET",
+    "FederatedModelComparison",
+    "FederatedPrecisionRecallGain",
+]

@@ -74,7 +74,10 @@ class FederatedMetric(PersonsMetric):
         (True, torch.Size([3, 2, 256]))
     """
 
-    __jit_unused_properties__: ClassVar[list[str]] = [*PersonsMetric.__jit_unused_properties__, "rules"]
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        *PersonsMetric.__jit_unused_properties__,
+        "rules",
+    ]
     short_name: str = ""
     """What collections call it."""
     scalar_names: tuple[str, ...] = ()
@@ -113,7 +116,9 @@ class FederatedMetric(PersonsMetric):
         spec = self._extended(agreed_spec(*counted, privacy, secure, groups))
         check_plan(plan, spec)
         if ignore_index is not None and not isinstance(ignore_index, int):
-            raise InputError(f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}.")
+            raise InputError(
+                f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}."
+            )
         if not isinstance(validate_args, bool) and validate_args != "deferred":
             raise InputError(
                 f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
@@ -148,7 +153,12 @@ class FederatedMetric(PersonsMetric):
     @classmethod
     def _like(cls, spec: Spec, options: dict[str, Any]) -> Self:
         options.setdefault("quantiles", max(spec.grid.bins // 4, 2))
-        options |= {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy, "groups": spec.groups or None}
+        options |= {
+            "grid": spec.grid,
+            "secure": spec.secure,
+            "privacy": spec.privacy,
+            "groups": spec.groups or None,
+        }
         if spec.task != "binary":
             name = "num_classes" if spec.task == "multiclass" else "num_labels"
             options |= {name: spec.classes, "multi_class": spec.multi_class}
@@ -199,7 +209,9 @@ class FederatedMetric(PersonsMetric):
     def by_group(self) -> dict[str, Any]:
         """Return what :meth:`compute` would for each group alone, by name, from the same release."""
         if not self.spec.groups:
-            raise InputError(f"Expected a metric with `groups`, as in {type(self).__name__}(groups=3), but got none.")
+            raise InputError(
+                f"Expected a metric with `groups`, as in {type(self).__name__}(groups=3), but got none."
+            )
         with self._summed():
             return {name: self._of_part(part) for name, part in self._source().by_group.items()}
 
@@ -225,7 +237,9 @@ class FederatedMetric(PersonsMetric):
     def _check_bands(self, confidence: float) -> None:
         check_confidence(confidence)
         if self.bands_of is None:
-            raise InputError(f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it out.")
+            raise InputError(
+                f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it out."
+            )
         if self.average is not None or self.spec.multi_class == "ovo":
             raise InputError(
                 "Expected `average=None` and no one-vs-one counts with `confidence` but got "

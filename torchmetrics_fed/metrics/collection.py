@@ -22,7 +22,10 @@ _COUNTED_ALIKE = ("ledger", "data", "ignore_index", "normalization")
 def federated_collection(
     task: Task = "binary",
     *,
-    metrics: Sequence[str] | Mapping[str, type[FederatedMetric]] = ("roc", "precision_recall_curve"),
+    metrics: Sequence[str] | Mapping[str, type[FederatedMetric]] = (
+        "roc",
+        "precision_recall_curve",
+    ),
     ledger: PrivacyLedger | None = None,
     prefix: str | None = None,
     postfix: str | None = None,
@@ -47,10 +50,16 @@ def federated_collection(
         >>> collection["roc"].ledger
         PrivacyLedger(epsilon 1, delta ... spent, 1 release)
     """
-    known = {kind.short_name: kind for family in (AreaMetric, CurveMetric) for kind in family.__subclasses__()}
+    known = {
+        kind.short_name: kind
+        for family in (AreaMetric, CurveMetric)
+        for kind in family.__subclasses__()
+    }
     unknown = [name for name in metrics if not isinstance(metrics, Mapping) and name not in known]
     if unknown or not metrics:
-        raise InputError(f"Expected argument `metrics` to name some of {list(known)} but got {list(metrics)}.")
+        raise InputError(
+            f"Expected argument `metrics` to name some of {list(known)} but got {list(metrics)}."
+        )
     classes = metrics if isinstance(metrics, Mapping) else {name: known[name] for name in metrics}
     ledger, sessions = PrivacyLedger() if ledger is None else ledger, Sessions()
     # only some metrics have bands; the others go without
@@ -65,8 +74,12 @@ def federated_collection(
 
 def representative(metric: FederatedMetric | MetricCollection) -> FederatedMetric:
     """Return the metric itself, or the one that counts and releases for a collection whose metrics all count alike."""
-    members: list[Any] = list(metric.values(copy_state=False)) if isinstance(metric, MetricCollection) else [metric]
-    others = {type(member).__name__ for member in members if not isinstance(member, FederatedMetric)}
+    members: list[Any] = (
+        list(metric.values(copy_state=False)) if isinstance(metric, MetricCollection) else [metric]
+    )
+    others = {
+        type(member).__name__ for member in members if not isinstance(member, FederatedMetric)
+    }
     if others or not members:
         raise InputError(
             f"Expected a federated metric, or a collection of them alone, but got {', '.join(others) or 'none'}. Keep "
@@ -92,5 +105,10 @@ def areas(release: Release, form: str = "{}") -> dict[str, float]:
         found = FederatedModelComparison.from_release(release).compute().scalars
         return {form.format(name): float(value) for name, value in found.items()}
     pairs = release.spec.multi_class == "ovo"
-    kinds: list[type[AreaMetric]] = [FederatedAUROC, *([] if pairs else [FederatedAveragePrecision])]
-    return {form.format(kind.short_name): float(kind.from_release(release).compute()) for kind in kinds}
+    kinds: list[type[AreaMetric]] = [
+        FederatedAUROC,
+        *([] if pairs else [FederatedAveragePrecision]),
+    ]
+    return {
+        form.format(kind.short_name): float(kind.from_release(release).compute()) for kind in kinds
+    }

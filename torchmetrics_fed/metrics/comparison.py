@@ -62,20 +62,33 @@ class FederatedModelComparison(FederatedMetric):
         grid: GridName | ScoreGrid = "two_sided",
         **options: Any,
     ) -> None:
-        unfit = {"task", "num_classes", "num_labels", "average", "multi_class", "quantiles", "groups", "reconstruction"}
+        unfit = {
+            "task",
+            "num_classes",
+            "num_labels",
+            "average",
+            "multi_class",
+            "quantiles",
+            "groups",
+            "reconstruction",
+        }
         if unfit & set(options):
             raise InputError(
                 f"Expected no argument {' or '.join(f'`{name}`' for name in sorted(unfit & set(options)))} to compare "
                 "two models of a binary task. Leave it out."
             )
         if isinstance(models, str) or not all(isinstance(at, int | float) for at in thresholds):
-            raise InputError(f"Expected two names and two scores but got models={models!r}, thresholds={thresholds!r}.")
+            raise InputError(
+                f"Expected two names and two scores but got models={models!r}, thresholds={thresholds!r}."
+            )
         self._asked = tuple(models), tuple(map(float, thresholds))
         chosen = agreed_spec("binary", quantiles=_QUANTILES, grid=grid).grid
         edges, wanted = chosen.edges.numpy(), np.union1d(chosen.edges.numpy(), self._asked[1])
         if len(wanted) > len(edges) and (wanted[0], wanted[-1]) == (edges[0], edges[-1]):
             chosen = ScoreGrid.from_edges(wanted.tolist())
-        super().__init__("binary", quantiles=_QUANTILES, grid=chosen, confidence=confidence, **options)
+        super().__init__(
+            "binary", quantiles=_QUANTILES, grid=chosen, confidence=confidence, **options
+        )
 
     def _extended(self, spec: Spec) -> Spec:
         models, thresholds = self._asked
@@ -84,7 +97,9 @@ class FederatedModelComparison(FederatedMetric):
     @classmethod
     def _like(cls, spec: Spec, options: dict[str, Any]) -> Self:
         if not spec.models:
-            raise InputError("Expected a release that compares two models but this one is of a single model's scores.")
+            raise InputError(
+                "Expected a release that compares two models but this one is of a single model's scores."
+            )
         known = {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
         return cls(spec.models, spec.thresholds, **(options | known))
 

@@ -63,13 +63,19 @@ class FederatedPrecisionRecallCurve(CurveMetric):
     short_name = "precision_recall_curve"
     scalar_names = ("average_precision",)
 
-    def __init__(self, task: Task = "binary", *, strategy: F.Strategy = "separate", **kwargs: Any) -> None:
+    def __init__(
+        self, task: Task = "binary", *, strategy: F.Strategy = "separate", **kwargs: Any
+    ) -> None:
         super().__init__(task, **kwargs)
         check_strategy(strategy)
         self.strategy: F.Strategy = strategy
 
     def compute(self) -> F.PrecisionRecallCurve:
-        return self._answer(F.precision_recall_from_counts(self._read(), strategy=self.strategy, average=self.average))
+        return self._answer(
+            F.precision_recall_from_counts(
+                self._read(), strategy=self.strategy, average=self.average
+            )
+        )
 
 
 class FederatedPrecisionRecallGain(CurveMetric):
@@ -149,7 +155,9 @@ class FederatedCalibration(CurveMetric):
         self.bins = bins
 
     def compute(self) -> F.Calibration:
-        return self._answer(F.calibration_from_counts(self._read(), bins=self.bins, average=self.average))
+        return self._answer(
+            F.calibration_from_counts(self._read(), bins=self.bins, average=self.average)
+        )
 
 
 class FederatedAUROC(AreaMetric):
@@ -176,7 +184,9 @@ class FederatedAUROC(AreaMetric):
     short_name = "auroc"
     plot_legend_name: str = "AUROC"
 
-    def __init__(self, task: Task = "binary", *, max_fpr: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, task: Task = "binary", *, max_fpr: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(task, **kwargs)
         self.max_fpr = checked_max_fpr(max_fpr)
         if self.max_fpr is not None and self.confidence is not None:
@@ -203,7 +213,10 @@ class FederatedAveragePrecision(AreaMetric):
         tensor(0.8333, dtype=torch.float64)
     """
 
-    bands_of, interval_of = staticmethod(F.precision_recall_band), staticmethod(F.average_precision_interval)
+    bands_of, interval_of = (
+        staticmethod(F.precision_recall_band),
+        staticmethod(F.average_precision_interval),
+    )
     curve_of = staticmethod(F.precision_recall_from_counts)
     short_name = "average_precision"
     plot_legend_name: str = "AP"

@@ -60,7 +60,9 @@ class CurveMetric(FederatedMetric):
     def _given_curve(self, curve: Sequence[Any]) -> Any:
         fields = self.result._fields
         if not isinstance(curve, list | tuple) or len(curve) != len(fields):
-            got = f"{len(curve)} values" if isinstance(curve, list | tuple) else type(curve).__name__
+            got = (
+                f"{len(curve)} values" if isinstance(curve, list | tuple) else type(curve).__name__
+            )
             raise InputError(
                 f"Expected argument `curve` to be what `compute` returned, ({', '.join(fields)}), but got {got}. For "
                 "several curves call `plot` several times, with the same `ax`."
@@ -94,7 +96,9 @@ class AreaMetric(FederatedMetric):
         interval: Interval = self.interval_of(self.release(), confidence, population)
         return self._answer(interval)
 
-    def plot(self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Labels = None) -> Any:
+    def plot(
+        self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Labels = None
+    ) -> Any:
         """Draw the curve whose area this is, or given values, and return ``(fig, ax)``.
 
         Of ``val``, what :meth:`compute` returned is drawn as a point for each class, a list of such values as lines
@@ -107,7 +111,11 @@ class AreaMetric(FederatedMetric):
             # a mean over classes belongs to none of their curves
             average = None if self.average in ("macro", "weighted") else self.average
             curve, area = self.curve_of(self._read(), average=average), self._area(average)
-            shades = {} if self.confidence is None else {"band": self.band(), "interval": self.interval()}
+            shades = (
+                {}
+                if self.confidence is None
+                else {"band": self.band(), "interval": self.interval()}
+            )
             fig, ax = curve.plot(area, ax, label, labels, **shades)
         caption(ax, provenance(self.spec.privacy, self.confidence), label)
         return fig, ax

@@ -37,7 +37,9 @@ def refuse_others(kwargs: dict[str, Any]) -> None:
         del kwargs["thresholds"]
     for name in kwargs:
         if name in _INSTEAD:
-            raise InputError(f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}.")
+            raise InputError(
+                f"Expected no argument `{name}` but got {kwargs[name]!r}: {_INSTEAD[name]}."
+            )
 
 
 def checked_ledger(ledger: Any) -> PrivacyLedger:
@@ -46,7 +48,9 @@ def checked_ledger(ledger: Any) -> PrivacyLedger:
         return PrivacyLedger() if ledger is None else ledger
     number = isinstance(ledger, int | float) and not isinstance(ledger, bool)
     path = isinstance(ledger, str | os.PathLike)
-    use = f"path={os.fspath(ledger)!r}, budget=3.0" if path else f"budget={ledger if number else 3.0}"
+    use = (
+        f"path={os.fspath(ledger)!r}, budget=3.0" if path else f"budget={ledger if number else 3.0}"
+    )
     raise InputError(
         f"Expected argument `ledger` to be a PrivacyLedger but got {ledger!r}. Pass `ledger=PrivacyLedger({use})`."
     )
@@ -70,7 +74,9 @@ def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
     """Raise unless a state from elsewhere can be counts of a metric with these states. Never prints what it holds."""
     names = "layout", "counts", "refused"
     if missing := [name for name in names if not isinstance(state.get(name), Tensor)]:
-        raise InputError(f"Expected the state to hold the tensors {names} but {missing} are missing.")
+        raise InputError(
+            f"Expected the state to hold the tensors {names} but {missing} are missing."
+        )
     if not torch.equal(state["layout"].cpu(), layout.cpu()):
         raise SpecMismatchError(
             "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "
@@ -79,13 +85,18 @@ def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
     theirs, shape = state["counts"], tuple(counts.shape)
     if theirs.dtype != torch.int64 or tuple(theirs.shape) != shape or bool((theirs < 0).any()):
         got = f"{theirs.dtype} of shape {tuple(theirs.shape)}"
-        raise InputError(f"Expected non-negative int64 counts of shape {shape} but got {got}, or negative ones.")
+        raise InputError(
+            f"Expected non-negative int64 counts of shape {shape} but got {got}, or negative ones."
+        )
 
 
 def warn_before_update(name: str) -> None:
     """Warn as torchmetrics does of an answer without data. Every rank does once all have summed, so that none waits."""
     text = f"The ``compute`` method of metric {name} was called before the ``update`` method"
-    warnings.warn(f"{text} which may lead to errors, as metric states have not yet been updated.", stacklevel=3)
+    warnings.warn(
+        f"{text} which may lead to errors, as metric states have not yet been updated.",
+        stacklevel=3,
+    )
 
 
 # The callers below give no other sign of themselves than being on the stack, so looking there is the last resort. It is
@@ -122,7 +133,11 @@ def warn_of_several_releases(metric: Metric) -> None:
     frames = (frame.f_locals.get("self") for frame in _callers())
     collection = next((caller for caller in frames if isinstance(caller, MetricCollection)), None)
     members: list[Any] = [] if collection is None else list(collection.values(copy_state=False))
-    private = [member for member in members if getattr(getattr(member, "spec", None), "privacy", None) is not None]
+    private = [
+        member
+        for member in members
+        if getattr(getattr(member, "spec", None), "privacy", None) is not None
+    ]
     releases = {id(member.sessions): member.spec.epsilon for member in private}
     if len(releases) > 1 and private[0] is metric:
         warnings.warn(

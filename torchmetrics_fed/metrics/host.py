@@ -16,13 +16,25 @@ from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import first_query
 from torchmetrics_fed.exchange.session import Session, Sessions
-from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling, warn_of_several_releases
+from torchmetrics_fed.metrics.guards import (
+    check_state,
+    refuse_logging,
+    refuse_resampling,
+    warn_of_several_releases,
+)
 from torchmetrics_fed.metrics.states import StateMetric, uncompiled
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Query, Release, Share, Spec
 
 # What torchmetrics' forward switches off and on, and leaves off when update raises in between.
-_FORWARD_SWITCHES = ("_update_count", "_to_sync", "_should_unsync", "_enable_grad", "_is_synced", "compute_on_cpu")
+_FORWARD_SWITCHES = (
+    "_update_count",
+    "_to_sync",
+    "_should_unsync",
+    "_enable_grad",
+    "_is_synced",
+    "compute_on_cpu",
+)
 
 
 class CountsMetric(StateMetric):
@@ -32,10 +44,20 @@ class CountsMetric(StateMetric):
     """
 
     # as in torchmetrics: a module that holds a metric can be scripted, without what the metric does
-    __jit_unused_properties__: ClassVar[list[str]] = [*Metric.__jit_unused_properties__, "update_called", "_given"]
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        *Metric.__jit_unused_properties__,
+        "update_called",
+        "_given",
+    ]
 
     def __init__(
-        self, spec: Spec, plan: Plan, ledger: PrivacyLedger, data: str, meaning: object, **kwargs: Any
+        self,
+        spec: Spec,
+        plan: Plan,
+        ledger: PrivacyLedger,
+        data: str,
+        meaning: object,
+        **kwargs: Any,
     ) -> None:
         super().__init__(spec, meaning, **kwargs)
         if spec.privacy is not None:
@@ -50,7 +72,10 @@ class CountsMetric(StateMetric):
         self.sessions = Sessions()
         self._session: Session | None = None
         self._part: Release | None = None  # the group's release that is read at the moment
-        self._parties, self._counted = 1, False  # ranks whose counts are summed, and whether one was updated
+        self._parties, self._counted = (
+            1,
+            False,
+        )  # ranks whose counts are summed, and whether one was updated
 
     @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,20 +95,28 @@ class CountsMetric(StateMetric):
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the counts of another metric, or of its ``metric_state``, that counts the same."""
-        state: Any = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
+        state: Any = (
+            incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
+        )
         if not isinstance(state, dict):
-            raise InputError(f"Expected a metric or its state but got {type(incoming_state).__name__}.")
+            raise InputError(
+                f"Expected a metric or its state but got {type(incoming_state).__name__}."
+            )
         if isinstance(incoming_state, CountsMetric):
             self.spec.check(incoming_state.spec)
             incoming_state._check_local()
             if incoming_state._given is not None:
-                raise ReleaseError("Expected a metric with counts but it was made from a release: use `Release.sum`.")
+                raise ReleaseError(
+                    "Expected a metric with counts but it was made from a release: use `Release.sum`."
+                )
         self._check_local()
         check_state(state, self.counts, self.layout)
         self._join_session()
         self.counts = self.counts + state["counts"].to(self.counts.device)
         self.refused = self.refused + state["refused"].to(self.refused.device)
-        self._update_count += incoming_state._update_count if isinstance(incoming_state, Metric) else 1
+        self._update_count += (
+            incoming_state._update_count if isinstance(incoming_state, Metric) else 1
+        )
 
     def sync(
         self,
@@ -105,7 +138,9 @@ class CountsMetric(StateMetric):
         if self.spec.privacy is not None:
             if not self.is_scalar:
                 refuse_logging(type(self).__name__)
-            self._joined().publish(total, self.plan, self.sessions.previous, self.update_called, ranks)
+            self._joined().publish(
+                total, self.plan, self.sessions.previous, self.update_called, ranks
+            )
         elif isinstance(ranks, Alone):
             ranks.check_counted(self.spec, ranks.refused)
             return
@@ -128,10 +163,17 @@ class CountsMetric(StateMetric):
             query: what the aggregator asks; the first query of this metric's own plan if not given.
         """
         session = self._answering()
-        return session.share(self.counts, query or first_query(self.plan, self.spec), round, self._ranks())
+        return session.share(
+            self.counts, query or first_query(self.plan, self.spec), round, self._ranks()
+        )
 
     def mask(
-        self, client: SecureAggregationClient, boxes: bytes, *, round: str = "", query: Query | None = None
+        self,
+        client: SecureAggregationClient,
+        boxes: bytes,
+        *,
+        round: str = "",
+        query: Query | None = None,
     ) -> bytes:
         """Return this client's answer, masked for one secure aggregation: the message that the server waits for.
 
@@ -149,7 +191,9 @@ class CountsMetric(StateMetric):
                 "Expected one process for secure aggregation but this client has ranks. Add their counts up in one "
                 "metric with `merge_state`, outside of the process group."
             )
-        return session.mask(self.counts, client, boxes, query or first_query(self.plan, self.spec), round, ranks)
+        return session.mask(
+            self.counts, client, boxes, query or first_query(self.plan, self.spec), round, ranks
+        )
 
     def suspend(self) -> bytes:
         """Return this session with its raw counts, for a node that is asked the second query in a new process.
@@ -187,7 +231,9 @@ class CountsMetric(StateMetric):
     @property
     def update_called(self) -> bool:
         """Whether there is anything to compute from, on any rank while the counts are summed over them."""
-        return super().update_called or self._given is not None or (self._is_synced and self._counted)
+        return (
+            super().update_called or self._given is not None or (self._is_synced and self._counted)
+        )
 
     def extra_repr(self) -> str:
         """Settings and what was spent; never counts."""
@@ -217,11 +263,15 @@ class CountsMetric(StateMetric):
         memo[id(self)] = twin
         state = super().__getstate__()
         shared = {"_session": self._current_session(), "ledger": self.ledger}
-        twin.__setstate__({key: shared[key] if key in shared else deepcopy(state[key], memo) for key in state})
+        twin.__setstate__(
+            {key: shared[key] if key in shared else deepcopy(state[key], memo) for key in state}
+        )
         return twin
 
     def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
-        return super()._wrap_update(functools.wraps(update)(functools.partial(self._updated, update)))
+        return super()._wrap_update(
+            functools.wraps(update)(functools.partial(self._updated, update))
+        )
 
     @uncompiled
     def _updated(self, update: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -251,7 +301,9 @@ class CountsMetric(StateMetric):
             return session.release
         if self.spec.privacy is None:
             return Release.exact(self.spec, self.counts, self._parties if self._is_synced else 1)
-        raise ReleaseError("Expected a release to compute from but the sum over ranks is switched off here.")
+        raise ReleaseError(
+            "Expected a release to compute from but the sum over ranks is switched off here."
+        )
 
     def _of_part(self, part: Release) -> Any:
         """What ``compute`` returns for one group."""
@@ -273,7 +325,9 @@ class CountsMetric(StateMetric):
 
     def _joined(self) -> Session:
         """The session that this metric's data belongs to, begun if there is none."""
-        self._session = self._current_session() or self.sessions.join(self.spec, self.ledger, self.data)
+        self._session = self._current_session() or self.sessions.join(
+            self.spec, self.ledger, self.data
+        )
         return self._session
 
     def _join_session(self) -> None:
@@ -286,6 +340,8 @@ class CountsMetric(StateMetric):
     def _answering(self) -> Session:
         """The session that answers queries."""
         if self._given is not None:
-            raise ReleaseError("Expected a client's metric but this one was made from a release, which has no share.")
+            raise ReleaseError(
+                "Expected a client's metric but this one was made from a release, which has no share."
+            )
         self._check_local()
         return self._joined()

@@ -45,7 +45,10 @@ class PersonsMetric(CountsMetric):
         """Add the counts of another metric that counts the same; with ids, of no person too many."""
         mine, theirs = deepcopy(self._table), getattr(incoming_state, "_table", None)
         if mine is not None or theirs is not None or self._enforced:
-            updates = (mine, self._update_count), (theirs, getattr(incoming_state, "_update_count", 1))
+            updates = (
+                (mine, self._update_count),
+                (theirs, getattr(incoming_state, "_update_count", 1)),
+            )
             if any(times != (0 if table is None else table.batches) for table, times in updates):
                 raise _mixed()
             mine = mine or self._new_table()
@@ -57,12 +60,22 @@ class PersonsMetric(CountsMetric):
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Undo every update inside if there is an error."""
-        counts, refused, times, table = self.counts.clone(), self.refused.clone(), self._update_count, self._table
+        counts, refused, times, table = (
+            self.counts.clone(),
+            self.refused.clone(),
+            self._update_count,
+            self._table,
+        )
         kept = deepcopy(table)
         try:
             yield
         except Exception:
-            self.counts, self.refused, self._update_count, self._persons = counts, refused, times, kept
+            self.counts, self.refused, self._update_count, self._persons = (
+                counts,
+                refused,
+                times,
+                kept,
+            )
             if (session := self._current_session()) is not None:
                 session.persons = kept
             raise
@@ -76,7 +89,9 @@ class PersonsMetric(CountsMetric):
         """The state to pickle, without persons."""
         return super().__getstate__() | {"_persons": None}
 
-    def _admitted(self, persons: Ids | None, *batch: Any) -> AbstractContextManager[tuple[Any, ...]]:
+    def _admitted(
+        self, persons: Ids | None, *batch: Any
+    ) -> AbstractContextManager[tuple[Any, ...]]:
         """What may be counted of scores, targets and more, in an update that ``_update_count`` counts already."""
         if persons is None and self._persons is None and not self._enforced:
             return nullcontext(batch)
@@ -107,7 +122,9 @@ class PersonsMetric(CountsMetric):
 
     def _new_table(self) -> Persons:
         if self.spec.privacy is None:
-            raise InputError("Expected no `persons` without `privacy`: there is no bound to enforce. Leave them out.")
+            raise InputError(
+                "Expected no `persons` without `privacy`: there is no bound to enforce. Leave them out."
+            )
         return Persons(self.spec.privacy.examples_per_person)
 
 

@@ -77,7 +77,9 @@ class StateMetric(Metric):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Self:
         """Move the states. ``to_empty`` hands over memory with anything in it: then they are made again."""
-        probe = torch.tensor(list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device)
+        probe = torch.tensor(
+            list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device
+        )
         super()._apply(fn, *args, **kwargs)
         found = fn(probe)
         if not found.is_meta and (probe.is_meta or not torch.equal(found.cpu(), probe.cpu())):
@@ -107,15 +109,26 @@ class StateMetric(Metric):
         super().persistent(mode)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, error_msgs: list[str] | None = None, **kwargs: Any
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        *args: Any,
+        error_msgs: list[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         """Load counts from a checkpoint that holds them, after the same checks as :meth:`merge_state`."""
         messages: list[str] = args[-1] if error_msgs is None else error_msgs
-        state = {name: state_dict.pop(prefix + name) for name in self._defaults if prefix + name in state_dict}
+        state = {
+            name: state_dict.pop(prefix + name)
+            for name in self._defaults
+            if prefix + name in state_dict
+        }
         if not state:
             return
         if self.spec.privacy is not None:
-            raise ReleaseError("Expected a checkpoint without counts for a private metric. Count the data again.")
+            raise ReleaseError(
+                "Expected a checkpoint without counts for a private metric. Count the data again."
+            )
         try:
             check_state(state, self.counts, self.layout)
         except (InputError, SpecMismatchError) as error:
@@ -126,7 +139,9 @@ class StateMetric(Metric):
         self._update_count = max(self._update_count, 1)
 
     def _set_counts(self, counts: Tensor) -> None:
-        if counts is not self.counts:  # setting an attribute of a module costs as much as counting a small batch
+        if (
+            counts is not self.counts
+        ):  # setting an attribute of a module costs as much as counting a small batch
             self.counts = counts
 
     def _refusing(self) -> Tensor | None:
@@ -161,20 +176,29 @@ class StateMetric(Metric):
 
         @functools.wraps(compute)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.sync_context(self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync):
+            with self.sync_context(
+                self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync
+            ):
                 return compute(*args, **kwargs)
 
         return wrapped
 
     def _ranks(
-        self, gather: Callable[..., Any] | None = None, group: Any = None, available: Callable[..., Any] | None = None
+        self,
+        gather: Callable[..., Any] | None = None,
+        group: Any = None,
+        available: Callable[..., Any] | None = None,
     ) -> Ranks:
         refused = int(self.refused)
         if not (available or self.distributed_available_fn)():
             return Alone(self.counts.device, refused=refused)
-        return Ranks(self.counts.device, group or self.process_group, gather or self.dist_sync_fn, refused)
+        return Ranks(
+            self.counts.device, group or self.process_group, gather or self.dist_sync_fn, refused
+        )
 
     def _check_local(self) -> None:
         """Raise where the counts are the sum over ranks for the moment."""
         if self._is_synced:
-            raise TorchMetricsUserError("Expected local counts but they are summed over ranks. Call `unsync` first.")
+            raise TorchMetricsUserError(
+                "Expected local counts but they are summed over ranks. Call `unsync` first."
+            )

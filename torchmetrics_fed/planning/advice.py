@@ -95,7 +95,9 @@ class Advice:
     def _table(self) -> Iterator[str]:
         errors = [*(plan.error for plan in self.plans), self.sampling]
         roc = _column([(error.roc, error.roc_standard_error) for error in errors])
-        pr = _column([(error.precision_recall, error.precision_recall_standard_error) for error in errors])
+        pr = _column(
+            [(error.precision_recall, error.precision_recall_standard_error) for error in errors]
+        )
         rows = [["plan", "ROC Area Error", "PR Area Error", "cells", "bytes up"]]
         for plan, *shown in zip(self.plans, roc, pr, strict=False):
             rows.append([plan.name, *shown, f"{plan.cells:,}", f"{plan.bytes:,}"])
@@ -128,7 +130,9 @@ class Advice:
         why = "the smallest error"
         if plan is not self._best:
             why = f"an error within {_AS_GOOD - 1:.0%} of the smallest and takes less for granted"
-        yield from _wrapped(f"Recommended: {plan.name}, because it has {why}. It takes {_ASKS[plan.name]}.")
+        yield from _wrapped(
+            f"Recommended: {plan.name}, because it has {why}. It takes {_ASKS[plan.name]}."
+        )
         call = f"FederatedROC(quantiles={self.quantiles}, plan={plan.name!r}, privacy={_written(self.privacy)})"
         yield from textwrap.wrap(call, _WIDTH, initial_indent="  ", subsequent_indent=" " * 15)
         carried = next((other for other in self.plans if other.name == "carry_over"), None)
@@ -137,18 +141,27 @@ class Advice:
                 "Where a model is evaluated again and again, carry_over saves the first query at "
                 f"{carried.score / plan.score:.2f} times this error, as long as scores stay where they were."
             )
-        below = plan.error.roc / self.sampling.roc, plan.error.precision_recall / self.sampling.precision_recall
-        verdict = "both count" if max(below) <= 1 else "more examples, or a larger epsilon, would show"
+        below = (
+            plan.error.roc / self.sampling.roc,
+            plan.error.precision_recall / self.sampling.precision_recall,
+        )
+        verdict = (
+            "both count" if max(below) <= 1 else "more examples, or a larger epsilon, would show"
+        )
         yield from _wrapped(
             f"Noise costs {below[0]:.2g} (ROC) and {below[1]:.2g} (PR) times what the test set's size does: "
             f"{'a smaller epsilon would do, too' if max(below) < 0.5 else verdict}."
         )
-        yield from _wrapped("Scores with ties, or in a corner of the range, can have ten times these errors.")
+        yield from _wrapped(
+            "Scores with ties, or in a corner of the range, can have ten times these errors."
+        )
 
     def _privacy(self) -> Iterator[str]:
         plan = self.recommended or self._best
         privacy = self.privacy
-        yield from _wrapped(f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}.")
+        yield from _wrapped(
+            f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}."
+        )
         spec = Spec("binary", 1, reference_grid(plan.name, self.quantiles), privacy)
         noise = spec.noise(plan.error.queries[-1])
         assert noise is not None
@@ -203,7 +216,14 @@ def advise(
     for name in progress(tuple(_ASKS)):
         if bins >= LEAST_BINS or name in ("single", "paper"):
             error = expected.expected_area_error(
-                name, privacy, n_pos, n_neg, clients=clients, auroc=auroc, quantiles=quantiles, runs=runs
+                name,
+                privacy,
+                n_pos,
+                n_neg,
+                clients=clients,
+                auroc=auroc,
+                quantiles=quantiles,
+                runs=runs,
             )
             spec = Spec("binary", 1, reference_grid(name, quantiles), privacy)
             cells = sum(math.prod(spec.shape(query)) for query in error.queries)
@@ -229,7 +249,9 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
     if isinstance(spec.privacy, CentralDP):
         return 8 * math.prod(spec.counts_shape)
     if not spec.hides_shares:
-        return len(bytes(Share(spec, query, torch.zeros(spec.shape(query), dtype=spec.dtype), _ROUND)))
+        return len(
+            bytes(Share(spec, query, torch.zeros(spec.shape(query), dtype=spec.dtype), _ROUND))
+        )
     if not 3 <= clients <= MOST_CLIENTS:
         raise InputError(
             f"Expected 3 to {MOST_CLIENTS} clients of one secure aggregation but got {clients}. Use LocalDP, or "
@@ -255,7 +277,9 @@ def _written(privacy: Privacy) -> str:
     shown = [f"epsilon={privacy.epsilon:g}"]
     for each in sorted(fields(privacy), key=lambda each: bool(each.kw_only)):
         value = getattr(privacy, each.name)
-        shown += [f"{each.name}={value!r}"] if each.name != "epsilon" and value != each.default else []
+        shown += (
+            [f"{each.name}={value!r}"] if each.name != "epsilon" and value != each.default else []
+        )
     return f"{type(privacy).__name__}({', '.join(shown)})"
 
 

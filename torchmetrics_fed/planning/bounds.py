@@ -28,7 +28,9 @@ class AreaErrorBound(NamedTuple):
     precision_recall: float
 
 
-def area_error_bound_roc(quantiles: int, positive_quantiles: int | None = None, *, strict: bool = False) -> float:
+def area_error_bound_roc(
+    quantiles: int, positive_quantiles: int | None = None, *, strict: bool = False
+) -> float:
     r"""Return Theorem 4.2: exact quantiles, :math:`Q^-` of the negatives and as many, or :math:`Q^+`, of the positives.
 
     .. math:: AE_{ROC} \le \frac{1}{2(Q^+ - 1)} + \frac{1}{2(Q^- - 1)},
@@ -71,7 +73,12 @@ def area_error_bound_pr(quantiles: int, ratio: float, *, alpha: float | None = N
 
 
 def area_error_bound_summed(
-    quantiles: int, ratio: float, *, lipschitz: float = 1.0, branching: int = 2, height: int | None = None
+    quantiles: int,
+    ratio: float,
+    *,
+    lipschitz: float = 1.0,
+    branching: int = 2,
+    height: int | None = None,
 ) -> AreaErrorBound:
     r"""Return Theorem 4.4: quantiles from summed histograms of :math:`b^h` bins, without noise.
 
@@ -95,7 +102,9 @@ def area_error_bound_summed(
         0.00244
     """
     _check_positive(ratio=ratio, lipschitz=lipschitz)
-    return _both(_binned(quantiles, lipschitz, branching, _height(quantiles, branching, height)), ratio)
+    return _both(
+        _binned(quantiles, lipschitz, branching, _height(quantiles, branching, height)), ratio
+    )
 
 
 def area_error_bound_private(
@@ -158,4 +167,6 @@ def _intervals(quantiles: int) -> int:
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not 0 < value < math.inf:
-            raise InputError(f"Expected argument `{name}` to be a positive finite number but got {value!r}.")
+            raise InputError(
+                f"Expected argument `{name}` to be a positive finite number but got {value!r}."
+            )

@@ -70,7 +70,10 @@ class ReferenceScores:
 
     def counts(self, edges: ArrayLike, generator: np.random.Generator) -> NDArray[np.int64]:
         """Return counts of freshly drawn examples, ``(2, bins)``. What it costs does not depend on their number."""
-        drawn = [generator.multinomial(n, p) for n, p in zip((self.n_neg, self.n_pos), self.masses(edges), strict=True)]
+        drawn = [
+            generator.multinomial(n, p)
+            for n, p in zip((self.n_neg, self.n_pos), self.masses(edges), strict=True)
+        ]
         return np.stack(drawn).astype(np.int64)
 
 
@@ -90,7 +93,9 @@ class ExpectedError(NamedTuple):
     """What was asked in the last run, for plans that depend on what was released before."""
 
     @classmethod
-    def of(cls, runs: Sequence[tuple[float, float]], queries: tuple[Query, ...] = ()) -> ExpectedError:
+    def of(
+        cls, runs: Sequence[tuple[float, float]], queries: tuple[Query, ...] = ()
+    ) -> ExpectedError:
         """Return the means and standard errors of the runs' errors."""
         errors = np.array(runs)
         roc, precision_recall = errors.mean(0).tolist()
@@ -142,7 +147,10 @@ def expected_area_error(
             f"Expected at least min_clients={law.clients_needed} clients but got {clients}: the sum would not be "
             "opened. Lower `min_clients`, at the price of more noise in each share."
         )
-    reference, reading = ReferenceScores(n_pos, n_neg, auroc), reconstruction or Reconstruction(quantiles=quantiles)
+    reference, reading = (
+        ReferenceScores(n_pos, n_neg, auroc),
+        reconstruction or Reconstruction(quantiles=quantiles),
+    )
     grid = reference_grid(plan, quantiles, reading)
     spec, generator = Spec("binary", 1, grid, law), np.random.default_rng(seed)
     check_plan(plan, spec)
@@ -151,8 +159,12 @@ def expected_area_error(
         """Return the sum of all clients' answers, with noise of the same law from a generator."""
         noise, shape = spec.noise(query), spec.shape(query)
         assert noise is not None
-        drawn = summed_noise(generator, law.mechanism, noise.variance, law.noise_times(clients), shape)
-        return Sum(spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), clients)
+        drawn = summed_noise(
+            generator, law.mechanism, noise.variance, law.noise_times(clients), shape
+        )
+        return Sum(
+            spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), clients
+        )
 
     edges, errors, release = _parts(grid), [], None
     for run in range(runs + (plan == "carry_over")):
@@ -160,7 +172,9 @@ def expected_area_error(
         binned = torch.from_numpy(counts.reshape(1, 2, grid.bins, -1).sum(-1))
         release = make_release(plan, spec, partial(answer, binned), previous=release)
         if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
-            errors.append(_errors(_curves(F.read(release, reconstruction=reading)), _curves(counts)))
+            errors.append(
+                _errors(_curves(F.read(release, reconstruction=reading)), _curves(counts))
+            )
     assert release is not None
     return ExpectedError.of(errors, release.queries)
 
@@ -182,7 +196,9 @@ def expected_sampling_error(
     reference, generator = ReferenceScores(n_pos, n_neg, auroc), np.random.default_rng(seed)
     edges = _parts(ScoreGrid.two_sided())
     truth = _curves(reference.masses(edges) * [[n_neg], [n_pos]])
-    return ExpectedError.of([_errors(_curves(reference.counts(edges, generator)), truth) for _ in range(runs)])
+    return ExpectedError.of(
+        [_errors(_curves(reference.counts(edges, generator)), truth) for _ in range(runs)]
+    )
 
 
 def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = None) -> ScoreGrid:
@@ -194,7 +210,9 @@ def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = 
 def _parts(grid: ScoreGrid) -> Floats:
     """Return the edges of equal parts of the grid's bins."""
     edges, parts = grid.edges.numpy(), max(_EXACT_BINS // grid.bins, 1)
-    return np.asarray(np.interp(np.arange(grid.bins * parts + 1) / parts, np.arange(grid.bins + 1), edges))
+    return np.asarray(
+        np.interp(np.arange(grid.bins * parts + 1) / parts, np.arange(grid.bins + 1), edges)
+    )
 
 
 def _curves(source: Readable | NDArray[np.generic]) -> _Curves:
@@ -202,7 +220,9 @@ def _curves(source: Readable | NDArray[np.generic]) -> _Curves:
     if isinstance(source, np.ndarray):
         source = torch.from_numpy(source[:, source.any(0)])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # noise can leave nothing of a small class: the error tells
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # noise can leave nothing of a small class: the error tells
         return F.roc_from_counts(source), F.precision_recall_from_counts(source)
 
 

@@ -24,7 +24,16 @@ _PRIVACY = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
 _METRIC = "task", "num_classes", "num_labels", "secure"
 _TABLES = {
     "": (*_METRIC, "round", "clients", "columns", "grid", "privacy", "ledger"),
-    "columns": ("score", "label", "labels", "group", "groups", "person", "delimiter", "ignore_index"),
+    "columns": (
+        "score",
+        "label",
+        "labels",
+        "group",
+        "groups",
+        "person",
+        "delimiter",
+        "ignore_index",
+    ),
     "grid": ("quantiles", "kind", "range", "edges", "normalization"),
     "privacy": ("kind", "plan", *(each.name for each in fields(DistributedDP))),
     "ledger": ("path", "budget", "delta"),
@@ -64,14 +73,19 @@ class Study:
         """Return the study in a TOML file. Keys that are not known are errors."""
         try:
             return cls.of(tomllib.loads(Path(path).read_text(encoding="utf-8")), Path(path).parent)
-        except (ValueError, TypeError) as error:  # no UTF-8, no TOML, or keys and values that mean nothing
+        except (
+            ValueError,
+            TypeError,
+        ) as error:  # no UTF-8, no TOML, or keys and values that mean nothing
             raise InputError(f"{path}: {error}") from error
 
     @classmethod
     def of(cls, content: Mapping[str, Any], folder: Path = Path()) -> Study:
         """Return the study with the content of a TOML file, its ledger in ``folder``; raises if it means nothing."""
         _check(content)
-        columns, grid, privacy = (dict(content.get(name, {})) for name in ("columns", "grid", "privacy"))
+        columns, grid, privacy = (
+            dict(content.get(name, {})) for name in ("columns", "grid", "privacy")
+        )
         options = {key: content[key] for key in _METRIC if key in content}
         options |= {name: columns.pop(name, None) for name in ("ignore_index", "groups")}
         options["normalization"] = grid.pop("normalization", None)
@@ -88,7 +102,10 @@ class Study:
                     f"Expected [privacy] with {kind.__name__} to have {sorted(needed)}, and else only some of {known} "
                     f"and `plan`, but got {sorted(privacy)}."
                 )
-            options |= {"plan": privacy.pop("plan", None), "privacy": kind(**{"enforced": named, **privacy})}
+            options |= {
+                "plan": privacy.pop("plan", None),
+                "privacy": kind(**{"enforced": named, **privacy}),
+            }
         if named != (bool(privacy) and options["privacy"].enforced):
             raise InputError(
                 "Expected `person` in [columns] if and only if the bound of [privacy] on examples per person is "
@@ -105,7 +122,9 @@ class Study:
         What is counted does not depend on ``kind``.
         """
         if name and isinstance(self.clients, list) and name not in self.clients:
-            raise InputError(f"Expected one of the study's `clients` but got {name!r}. They are {self.clients}.")
+            raise InputError(
+                f"Expected one of the study's `clients` but got {name!r}. They are {self.clients}."
+            )
         if not name or "privacy" not in self.options:
             return kind(**self.options, data=name or "data")
         if not {"path", "budget"} <= self.ledger.keys():
@@ -114,7 +133,9 @@ class Study:
                 'you are asked. Add a table [ledger] with `path = "{name}.ledger"` and `budget = 3.0`.'
             )
         path = self.folder / self.ledger["path"].replace("{name}", name)
-        return kind(**self.options, ledger=PrivacyLedger(**{**self.ledger, "path": path}), data=name)
+        return kind(
+            **self.options, ledger=PrivacyLedger(**{**self.ledger, "path": path}), data=name
+        )
 
 
 def _check(content: Mapping[str, Any]) -> None:
@@ -122,10 +143,14 @@ def _check(content: Mapping[str, Any]) -> None:
     for table, known in _TABLES.items():
         found, where = (content.get(table, {}), f"[{table}]") if table else (content, "the study")
         if not isinstance(found, Mapping):
-            raise InputError(f"Expected {where} to be a table but got {found!r}. Write its keys below a line {where}.")
+            raise InputError(
+                f"Expected {where} to be a table but got {found!r}. Write its keys below a line {where}."
+            )
         for key, value in found.items():
             if key not in known:
-                raise InputError(f"Expected known keys in {where} but got {key!r}. {_meant(key, known)}")
+                raise InputError(
+                    f"Expected known keys in {where} but got {key!r}. {_meant(key, known)}"
+                )
             kind, words = _KINDS.get(key, (object, ""))
             if not isinstance(value, kind) or (isinstance(value, bool) and words):
                 raise InputError(f"Expected `{key}` in {where} to be {words} but got {value!r}.")
@@ -134,11 +159,15 @@ def _check(content: Mapping[str, Any]) -> None:
 def _meant(key: str, known: Collection[str]) -> str:
     for near in difflib.get_close_matches(key, known, 1):
         return f"Did you mean {near!r}?"
-    homes = [f"It belongs into [{table}]." for table, keys in _TABLES.items() if table and key in keys]
+    homes = [
+        f"It belongs into [{table}]." for table, keys in _TABLES.items() if table and key in keys
+    ]
     return homes[0] if homes else f"There are {', '.join(known)}."
 
 
-def _grid(quantiles: int = 1024, kind: Any = "two_sided", range: Any = None, edges: Any = None) -> Any:
+def _grid(
+    quantiles: int = 1024, kind: Any = "two_sided", range: Any = None, edges: Any = None
+) -> Any:
     if edges is not None:
         return ScoreGrid.from_edges(edges)
     if range is not None and kind != "even":

@@ -13,7 +13,12 @@ from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, get_args
 
-from torchmetrics_fed.errors import BudgetExceededError, InputError, LedgerConflictError, check_choice
+from torchmetrics_fed.errors import (
+    BudgetExceededError,
+    InputError,
+    LedgerConflictError,
+    check_choice,
+)
 
 Amounts = tuple[float, float]
 Composition = Literal["addition", "pld"]
@@ -57,7 +62,9 @@ class LedgerEntry:
             value = getattr(self, name)
             known = isinstance(value, str) and value.encode(errors="replace").decode() == value
             if not known or (name in named and not value):
-                raise InputError(f"Expected argument `{name}` to be {named.get(name, 'a string')} but got {value!r}.")
+                raise InputError(
+                    f"Expected argument `{name}` to be {named.get(name, 'a string')} but got {value!r}."
+                )
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -93,7 +100,9 @@ class Budget:
         check_choice("composition", self.composition, get_args(Composition))
 
     def __str__(self) -> str:
-        return f"epsilon {self.epsilon:.12g} at delta {self.delta:g}, composed by {self.composition}"
+        return (
+            f"epsilon {self.epsilon:.12g} at delta {self.delta:g}, composed by {self.composition}"
+        )
 
     def agreed(self, given: dict[str, Any], change: bool) -> Budget:
         """Return what is recorded, or with ``change`` what is given; raise where the two differ without it."""
@@ -145,7 +154,11 @@ class Budget:
 def _checked(name: str, value: Any) -> float:
     """``value`` as a float. No -0.0, which not every store keeps."""
     try:
-        number = float(value) + 0.0 if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+        number = (
+            float(value) + 0.0
+            if isinstance(value, Real) and not isinstance(value, bool)
+            else math.nan
+        )
     except OverflowError:
         number = math.nan
     known, expected = 0 < number < math.inf, "a finite number > 0"
@@ -193,7 +206,11 @@ def compose_pld(amounts: Iterable[Amounts], delta: float) -> float:
     laws = []
     for amount, times in count.items():
         worst = library.common.DifferentialPrivacyParameters(*amount)
-        laws.append(library.privacy_loss_distribution.from_privacy_parameters(worst, interval).self_compose(times))
+        laws.append(
+            library.privacy_loss_distribution.from_privacy_parameters(worst, interval).self_compose(
+                times
+            )
+        )
     composed = reduce(lambda one, other: one.compose(other), laws)
     return min(added, float(composed.get_epsilon_for_delta(delta)))
 
@@ -210,11 +227,17 @@ def pld_library() -> Any:
         ) from error
 
 
-def overview(path: str | None, budgets: Sequence[Budget], entries: Sequence[LedgerEntry], digest: str) -> str:
+def overview(
+    path: str | None, budgets: Sequence[Budget], entries: Sequence[LedgerEntry], digest: str
+) -> str:
     """Return a ledger as text, for whoever answers for the data: budgets, oldest first, and a row for each entry."""
     limit, amounts = budgets[-1], [entry.amounts for entry in entries]
     epsilon, delta = limit.spent(amounts)
-    lines = ["Privacy ledger, in memory of one process" if path is None else f"Privacy ledger {_shown(path, 200)}"]
+    lines = [
+        "Privacy ledger, in memory of one process"
+        if path is None
+        else f"Privacy ledger {_shown(path, 200)}"
+    ]
     for number, budget in enumerate(budgets):
         if budget.epsilon is None:
             lines.append("Budget: none. Nothing limits what is spent; this is a record only.")
@@ -223,12 +246,24 @@ def overview(path: str | None, budgets: Sequence[Budget], entries: Sequence[Ledg
             lines.append(f"{'Budget' if number == 0 else 'Changed to'}: {budget}{since}")
     left = "" if limit.epsilon is None else f" Left: epsilon {limit.left(amounts):.6g}."
     several = "" if len(entries) == 1 else "s"
-    lines += [f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}", ""]
-    rows = [["", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism", "epsilon so far"]]
+    lines += [
+        f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}",
+        "",
+    ]
+    rows = [
+        ["", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism", "epsilon so far"]
+    ]
     so_far = accumulate(exact(entry.epsilon) for entry in entries)
     for number, (entry, total) in enumerate(zip(entries, so_far, strict=True), 1):
-        price = f"{entry.epsilon:.6g}", f"{entry.delta:.3g}", _shown(entry.mechanism), f"{float(total):.6g}"
-        rows.append([f"{number}", _clock(entry.time), _shown(entry.data), _shown(entry.round), *price])
+        price = (
+            f"{entry.epsilon:.6g}",
+            f"{entry.delta:.3g}",
+            _shown(entry.mechanism),
+            f"{float(total):.6g}",
+        )
+        rows.append(
+            [f"{number}", _clock(entry.time), _shown(entry.data), _shown(entry.round), *price]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     return "\n".join(lines) + (

@@ -12,8 +12,21 @@ from datetime import datetime, timezone
 from fractions import Fraction
 from typing import Any, get_args
 
-from torchmetrics_fed.errors import InputError, LedgerConflictError, LedgerError, LedgerFileError, check_choice
-from torchmetrics_fed.privacy.budget import Budget, Composition, LedgerEntry, Spent, overview, pld_library
+from torchmetrics_fed.errors import (
+    InputError,
+    LedgerConflictError,
+    LedgerError,
+    LedgerFileError,
+    check_choice,
+)
+from torchmetrics_fed.privacy.budget import (
+    Budget,
+    Composition,
+    LedgerEntry,
+    Spent,
+    overview,
+    pld_library,
+)
 from torchmetrics_fed.privacy.store import Records, Store
 
 
@@ -65,7 +78,9 @@ class PrivacyLedger:
             pld_library()
         self._store = Store(self.path)
         self._known = Records()
-        if self.path is not None:  # a damaged file is refused here; one in memory is made when it is first used
+        if (
+            self.path is not None
+        ):  # a damaged file is refused here; one in memory is made when it is first used
             self._agree(given, change_budget)
 
     def spend(
@@ -96,14 +111,18 @@ class PrivacyLedger:
                 )
             return self._entered(tables, books, entry)
 
-    def charge(self, entry: LedgerEntry, query: bytes, fraction: float, *, again: bool = False) -> None:
+    def charge(
+        self, entry: LedgerEntry, query: bytes, fraction: float, *, again: bool = False
+    ) -> None:
         """Charge a release, once, before the answer to a query with this digest and fraction of epsilon is drawn.
 
         The first query of a round charges all of the release's epsilon. A later one is only noted: of the same session,
         not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left.
         """
         if not 0 < fraction < math.inf:
-            raise InputError(f"Expected argument `fraction` to be above 0, at most 1, but got {fraction!r}.")
+            raise InputError(
+                f"Expected argument `fraction` to be above 0, at most 1, but got {fraction!r}."
+            )
         with self._books() as (tables, books):
             known = self._entered(tables, books, entry)
             name = f"round {known.round!r} of data {known.data!r}"
@@ -131,7 +150,10 @@ class PrivacyLedger:
                     f"Expected queries of {name} that spend its epsilon once but with this one they spend "
                     f"{float(spent):g} times. Ask within the fraction that is left."
                 )
-            books.append(tables, {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)})
+            books.append(
+                tables,
+                {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)},
+            )
 
     def check_lasting(self) -> None:
         """Raise unless this ledger has a limit that lasts: a budget and a path."""
@@ -150,8 +172,12 @@ class PrivacyLedger:
         method = self.composition if method is None else method
         check_choice("method", method, get_args(Composition))
         if method == "addition" and delta is not None:
-            raise InputError(f"Expected argument `delta` only with method 'pld' but got {delta!r} with 'addition'.")
-        return Budget(None, self.delta if delta is None else delta, method).spent(self._read().amounts)
+            raise InputError(
+                f"Expected argument `delta` only with method 'pld' but got {delta!r} with 'addition'."
+            )
+        return Budget(None, self.delta if delta is None else delta, method).spent(
+            self._read().amounts
+        )
 
     @property
     def budget(self) -> float | None:
@@ -187,7 +213,9 @@ class PrivacyLedger:
     def report(self) -> str:
         """Return the budget, what was spent of it and every release as a table, for whoever answers for the data."""
         books = self._read()
-        return overview(self.path, books.budgets or (self._limit,), tuple(books.entries.values()), books.chain)
+        return overview(
+            self.path, books.budgets or (self._limit,), tuple(books.entries.values()), books.chain
+        )
 
     def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(tuple(self._read().entries.values()))
@@ -207,7 +235,9 @@ class PrivacyLedger:
         text = f"epsilon {epsilon:.12g}" + (f", delta {delta:g}" if delta else "")
         text += " spent" if self.budget is None else f" of {self.budget} spent"
         text += f", {len(amounts)} release{'' if len(amounts) == 1 else 's'}"
-        return f"{type(self).__name__}({text}{'' if self.path is None else f', path={self.path!r}'})"
+        return (
+            f"{type(self).__name__}({text}{'' if self.path is None else f', path={self.path!r}'})"
+        )
 
     def __copy__(self) -> PrivacyLedger:
         return self
@@ -248,7 +278,9 @@ class PrivacyLedger:
             if settled:
                 return
 
-    def _entered(self, tables: sqlite3.Connection, books: Records, entry: LedgerEntry) -> LedgerEntry:
+    def _entered(
+        self, tables: sqlite3.Connection, books: Records, entry: LedgerEntry
+    ) -> LedgerEntry:
         """Return the entry of the same data, round and spec: the one there is, or this one, entered and checked."""
         if entry.key not in books.entries:
             books.limit(self._limit).check(books.amounts, entry.amounts)

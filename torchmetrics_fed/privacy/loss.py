@@ -46,7 +46,9 @@ POINTS = 1 << 14
 TILTS: Floats = np.geomspace(1e-3, 1e6, 128)
 
 
-def delta_bound(epsilon: float, log_mass: LogMass, deviation: float, sensitivity: Sensitivity) -> float:
+def delta_bound(
+    epsilon: float, log_mass: LogMass, deviation: float, sensitivity: Sensitivity
+) -> float:
     """Return a delta for which this noise on every cell is (epsilon, delta)-private.
 
     It is the least one, or a percent more (for epsilon far above 1 a few): what some 0.1% less noise would cost.
@@ -70,7 +72,9 @@ class _Loss:
     cells: int
 
     @classmethod
-    def of(cls, log_mass: LogMass, deviation: float, shift: int, cells: int, epsilon: float, steps: int) -> _Loss:
+    def of(
+        cls, log_mass: LogMass, deviation: float, shift: int, cells: int, epsilon: float, steps: int
+    ) -> _Loss:
         """Tabulate the loss of a cell that moves by ``shift``, with epsilon at ``steps`` grid points."""
         width = epsilon / steps
         reach, tail = _reach(log_mass, deviation)
@@ -80,10 +84,14 @@ class _Loss:
         lost = 2 * tail + float(np.exp(here[~kept]).sum())
         mass, loss = np.exp(here[kept]), here[kept] - there[kept]
         point = np.maximum(np.floor(loss / width), -POINTS).astype(np.int64)
-        upper = mass * np.clip(np.expm1(np.minimum(point * width - loss, 0.0)) / np.expm1(-width), 0.0, 1.0)
+        upper = mass * np.clip(
+            np.expm1(np.minimum(point * width - loss, 0.0)) / np.expm1(-width), 0.0, 1.0
+        )
         first = int(point.min()) if point.size else 0
         split = np.bincount(point - first, mass - upper, minlength=2)
-        split = np.append(split, 0.0) + np.append(0.0, np.bincount(point - first, upper, minlength=2))
+        split = np.append(split, 0.0) + np.append(
+            0.0, np.bincount(point - first, upper, minlength=2)
+        )
         return cls(split, first, width, lost, cells)
 
     def log_tilted(self, tilt: Floats) -> Floats:
@@ -101,7 +109,9 @@ def _composed(losses: list[_Loss], steps: int) -> float:
     if highest <= steps or not all(loss.mass.any() for loss in losses):
         return 0.0
     # logarithm of the moment generating function of all losses together
-    moments = np.sum([loss.cells * logsumexp(loss.log_tilted(TILTS), axis=-1) for loss in losses], axis=0)
+    moments = np.sum(
+        [loss.cells * logsumexp(loss.log_tilted(TILTS), axis=-1) for loss in losses], axis=0
+    )
     chernoff = moments - TILTS * steps * width
     best = int(chernoff.argmin())
     tilt, bound = float(TILTS[best]), float(chernoff[best])

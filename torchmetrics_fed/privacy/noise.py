@@ -52,7 +52,12 @@ def sampling_error(epsilon: float, shares: int, cells: int) -> float:
 
 @lru_cache(maxsize=64)
 def calibrated_noise(
-    mechanism: Mechanism, epsilon: Fraction, delta: float, sensitivity: Sensitivity, shares: int, cells: int
+    mechanism: Mechanism,
+    epsilon: Fraction,
+    delta: float,
+    sensitivity: Sensitivity,
+    shares: int,
+    cells: int,
 ) -> Noise:
     """Return the noise of one of ``shares`` honest shares of ``cells`` cells, whose sum spends epsilon and delta.
 
@@ -68,10 +73,14 @@ def calibrated_noise(
         return Noise(lambda shape: samplers.skellam(shape, mean / shares), float(2 * mean))
     if mechanism == "discrete_gaussian":
         sigma2 = discrete_gaussian_sigma2(epsilon, delta, sensitivity, shares)
-        return Noise(lambda shape: samplers.discrete_gaussian(shape, sigma2 / shares), float(sigma2))
+        return Noise(
+            lambda shape: samplers.discrete_gaussian(shape, sigma2 / shares), float(sigma2)
+        )
     rate = cell_epsilon(epsilon, sensitivity)
     if mechanism == "gamma":
-        return Noise(lambda shape: samplers.gamma_difference(shape, 1 / rate, shares), 2 / float(rate) ** 2)
+        return Noise(
+            lambda shape: samplers.gamma_difference(shape, 1 / rate, shares), 2 / float(rate) ** 2
+        )
     ratio = math.exp(-rate)
     return Noise(lambda shape: samplers.polya(shape, rate, shares), 2 * ratio / (1 - ratio) ** 2)
 
@@ -96,12 +105,19 @@ def skellam_mean(epsilon: Number, delta: float, sensitivity: Sensitivity) -> Fra
 
 def skellam_delta(epsilon: Number, mean: Number, sensitivity: Sensitivity) -> float:
     """Return a delta for which Skellam noise is (epsilon, delta)-private: the least one, or a little more."""
-    budget, variance = float(_positive("epsilon", epsilon)), _variance(2 * _positive("mean", mean), sensitivity)
+    budget, variance = (
+        float(_positive("epsilon", epsilon)),
+        _variance(2 * _positive("mean", mean), sensitivity),
+    )
     with np.errstate(divide="ignore"):
-        return delta_bound(budget, lambda x: np.log(ive(np.abs(x), variance)), math.sqrt(variance), sensitivity)
+        return delta_bound(
+            budget, lambda x: np.log(ive(np.abs(x), variance)), math.sqrt(variance), sensitivity
+        )
 
 
-def discrete_gaussian_sigma2(epsilon: Number, delta: float, sensitivity: Sensitivity, shares: int = 1) -> Fraction:
+def discrete_gaussian_sigma2(
+    epsilon: Number, delta: float, sensitivity: Sensitivity, shares: int = 1
+) -> Fraction:
     r"""Return the :math:`\sigma^2` of which each of n honest shares takes the n-th part, to spend (epsilon, delta).
 
     One share is a discrete Gaussian and has no gap. The sum of several is only near to one: the gap g of
@@ -110,7 +126,9 @@ def discrete_gaussian_sigma2(epsilon: Number, delta: float, sensitivity: Sensiti
     check_int("shares", shares, 1)
     budget = _budget(epsilon, delta)
     guess = 2 * sensitivity.l2_squared * math.log(1.25 / delta) / budget**2
-    alone = _least(lambda sigma2: discrete_gaussian_delta(budget, sigma2, sensitivity) <= delta, guess)
+    alone = _least(
+        lambda sigma2: discrete_gaussian_delta(budget, sigma2, sensitivity) <= delta, guess
+    )
     gap = discrete_gaussian_gap(alone, shares, sensitivity.cells)
     if gap > MOST_GAP * budget:
         raise InputError(
@@ -122,15 +140,25 @@ def discrete_gaussian_sigma2(epsilon: Number, delta: float, sensitivity: Sensiti
         return alone
     left, rest = budget - gap, delta * math.exp(-gap / 2)
     # More noise than `alone`: the gap charged here is at least that of the result.
-    return max(alone, _least(lambda sigma2: discrete_gaussian_delta(left, sigma2, sensitivity) <= rest, float(alone)))
+    return max(
+        alone,
+        _least(
+            lambda sigma2: discrete_gaussian_delta(left, sigma2, sensitivity) <= rest, float(alone)
+        ),
+    )
 
 
 def discrete_gaussian_delta(epsilon: Number, sigma2: Number, sensitivity: Sensitivity) -> float:
     """Return a delta for which one discrete Gaussian is (epsilon, delta)-private: the least one, or a little more."""
-    budget, variance = float(_positive("epsilon", epsilon)), _variance(_positive("sigma2", sigma2), sensitivity)
+    budget, variance = (
+        float(_positive("epsilon", epsilon)),
+        _variance(_positive("sigma2", sigma2), sensitivity),
+    )
     support = np.arange(-int(9 * math.sqrt(variance)) - 9, int(9 * math.sqrt(variance)) + 10)
     norm = math.log(np.exp(-(support**2) / (2 * variance)).sum())
-    return delta_bound(budget, lambda x: -(x**2) / (2 * variance) - norm, math.sqrt(variance), sensitivity)
+    return delta_bound(
+        budget, lambda x: -(x**2) / (2 * variance) - norm, math.sqrt(variance), sensitivity
+    )
 
 
 def discrete_gaussian_gap(sigma2: Number, shares: int, cells: int) -> float:
@@ -184,11 +212,15 @@ def _variance(variance: Fraction, sensitivity: Sensitivity) -> float:
 
 def _budget(epsilon: Number, delta: float) -> float:
     if not 0 < delta < 1:
-        raise InputError(f"Expected argument `delta` to be between 0 and 1 but got {delta}. For 0 use pure noise.")
+        raise InputError(
+            f"Expected argument `delta` to be between 0 and 1 but got {delta}. For 0 use pure noise."
+        )
     return float(_positive("epsilon", epsilon))
 
 
 def _positive(name: str, number: Number) -> Fraction:
     if not 0 < number < math.inf:
-        raise InputError(f"Expected argument `{name}` to be a positive finite number but got {number}.")
+        raise InputError(
+            f"Expected argument `{name}` to be a positive finite number but got {number}."
+        )
     return Fraction(number)

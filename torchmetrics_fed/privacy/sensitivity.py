@@ -31,7 +31,9 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         if not self.shifts or any(shift < 1 or cells < 1 for shift, cells in self.shifts):
-            raise InputError(f"Expected `shifts`, pairs of positive ints, but got {self.shifts}. Use `Sensitivity.of`.")
+            raise InputError(
+                f"Expected `shifts`, pairs of positive ints, but got {self.shifts}. Use `Sensitivity.of`."
+            )
 
     @classmethod
     def of(
@@ -57,15 +59,25 @@ class Sensitivity:
         check_choice("task", task, get_args(Task))
         check_choice("neighbours", neighbours, get_args(Neighbours))
         number = len(levels) if isinstance(levels, tuple) else levels
-        for name, value in (("classes", classes), ("levels", number), ("examples_per_person", examples_per_person)):
+        for name, value in (
+            ("classes", classes),
+            ("levels", number),
+            ("examples_per_person", examples_per_person),
+        ):
             check_int(name, value, 1)
         if (task == "binary") != (classes == 1) and task != "multilabel":
             expect = "1" if task == "binary" else "at least 2"
-            raise InputError(f"Expected argument `classes` to be {expect} where `task` is {task!r} but got {classes}.")
+            raise InputError(
+                f"Expected argument `classes` to be {expect} where `task` is {task!r} but got {classes}."
+            )
         weights = levels if isinstance(levels, tuple) else (1,) * levels
         sides = 2 if neighbours == "replace_one" else 1
         counted = sorted(Counter(weights).items())
-        return cls(tuple((examples_per_person * weight, classes * sides * times) for weight, times in counted))
+        return cls(
+            tuple(
+                (examples_per_person * weight, classes * sides * times) for weight, times in counted
+            )
+        )
 
     @property
     def l1(self) -> int:

@@ -54,12 +54,16 @@ class Privacy(ABC):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
-            raise InputError(f"Expected argument `epsilon` to be a positive finite number but got {self.epsilon!r}.")
+            raise InputError(
+                f"Expected argument `epsilon` to be a positive finite number but got {self.epsilon!r}."
+            )
         check_choice("mechanism", self.mechanism, get_args(Mechanism))
         check_choice("neighbours", self.neighbours, get_args(Neighbours))
         check_int("examples_per_person", self.examples_per_person, 1)
         if not isinstance(self.enforced, bool):
-            raise InputError(f"Expected argument `enforced` to be a bool but got {self.enforced!r}.")
+            raise InputError(
+                f"Expected argument `enforced` to be a bool but got {self.enforced!r}."
+            )
         needs_delta = self.mechanism in ("skellam", "discrete_gaussian")
         if needs_delta != (self.delta > 0) or not 0 <= self.delta < 1:
             raise InputError(
@@ -108,7 +112,9 @@ class Privacy(ABC):
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Privacy:
-        kinds: dict[str, type[Privacy]] = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
+        kinds: dict[str, type[Privacy]] = {
+            kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)
+        }
         given = {**fields, **{name: float.fromhex(fields[name]) for name in ("epsilon", "delta")}}
         before = _reading.set(True)
         try:
@@ -124,12 +130,19 @@ class Privacy(ABC):
         """Return the delta of a release of at most ``queries`` queries, imperfect samplers included."""
         return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
 
-    def noise(self, task: Task, classes: int, weights: tuple[int, ...], cells: int, fraction: float = 1.0) -> Noise:
+    def noise(
+        self, task: Task, classes: int, weights: tuple[int, ...], cells: int, fraction: float = 1.0
+    ) -> Noise:
         """Return the noise of one share of ``cells`` cells; ``weights`` says how many times each level is counted."""
-        person: dict[str, Any] = {"neighbours": self.neighbours, "examples_per_person": self.examples_per_person}
+        person: dict[str, Any] = {
+            "neighbours": self.neighbours,
+            "examples_per_person": self.examples_per_person,
+        }
         sensitivity = Sensitivity.of(task, classes, weights, **person)
         epsilon = Fraction(self.epsilon) * Fraction(fraction)
-        return calibrated_noise(self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells)
+        return calibrated_noise(
+            self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells
+        )
 
     @property
     def unit(self) -> str:
@@ -169,11 +182,15 @@ class DistributedDP(Privacy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mechanism == "gamma" and not self.trusted_aggregator:
-            raise InputError('Expected `trusted_aggregator=True` with mechanism="gamma": floats cannot be masked.')
+            raise InputError(
+                'Expected `trusted_aggregator=True` with mechanism="gamma": floats cannot be masked.'
+            )
         check_int("min_clients", self.min_clients, 1)
         check_int("max_colluding", self.max_colluding, 0)
         if not isinstance(self.trusted_aggregator, bool):
-            raise InputError(f"Expected `trusted_aggregator` to be a bool but got {self.trusted_aggregator!r}.")
+            raise InputError(
+                f"Expected `trusted_aggregator` to be a bool but got {self.trusted_aggregator!r}."
+            )
         if self.max_colluding >= self.min_clients:
             raise InputError(
                 f"Expected `max_colluding` below `min_clients` but got {self.max_colluding} and {self.min_clients}: "

@@ -60,7 +60,9 @@ def _after_fork(in_child: bool) -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before_fork, after_in_parent=partial(_after_fork, False), after_in_child=partial(_after_fork, True)
+        before=_before_fork,
+        after_in_parent=partial(_after_fork, False),
+        after_in_child=partial(_after_fork, True),
     )
 
 
@@ -82,7 +84,9 @@ class Store:
                 about = tables.execute("SELECT format, version FROM about").fetchall()
             if damage != ("ok",) or about != [(_FORMAT, _VERSION)]:
                 what = f"to be a {_FORMAT}, version {_VERSION}, but it is another or damaged"
-                raise self.error(what, "Give the path of a ledger that this package made, or of a new file.")
+                raise self.error(
+                    what, "Give the path of a ledger that this package made, or of a new file."
+                )
 
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[sqlite3.Connection]:
@@ -116,7 +120,9 @@ class Store:
                     "would not hear of. Build it with PrivacyLedger(path=...)."
                 )
             if self._memory is None:
-                self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+                self._memory = sqlite3.connect(
+                    ":memory:", isolation_level=None, check_same_thread=False
+                )
                 self._memory.executescript(_SCHEMA)
             yield self._memory
             return
@@ -128,7 +134,9 @@ class Store:
         # one connection for each transaction: none is carried over a fork
         name = self.path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         try:
-            tables = sqlite3.connect(f"file:{name}?mode=rw", uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
+            tables = sqlite3.connect(
+                f"file:{name}?mode=rw", uri=True, timeout=_LOCK_SECONDS, isolation_level=None
+            )
             tables.execute("PRAGMA synchronous=EXTRA")
             tables.execute("PRAGMA secure_delete=ON")
         except (sqlite3.Error, UnicodeError) as error:
@@ -139,7 +147,10 @@ class Store:
     def _create(self, path: str) -> None:
         """Make the whole file beside its place, then link it there: a file that is in place is complete."""
         if os.path.lexists(f"{path}-journal"):
-            raise self.error("to be there with its journal but it is gone", "Put the file back, with the journal.")
+            raise self.error(
+                "to be there with its journal but it is gone",
+                "Put the file back, with the journal.",
+            )
         fresh = f"{path}.{secrets.token_hex(8)}"
         try:
             os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -153,7 +164,9 @@ class Store:
             with suppress(FileExistsError):  # another process was first
                 os.link(fresh, path)
         except (OSError, sqlite3.Error) as error:
-            raise self.error(f"to be made but got: {error}", "Put the ledger on a local disk.") from error
+            raise self.error(
+                f"to be made but got: {error}", "Put the ledger on a local disk."
+            ) from error
         finally:
             os.unlink(fresh)
         sync_directory(os.path.dirname(path) or os.curdir)
@@ -163,7 +176,9 @@ class Store:
             what = f"to be free within {_LOCK_SECONDS:g} s but another process holds its lock"
             return self.error(what, "End the process that hangs; its lock goes with it.")
         if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
-            return self.error(f"to be read and written but got: {error}", "Check disk and permissions.")
+            return self.error(
+                f"to be read and written but got: {error}", "Check disk and permissions."
+            )
         return self.damage(f"it is damaged or another ({error})")
 
 
@@ -190,25 +205,37 @@ class Records:
 
     def read_on(self, tables: sqlite3.Connection, store: Store) -> Records:
         """Return what the records say now, once they are known to be what was written and to hold all that was seen."""
-        known = replace(self, entries=dict(self.entries), answers=dict(self.answers), chains=dict(self.chains))
-        seen = tables.execute("SELECT chain FROM records WHERE number = ?", (known.size,)).fetchone() or ("",)
+        known = replace(
+            self, entries=dict(self.entries), answers=dict(self.answers), chains=dict(self.chains)
+        )
+        seen = tables.execute(
+            "SELECT chain FROM records WHERE number = ?", (known.size,)
+        ).fetchone() or ("",)
         if seen != (known.chain,):
             remedy = "Put the newer file back, then open it again."
             raise store.error("to only ever grow but what was read before is gone", remedy)
-        new = tables.execute("SELECT number, body, chain FROM records WHERE number > ? ORDER BY number", (known.size,))
+        new = tables.execute(
+            "SELECT number, body, chain FROM records WHERE number > ? ORDER BY number",
+            (known.size,),
+        )
         try:
             for number, body, chain in new:
                 known.add(json.loads(body), body)
                 if (number, chain) != (known.size, known.chain):
                     raise ValueError("the chain is broken")
-            if tables.execute("SELECT count, chain FROM head").fetchall() != [(known.size, known.chain)]:
+            if tables.execute("SELECT count, chain FROM head").fetchall() != [
+                (known.size, known.chain)
+            ]:
                 raise ValueError("the end is missing")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise store.damage(f"record {known.size} or the next is not ({error})") from None
         return known
 
     def add(self, record: dict[str, Any], body: str) -> None:
-        self.size, self.chain = self.size + 1, hashlib.sha256((self.chain + body).encode()).hexdigest()
+        self.size, self.chain = (
+            self.size + 1,
+            hashlib.sha256((self.chain + body).encode()).hexdigest(),
+        )
         if "entry" in record:
             entry = LedgerEntry(**record["entry"])
             self.entries[entry.key], self.chains[entry.key] = entry, self.chain
@@ -217,7 +244,10 @@ class Records:
         else:
             data, round_, spec = record["answer"]
             before = self.answers.get((data, round_, spec), {})
-            self.answers[data, round_, spec] = {**before, record["query"]: float(record["fraction"])}
+            self.answers[data, round_, spec] = {
+                **before,
+                record["query"]: float(record["fraction"]),
+            }
 
     def append(self, tables: sqlite3.Connection, record: dict[str, Any]) -> None:
         body = json.dumps(record, allow_nan=False)

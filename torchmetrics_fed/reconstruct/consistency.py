@@ -30,7 +30,9 @@ def least_squares(levels: Sequence[Tensor], weights: Sequence[int] | None = None
     for index in range(len(levels) - 1, 0, -1):
         children = siblings(up, index)
         below = children.shape[-1] * variance
-        up[index - 1] = (up[index - 1] * below + children.sum(-1) * own[index - 1]) / (below + own[index - 1])
+        up[index - 1] = (up[index - 1] * below + children.sum(-1) * own[index - 1]) / (
+            below + own[index - 1]
+        )
         variance = below * own[index - 1] / (below + own[index - 1])
     for index in range(1, len(levels)):
         children = siblings(up, index)
@@ -82,7 +84,9 @@ def _onto_simplex(family: Tensor, total: Tensor) -> Tensor:
     Sorted descending, the k largest stay positive for the largest k with x_k > (x_1 + ... + x_k - total) / k.
     """
     ordered = family.sort(-1, descending=True).values
-    shift = (ordered.cumsum(-1) - total[..., None]) / torch.arange(1, family.shape[-1] + 1, dtype=torch.float64)
+    shift = (ordered.cumsum(-1) - total[..., None]) / torch.arange(
+        1, family.shape[-1] + 1, dtype=torch.float64
+    )
     kept = (ordered > shift).sum(-1, keepdim=True).clamp(min=1)
     projected = (family - shift.gather(-1, kept - 1)).clamp(min=0.0)
     return torch.where(total[..., None] > 0, projected, 0.0)

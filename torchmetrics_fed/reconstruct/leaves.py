@@ -41,7 +41,9 @@ def are_tied(leaf: Floats) -> NDArray[np.bool_]:
     share = (leaf / np.maximum(leaf.sum(1, keepdims=True), 1e-300)).mean(0)
     part = 1 / leaf.shape[1]
     beside = np.minimum(np.r_[np.inf, share[:-1]], np.r_[share[1:], np.inf])
-    tied: NDArray[np.bool_] = (share > _TIED * part) | ((share > _ALONE * beside) & (share > part / 2))
+    tied: NDArray[np.bool_] = (share > _TIED * part) | (
+        (share > _ALONE * beside) & (share > part / 2)
+    )
     return tied
 
 

@@ -49,7 +49,10 @@ class Margin(NamedTuple):
 def pilot_tables(grid: ScoreGrid) -> Query:
     """Return the first query of two: few leaves of each model, even in the grid's own coordinate."""
     places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
-    return Query(Table((_PILOT_LEAVES,) * 2, (*places.tolist(), *places.tolist()), joint=False), _PILOT_FRACTION)
+    return Query(
+        Table((_PILOT_LEAVES,) * 2, (*places.tolist(), *places.tolist()), joint=False),
+        _PILOT_FRACTION,
+    )
 
 
 def even_tables(spec: Spec) -> Query:
@@ -65,21 +68,30 @@ def placed_tables(seen: Sum, fraction: float) -> Query:
     1.3 (b / a)^(1/4) leaves: more cells tell apart more, and add more noise.
     """
     if seen.spec.privacy is None:
-        raise InputError("Expected a private release to place leaves by but got exact counts, whose quantiles are raw.")
+        raise InputError(
+            "Expected a private release to place leaves by but got exact counts, whose quantiles are raw."
+        )
     epsilon = whole_epsilon(seen) * fraction
     known = _noisy(seen)
     sizes = np.maximum(np.mean([each.counts.sum(1) for each in known], 0), 10.0)
     noise = 0.5 / math.sinh(epsilon / 2) ** 2
     sides = round(_SIDES * float((1 / sizes).sum() / (noise * (1 / sizes**2).sum())) ** 0.25)
     fewest = _FEWEST_OF_MUCH if sizes.min() * epsilon > _MUCH else _FEWEST
-    even, grid = np.linspace(0, 1, min(max(sides, fewest), _MOST, seen.spec.grid.bins) + 1), seen.spec.grid
-    axes = [snapped(np.interp(even, _mass(each, grid).below, grid.coordinate), grid) for each in known]
+    even, grid = (
+        np.linspace(0, 1, min(max(sides, fewest), _MOST, seen.spec.grid.bins) + 1),
+        seen.spec.grid,
+    )
+    axes = [
+        snapped(np.interp(even, _mass(each, grid).below, grid.coordinate), grid) for each in known
+    ]
     return Query(_table(axes, seen.spec), fraction)
 
 
 def tables_of(release: Release) -> Floats:
     """Return the table of negatives and that of positives, ``(2, leaves, leaves)``."""
-    tables: Floats = release.last.levels[-1][0].double().numpy().reshape(2, *release.last.query.tree.branching)
+    tables: Floats = (
+        release.last.levels[-1][0].double().numpy().reshape(2, *release.last.query.tree.branching)
+    )
     return tables
 
 
@@ -173,7 +185,9 @@ def difference(
     if (sizes < max(_LOST * math.sqrt(cells * variance), 2.0)).any():
         return Difference(math.nan, -1.0, 1.0, math.inf)
     value = area(tables.sum(1)) - area(tables.sum(2)) + beyond
-    shares = non_negative([torch.from_numpy(tables.reshape(2, -1))])[0].numpy().reshape(tables.shape)
+    shares = (
+        non_negative([torch.from_numpy(tables.reshape(2, -1))])[0].numpy().reshape(tables.shape)
+    )
     shares /= sizes[:, None, None]
     rows, columns = shares.sum(2), shares.sum(1)
     middle = [each.cumsum(1) - each / 2 for each in (rows, columns)]
@@ -200,7 +214,9 @@ def difference(
     noise *= 1 + _SECOND * doubtful
     known = math.hypot(_WITHIN, min(_NOISY * doubtful, _MOST_WITHIN))
     margins = zip((rows, columns), smooth, strict=True)
-    within = math.hypot(*(float(each[0] @ each[1]) * (known if fits else _ROUGH) for each, fits in margins))
+    within = math.hypot(
+        *(float(each[0] @ each[1]) * (known if fits else _ROUGH) for each, fits in margins)
+    )
     whole = sampled + noise + within**2
     z = ndtri((1 + confidence) / 2)
     # noise has heavier tails than the normal law (Cornish and Fisher)
@@ -232,12 +248,16 @@ def _factor(table: Floats, rows: Floats, columns: Floats, own: int) -> float:
     """Return sampling variance of a class over what its leaves show, for a normal copula of the same correlation."""
     edges = [np.concatenate([[[0.0]] * 2, each.cumsum(1)], 1) for each in (rows, columns)]
     ranks = [(each[own, 1:] + each[own, :-1]) / 2 - 0.5 for each in edges]
-    spread = math.prod(float(margin[own] @ rank**2) for margin, rank in zip((rows, columns), ranks, strict=True))
+    spread = math.prod(
+        float(margin[own] @ rank**2) for margin, rank in zip((rows, columns), ranks, strict=True)
+    )
     correlation = float(ranks[0] @ table @ ranks[1]) / math.sqrt(max(spread, 1e-12))
     normal = 2 * math.sin(math.pi / 6 * min(max(correlation, 0.0), 0.995))
     z = ndtri((np.arange(_POINTS) + 0.5) / _POINTS)
     first = np.repeat(z, _POINTS)
-    points = ndtr(np.stack([first, normal * first + math.sqrt(1 - normal**2) * np.tile(z, _POINTS)]))
+    points = ndtr(
+        np.stack([first, normal * first + math.sqrt(1 - normal**2) * np.tile(z, _POINTS)])
+    )
     exact, binned = np.zeros(len(first)), np.zeros(len(first))
     inside = 0.0
     for u, each, sign in zip(points, edges, (-1, 1), strict=True):

@@ -53,7 +53,9 @@ def single_query(grid: ScoreGrid, epsilon: float) -> Query:
     leaves = math.prod(branching)
     if grid.bins < 2 * leaves:
         return Query(Tree.balanced(grid.bins))
-    return Query(Tree(branching, tuple(snapped(np.linspace(0, 1, leaves + 1), grid).tolist()), weights))
+    return Query(
+        Tree(branching, tuple(snapped(np.linspace(0, 1, leaves + 1), grid).tolist()), weights)
+    )
 
 
 def placed_query(seen: Sum, fraction: float) -> Query:
@@ -94,7 +96,9 @@ class ScoreMass:
         return _known[seen]
 
     @classmethod
-    def fitted(cls, answers: list[list[NoisyLeaves]], leaves: Floats, places: Places, grid: ScoreGrid) -> ScoreMass:
+    def fitted(
+        cls, answers: list[list[NoisyLeaves]], leaves: Floats, places: Places, grid: ScoreGrid
+    ) -> ScoreMass:
         """Return what answers say of each class by the smooth model; where it does not hold, the leaves themselves."""
         smooth = [False] * len(leaves)
         sizes = np.maximum(leaves.sum(-1), 1.0)
@@ -104,14 +108,18 @@ class ScoreMass:
             smooth = [model.holds] * len(answers)
             if model.holds:
                 places, leaves = at, np.repeat(model.cells[None], len(answers), 0)
-        spread = leaves + 1e-12 * np.maximum(leaves.sum(-1, keepdims=True), 1.0)  # an empty class is spread evenly
+        spread = leaves + 1e-12 * np.maximum(
+            leaves.sum(-1, keepdims=True), 1.0
+        )  # an empty class is spread evenly
         said = tuple(known[0] for known in answers)
         return cls(spread / spread.sum(-1, keepdims=True), sizes, tuple(smooth), places, said, grid)
 
     def rows_below(self) -> Floats:
         """Return the mass of negatives and of positives below every edge of the grid, ``(2, bins + 1)``."""
         below = np.concatenate([np.zeros((2, 1)), self.spread.mean(0).cumsum(1)], 1)
-        rows: Floats = PchipInterpolator(self.grid.coordinate[self.places], below, axis=1)(self.grid.coordinate)
+        rows: Floats = PchipInterpolator(self.grid.coordinate[self.places], below, axis=1)(
+            self.grid.coordinate
+        )
         return rows
 
     @cached_property
@@ -135,7 +143,11 @@ def noisy_leaves(seen: Sum) -> list[list[NoisyLeaves]]:
     Those are the only level, or of three the upper two, with the third one added up into the second. Nothing for other
     trees: two levels are asked for where there is so much data that it needs no model.
     """
-    tree, levels, variances = seen.query.tree, [level.double().numpy() for level in seen.levels], seen.variances
+    tree, levels, variances = (
+        seen.query.tree,
+        [level.double().numpy() for level in seen.levels],
+        seen.variances,
+    )
     if len(levels) == 1 and seen.spec.rows == 2:
         return [[NoisyLeaves(seen.places, leaf, variances[0])] for leaf in levels[0]]
     if len(levels) != 3 or tree.weights[0] == 1 or seen.spec.rows != 2:
@@ -178,7 +190,9 @@ def snapped(at: Floats, grid: ScoreGrid) -> Places:
     place = np.searchsorted((u[1:] + u[:-1]) / 2, at)
     place[0], place[-1] = 0, grid.bins
     place = np.maximum.accumulate(place - index)
-    apart: Places = np.minimum.accumulate(np.minimum(place, grid.bins - index[-1])[::-1])[::-1] + index
+    apart: Places = (
+        np.minimum.accumulate(np.minimum(place, grid.bins - index[-1])[::-1])[::-1] + index
+    )
     return apart
 
 

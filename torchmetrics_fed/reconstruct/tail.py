@@ -76,7 +76,9 @@ class Reconstruction:
         if given is None:
             return cls(quantiles=quantiles)
         if not isinstance(given, cls):
-            raise InputError(f"Expected argument `reconstruction` to be a Reconstruction but got {given!r}.")
+            raise InputError(
+                f"Expected argument `reconstruction` to be a Reconstruction but got {given!r}."
+            )
         return replace(given, quantiles=given.quantiles or quantiles)
 
     def check_grid(self, grid: ScoreGrid) -> None:
@@ -102,7 +104,9 @@ class Reconstruction:
         """Return the tails of each histogram from its levels, ``(..., size)``, with ascending ``edges`` of leaves."""
         if self.method == "aligned":
             return _aligned(levels[-1], edges)
-        q = torch.linspace(0, 1, self.quantiles or max(levels[-1].shape[-1] // 4, 2), dtype=torch.float64)
+        q = torch.linspace(
+            0, 1, self.quantiles or max(levels[-1].shape[-1] // 4, 2), dtype=torch.float64
+        )
         scores = self.scores(levels, edges, q)
         ends = edges[0].item(), edges[-1].item()
         return tails_from_quantiles(scores, levels[0].sum(-1), ends, self.interpolation)
@@ -116,7 +120,9 @@ class Reconstruction:
             leaf = levels[0]
             missing = (1 << (leaf.shape[-1] - 1).bit_length()) - leaf.shape[-1]
             # custom edges: empty bins of no width fill the tree
-            levels = Tree.binary(leaf.shape[-1] + missing).levels(torch.nn.functional.pad(leaf, (0, missing)))
+            levels = Tree.binary(leaf.shape[-1] + missing).levels(
+                torch.nn.functional.pad(leaf, (0, missing))
+            )
             edges = torch.cat([edges, edges[-1:].expand(missing)])
         flat = [level.reshape(-1, level.shape[-1]) for level in levels]
         rows = [tree_quantiles(row, edges, q) for row in zip(*flat, strict=True)]
@@ -141,7 +147,9 @@ def tree_quantiles(levels: Sequence[Tensor], edges: Tensor, q: Tensor) -> Tensor
     for level in levels:
         size = level.shape[-1]
         total = level.sum().double()
-        if total <= 0:  # nothing here to divide by: an empty class has all its quantiles at the lowest edge
+        if (
+            total <= 0
+        ):  # nothing here to divide by: an empty class has all its quantiles at the lowest edge
             return edges[left]
         fraction = (level / total).clamp(min=0.0)
         node, siblings, above = node * (size // above), size // above, size
@@ -159,7 +167,10 @@ def tree_quantiles(levels: Sequence[Tensor], edges: Tensor, q: Tensor) -> Tensor
 
 
 def tails_from_quantiles(
-    scores: Tensor, total: Tensor, score_range: tuple[float, float], interpolation: Interpolation = "pchip"
+    scores: Tensor,
+    total: Tensor,
+    score_range: tuple[float, float],
+    interpolation: Interpolation = "pchip",
 ) -> Tails:
     """Return tails through evenly spaced quantiles ``scores``, ``(..., Q)``, at 10,000 even scores of the range."""
     low, high = score_range
@@ -180,7 +191,9 @@ def _aligned(leaf: Tensor, edges: Tensor) -> Tails:
     return Tails(edges.flip(0), tail, total[..., 0].double())
 
 
-def _tail(scores: NDArray[np.float64], at: NDArray[np.float64], interpolation: Interpolation) -> NDArray[np.float64]:
+def _tail(
+    scores: NDArray[np.float64], at: NDArray[np.float64], interpolation: Interpolation
+) -> NDArray[np.float64]:
     """Tail through one histogram's quantiles: 1 below the first, 0 from the last on, and a jump where some are equal.
 
     Equal quantiles are a step of the distribution, so each run of distinct quantiles is interpolated by itself.
@@ -193,6 +206,10 @@ def _tail(scores: NDArray[np.float64], at: NDArray[np.float64], interpolation: I
         if not inside.any():
             continue
         x, y = scores[start:end], level[start:end]
-        value = PchipInterpolator(x, y)(at[inside]) if interpolation == "pchip" else np.interp(at[inside], x, y)
+        value = (
+            PchipInterpolator(x, y)(at[inside])
+            if interpolation == "pchip"
+            else np.interp(at[inside], x, y)
+        )
         result[inside] = np.clip(value, 0.0, 1.0)
     return result

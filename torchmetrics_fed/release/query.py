@@ -44,10 +44,14 @@ class Query:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tree, Tree):
-            raise InputError(f"Expected argument `tree` to be a Tree but got {type(self.tree).__name__}.")
+            raise InputError(
+                f"Expected argument `tree` to be a Tree but got {type(self.tree).__name__}."
+            )
         known = isinstance(self.fraction, int | float) and LEAST_FRACTION <= self.fraction <= 1
         if not known or self.fraction % LEAST_FRACTION:
-            raise InputError(f"Expected `fraction` to be a multiple of 1/1024, up to 1, but got {self.fraction!r}.")
+            raise InputError(
+                f"Expected `fraction` to be a multiple of 1/1024, up to 1, but got {self.fraction!r}."
+            )
 
     @cached_property
     def digest(self) -> bytes:
@@ -60,9 +64,13 @@ class Query:
         flags = (edges is not None) + 2 * self.pooled
         if isinstance(self.tree, Table):
             flags += 4 + 8 * self.tree.joint
-        weights = self.tree.weights if len(self.tree.weights) == len(branching) else (1,) * len(branching)
+        weights = (
+            self.tree.weights if len(self.tree.weights) == len(branching) else (1,) * len(branching)
+        )
         levels = len(branching)
-        head = struct.pack(f"<dBB{levels}I{levels}B", self.fraction, levels, flags, *branching, *weights)
+        head = struct.pack(
+            f"<dBB{levels}I{levels}B", self.fraction, levels, flags, *branching, *weights
+        )
         places = b"" if edges is None else np.asarray(edges, dtype="<u4").tobytes()
         return frame(Kind.QUERY, head, places)
 
@@ -73,7 +81,11 @@ class Query:
         (fraction,) = struct.unpack("<d", reader.view(8))
         levels, flags = reader.number(1), reader.number(1)
         placed, pooled, table, joint = (bool(flags & flag) for flag in (1, 2, 4, 8))
-        if not 1 <= levels <= _MOST_LEVELS or flags not in (0, 1, 2, 3, 5, 13) or (table and levels != 2):
+        if (
+            not 1 <= levels <= _MOST_LEVELS
+            or flags not in (0, 1, 2, 3, 5, 13)
+            or (table and levels != 2)
+        ):
             raise reader.error(f"1 to {_MOST_LEVELS} levels", f"{levels}")
         branching = struct.unpack(f"<{levels}I", reader.view(4 * levels))
         weights, leaves = tuple(reader.take(levels)), math.prod(branching)
@@ -85,7 +97,11 @@ class Query:
             edges = tuple(np.frombuffer(reader.view(4 * places), dtype="<u4").tolist())
         reader.end()
         try:
-            tree = Table(branching, edges, weights, joint) if table else Tree(branching, edges, weights)
+            tree = (
+                Table(branching, edges, weights, joint)
+                if table
+                else Tree(branching, edges, weights)
+            )
             return cls(tree, fraction, pooled)
         except InputError as error:
             raise WireError(f"Expected a query that can be answered. {error}") from None

@@ -16,7 +16,15 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import Share
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.sums import Adder, Sum
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, kind_of, pack_block, pack_text
+from torchmetrics_fed.release.wire import (
+    DIGEST_BYTES,
+    Kind,
+    Reader,
+    frame,
+    kind_of,
+    pack_block,
+    pack_text,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +67,12 @@ class Release:
         if not self.sums:
             raise InputError("Expected a release of at least one query but got none.")
         last, pilot = self.sums[-1], self.sums[-2] if len(self.sums) > 1 else None
-        for name, value in (("spec", last.spec), ("last", last), ("pilot", pilot), ("shares", last.shares)):
+        for name, value in (
+            ("spec", last.spec),
+            ("last", last),
+            ("pilot", pilot),
+            ("shares", last.shares),
+        ):
             object.__setattr__(self, name, value)
         for earlier in (*self.sums[:-1], self.prior):
             if earlier is not None and earlier.spec is not last.spec:
@@ -78,7 +91,11 @@ class Release:
 
     @classmethod
     def sum(
-        cls, shares: Iterable[Share | Release], *, max_examples: int | None = None, round: str | None = None
+        cls,
+        shares: Iterable[Share | Release],
+        *,
+        max_examples: int | None = None,
+        round: str | None = None,
     ) -> Release:
         """Add shares of one whole query, or releases of part of the clients, one by one, in any order and grouping.
 
@@ -105,7 +122,11 @@ class Release:
         adder: Adder | None = None
         for number, share in enumerate(shares):
             if not isinstance(share, Share | Release):
-                use = "Share.from_bytes(data, metric.spec, query)" if isinstance(share, bytes) else "metric.share()"
+                use = (
+                    "Share.from_bytes(data, metric.spec, query)"
+                    if isinstance(share, bytes)
+                    else "metric.share()"
+                )
                 raise InputError(
                     f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}. Pass `{use}`."
                 )
@@ -121,7 +142,9 @@ class Release:
                 )
             adder.add(part, sender)
         if adder is None:
-            raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
+            raise ReleaseError(
+                "Expected at least one share to sum but got none. Did every client drop out?"
+            )
         return cls((adder.sum,), round or "")
 
     @property
@@ -144,13 +167,17 @@ class Release:
         """The release of everybody: itself, or without its groups."""
         if not self.spec.groups:
             return self
-        return Release(tuple(each.overall for each in self.sums), self.round, self.prior and self.prior.overall)
+        return Release(
+            tuple(each.overall for each in self.sums), self.round, self.prior and self.prior.overall
+        )
 
     @cached_property
     def by_group(self) -> dict[str, Release]:
         """The release of each group, by its name; empty where there are no groups."""
         return {
-            name: Release(tuple(each.of_group(number) for each in self.sums), self.round, around=self.overall)
+            name: Release(
+                tuple(each.of_group(number) for each in self.sums), self.round, around=self.overall
+            )
             for number, name in enumerate(self.spec.groups)
         }
 
@@ -217,9 +244,16 @@ class Release:
 
 def no_release(value: object) -> InputError:
     """Return the error for something else where a release is expected, which says how to make one of it."""
-    remedies: dict[type, str] = {list: "sum(shares)", Share: "sum([share])", bytes: "from_bytes(data)"}
+    remedies: dict[type, str] = {
+        list: "sum(shares)",
+        Share: "sum([share])",
+        bytes: "from_bytes(data)",
+    }
     remedies |= dict.fromkeys((str, os.PathLike), "load(path)")
-    use = next((f"Release.{way}" for kind, way in remedies.items() if isinstance(value, kind)), "metric.release()")
+    use = next(
+        (f"Release.{way}" for kind, way in remedies.items() if isinstance(value, kind)),
+        "metric.release()",
+    )
     return InputError(f"Expected a Release but got {type(value).__name__}. Pass `{use}`.")
 
 

@@ -45,12 +45,20 @@ def pack(integers: NDArray[np.int64], fixed: bool = False) -> tuple[int, bytes]:
         return FIXED, integers.astype("<i8").tobytes()
     ones[ends - 1] = 1
     bits = range(int(low.max(initial=0)))
-    planes = [(live[low[:, 0] > bit] >> np.uint64(bit) & np.uint64(1)).astype(np.uint8) for bit in bits]
-    parts = [(widths + 1).astype(np.uint8), *(np.packbits(plane) for plane in planes), np.packbits(ones)]
+    planes = [
+        (live[low[:, 0] > bit] >> np.uint64(bit) & np.uint64(1)).astype(np.uint8) for bit in bits
+    ]
+    parts = [
+        (widths + 1).astype(np.uint8),
+        *(np.packbits(plane) for plane in planes),
+        np.packbits(ones),
+    ]
     return how, b"".join(part.tobytes() for part in parts)
 
 
-def unpack(how: int, packed: bytes | memoryview, size: int, fixed: bool = False) -> NDArray[np.int64]:
+def unpack(
+    how: int, packed: bytes | memoryview, size: int, fixed: bool = False
+) -> NDArray[np.int64]:
     """Return the ``size`` integers that :func:`pack` encodes like this, and refuse what it does not.
 
     Nothing is allocated before the bytes are known to be enough.
@@ -60,9 +68,13 @@ def unpack(how: int, packed: bytes | memoryview, size: int, fixed: bool = False)
         integers = np.frombuffer(packed, dtype="<i8").astype(np.int64)
     elif how in (UNSIGNED, SIGNED):
         values = _codes(packed, size)[:size].view(np.int64)
-        integers = values if how == UNSIGNED else (values >> 1 & np.int64(2**63 - 1)) ^ -(values & 1)
+        integers = (
+            values if how == UNSIGNED else (values >> 1 & np.int64(2**63 - 1)) ^ -(values & 1)
+        )
     else:
-        raise WireError(f"Expected cells in encoding {FIXED}, {UNSIGNED} or {SIGNED} but got {how}.")
+        raise WireError(
+            f"Expected cells in encoding {FIXED}, {UNSIGNED} or {SIGNED} but got {how}."
+        )
     if pack(integers, fixed) != (how, packed):
         raise WireError(
             "Expected the canonical encoding of the cells but got another one. Send what `bytes(share)` returns."
@@ -80,13 +92,19 @@ def _widths(blocks: _Unsigned) -> NDArray[np.int64]:
 
 def _codes(packed: bytes | memoryview, size: int) -> _Unsigned:
     count = -(-size // _BLOCK)
-    _expect(count <= len(packed) < 8 * size, f"{count} to {8 * size - 1} bytes of cells", len(packed))
+    _expect(
+        count <= len(packed) < 8 * size, f"{count} to {8 * size - 1} bytes of cells", len(packed)
+    )
     widths = np.frombuffer(packed, dtype=np.uint8, count=count).astype(np.int64) - 1
     _expect(int(widths.max()) < 64, "blocks of up to 63 low bits", int(widths.max()))
     live = widths >= 0
     low = widths[live].astype(np.uint64)[:, None]
     start, cells = count + 8 * int(low.sum()), _BLOCK * len(low)
-    _expect(8 * (len(packed) - start) >= cells, f"{start + -(-cells // 8)} bytes of cells at least", len(packed))
+    _expect(
+        8 * (len(packed) - start) >= cells,
+        f"{start + -(-cells // 8)} bytes of cells at least",
+        len(packed),
+    )
     ends = np.flatnonzero(np.unpackbits(np.frombuffer(packed, dtype=np.uint8, offset=start)))
     _expect(len(ends) == cells, f"{cells} codes", len(ends))
     values = np.diff(ends, prepend=-1).astype(np.uint64).reshape(-1, _BLOCK) - np.uint64(1) << low
@@ -103,4 +121,6 @@ def _codes(packed: bytes | memoryview, size: int) -> _Unsigned:
 
 def _expect(holds: bool, expected: str, got: int) -> None:
     if not holds:
-        raise WireError(f"Expected {expected} but got {got}: these are cut off, padded or not of this spec.")
+        raise WireError(
+            f"Expected {expected} but got {got}: these are cut off, padded or not of this spec."
+        )

@@ -36,7 +36,9 @@ class Answer:
         dtype, shape, got = self.spec.dtype, self.spec.shape(self.query), tuple(self.cells.shape)
         if self.cells.dtype != dtype or got != shape:
             found = f"{self.cells.dtype} of shape {got}"
-            raise InputError(f"Expected argument `cells` to be {dtype} of shape {shape} but got {found}.")
+            raise InputError(
+                f"Expected argument `cells` to be {dtype} of shape {shape} but got {found}."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: as much as bytes may."""
@@ -83,7 +85,13 @@ class Share(Answer):
         """
         self.spec.check_may_travel()
         marks = [digest[:_MARK_BYTES] for digest in self.spec.digests.values()]
-        head = self.spec.binding(self.query), bytes([len(marks)]), *marks, self.id, pack_text(self.round)
+        head = (
+            self.spec.binding(self.query),
+            bytes([len(marks)]),
+            *marks,
+            self.id,
+            pack_text(self.round),
+        )
         return frame(Kind.SHARE, *head, *pack_cells(self))
 
     @classmethod
@@ -103,7 +111,9 @@ class Share(Answer):
         binding = reader.take(DIGEST_BYTES)
         _check_marks(reader.rows(reader.number(1), _MARK_BYTES), spec)
         if binding != spec.binding(query):
-            raise WireError("Expected the answer to this query but the share answers another. Ask that client again.")
+            raise WireError(
+                "Expected the answer to this query but the share answers another. Ask that client again."
+            )
         name, round_ = reader.take(ID_BYTES), reader.text(empty=True)
         how = reader.number(1)
         cells = read_cells(how, reader.rest, spec, query)
@@ -113,7 +123,9 @@ class Share(Answer):
 def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
     """Return how the cells are encoded, in one byte, and their code."""
     _check_integers(answer.spec)
-    how, packed = rice.pack(answer.cells.cpu().contiguous().numpy().reshape(-1), answer.spec.privacy is not None)
+    how, packed = rice.pack(
+        answer.cells.cpu().contiguous().numpy().reshape(-1), answer.spec.privacy is not None
+    )
     return bytes([how + SKIPS_BAD * answer.skips_bad]), packed
 
 
@@ -126,7 +138,9 @@ def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -
 
 def _check_integers(spec: Spec) -> None:
     if spec.dtype != torch.int64:
-        raise WireError('Expected integer cells but "gamma" draws floats, which have no bytes. Use mechanism="polya".')
+        raise WireError(
+            'Expected integer cells but "gamma" draws floats, which have no bytes. Use mechanism="polya".'
+        )
 
 
 def _check_marks(theirs: list[bytes], spec: Spec) -> None:

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import ScoreGrid, Table, Tree
-from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, WireError, check_choice, check_int
+from torchmetrics_fed.errors import (
+    InputError,
+    ReleaseError,
+    SpecMismatchError,
+    WireError,
+    check_choice,
+    check_int,
+)
 from torchmetrics_fed.privacy import LedgerEntry, Privacy, PrivacyLedger
 from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.release.query import Query
@@ -85,7 +92,9 @@ class Spec:
                 f"{self.groups!r}."
             )
         if self.models or self.thresholds:
-            _check_models(self.models, self.thresholds, self.grid, self.task == "binary" and not self.groups)
+            _check_models(
+                self.models, self.thresholds, self.grid, self.task == "binary" and not self.groups
+            )
         privacy = self.privacy
         derived = {
             "rows": self.classes if self.multi_class == "ovo" else 2,
@@ -116,7 +125,11 @@ class Spec:
     @property
     def counts_shape(self) -> tuple[int, int, int]:
         """The shape of counts: ``(classes, groups * rows, bins)``; of two models all pairs of bins."""
-        return self.classes, max(len(self.groups), 1) * self.rows, self.grid.bins ** max(len(self.models), 1)
+        return (
+            self.classes,
+            max(len(self.groups), 1) * self.rows,
+            self.grid.bins ** max(len(self.models), 1),
+        )
 
     def empty_counts(self) -> Tensor:
         """Return the counts of no examples."""
@@ -140,7 +153,9 @@ class Spec:
         if self.privacy is None:
             return None
         cells = math.prod(self.shape(query))
-        return _noise(self.privacy, self.task, self.classes, query.tree.weights, cells, query.fraction)
+        return _noise(
+            self.privacy, self.task, self.classes, query.tree.weights, cells, query.fraction
+        )
 
     def cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return every level of the tree of ``counts`` side by side, without noise, as :meth:`shape` says."""
@@ -155,9 +170,21 @@ class Spec:
 
     def answer(self, query: Query, counts: Tensor) -> Tensor:
         """Return the cells of ``counts``: exact, or under privacy with one fresh draw of noise, which was charged."""
-        return self.cells(query, counts.cpu()) if self.privacy is None else self.noisy_cells(query, counts)
+        return (
+            self.cells(query, counts.cpu())
+            if self.privacy is None
+            else self.noisy_cells(query, counts)
+        )
 
-    def charge(self, ledger: PrivacyLedger, query: Query, data: str, name: str, round: str = "", **again: bool) -> None:
+    def charge(
+        self,
+        ledger: PrivacyLedger,
+        query: Query,
+        data: str,
+        name: str,
+        round: str = "",
+        **again: bool,
+    ) -> None:
         """Charge a release to the ledger before an answer to one of its queries is drawn, in a session of this name."""
         assert self.privacy is not None
         price = self.epsilon, self.delta, self.privacy.mechanism
@@ -167,7 +194,9 @@ class Spec:
     def check_query(self, query: Query) -> None:
         """Raise unless the query can be answered from counts of this spec."""
         table = query.tree if isinstance(query.tree, Table) else None
-        if (table is None) == bool(self.models) or (table and not table.joint and query.fraction == 1):
+        if (table is None) == bool(self.models) or (
+            table and not table.joint and query.fraction == 1
+        ):
             raise InputError(
                 f"Expected a query for {'two models' if self.models else 'one model'} but got another. A Table asks "
                 "for two models' leaves, a joint one unless a second query follows; a Tree asks for one model's."
@@ -176,12 +205,17 @@ class Spec:
             edges = query.tree.edges
             raise InputError(
                 f"Expected a query with leaves of whole bins, of which there are {self.grid.bins}, but "
-                f"{query.tree.branching} has {query.tree.leaves} leaves" + (f" up to {edges[-1]}." if edges else ".")
+                f"{query.tree.branching} has {query.tree.leaves} leaves"
+                + (f" up to {edges[-1]}." if edges else ".")
             )
         if query.pooled and not self.groups:
-            raise InputError("Expected a query that adds up groups only where there are groups. Ask without `pooled`.")
+            raise InputError(
+                "Expected a query that adds up groups only where there are groups. Ask without `pooled`."
+            )
         if query.fraction < 1 and self.privacy is None:
-            raise InputError("Expected a query for all of it, because exact counts have no epsilon to divide.")
+            raise InputError(
+                "Expected a query for all of it, because exact counts have no epsilon to divide."
+            )
 
     def check_may_travel(self, shares: int = 1) -> None:
         """Raise for what only secure aggregation may carry: a single share, or a sum that its noise does not cover."""
@@ -202,7 +236,9 @@ class Spec:
             "multi_class": self.multi_class,
             "secure": self.secure,
             "groups": list(self.groups),
-            "models": [[name, at.hex()] for name, at in zip(self.models, self.thresholds, strict=True)],
+            "models": [
+                [name, at.hex()] for name, at in zip(self.models, self.thresholds, strict=True)
+            ],
             **self.grid.fields,
             "privacy": self.privacy and self.privacy.fields,
         }
@@ -220,18 +256,34 @@ class Spec:
             privacy = fields["privacy"] and Privacy.from_fields(fields["privacy"])
             grid = ScoreGrid.from_fields(fields)
             more = fields["multi_class"], fields["secure"], tuple(fields["groups"])
-            models = tuple(name for name, _ in fields["models"]), tuple(float.fromhex(at) for _, at in fields["models"])
+            models = (
+                tuple(name for name, _ in fields["models"]),
+                tuple(float.fromhex(at) for _, at in fields["models"]),
+            )
             spec = cls(fields["task"], fields["classes"], grid, privacy, *more, *models)
             if spec.canonical == data:
                 return spec
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise WireError(f"Expected the encoding of a spec but got other bytes ({type(error).__name__}).") from None
-        raise WireError("Expected the canonical encoding of a spec but got another one. Install one version for all.")
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            OverflowError,
+        ) as error:
+            raise WireError(
+                f"Expected the encoding of a spec but got other bytes ({type(error).__name__})."
+            ) from None
+        raise WireError(
+            "Expected the canonical encoding of a spec but got another one. Install one version for all."
+        )
 
     @cached_property
     def digests(self) -> dict[str, bytes]:
         """SHA-256 of each field, so that a party can name what differs without seeing the other's spec."""
-        return {name: hashlib.sha256(_canonical(value)).digest() for name, value in self.fields.items()}
+        return {
+            name: hashlib.sha256(_canonical(value)).digest() for name, value in self.fields.items()
+        }
 
     @cached_property
     def digest(self) -> bytes:
@@ -244,11 +296,16 @@ class Spec:
 
     def check(self, other: Spec) -> None:
         """Raise and name every field in which ``other`` differs, with both values."""
-        mine, theirs = ({**each.fields, **(each.fields["privacy"] or {"kind": None})} for each in (self, other))
+        mine, theirs = (
+            {**each.fields, **(each.fields["privacy"] or {"kind": None})} for each in (self, other)
+        )
         for fields in (mine, theirs):
             fields["privacy"] = fields.pop("kind")
         differing = (name for name in mine | theirs if mine.get(name) != theirs.get(name))
-        named = [f"{name}: expected {_short(mine.get(name))}, got {_short(theirs.get(name))}" for name in differing]
+        named = [
+            f"{name}: expected {_short(mine.get(name))}, got {_short(theirs.get(name))}"
+            for name in differing
+        ]
         if named:
             raise SpecMismatchError(
                 f"Expected one spec for all but {'; '.join(named)}. Build every metric with the same arguments."
@@ -266,18 +323,28 @@ def _short(value: Any) -> str:
 
 def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
     check_choice("task", task, get_args(Task))
-    name, least = {"binary": ("classes", 1), "multiclass": ("num_classes", 2), "multilabel": ("num_labels", 1)}[task]
+    name, least = {
+        "binary": ("classes", 1),
+        "multiclass": ("num_classes", 2),
+        "multilabel": ("num_labels", 1),
+    }[task]
     check_int(name, classes, least, which=f' for task="{task}"')
     if task == "binary" and classes != 1:
-        raise InputError(f'Expected argument `classes` to be 1 for task="binary" but got {classes!r}.')
-    if multi_class not in get_args(MultiClass) or (multi_class == "ovo" and (task != "multiclass" or classes < 3)):
+        raise InputError(
+            f'Expected argument `classes` to be 1 for task="binary" but got {classes!r}.'
+        )
+    if multi_class not in get_args(MultiClass) or (
+        multi_class == "ovo" and (task != "multiclass" or classes < 3)
+    ):
         raise InputError(
             f"Expected argument `multi_class` to be one of {get_args(MultiClass)}, the latter for three classes or "
             f"more, but got {multi_class!r} for {classes} of task {task!r}."
         )
 
 
-def _check_models(names: tuple[str, ...], at: tuple[float, ...], grid: ScoreGrid, plain: bool) -> None:
+def _check_models(
+    names: tuple[str, ...], at: tuple[float, ...], grid: ScoreGrid, plain: bool
+) -> None:
     """Raise unless two models can be compared on this grid; ``plain`` is a binary task without groups."""
     if not plain or grid.bins > MOST_PAIRED_BINS:
         raise InputError(
@@ -288,7 +355,9 @@ def _check_models(names: tuple[str, ...], at: tuple[float, ...], grid: ScoreGrid
         raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
     if not isinstance(at, tuple) or len(at) != 2 or not set(at) <= set(grid.edges[1:-1].tolist()):
         low, high = grid.score_range
-        raise InputError(f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}.")
+        raise InputError(
+            f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}."
+        )
 
 
 def _are_names(names: tuple[str, ...]) -> bool:

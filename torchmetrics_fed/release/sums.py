@@ -21,7 +21,14 @@ from torchmetrics_fed.errors import (
     check_int,
 )
 from torchmetrics_fed.release.query import Query
-from torchmetrics_fed.release.share import ID_BYTES, SKIPS_BAD, Answer, Share, pack_cells, read_cells
+from torchmetrics_fed.release.share import (
+    ID_BYTES,
+    SKIPS_BAD,
+    Answer,
+    Share,
+    pack_cells,
+    read_cells,
+)
 from torchmetrics_fed.release.spec import MOST_GROUPS, Spec
 from torchmetrics_fed.release.wire import Reader, pack_block
 
@@ -53,9 +60,13 @@ class Sum(Answer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.shares <= MAX_TOTAL or not 1 <= self.times <= MOST_GROUPS:
-            raise InputError(f"Expected `shares` and `times` of at least 1 but got {self.shares!r}, {self.times!r}.")
+            raise InputError(
+                f"Expected `shares` and `times` of at least 1 but got {self.shares!r}, {self.times!r}."
+            )
         if len(self.ids) > ID_BYTES * self.shares or not _are_sorted(self.ids):
-            raise InputError(f"Expected argument `ids` to be sorted ids of up to {self.shares} shares but got others.")
+            raise InputError(
+                f"Expected argument `ids` to be sorted ids of up to {self.shares} shares but got others."
+            )
 
     @cached_property
     def overall(self) -> Sum:
@@ -73,7 +84,9 @@ class Sum(Answer):
 
     def _part(self, cells: Tensor, times: int) -> Sum:
         query = replace(self.query, pooled=False)
-        return replace(self, spec=self.spec.everybody, query=query, cells=cells, times=self.times * times)
+        return replace(
+            self, spec=self.spec.everybody, query=query, cells=cells, times=self.times * times
+        )
 
     @classmethod
     def of_vector(cls, spec: Spec, query: Query, vector: NDArray[np.int64], shares: int) -> Sum:
@@ -129,19 +142,32 @@ class Sum(Answer):
     @property
     def digest(self) -> bytes:
         """SHA-256 of query and cells: ranks that carry a sum over agree on it."""
-        return hashlib.sha256(self.query.digest + self.cells.cpu().contiguous().numpy().tobytes()).digest()
+        return hashlib.sha256(
+            self.query.digest + self.cells.cpu().contiguous().numpy().tobytes()
+        ).digest()
 
     def pack(self) -> bytes:
         """Return query, number of shares, draws of noise, ids and cells, for the bytes of a release."""
         how, packed = pack_cells(self)
         numbers = self.shares.to_bytes(8, "little") + self.times.to_bytes(2, "little")
-        return pack_block(bytes(self.query)) + numbers + pack_block(self.ids) + how + pack_block(packed)
+        return (
+            pack_block(bytes(self.query))
+            + numbers
+            + pack_block(self.ids)
+            + how
+            + pack_block(packed)
+        )
 
     @classmethod
     def read(cls, reader: Reader, spec: Spec) -> Sum:
         query = Query.from_bytes(reader.block())
         spec.check_query(query)
-        shares, times, ids, how = reader.number(8), reader.number(2), reader.block(), reader.number(1)
+        shares, times, ids, how = (
+            reader.number(8),
+            reader.number(2),
+            reader.block(),
+            reader.number(1),
+        )
         cells = read_cells(how, reader.view(reader.number(8)), spec, query)
         return cls(spec, query, cells, shares, ids, times, skips_bad=how >= SKIPS_BAD)
 
@@ -165,28 +191,46 @@ class Adder:
             except SpecMismatchError as error:
                 raise SpecMismatchError(f"{error} It is {sender} that differs.") from None
         if part.query != self.query:
-            raise ReleaseError(f"Expected answers to one query but {sender} answers another. Ask that client again.")
-        shares, ids, times = (part.shares, part.names, part.times) if isinstance(part, Sum) else (1, [part.id], 1)
+            raise ReleaseError(
+                f"Expected answers to one query but {sender} answers another. Ask that client again."
+            )
+        shares, ids, times = (
+            (part.shares, part.names, part.times) if isinstance(part, Sum) else (1, [part.id], 1)
+        )
         if self.shares and times != self._times:
-            raise ReleaseError(f"Expected sums with the same noise but {sender} has another. Sum releases with groups.")
+            raise ReleaseError(
+                f"Expected sums with the same noise but {sender} has another. Sum releases with groups."
+            )
         reach = check_counts(part, sender, shares, self._max_examples)
         if self._reach + reach > MAX_TOTAL:
-            raise ImpossibleCountsError(f"Expected a sum within 63 bits but with {sender} it is larger. Drop it.")
+            raise ImpossibleCountsError(
+                f"Expected a sum within 63 bits but with {sender} it is larger. Drop it."
+            )
         if twice := self._ids.intersection(ids):
             raise DuplicateClientError(
                 f"Expected every share once but {sender} holds {len(twice)} that came before. Keep one of the two."
             )
-        self._cells = self._cells.add_(part.cells.cpu()) if self.shares else part.cells.cpu().clone()
+        self._cells = (
+            self._cells.add_(part.cells.cpu()) if self.shares else part.cells.cpu().clone()
+        )
         self._ids.update(ids)
-        self._reach, self._times, self._skips_bad = self._reach + reach, times, self._skips_bad or part.skips_bad
+        self._reach, self._times, self._skips_bad = (
+            self._reach + reach,
+            times,
+            self._skips_bad or part.skips_bad,
+        )
         self.shares += shares
 
     @property
     def sum(self) -> Sum:
         if not self.shares:
-            raise ReleaseError("Expected at least one share to sum but got none. Did every client drop out?")
+            raise ReleaseError(
+                "Expected at least one share to sum but got none. Did every client drop out?"
+            )
         ids, more = b"".join(sorted(self._ids)), {"skips_bad": self._skips_bad}
-        return Sum(self.spec, self.query, self._cells.clone(), self.shares, ids, self._times, **more)
+        return Sum(
+            self.spec, self.query, self._cells.clone(), self.shares, ids, self._times, **more
+        )
 
 
 def _are_sorted(ids: bytes) -> bool:
@@ -197,7 +241,9 @@ def _are_sorted(ids: bytes) -> bool:
     return bool(((high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))).all())
 
 
-def check_counts(answer: Answer, sender: str, shares: int = 1, max_examples: int | None = None) -> int:
+def check_counts(
+    answer: Answer, sender: str, shares: int = 1, max_examples: int | None = None
+) -> int:
     """Return the largest magnitude of a cell, or raise if data cannot have such cells. No count is shown.
 
     Exact cells must not be negative, the levels of their tree must agree, and so must the classes on how many examples
@@ -206,7 +252,9 @@ def check_counts(answer: Answer, sender: str, shares: int = 1, max_examples: int
     ``shares`` is the number of shares that were summed in the answer; errors name the sender.
     """
     cells = answer.cells
-    lowest, highest = (float(end) if cells.is_floating_point() else int(end) for end in torch.aminmax(cells))
+    lowest, highest = (
+        float(end) if cells.is_floating_point() else int(end) for end in torch.aminmax(cells)
+    )
     reach = max(-lowest, highest)
     if not reach * cells.numel() <= MAX_TOTAL:  # nor is it where a float is not a number
         raise ImpossibleCountsError(
@@ -222,18 +270,28 @@ def check_counts(answer: Answer, sender: str, shares: int = 1, max_examples: int
 def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
     spec, tree = answer.spec, answer.query.tree
     if not counts:
-        raise ImpossibleCountsError(f"Expected exact counts of at least 0 but {sender} has negative ones. Drop it.")
+        raise ImpossibleCountsError(
+            f"Expected exact counts of at least 0 but {sender} has negative ones. Drop it."
+        )
     leaf = answer.cells[..., -tree.leaves :] // tree.weights[-1]
     if max(*tree.weights, len(tree.sizes)) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
-        raise ImpossibleCountsError(f"Expected levels that agree but the leaves of {sender} add up to others. Drop it.")
+        raise ImpossibleCountsError(
+            f"Expected levels that agree but the leaves of {sender} add up to others. Drop it."
+        )
     if spec.task != "multiclass":
         return
     # every example is in each class's histograms, as a positive of one, in each group by itself
     rows = leaf.sum(-1).unflatten(0, (-1, spec.classes))
     every = rows.sum(-1)
-    agree = rows == rows[:, :1] if spec.multi_class == "ovo" else every == rows[..., 1].sum(1, keepdim=True)
+    agree = (
+        rows == rows[:, :1]
+        if spec.multi_class == "ovo"
+        else every == rows[..., 1].sum(1, keepdim=True)
+    )
     if not bool(agree.all()):
-        raise ImpossibleCountsError(f"Expected classes that agree on their examples but {sender} has others. Drop it.")
+        raise ImpossibleCountsError(
+            f"Expected classes that agree on their examples but {sender} has others. Drop it."
+        )
 
 
 def _check_bound(answer: Answer, sender: str, shares: int, max_examples: int) -> None:
@@ -241,7 +299,10 @@ def _check_bound(answer: Answer, sender: str, shares: int, max_examples: int) ->
     tree, noise = answer.query.tree, spec.noise(answer.query)
     levels = list(zip(tree.split(cells), tree.weights, strict=True))
     checks = 2 * (cells.numel() + spec.classes * len(levels))
-    classes = [(level.unflatten(0, (-1, spec.classes)).transpose(0, 1).flatten(1), weight) for level, weight in levels]
+    classes = [
+        (level.unflatten(0, (-1, spec.classes)).transpose(0, 1).flatten(1), weight)
+        for level, weight in levels
+    ]
     sums = [(level.sum(1), level.shape[1], weight) for level, weight in classes]
     for values, noises, weight in (*((level, 1, weight) for level, weight in levels), *sums):
         slack = 0.0

@@ -52,7 +52,9 @@ def frame(kind: Kind, *parts: bytes) -> bytes:
 def kind_of(data: bytes) -> Kind:
     """Return what a message is, or raise if it is none of this package."""
     if len(data) < _HEADER.size or data[:4] != _MAGIC or data[5] not in set(Kind):
-        raise WireError("Expected bytes that this package wrote but got others, or of another version.")
+        raise WireError(
+            "Expected bytes that this package wrote but got others, or of another version."
+        )
     return Kind(data[5])
 
 
@@ -60,9 +62,13 @@ def pack_text(text: str) -> bytes:
     try:
         encoded = text.encode()
     except UnicodeEncodeError as error:
-        raise WireError(f"Expected a text that UTF-8 can encode but got {text!r}. Use another name.") from error
+        raise WireError(
+            f"Expected a text that UTF-8 can encode but got {text!r}. Use another name."
+        ) from error
     if len(encoded) > 255:
-        raise WireError(f"Expected a name of at most 255 bytes but got {len(encoded)}. Send a digest of it.")
+        raise WireError(
+            f"Expected a name of at most 255 bytes but got {len(encoded)}. Send a digest of it."
+        )
     return bytes([len(encoded)]) + encoded
 
 
@@ -89,7 +95,9 @@ def pack_table(rows: Mapping[int, bytes]) -> bytes:
 class Reader:
     """Reads the body of a message of one kind, or raises. It never takes more bytes than there are."""
 
-    def __init__(self, data: bytes | bytearray, kind: Kind, error: type[FederatedMetricError] = WireError) -> None:
+    def __init__(
+        self, data: bytes | bytearray, kind: Kind, error: type[FederatedMetricError] = WireError
+    ) -> None:
         self._kind, self._error = kind, error
         if not isinstance(data, bytes | bytearray) or len(data) < _HEADER.size:
             got = f"{len(data)}" if isinstance(data, bytes | bytearray) else type(data).__name__
@@ -98,10 +106,14 @@ class Reader:
         if magic != _MAGIC:
             raise self.error(f"the magic {_MAGIC!r}", f"{magic!r}")
         if version != _VERSION:
-            raise error(f"Expected version {_VERSION} of the wire format but got {version}. Install one version.")
+            raise error(
+                f"Expected version {_VERSION} of the wire format but got {version}. Install one version."
+            )
         if came != kind:
             name = Kind(came).name if came in set(Kind) else f"of unknown kind {came}"
-            raise error(f"Expected a message {kind.name} but got one {name}. Send what was asked for.")
+            raise error(
+                f"Expected a message {kind.name} but got one {name}. Send what was asked for."
+            )
         self._data = memoryview(data).toreadonly()
         self._at = _HEADER.size
 

@@ -39,7 +39,10 @@ def document(report: EvaluationReport) -> dict[str, Any]:
         "format": _FORMAT,
         "version": _VERSION,
         "package": f"torchmetrics-fed {VERSION}",
-        **{name: getattr(report, name) for name in ("task", "privacy", "shares", "confidence", "population")},
+        **{
+            name: getattr(report, name)
+            for name in ("task", "privacy", "shares", "confidence", "population")
+        },
         "labels": report.labels and list(report.labels),
         "statement": report.statement and report.statement.fields,
         "classes": [_of_class(report, index) for index in range(len(report.names))],
@@ -57,12 +60,16 @@ def document(report: EvaluationReport) -> dict[str, Any]:
 def page(report: EvaluationReport) -> str:
     """Return the page. The browser lets nothing but its own script and style run, and nothing leave it."""
     folder = files(__package__) / "assets"
-    frame, style, script = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    frame, style, script = (
+        (folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
+    )
     shown = {name: value for name, value in document(report).items() if name != "counts"}
     shown["meanings"] = {name: number.meaning for name, number in report.numbers.items()}
     several = bool(report.auroc.dim())
     for name, part in shown.pop("groups").items():
-        shown["classes"] += [one | {"name": f"{name}, {one['name']}" if several else name} for one in part["classes"]]
+        shown["classes"] += [
+            one | {"name": f"{name}, {one['name']}" if several else name} for one in part["classes"]
+        ]
     if report.groups and not several:
         shown["classes"][0]["name"] = "everybody"
     for one in shown["classes"]:
@@ -78,15 +85,25 @@ def page(report: EvaluationReport) -> str:
 
 def _drawn(value: Any) -> Any:
     """Lists and dictionaries with as many digits as a figure can show."""
-    return json.loads(json.dumps(value, allow_nan=False), parse_float=lambda number: float(f"{float(number):.4g}"))
+    return json.loads(
+        json.dumps(value, allow_nan=False), parse_float=lambda number: float(f"{float(number):.4g}")
+    )
 
 
 def arguments(fields: dict[str, Any]) -> dict[str, Any]:
     """Return what a report is made of, from :func:`document`."""
-    if not isinstance(fields, dict) or (fields.get("format"), fields.get("version")) != (_FORMAT, _VERSION):
-        raise InputError(f"Expected the JSON of a {_FORMAT}, version {_VERSION}, but got another. Save it again.")
+    if not isinstance(fields, dict) or (fields.get("format"), fields.get("version")) != (
+        _FORMAT,
+        _VERSION,
+    ):
+        raise InputError(
+            f"Expected the JSON of a {_FORMAT}, version {_VERSION}, but got another. Save it again."
+        )
     counts, classes, statement = fields["counts"], fields["classes"], fields["statement"]
-    levels, how = [_tensor(level) for level in counts["levels"]], Reconstruction(**counts["reconstruction"])
+    levels, how = (
+        [_tensor(level) for level in counts["levels"]],
+        Reconstruction(**counts["reconstruction"]),
+    )
     leading = levels[-1].shape[:-2]
 
     def joined(parts: list[dict[str, Any]], *names: str) -> list[Tensor]:
@@ -109,12 +126,18 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
         bounds = (intervals[names[0]], intervals[names[1]]) if names[0] in intervals else None
         line = F.CalibrationLine(intercept, slope, bounds)
     return {
-        **{name: fields[name] for name in ("task", "privacy", "shares", "confidence", "population")},
+        **{
+            name: fields[name] for name in ("task", "privacy", "shares", "confidence", "population")
+        },
         "calibration_line": line,
-        "source": F.Source(levels, _tensor(counts["edges"]).double(), how, None, counts["exclusive"]),
+        "source": F.Source(
+            levels, _tensor(counts["edges"]).double(), how, None, counts["exclusive"]
+        ),
         "labels": fields["labels"] and tuple(fields["labels"]),
         "intervals": intervals,
-        "bands": {name: F.Band(*joined(of, "x", "low", "high")) for name, of in each("bands").items()},
+        "bands": {
+            name: F.Band(*joined(of, "x", "low", "high")) for name, of in each("bands").items()
+        },
         "statement": statement and PrivacyStatement(statement),
         "gaps": fields["gaps"] and _gaps_of(fields["gaps"]),
     }
@@ -122,7 +145,13 @@ def arguments(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Dictionaries, lists, and numbers or what JSON has in their place; JavaScript and Python read it as one."""
-    value = value._asdict() if hasattr(value, "_asdict") else value.tolist() if isinstance(value, Tensor) else value
+    value = (
+        value._asdict()
+        if hasattr(value, "_asdict")
+        else value.tolist()
+        if isinstance(value, Tensor)
+        else value
+    )
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -134,7 +163,10 @@ def _plain(value: Any) -> Any:
 
 def _gaps_of(fields: dict[str, Any]) -> F.GroupGaps:
     tables = (
-        {name: Gap(*(_tensor(gap[part]) for part in Gap._fields)) for name, gap in fields[kind].items()}
+        {
+            name: Gap(*(_tensor(gap[part]) for part in Gap._fields))
+            for name, gap in fields[kind].items()
+        }
         for kind in ("rates", "largest")
     )
     return F.GroupGaps(tuple(fields["groups"]), fields["threshold"], *tables)
@@ -146,7 +178,11 @@ def _of_class(report: EvaluationReport, index: int) -> dict[str, Any]:
     most = min(max(_THRESHOLDS // classes, _FEWEST), _MOST)
     numbers: dict[str, dict[str, Any]] = {}
     for name, number in report.numbers.items():
-        numbers[name] = {"title": number.title, "digits": number.digits, "value": _one(number.value, 0, index)}
+        numbers[name] = {
+            "title": number.title,
+            "digits": number.digits,
+            "value": _one(number.value, 0, index),
+        }
         for end in ("low", "high") if number.interval else ():
             numbers[name][end] = _one(getattr(number.interval, end), 0, index)
     calibration, benefit = report.calibration, report.net_benefit
@@ -156,9 +192,13 @@ def _of_class(report: EvaluationReport, index: int) -> dict[str, Any]:
         "numbers": numbers,
         "points": _points(report, index, most),
         "histogram": _histogram(report.source, index),
-        "calibration": calibration and {name: _one(getattr(calibration, name), 1, index) for name in reliability},
-        "net_benefit": benefit and {name: _one(value, 1, index) for name, value in benefit._asdict().items()},
-        "cumulative_gains": {n: _one(value, 1, index) for n, value in report.cumulative_gains._asdict().items()},
+        "calibration": calibration
+        and {name: _one(getattr(calibration, name), 1, index) for name in reliability},
+        "net_benefit": benefit
+        and {name: _one(value, 1, index) for name, value in benefit._asdict().items()},
+        "cumulative_gains": {
+            n: _one(value, 1, index) for n, value in report.cumulative_gains._asdict().items()
+        },
         "bands": {name: _thinned(band, index, most) for name, band in report.bands.items()},
     }
 
@@ -175,12 +215,18 @@ def _points(report: EvaluationReport, index: int, most: int) -> dict[str, Any]:
     at = np.unique(np.r_[0, along, near, len(thresholds) - 1])[::-1]
     sizes = (report.positives, tpr), (report.negatives, fpr)
     true, false = (max(_one(size, 0, index), 0.0) * rate[at] for size, rate in sizes)
-    return {"threshold": thresholds[at].tolist(), "true_positives": true.tolist(), "false_positives": false.tolist()}
+    return {
+        "threshold": thresholds[at].tolist(),
+        "true_positives": true.tolist(),
+        "false_positives": false.tolist(),
+    }
 
 
 def _histogram(source: F.Source, index: int) -> dict[str, Any]:
     edges, leaf = source.edges.numpy(), source.flat[index]
-    cuts = np.unique([np.abs(edges - edge).argmin() for edge in np.linspace(edges[0], edges[-1], _BARS + 1)])
+    cuts = np.unique(
+        [np.abs(edges - edge).argmin() for edge in np.linspace(edges[0], edges[-1], _BARS + 1)]
+    )
     negatives, positives = np.add.reduceat(leaf, cuts[:-1], axis=1).tolist()
     return {"edges": edges[cuts].tolist(), "negatives": negatives, "positives": positives}
 
@@ -191,7 +237,10 @@ def _thinned(band: F.Band, index: int, most: int) -> dict[str, Any]:
     if len(x) > most:
         ends = np.linspace(0, len(x) - 1, most // 2 + 1).round().astype(int)
         runs = [slice(start, end + 1) for start, end in pairwise(ends)]
-        low, high = (np.repeat([f(values[run]) for run in runs], 2) for f, values in ((np.min, low), (np.max, high)))
+        low, high = (
+            np.repeat([f(values[run]) for run in runs], 2)
+            for f, values in ((np.min, low), (np.max, high))
+        )
         x = np.repeat(x[ends], 2)[1:-1]
     return {"x": x.tolist(), "low": low.tolist(), "high": high.tolist()}
 
@@ -206,4 +255,6 @@ def _one(value: Tensor | None, axes: int, index: int) -> Any:
 
 def _tensor(values: Any) -> Tensor:
     array = np.array(values)
-    return torch.from_numpy(array if array.dtype.kind == "i" else np.array(values, dtype=np.float64))
+    return torch.from_numpy(
+        array if array.dtype.kind == "i" else np.array(values, dtype=np.float64)
+    )

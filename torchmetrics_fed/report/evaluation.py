@@ -63,11 +63,19 @@ class EvaluationReport:
     gaps: F.GroupGaps | None = None
     """How far the groups are apart at a threshold of 1/2, or None where there are none."""
     roc: F.ROCCurve = field(init=False)
-    precision_recall: F.PrecisionRecallCurve = field(init=False, metadata={"function": F.precision_recall_from_counts})
+    precision_recall: F.PrecisionRecallCurve = field(
+        init=False, metadata={"function": F.precision_recall_from_counts}
+    )
     det: F.DETCurve = field(init=False, metadata={"function": F.det_from_counts})
-    gain: F.PrecisionRecallGainCurve = field(init=False, metadata={"function": F.precision_recall_gain_from_counts})
-    cumulative_gains: F.CumulativeGains = field(init=False, metadata={"function": F.cumulative_gains})
-    calibration: F.Calibration | None = field(init=False, metadata={"function": F.calibration_from_counts})
+    gain: F.PrecisionRecallGainCurve = field(
+        init=False, metadata={"function": F.precision_recall_gain_from_counts}
+    )
+    cumulative_gains: F.CumulativeGains = field(
+        init=False, metadata={"function": F.cumulative_gains}
+    )
+    calibration: F.Calibration | None = field(
+        init=False, metadata={"function": F.calibration_from_counts}
+    )
     """None where scores are not probabilities, as are the line and ``net_benefit``."""
     net_benefit: F.NetBenefit | None = field(init=False, metadata={"function": F.net_benefit})
     mann_whitney_u: Tensor = field(init=False, metadata={"function": F.mann_whitney_u})
@@ -89,11 +97,19 @@ class EvaluationReport:
     def __post_init__(self) -> None:
         negatives, positives = self.source.tails.total.unbind(-1)
         share = positives / (negatives + positives).clamp(min=1e-300)
-        results: dict[str, Any] = {"negatives": negatives, "positives": positives, "prevalence": share}
+        results: dict[str, Any] = {
+            "negatives": negatives,
+            "positives": positives,
+            "prevalence": share,
+        }
         results["roc"] = F.roc_from_counts(self.source)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
-            for name, made in ((each.name, each.metadata) for each in fields(self) if each.metadata):
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # the ROC curve has warned of an empty class
+            for name, made in (
+                (each.name, each.metadata) for each in fields(self) if each.metadata
+            ):
                 known = name not in _OF_PROBABILITIES or _are_probabilities(self.source)
                 results[name] = made["function"](self.source) if known else None
         for name in results.keys() & self.intervals.keys():
@@ -113,7 +129,10 @@ class EvaluationReport:
         for result in (*curves, self.calibration, self.calibration_line, self.net_benefit):
             values |= result.scalars if result is not None else {}
         ends, known = self.intervals, [name for name in NUMBERS if name in values]
-        return {name: Number(**NUMBERS[name], value=values[name], interval=ends.get(name)) for name in known}
+        return {
+            name: Number(**NUMBERS[name], value=values[name], interval=ends.get(name))
+            for name in known
+        }
 
     @property
     def names(self) -> list[str]:
@@ -123,14 +142,20 @@ class EvaluationReport:
     @property
     def head(self) -> str:
         """What was evaluated, in one line."""
-        counted = "leaf counts" if self.shares is None else f"{self.shares} share{'s' * (self.shares != 1)}"
+        counted = (
+            "leaf counts"
+            if self.shares is None
+            else f"{self.shares} share{'s' * (self.shares != 1)}"
+        )
         return f"Evaluation ({self.task}) of {counted}, {self.privacy}"
 
     def plot(self) -> Any:
         """Draw ROC, PR, calibration (or PR gain) and score histograms on one page, and return ``(fig, axes)``."""
         fig, axes = figure(2, 2)
         self.roc.plot(ax=axes[0, 0], labels=self.labels, band=self.bands.get("roc"))
-        self.precision_recall.plot(ax=axes[0, 1], labels=self.labels, band=self.bands.get("precision_recall"))
+        self.precision_recall.plot(
+            ax=axes[0, 1], labels=self.labels, band=self.bands.get("precision_recall")
+        )
         (self.calibration or self.gain).plot(ax=axes[1, 0], labels=self.labels)
         F.plot_histograms(self.source.leaf, self.source.edges, ax=axes[1, 1])
         axes[1, 1].set_box_aspect(1)
@@ -169,7 +194,10 @@ class EvaluationReport:
         """Return the report whose JSON this is: equal in every number; bands may be wider by a little."""
 
         def of(fields: dict[str, Any]) -> EvaluationReport:
-            return cls(**arguments(fields), groups={name: of(part) for name, part in fields["groups"].items()})
+            return cls(
+                **arguments(fields),
+                groups={name: of(part) for name, part in fields["groups"].items()},
+            )
 
         return of(json.loads(data))
 
@@ -178,7 +206,9 @@ class EvaluationReport:
 
     def __repr__(self) -> str:
         auroc, precision = float(self.auroc.mean()), float(self.average_precision.nanmean())
-        return f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {precision:.4f}, {self.privacy})"
+        return (
+            f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {precision:.4f}, {self.privacy})"
+        )
 
 
 def evaluation_report(
@@ -223,7 +253,9 @@ def evaluation_report(
     histograms = F.read(source, edges, reconstruction)
     classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
-        raise InputError(f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once.")
+        raise InputError(
+            f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once."
+        )
     about = None if labels is None else tuple(labels), confidence, population
     if isinstance(source, Tensor):
         return EvaluationReport(histograms, "binary" if source.dim() == 2 else "classes", *about)
@@ -238,15 +270,24 @@ def evaluation_report(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
         how: dict[str, Any] = {"labels": labels, "confidence": confidence, "population": population}
-        groups = {n: evaluation_report(part, None, reconstruction, **how) for n, part in source.by_group.items()}
+        groups = {
+            n: evaluation_report(part, None, reconstruction, **how)
+            for n, part in source.by_group.items()
+        }
     said = str(spec.privacy or "exact counts"), int(source.shares)
     return EvaluationReport(histograms, spec.task, *about, *said, groups=groups, **found)
 
 
-def _of_release(release: Release, probabilities: bool, confidence: float, population: bool) -> dict[str, Any]:
+def _of_release(
+    release: Release, probabilities: bool, confidence: float, population: bool
+) -> dict[str, Any]:
     """What counts alone do not tell: the line, gaps and, by the names of numbers and curves, intervals and bands."""
     how, uncertain = (confidence, population), population or release.spec.privacy is not None
-    line = F.calibration_line(release, confidence if uncertain else None, population) if probabilities else None
+    line = (
+        F.calibration_line(release, confidence if uncertain else None, population)
+        if probabilities
+        else None
+    )
     gaps = F.group_gaps(release, confidence=confidence) if release.spec.groups else None
     found: dict[str, Any] = {"calibration_line": line, "gaps": gaps}
     if not uncertain:
@@ -258,7 +299,10 @@ def _of_release(release: Release, probabilities: bool, confidence: float, popula
         intervals |= dict(zip(line.scalars, line.intervals, strict=True))
         curves["net_benefit"] = F.net_benefit(release, None, *how)
     intervals |= {name: F.Interval(curve.low, curve.high) for name, curve in curves.items()}
-    bands = {"roc": F.roc_band(release, *how), "precision_recall": F.precision_recall_band(release, *how)}
+    bands = {
+        "roc": F.roc_band(release, *how),
+        "precision_recall": F.precision_recall_band(release, *how),
+    }
     return found | {"intervals": intervals, "bands": bands}
 
 

@@ -21,7 +21,11 @@ class Progress:
         self._shown = sys.stderr.isatty() if shown is None else shown
 
     def __call__(
-        self, items: Iterable[Item], done: str, size: Callable[[Item], int] = lambda _: 1, total: int | None = None
+        self,
+        items: Iterable[Item],
+        done: str,
+        size: Callable[[Item], int] = lambda _: 1,
+        total: int | None = None,
     ) -> Iterator[Item]:
         """Give the items one by one; ``done`` has a place for their number, and with ``total`` there is a bar."""
         start = last = time.monotonic()
@@ -36,6 +40,10 @@ class Progress:
             self._write(done, number, time.monotonic() - start, total, "\n")
 
     def _write(self, done: str, number: int, seconds: float, total: int | None, end: str) -> None:
-        bar = "" if not total else f"[{'#' * (number * _BAR // total):<{_BAR}}] {number / total:4.0%} "
+        bar = (
+            ""
+            if not total
+            else f"[{'#' * (number * _BAR // total):<{_BAR}}] {number / total:4.0%} "
+        )
         sys.stderr.write(f"\r{bar}{done.format(f'{number:,}')} in {seconds:.1f} s{end}")
         sys.stderr.flush()

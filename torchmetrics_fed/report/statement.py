@@ -34,7 +34,9 @@ class PrivacyStatement:
         return "\n".join(f"{heading}: {words}" for heading, words in self.fields["words"])
 
     def __bytes__(self) -> bytes:
-        return json.dumps(self.fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(
+            self.fields, sort_keys=True, separators=(",", ":"), allow_nan=False
+        ).encode()
 
 
 def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> PrivacyStatement:
@@ -55,7 +57,15 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     if not isinstance(release, Release):
         raise no_release(release)
     spec, privacy = release.spec, release.spec.privacy
-    names = "epsilon", "neighbours", "examples_per_person", "mechanism", "calibrated_for", "unit", "holds_against"
+    names = (
+        "epsilon",
+        "neighbours",
+        "examples_per_person",
+        "mechanism",
+        "calibrated_for",
+        "unit",
+        "holds_against",
+    )
     fields: dict[str, Any] = {
         "format": "torchmetrics-fed privacy statement",
         "version": 1,
@@ -88,7 +98,9 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
         *(name for name in ("round", "groups", "skips_bad") if fields[name]),
         *(name for name, there in (("ledger", charged), ("file", fields["sha256"])) if there),
     }
-    lines = (files(__package__) / "assets" / "statement.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (files(__package__) / "assets" / "statement.txt").read_text(encoding="utf-8").splitlines()
+    )
     parts = [[part.strip() for part in line.split("|", 2)] for line in lines]
     fields["words"] = [
         [name, text.format(**fields, named=", ".join(spec.groups))]

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
 
 
-NUMBERS: dict[str, Any] = json.loads((files(__package__) / "assets" / "numbers.json").read_text(encoding="utf-8"))
+NUMBERS: dict[str, Any] = json.loads(
+    (files(__package__) / "assets" / "numbers.json").read_text(encoding="utf-8")
+)
 """Title, digits after the point (0 for counts) and meaning of each number, in the order of tables."""
 
 
@@ -40,7 +42,11 @@ class Number(NamedTuple):
     @property
     def mean(self) -> str:
         """The mean over classes that have the number; none of counts, and a mean of thresholds is no threshold."""
-        return "" if not self.digits or self.title.endswith(" at") else f"{self.value.nanmean().item():.{self.digits}f}"
+        return (
+            ""
+            if not self.digits or self.title.endswith(" at")
+            else f"{self.value.nanmean().item():.{self.digits}f}"
+        )
 
 
 def _tables(report: EvaluationReport) -> list[list[list[str]]]:
@@ -49,14 +55,19 @@ def _tables(report: EvaluationReport) -> list[list[list[str]]]:
     if not report.auroc.dim():
         tables = [[[number.title, *number.texts] for number in numbers]]
     else:
-        columns = [["class", *report.names, "mean"], *([each.title, *each.texts, each.mean] for each in numbers)]
+        columns = [
+            ["class", *report.names, "mean"],
+            *([each.title, *each.texts, each.mean] for each in numbers),
+        ]
         tables = [[list(row) for row in zip(*columns, strict=True)]]
     if report.groups:  # with means over classes if there are several
         shown = ("negatives", "positives", "auroc", "average_precision")
         tables.append([["group", *(NUMBERS[name]["title"] for name in shown)]])
         for name, part in report.groups.items():
             each = [part.numbers[number] for number in shown]
-            tables[-1].append([name, *((part.auroc.dim() and one.mean) or one.texts[0] for one in each)])
+            tables[-1].append(
+                [name, *((part.auroc.dim() and one.mean) or one.texts[0] for one in each)]
+            )
     if (gaps := report.gaps) is not None:  # of several classes that of the worst
         tables.append([[f"largest difference of groups, at {gaps.threshold:g}", "value"]])
         for name, value in gaps.scalars.items():
@@ -70,14 +81,19 @@ def _tables(report: EvaluationReport) -> list[list[list[str]]]:
 def text(report: EvaluationReport) -> str:
     """Return the tables with aligned columns."""
     numbers, *others = _tables(report)
-    aligned = [_aligned(numbers, left=not report.auroc.dim()), *(_aligned(table, left=True) for table in others)]
+    aligned = [
+        _aligned(numbers, left=not report.auroc.dim()),
+        *(_aligned(table, left=True) for table in others),
+    ]
     return "\n".join([report.head, *aligned])
 
 
 def _aligned(table: list[list[str]], left: bool) -> str:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     side = "<" if left else ">"
-    cells = ([f"{cell:{side}{width}}" for cell, width in zip(row, widths, strict=True)] for row in table)
+    cells = (
+        [f"{cell:{side}{width}}" for cell, width in zip(row, widths, strict=True)] for row in table
+    )
     return "\n".join(f"  {'  '.join(row)}".rstrip() for row in cells)
 
 
@@ -89,8 +105,20 @@ def markdown(report: EvaluationReport) -> str:
         table.insert(1, ["---"] * len(table[0]))
         cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in table]
         lines += ["", *(f"| {' | '.join(row)} |" for row in cells)][not lines :]
-    whose = "the population that the examples were drawn from" if report.population else "all clients' own examples"
-    note = f"Intervals: {report.confidence:.0%}, of {whose}." if report.intervals else "No intervals: counts are exact."
+    whose = (
+        "the population that the examples were drawn from"
+        if report.population
+        else "all clients' own examples"
+    )
+    note = (
+        f"Intervals: {report.confidence:.0%}, of {whose}."
+        if report.intervals
+        else "No intervals: counts are exact."
+    )
     said = [] if report.statement is None else report.statement.fields["words"]
-    privacy = ["", "## Privacy statement", "", *(f"- **{name}**: {words}" for name, words in said)] if said else []
+    privacy = (
+        ["", "## Privacy statement", "", *(f"- **{name}**: {words}" for name, words in said)]
+        if said
+        else []
+    )
     return "\n".join(["# Evaluation", "", f"{report.head}.", "", *lines, "", note, *privacy, ""])

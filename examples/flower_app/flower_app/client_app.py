@@ -31,7 +31,9 @@ def train(msg: Message, context: Context) -> Message:
     epochs, lr = context.run_config["local-epochs"], msg.content.config_records["config"]["lr"]
     train_loss = tools(context).train(model, trainloader, epochs, lr, device)
     metrics = MetricRecord({"train_loss": train_loss, "num-examples": len(trainloader.dataset)})  # type: ignore[arg-type]
-    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=msg)
+    return Message(
+        RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=msg
+    )
 
 
 @app.evaluate(mods=[guard])
@@ -41,7 +43,10 @@ def evaluate(msg: Message, context: Context) -> Message:
         raise RuntimeError("This client's disk is broken today.")
     model = loaded(msg)
     _, valloader = data(context)
-    metric, local = build(context.run_config), FederatedAUROC("multiclass", num_classes=10, normalization="softmax")
+    metric, local = (
+        build(context.run_config),
+        FederatedAUROC("multiclass", num_classes=10, normalization="softmax"),
+    )
     eval_loss, eval_acc = tools(context).test(model, valloader, device, metric, local)
     metrics = {"eval_loss": eval_loss, "eval_acc": eval_acc, "auroc": float(local.compute())}
     examples = {"num-examples": len(valloader.dataset)}  # type: ignore[arg-type]
@@ -57,10 +62,16 @@ def loaded(msg: Message) -> Net:
     return model.to(device)
 
 
-def data(context: Context) -> tuple[torch.utils.data.DataLoader[task.Batch], torch.utils.data.DataLoader[task.Batch]]:
+def data(
+    context: Context,
+) -> tuple[torch.utils.data.DataLoader[task.Batch], torch.utils.data.DataLoader[task.Batch]]:
     """Return this client's data."""
     config = context.node_config
-    return load_data(int(config["partition-id"]), int(config["num-partitions"]), int(context.run_config["batch-size"]))
+    return load_data(
+        int(config["partition-id"]),
+        int(config["num-partitions"]),
+        int(context.run_config["batch-size"]),
+    )
 
 
 def tools(context: Context) -> ModuleType:

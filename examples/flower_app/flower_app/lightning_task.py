@@ -38,7 +38,9 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9)
 
 
-def train(net: Net, trainloader: DataLoader[Batch], epochs: int, lr: float, device: torch.device) -> float:
+def train(
+    net: Net, trainloader: DataLoader[Batch], epochs: int, lr: float, device: torch.device
+) -> float:
     """Train the model on the training set."""
     module = Module(net, lr)
     quiet(max_epochs=epochs).fit(module, trainloader)
@@ -46,11 +48,17 @@ def train(net: Net, trainloader: DataLoader[Batch], epochs: int, lr: float, devi
 
 
 def test(
-    net: Net, testloader: DataLoader[Batch], device: torch.device, metric: FederatedMetric, local: FederatedMetric
+    net: Net,
+    testloader: DataLoader[Batch],
+    device: torch.device,
+    metric: FederatedMetric,
+    local: FederatedMetric,
 ) -> tuple[float, float]:
     """Validate the model on the test set, and count its scores."""
     module = Module(net, metric=metric, local=local)
-    quiet(callbacks=[FederatedEvaluation("metric", federated=True)]).validate(module, testloader, verbose=False)
+    quiet(callbacks=[FederatedEvaluation("metric", federated=True)]).validate(
+        module, testloader, verbose=False
+    )
     return module.losses / len(testloader), module.correct / len(testloader.dataset)  # type: ignore[arg-type]
 
 

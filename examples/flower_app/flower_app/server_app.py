@@ -29,7 +29,11 @@ class Curves(FederatedEvaluationMixin, FedAvg):
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds, then compare the last curves with those of the pooled data."""
     config = context.run_config
-    clients, last, timeout = int(config["clients"]), int(config["num-server-rounds"]), float(config["timeout"])
+    clients, last, timeout = (
+        int(config["clients"]),
+        int(config["num-server-rounds"]),
+        float(config["timeout"]),
+    )
     strategy = Curves(
         metric=build(config),
         fraction_train=float(config["fraction-train"]),
@@ -39,7 +43,9 @@ def main(grid: Grid, context: Context) -> None:
     )
     torch.manual_seed(1)
     net = Net()
-    if not strategy.fraction_train:  # nobody trains, so it is a model from elsewhere that is evaluated
+    if (
+        not strategy.fraction_train
+    ):  # nobody trains, so it is a model from elsewhere that is evaluated
         train(net, load_data(clients, clients + 1, 32)[0], 3, 0.05, torch.device("cpu"))
     first = ArrayRecord(net.state_dict())
     result = strategy.start(
@@ -50,7 +56,9 @@ def main(grid: Grid, context: Context) -> None:
         timeout=timeout,
     )
     if last not in strategy.releases:
-        raise RuntimeError("The last round has no curves: too few clients have answered. The log says who did not.")
+        raise RuntimeError(
+            "The last round has no curves: too few clients have answered. The log says who did not."
+        )
     release, metrics = strategy.releases[last], result.evaluate_metrics_clientapp[last]
     out = Path(str(config["out"]))
     release.save(out / "last.release")
@@ -66,7 +74,11 @@ def main(grid: Grid, context: Context) -> None:
         "shares": release.shares,
         "queries": len(release.queries),
     }
-    print("averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(**summary))
+    print(
+        "averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(
+            **summary
+        )
+    )
     draw(out / "flower_app.png", release, pooled, result.evaluate_metrics_clientapp)
     (out / "flower_app.json").write_text(json.dumps(summary))
 
@@ -82,7 +94,9 @@ def pooled_release(arrays: ArrayRecord, clients: int, absent: list[int]) -> Rele
     return metric.release()
 
 
-def draw(path: Path, release: Release, pooled: Release, rounds: Mapping[int, Mapping[str, Any]]) -> None:
+def draw(
+    path: Path, release: Release, pooled: Release, rounds: Mapping[int, Mapping[str, Any]]
+) -> None:
     """Draw the curve of each class over the pooled one, and both AUROCs of every round."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
@@ -96,7 +110,16 @@ def draw(path: Path, release: Release, pooled: Release, rounds: Mapping[int, Map
         areas = [metrics.get(name, nan) for metrics in rounds.values()]  # a round may have no curve
         right.plot(list(rounds), areas, marker="o", label=label)
     area = float(FederatedAUROC.from_release(pooled).compute())
-    right.plot(max(rounds), area, marker="o", markersize=14, color="0.85", zorder=0, linestyle="", label="pooled AUROC")
+    right.plot(
+        max(rounds),
+        area,
+        marker="o",
+        markersize=14,
+        color="0.85",
+        zorder=0,
+        linestyle="",
+        label="pooled AUROC",
+    )
     right.set(xlabel="Round", ylabel="AUROC, mean over classes", xticks=list(rounds))
     right.legend()
     fig.savefig(path, dpi=120)

@@ -18,7 +18,11 @@ CLASSES = 10
 
 def build(config: Mapping[str, Any]) -> FederatedROC:
     """Return the metric of both sides: exact, in secure aggregation, or private if there is an epsilon."""
-    options: dict[str, Any] = {"task": "multiclass", "num_classes": CLASSES, "normalization": "softmax"}
+    options: dict[str, Any] = {
+        "task": "multiclass",
+        "num_classes": CLASSES,
+        "normalization": "softmax",
+    }
     if config["epsilon"] == 0:
         return FederatedROC(**options, secure=True)
     privacy = DistributedDP(epsilon=config["epsilon"], min_clients=config["min-clients"])
@@ -73,14 +77,18 @@ class Images(Dataset[Batch]):
         return {"img": self.img[index], "label": self.label[index]}
 
 
-def load_data(partition_id: int, num_partitions: int, batch_size: int) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
+def load_data(
+    partition_id: int, num_partitions: int, batch_size: int
+) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
     """Load one client's data. With a partition of CIFAR-10, `num_partitions` would say into how many it is cut."""
     torch.set_num_threads(1)  # clients share this machine's cores
     trainloader = DataLoader(Images(partition_id, 1000, "train"), batch_size=batch_size)
     return trainloader, DataLoader(Images(partition_id, 2000, "test"), batch_size=batch_size)
 
 
-def train(net: Net, trainloader: DataLoader[Batch], epochs: int, lr: float, device: torch.device) -> float:
+def train(
+    net: Net, trainloader: DataLoader[Batch], epochs: int, lr: float, device: torch.device
+) -> float:
     """Train the model on the training set."""
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)

@@ -29,7 +29,10 @@ def survivors_of(roster: Roster, cohort: bytes, survivors: Sequence[int]) -> byt
 
 
 def request_of(
-    roster: Roster, cohort: bytes, survivors: Sequence[int], signatures: Mapping[int, bytes] | None = None
+    roster: Roster,
+    cohort: bytes,
+    survivors: Sequence[int],
+    signatures: Mapping[int, bytes] | None = None,
 ) -> bytes:
     """Return the message of a server that asks clients to open the sum of these survivors."""
     signed = [signatures or {}] if roster.config.signed else []
@@ -50,9 +53,13 @@ class Federation:
         min_clients: int = 3,
     ) -> None:
         self.names = tuple(names)
-        self.config = SecureAggregationConfig(round_id, b"spec", cells, min_clients, threshold=threshold, signed=signed)
+        self.config = SecureAggregationConfig(
+            round_id, b"spec", cells, min_clients, threshold=threshold, signed=signed
+        )
         self.signers = {name: new_signing_keys() for name in names} if signed else {}
-        self.verification = {name: keys.verification for name, keys in self.signers.items()} if signed else None
+        self.verification = (
+            {name: keys.verification for name, keys in self.signers.items()} if signed else None
+        )
         self.server = SecureAggregationServer(self.config)
         self.clients = {name: self.client(name) for name in names}
         generator = np.random.default_rng(len(names))
@@ -66,7 +73,10 @@ class Federation:
     def client(self, name: str) -> SecureAggregationClient:
         """Return a new client of that name."""
         return SecureAggregationClient(
-            name, self.config, self.signers[name].signing if self.signers else None, self.verification
+            name,
+            self.config,
+            self.signers[name].signing if self.signers else None,
+            self.verification,
         )
 
     def factory(self, name: str) -> NDArray[np.int64]:
@@ -109,7 +119,9 @@ class Federation:
             if not self.config.signed or name in self.there("sign"):
                 self.send(name, self.clients[name].unmask(request))
 
-    def run(self, drops: Mapping[str, str] | None = None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    def run(
+        self, drops: Mapping[str, str] | None = None
+    ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Return the sum and the survivors."""
         self.drops = dict(drops or {})
         self.mask(self.share(self.advertise()))

@@ -79,7 +79,11 @@ def test_a_disagreement_is_an_error_on_every_rank(odd: str) -> None:
     if odd == "view":
         views[1] = b"other"
     else:
-        vectors[1] = {"shape": torch.zeros(5, dtype=torch.int64), "dtype": torch.zeros(4), "type": None}[odd]
+        vectors[1] = {
+            "shape": torch.zeros(5, dtype=torch.int64),
+            "dtype": torch.zeros(4),
+            "type": None,
+        }[odd]
     results = ranks.run(vectors, views)
     for rank, result in enumerate(results):
         local = rank == 1 and odd in ("dtype", "type")

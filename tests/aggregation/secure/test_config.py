@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from torchmetrics_fed import InputError
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig, new_signing_keys
+from torchmetrics_fed.aggregation.secure import (
+    SecureAggregationClient,
+    SecureAggregationConfig,
+    new_signing_keys,
+)
 from torchmetrics_fed.errors import SecureAggregationError
 
 CONFIG = SecureAggregationConfig("round", b"spec", 8, 3)

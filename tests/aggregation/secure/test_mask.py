@@ -42,7 +42,10 @@ def test_the_masks_of_a_pair_cancel() -> None:
 def test_every_key_is_for_one_purpose() -> None:
     secret = bytes(32)
     keys = {
-        *(box_key(secret, b"a", sender, recipient) for sender, recipient in ((1, 2), (2, 1), (1, 258))),
+        *(
+            box_key(secret, b"a", sender, recipient)
+            for sender, recipient in ((1, 2), (2, 1), (1, 258))
+        ),
         *(pair_key(secret, context, 1, 2) for context in (b"a", b"b")),
         seed_key(secret, b"a", 1),
         seed_key(secret, b"a", 2),
@@ -84,5 +87,8 @@ def test_one_vector_is_masked_differently_each_time() -> None:
     for _ in range(3):
         federation = Federation("abc", 4, vectors=dict.fromkeys("abc", np.zeros(4, dtype=np.int64)))
         boxes = federation.share(federation.advertise())
-        seen |= {federation.clients[name].mask(boxes[name], lambda: np.zeros(4, dtype=np.int64)) for name in "abc"}
+        seen |= {
+            federation.clients[name].mask(boxes[name], lambda: np.zeros(4, dtype=np.int64))
+            for name in "abc"
+        }
     assert len(seen) == 9

@@ -21,13 +21,19 @@ class Restarting(Federation):
     def restart(self, name: str) -> None:
         saved = self.clients[name].to_bytes()
         signing = self.signers[name].signing if self.signers else None
-        self.clients[name] = SecureAggregationClient.from_bytes(saved, self.config, signing, self.verification)
+        self.clients[name] = SecureAggregationClient.from_bytes(
+            saved, self.config, signing, self.verification
+        )
         assert self.clients[name].to_bytes() == saved
 
 
 @pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("drops", [{}, {"d": "mask"}, {"a": "share"}, {"a": "advertise"}, {"b": "answer"}], ids=str)
-def test_a_sum_of_clients_that_restart_after_every_message(signed: bool, drops: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "drops", [{}, {"d": "mask"}, {"a": "share"}, {"a": "advertise"}, {"b": "answer"}], ids=str
+)
+def test_a_sum_of_clients_that_restart_after_every_message(
+    signed: bool, drops: dict[str, str]
+) -> None:
     federation = Restarting("abcd", signed=signed)
     total, survivors = federation.run(drops)
     assert np.array_equal(total, federation.expected(survivors))
@@ -60,6 +66,8 @@ def test_a_purged_client_keeps_nothing() -> None:
     client = federation.clients["a"]
     client.purge()
     saved = client.to_bytes()
-    assert len(saved) == len(federation.client("a").to_bytes())  # no more than one that has not begun
+    assert len(saved) == len(
+        federation.client("a").to_bytes()
+    )  # no more than one that has not begun
     assert not any(secret in saved for secret in federation.secrets["a"])
     assert SecureAggregationClient.from_bytes(saved, federation.config).stage is Stage.PURGED

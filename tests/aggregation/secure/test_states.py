@@ -32,7 +32,9 @@ class Recorded(Federation):
         self.got["mask"] = boxes["a"]
         self.mask(boxes)
         roster = self.server._roster
-        self.got["sign_survivors"] = survivors_of(roster, roster.cohort_hash((0, 1, 2, 3)), (0, 1, 2, 3))
+        self.got["sign_survivors"] = survivors_of(
+            roster, roster.cohort_hash((0, 1, 2, 3)), (0, 1, 2, 3)
+        )
         self.got["unmask"] = self.request()
         self.answer(self.got["unmask"])
         self.clients["a"].purge()
@@ -46,7 +48,9 @@ class Recorded(Federation):
     def at(self, stage: Stage) -> SecureAggregationClient:
         """Client "a" as it was at a stage."""
         signing = self.signers["a"].signing if self.signers else None
-        return SecureAggregationClient.from_bytes(self.notes[stage], self.config, signing, self.verification)
+        return SecureAggregationClient.from_bytes(
+            self.notes[stage], self.config, signing, self.verification
+        )
 
     def call(self, client: SecureAggregationClient, call: str) -> bytes:
         """Make a call with the very message that belongs to it."""
@@ -81,7 +85,9 @@ def test_a_client_moves_as_its_table_says(stage: Stage, call: str, signed: bool)
         assert client.stage is moves[stage, call]
         assert federation.calls["a"] - drawn == (call == "mask")
     else:
-        with pytest.raises(SecureAggregationError, match=f"for `{call}` but this one is {stage.name}"):
+        with pytest.raises(
+            SecureAggregationError, match=f"for `{call}` but this one is {stage.name}"
+        ):
             federation.call(client, call)
         assert client.to_bytes() == federation.notes[stage]
         assert federation.calls["a"] == drawn
@@ -104,7 +110,9 @@ def test_purging_ends_it_from_any_stage(signed: bool) -> None:
 def walk(moves: Mapping[tuple[Any, str], Any], start: Any) -> list[Any]:
     """The stages from a start on, as long as something moves."""
     path = [start]
-    while following := [after for (known, _), after in moves.items() if known == path[-1] and after != known]:
+    while following := [
+        after for (known, _), after in moves.items() if known == path[-1] and after != known
+    ]:
         assert len(following) == 1
         path += following
     return path
@@ -112,7 +120,11 @@ def walk(moves: Mapping[tuple[Any, str], Any], start: Any) -> list[Any]:
 
 @BOTH
 def test_there_is_one_way_forward_and_none_back(signed: bool) -> None:
-    stages = [stage for stage in Stage if stage is not Stage.PURGED and (signed or stage is not Stage.SIGNED)]
+    stages = [
+        stage
+        for stage in Stage
+        if stage is not Stage.PURGED and (signed or stage is not Stage.SIGNED)
+    ]
     assert walk(CLIENT_MOVES[signed], Stage.NEW) == stages
     kinds = [kind for kind in SERVER_STAGES if signed or kind is not Kind.SIGNATURE]
     assert walk(SERVER_MOVES[signed], Kind.ADVERTISE) == kinds
@@ -150,7 +162,9 @@ def serving(stage: Kind, signed: bool) -> tuple[SecureAggregationServer, dict[st
 @pytest.mark.parametrize("stage", SERVER_STAGES, ids=lambda stage: stage.name)
 def test_a_server_moves_as_its_table_says(stage: Kind, call: str, signed: bool) -> None:
     if stage is Kind.SIGNATURE and not signed:
-        assert not any(stage in (known, after) for (known, _), after in SERVER_MOVES[signed].items())
+        assert not any(
+            stage in (known, after) for (known, _), after in SERVER_MOVES[signed].items()
+        )
         return
     server, sent = serving(stage, signed)
     assert server.waits_for is stage

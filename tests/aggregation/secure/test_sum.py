@@ -58,7 +58,9 @@ def check(federation: Federation, drops: Mapping[str, str]) -> bool:
         if OPENED:
             assert (seed in OPENED) == (name in there["mask"])
             assert (key in OPENED) == (name in there["share"] and name not in there["mask"])
-    assert all(calls == (name in there["mask"]) or not calls for name, calls in federation.calls.items())
+    assert all(
+        calls == (name in there["mask"]) or not calls for name, calls in federation.calls.items()
+    )
     return bool(OPENED)
 
 
@@ -76,7 +78,10 @@ def test_the_signed_sum_is_exact(count: int) -> None:
 def test_every_pattern_of_dropouts_of_four_clients() -> None:
     stages = [stage for stage in STAGES if stage != "sign"]
     patterns = list(product(stages, repeat=4))
-    opened = sum(check(Federation("abcd", 3), dict(zip("abcd", pattern, strict=True))) for pattern in patterns)
+    opened = sum(
+        check(Federation("abcd", 3), dict(zip("abcd", pattern, strict=True)))
+        for pattern in patterns
+    )
     # 17: all stay or one leaves after advertising (1 + 4 * 3), or one before it and three stay (4)
     assert (len(patterns), opened) == (625, 17)
 
@@ -106,7 +111,10 @@ def test_late_answers_still_open_the_sum() -> None:
     federation.mask(federation.share(federation.advertise()))
     request = federation.request()
     federation.answer(request)
-    with pytest.raises(SecureAggregationError, match="at least 3 of 4 clients to answer but got 2; nothing is opened"):
+    with pytest.raises(
+        SecureAggregationError,
+        match="at least 3 of 4 clients to answer but got 2; nothing is opened",
+    ):
         federation.server.sum()
     assert not OPENED
     federation.send("c", federation.clients["c"].unmask(request))
@@ -128,7 +136,12 @@ def test_secrets_go_when_they_are_no_longer_needed() -> None:
     federation.mask(boxes)
     client, stages = federation.clients["a"], [federation.clients["a"].stage]
     progress = client._progress
-    assert (progress.sealing, progress.masking, progress.seed, progress.agreed) == (b"", b"", b"", {})
+    assert (progress.sealing, progress.masking, progress.seed, progress.agreed) == (
+        b"",
+        b"",
+        b"",
+        {},
+    )
     client.unmask(federation.request())
     stages.append(client.stage)
     assert client._progress.held == {}

@@ -18,12 +18,16 @@ def smooth(size: float = 1.0) -> Floats:
     """Expected leaves of two classes with densities that have smooth logarithms."""
     middle = (U[1:] + U[:-1]) / 2
     logs = np.stack([np.sin(3 * middle) - 2 * middle, np.cos(2 * middle) + 2 * middle])
-    return np.asarray(size * np.array([[8_000.0], [2_000.0]]) * np.exp(logs) / np.exp(logs).sum(1, keepdims=True))
+    return np.asarray(
+        size * np.array([[8_000.0], [2_000.0]]) * np.exp(logs) / np.exp(logs).sum(1, keepdims=True)
+    )
 
 
 def noisy(leaf: Floats, seed: int) -> NoisyLeaves:
     rng = np.random.default_rng(seed)
-    return NoisyLeaves(EDGES, rng.poisson(leaf) + rng.laplace(0, np.sqrt(VARIANCE / 2), leaf.shape), VARIANCE)
+    return NoisyLeaves(
+        EDGES, rng.poisson(leaf) + rng.laplace(0, np.sqrt(VARIANCE / 2), leaf.shape), VARIANCE
+    )
 
 
 def test_smooth_leaves_are_fitted_better_than_they_are_known() -> None:
@@ -70,13 +74,17 @@ def test_a_variance_of_each_leaf_is_one_of_all_where_it_is_the_same() -> None:
 def test_two_answers_of_twice_the_variance_are_worth_one() -> None:
     one = noisy(smooth(), 2)
     half = one._replace(variance=2 * VARIANCE)
-    assert fit([half, half], EDGES, U, U, 3.0).cells == pytest.approx(fit([one], EDGES, U, U, 3.0).cells, rel=1e-6)
+    assert fit([half, half], EDGES, U, U, 3.0).cells == pytest.approx(
+        fit([one], EDGES, U, U, 3.0).cells, rel=1e-6
+    )
 
 
 def test_an_answer_with_endless_noise_says_nothing() -> None:
     one = noisy(smooth(), 3)
     coarse = NoisyLeaves(EDGES[::4], np.full((2, LEAVES // 4), 1e5), 1e16)
-    assert fit([one, coarse], EDGES, U, U, 3.0).cells == pytest.approx(fit([one], EDGES, U, U, 3.0).cells, rel=1e-3)
+    assert fit([one, coarse], EDGES, U, U, 3.0).cells == pytest.approx(
+        fit([one], EDGES, U, U, 3.0).cells, rel=1e-3
+    )
 
 
 def test_a_better_known_level_above_makes_the_fit_better() -> None:
@@ -87,14 +95,19 @@ def test_a_better_known_level_above_makes_the_fit_better() -> None:
         rng = np.random.default_rng(seed)
         leaf = noisy(truth, seed)
         upper = truth.reshape(2, -1, 4).sum(-1)
-        known = NoisyLeaves(EDGES[::4], upper + rng.laplace(0, np.sqrt(VARIANCE / 32), upper.shape), VARIANCE / 16)
+        known = NoisyLeaves(
+            EDGES[::4], upper + rng.laplace(0, np.sqrt(VARIANCE / 32), upper.shape), VARIANCE / 16
+        )
         for index, answers in enumerate(([leaf], [leaf, known])):
             errors[index] += ((fit(answers, EDGES, U, U, 3.0, start).cells - truth) ** 2).sum()
     assert errors[1] < 0.6 * errors[0]
 
 
 def test_all_classes_together_are_the_sums_of_their_counts_and_of_their_noise() -> None:
-    answers = [[noisy(smooth(), seed), noisy(smooth(), 10 + seed)._replace(variance=7.0)] for seed in range(3)]
+    answers = [
+        [noisy(smooth(), seed), noisy(smooth(), 10 + seed)._replace(variance=7.0)]
+        for seed in range(3)
+    ]
     first, second = together(answers)
     assert first.counts == pytest.approx(np.sum([each[0].counts for each in answers], 0))
     assert second.counts == pytest.approx(np.sum([each[1].counts for each in answers], 0))

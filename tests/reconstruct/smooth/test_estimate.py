@@ -49,7 +49,9 @@ def released(scores: Tensor, target: Tensor, epsilon: float, plan: object) -> Re
     return metric.release()
 
 
-@pytest.mark.parametrize("tree", TREES, ids=lambda tree: f"{tree.branching} {tree.weights} {tree.edges is not None}")
+@pytest.mark.parametrize(
+    "tree", TREES, ids=lambda tree: f"{tree.branching} {tree.weights} {tree.edges is not None}"
+)
 def test_a_weighted_tree_of_any_shape_is_read(tree: Tree) -> None:
     """As the only query and as the pilot: the area is near the exact one, and so are the sums of the leaves."""
     scores, target = normal()
@@ -57,11 +59,15 @@ def test_a_weighted_tree_of_any_shape_is_read(tree: Tree) -> None:
     exact.update(scores, target)
     for plan in (Query(tree), Query(tree, 0.25)):
         release = released(scores, target, 20.0, plan)
-        assert FederatedAUROC.from_release(release).compute() == pytest.approx(float(auroc(scores, target)), abs=0.01)
+        assert FederatedAUROC.from_release(release).compute() == pytest.approx(
+            float(auroc(scores, target)), abs=0.01
+        )
         if release.last.query.tree.edges is None:
             continue
         counts, places = bin_counts(release)[0].numpy(), release.last.places
-        found, truth = (np.add.reduceat(each, places[:-1], axis=1) for each in (counts, exact.counts[0].numpy()))
+        found, truth = (
+            np.add.reduceat(each, places[:-1], axis=1) for each in (counts, exact.counts[0].numpy())
+        )
         assert np.abs(found - truth).max() < 0.1 * truth.max()
         assert np.abs(found - truth).sum() < 0.1 * truth.sum()
 
@@ -76,13 +82,17 @@ def test_a_pilot_of_any_shape_places_leaves_for_the_model(tree: Tree) -> None:
     scores, target = normal(2_000)
     release = released(scores, target, 1.0, Query(tree, 0.5))
     assert len(release.last.query.tree.branching) == 1
-    assert FederatedAUROC.from_release(release).compute() == pytest.approx(float(auroc(scores, target)), abs=0.1)
+    assert FederatedAUROC.from_release(release).compute() == pytest.approx(
+        float(auroc(scores, target)), abs=0.1
+    )
     assert len(ScoreMass.of(release.sums[0]).smooth) == len(ScoreMass.of(release.last).smooth) == 1
 
 
 @pytest.mark.parametrize("plan", ["single", "adaptive"])
 @pytest.mark.parametrize("make", [normal, tied])
-def test_smooth_scores_are_not_taken_for_tied_ones(make: Callable[[], tuple[Tensor, Tensor]], plan: str) -> None:
+def test_smooth_scores_are_not_taken_for_tied_ones(
+    make: Callable[[], tuple[Tensor, Tensor]], plan: str
+) -> None:
     for _ in range(5):
         assert are_smooth(released(*make(), 1.0, plan)) == [make is normal]
 
@@ -107,7 +117,10 @@ def test_a_level_that_is_counted_more_often_is_found_more_often() -> None:
     for weights in ((4, 1, 1), (1, 1, 1)):
         tree = released(scores, target, 0.3, "single").last.query.tree
         plan = Query(Tree(tree.branching, tree.edges, weights))
-        found = [FederatedROC.from_release(released(scores, target, 0.3, plan)).compute() for _ in range(30)]
+        found = [
+            FederatedROC.from_release(released(scores, target, 0.3, plan)).compute()
+            for _ in range(30)
+        ]
         errors.append(np.mean([area_error_roc(each, exact) for each in found]))
     assert errors[0] < 0.8 * errors[1]
 
@@ -116,7 +129,9 @@ def test_a_level_that_is_counted_more_often_is_found_more_often() -> None:
 def test_ends_of_one_level_are_judged_by_the_noise_that_is_there(weight: int, kept: int) -> None:
     """25 examples in each leaf of an end are as good as none, unless they were counted 8 times."""
     spec, query = (
-        FederatedROC(privacy=CentralDP(epsilon=0.02 * weight)).spec,  # so that cells have the same noise
+        FederatedROC(
+            privacy=CentralDP(epsilon=0.02 * weight)
+        ).spec,  # so that cells have the same noise
         Query(Tree((16,), tuple(range(0, BINS + 1, BINS // 16)), (weight,))),
     )
     rough = torch.tensor([60_000, 2_000] * 4 + [25] * 8)
@@ -132,7 +147,9 @@ def test_several_classes_that_are_alike_are_each_found(plan: str | None) -> None
     generator = torch.Generator().manual_seed(2)
     target = torch.randint(0, 2, (8_000, 4), generator=generator)
     scores = (torch.randn(8_000, 4, generator=generator) + 1.5 * target).sigmoid()
-    metric = FederatedAUROC("multilabel", num_labels=4, average=None, privacy=CentralDP(2.0), plan=plan)
+    metric = FederatedAUROC(
+        "multilabel", num_labels=4, average=None, privacy=CentralDP(2.0), plan=plan
+    )
     exact = auroc(scores, target, task="multilabel", num_labels=4, average=None)
     for _ in range(2):
         metric.reset()
@@ -143,6 +160,8 @@ def test_several_classes_that_are_alike_are_each_found(plan: str | None) -> None
 def test_a_release_of_nobody_has_no_counts() -> None:
     spec = FederatedROC(privacy=CentralDP(1.0)).spec
     for plan in ("single", "adaptive"):
-        release = make_release(plan, spec, lambda query: Sum(spec, query, torch.zeros(spec.shape(query)).long()))
+        release = make_release(
+            plan, spec, lambda query: Sum(spec, query, torch.zeros(spec.shape(query)).long())
+        )
         assert bool(bin_counts(release).isfinite().all())
         assert float(bin_counts(release).sum()) < 10

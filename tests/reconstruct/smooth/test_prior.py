@@ -34,7 +34,9 @@ def scored(seed: int, distance: float = 1.5, shift: float = 0.0) -> tuple[Tensor
     """Scores of a classifier of two normal classes at some distance, targets, and counts on the bins."""
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(0, 2, (EXAMPLES,), generator=generator)
-    scores = (distance * torch.randn(EXAMPLES, generator=generator) + distance**2 * target + shift).sigmoid()
+    scores = (
+        distance * torch.randn(EXAMPLES, generator=generator) + distance**2 * target + shift
+    ).sigmoid()
     metric = FederatedROC()
     metric.update(scores, target)
     return scores, target, metric.counts
@@ -43,7 +45,10 @@ def scored(seed: int, distance: float = 1.5, shift: float = 0.0) -> tuple[Tensor
 def released(counts: Tensor, epsilon: float, previous: Release | None = None) -> Release:
     spec = spec_of(epsilon)
     return make_release(
-        "carry_over", spec, lambda query: Sum(spec, query, spec.noisy_cells(query, counts)), previous=previous
+        "carry_over",
+        spec,
+        lambda query: Sum(spec, query, spec.noisy_cells(query, counts)),
+        previous=previous,
     )
 
 
@@ -55,7 +60,9 @@ def errors(runs: int, epsilon: float, before: tuple[float, float]) -> NDArray[np
         earlier = released(scored(100 + run % 20, *before)[2], epsilon)
         release, exact = released(counts, epsilon, earlier), roc(scores, target)
         assert release.prior is earlier.last
-        curves = (FederatedROC.from_release(each).compute() for each in (release, Release(release.sums)))
+        curves = (
+            FederatedROC.from_release(each).compute() for each in (release, Release(release.sums))
+        )
         found.append([area_error_roc(curve, exact) for curve in curves])
     return np.array(found)
 

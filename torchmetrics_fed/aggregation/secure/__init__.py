@@ -5,4 +5,9 @@ from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.keys import new_signing_keys
 from torchmetrics_fed.aggregation.secure.server import SecureAggregationServer
 
-__all__ = ["SecureAggregationClient", "SecureAggregationConfig", "SecureAggregationServer", "new_signing_keys"]
+__all__ = [
+    "SecureAggregationClient",
+    "SecureAggregationConfig",
+    "SecureAggregationServer",
+    "new_signing_keys",
+]

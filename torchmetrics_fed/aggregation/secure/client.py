@@ -60,8 +60,12 @@ class SecureAggregationClient:
         verification_keys: Mapping[str, bytes] | None = None,
     ) -> None:
         if not 1 <= text_size(client_id) <= 255:
-            raise InputError("Expected argument `client_id` to be a text of 1 to 255 bytes but it is not.")
-        if config.signed != (signing_key is not None) or config.signed != (verification_keys is not None):
+            raise InputError(
+                "Expected argument `client_id` to be a text of 1 to 255 bytes but it is not."
+            )
+        if config.signed != (signing_key is not None) or config.signed != (
+            verification_keys is not None
+        ):
             raise InputError(
                 f"Expected `signing_key` and `verification_keys` {'both' if config.signed else 'not'} to be given for "
                 f"signed={config.signed} but {'one is missing' if config.signed else 'got one'}. They go together."
@@ -149,9 +153,13 @@ class SecureAggregationClient:
                     boxes.append(keys.seal(key, key_shares[index] + seed_shares[index]))
             held = {own: key_shares[own] + seed_shares[own]}
             self._progress = Progress(after, b"", known.masking, seed, roster, agreed, held)
-            return roster.pack_rows(Kind.KEY_SHARES, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes)
+            return roster.pack_rows(
+                Kind.KEY_SHARES, roster.hash, own, keys.commitment(seed, roster.hash, own), *boxes
+            )
 
-    def mask(self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]) -> bytes:
+    def mask(
+        self, ciphertexts_message: bytes, vector_factory: Callable[[], NDArray[np.int64]]
+    ) -> bytes:
         """Return the masked vector, once.
 
         ``vector_factory`` returns the vector, int64 of shape ``(cells,)``. It is called once, when everything was
@@ -161,13 +169,21 @@ class SecureAggregationClient:
             after, known, (roster, own) = self._after("mask"), self._progress, self._known
             (boxes,) = roster.read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster.hash)
             if own in boxes:
-                raise SecureAggregationError("Expected boxes of others but got one's own. Send what they sealed.")
+                raise SecureAggregationError(
+                    "Expected boxes of others but got one's own. Send what they sealed."
+                )
             cohort = tuple(sorted((own, *boxes)))
             roster.check_quorum(cohort, "to exchange shares")
-            held, vector, context = dict(known.held), MaskedVector(self.config.cells), roster.cohort_hash(cohort)
+            held, vector, context = (
+                dict(known.held),
+                MaskedVector(self.config.cells),
+                roster.cohort_hash(cohort),
+            )
             masking = keys.KeyPair(known.masking)
             for index, box in boxes.items():
-                held[index] = keys.unseal(keys.box_key(known.agreed[index], roster.hash, index, own), box)
+                held[index] = keys.unseal(
+                    keys.box_key(known.agreed[index], roster.hash, index, own), box
+                )
                 secret = masking.agree(roster.clients[index].masking)
                 vector.mask_pair(keys.pair_key(secret, context, own, index), own, index)
             vector.mask(keys.seed_key(known.seed, context, own))
@@ -175,7 +191,9 @@ class SecureAggregationClient:
             try:
                 vector.add(vector_factory())
                 if self._progress is not known:
-                    raise SecureAggregationError("Expected a client that goes on but it was purged meanwhile.")
+                    raise SecureAggregationError(
+                        "Expected a client that goes on but it was purged meanwhile."
+                    )
             except BaseException:
                 self.purge()
                 raise
@@ -188,7 +206,9 @@ class SecureAggregationClient:
             after = self._after("sign_survivors")
             assert self._signing is not None
             (roster, own), cohort = self._known, self._progress.cohort
-            (listed,) = roster.read_tables(survivors_message, Kind.SURVIVORS, roster.cohort_hash(cohort))
+            (listed,) = roster.read_tables(
+                survivors_message, Kind.SURVIVORS, roster.cohort_hash(cohort)
+            )
             survivors = tuple(listed)
             self._check_survivors(survivors)
             self._progress.survivors, self._progress.stage = survivors, after
@@ -199,7 +219,9 @@ class SecureAggregationClient:
         """Return shares of the survivors' seeds and of the dropped clients' keys; for the same survivors, the same."""
         with self._lock:
             after, known, (roster, own) = self._after("unmask"), self._progress, self._known
-            listed, *signatures = roster.read_tables(request, Kind.REQUEST, roster.cohort_hash(known.cohort))
+            listed, *signatures = roster.read_tables(
+                request, Kind.REQUEST, roster.cohort_hash(known.cohort)
+            )
             survivors = tuple(listed)
             if known.survivors and survivors != known.survivors:
                 raise SecureAggregationError(
@@ -212,7 +234,10 @@ class SecureAggregationClient:
             statement, among = roster.survivors_hash(known.cohort, survivors), set(survivors)
             if self.config.signed:
                 self._check_signatures(statement, survivors, *signatures)
-            halves = [known.held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES] for index in known.cohort]
+            halves = [
+                known.held[index][SHARE_BYTES * (index in among) :][:SHARE_BYTES]
+                for index in known.cohort
+            ]
             known.answer = roster.pack_rows(Kind.ANSWER, statement, own, *halves)
             known.survivors, known.stage, known.held = survivors, after, {}
             return known.answer
@@ -231,7 +256,9 @@ class SecureAggregationClient:
         """Return the stage that a call leads to, or raise where the table of states has none."""
         moves, stage = CLIENT_MOVES[self.config.signed], self._progress.stage
         if (stage, call) not in moves:
-            expected = " or ".join(known.name for known, allowed in moves if allowed == call) or "signed"
+            expected = (
+                " or ".join(known.name for known, allowed in moves if allowed == call) or "signed"
+            )
             raise SecureAggregationError(
                 f"Expected a client that is {expected} for `{call}` but this one is {stage.name}: each stage is gone "
                 "through once, in order. For another aggregation make a new client."
@@ -246,12 +273,16 @@ class SecureAggregationClient:
                 "Expected survivors among those who exchanged shares, this client included, but got others. Ask those."
             )
 
-    def _check_signatures(self, statement: bytes, survivors: tuple[int, ...], signatures: dict[int, bytes]) -> None:
+    def _check_signatures(
+        self, statement: bytes, survivors: tuple[int, ...], signatures: dict[int, bytes]
+    ) -> None:
         roster, _ = self._known
         roster.check_quorum(tuple(signatures), "to sign the survivors")
         for index, signature in signatures.items():
             name = roster.clients[index].client_id
-            if index not in survivors or not keys.is_signed(statement, signature, self._verification_keys[name]):
+            if index not in survivors or not keys.is_signed(
+                statement, signature, self._verification_keys[name]
+            ):
                 raise SecureAggregationError(
                     f"Expected client {name!r} to have signed these survivors but it did not: the server may have "
                     "named others to other clients. Leave this round."

@@ -48,9 +48,13 @@ class SecureAggregationConfig:
 
     def __post_init__(self) -> None:
         if not 1 <= text_size(self.round_id) <= 255:
-            raise InputError(f"Expected argument `round_id` of 1 to 255 bytes but got {self.round_id!r}.")
+            raise InputError(
+                f"Expected argument `round_id` of 1 to 255 bytes but got {self.round_id!r}."
+            )
         if not isinstance(self.binding, bytes) or not 1 <= len(self.binding) <= 64:
-            raise InputError(f"Expected argument `binding` of 1 to 64 bytes but got {self.binding!r}.")
+            raise InputError(
+                f"Expected argument `binding` of 1 to 64 bytes but got {self.binding!r}."
+            )
         hides = ", because with fewer than 3 clients, or if all collude, a sum hides nobody,"
         check_int("cells", self.cells, 1, MOST_CELLS)
         check_int("min_clients", self.min_clients, 3, MOST_CLIENTS, hides)
@@ -58,11 +62,19 @@ class SecureAggregationConfig:
         if self.threshold is not None:
             check_int("threshold", self.threshold, self.min_clients, MOST_CLIENTS)
         if not isinstance(self.signed, bool):
-            raise InputError(f"Expected argument `signed` to be a bool but got {type(self.signed).__name__}.")
+            raise InputError(
+                f"Expected argument `signed` to be a bool but got {type(self.signed).__name__}."
+            )
 
     @classmethod
     def for_query(
-        cls, spec: Spec, query: Query, round_id: str, *, min_clients: int | None = None, **options: Any
+        cls,
+        spec: Spec,
+        query: Query,
+        round_id: str,
+        *,
+        min_clients: int | None = None,
+        **options: Any,
     ) -> SecureAggregationConfig:
         """Return the aggregation of the answers to a query; it is bound to spec and query by their whole digest.
 
@@ -128,13 +140,29 @@ class SecureAggregationConfig:
     def from_bytes(cls, data: bytes) -> SecureAggregationConfig:
         """Return the configuration in a message. Whether to take part in such a sum is the client's to decide."""
         reader = Reader(data, Kind.START, SecureAggregationError)
-        claimed, round_id, binding = reader.take(DIGEST_BYTES), reader.text(), reader.take(reader.number(1))
-        cells, min_clients, max_colluding, threshold, signed = _NUMBERS.unpack(reader.take(_NUMBERS.size))
+        claimed, round_id, binding = (
+            reader.take(DIGEST_BYTES),
+            reader.text(),
+            reader.take(reader.number(1)),
+        )
+        cells, min_clients, max_colluding, threshold, signed = _NUMBERS.unpack(
+            reader.take(_NUMBERS.size)
+        )
         reader.end()
         try:
-            config = cls(round_id, binding, cells, min_clients, max_colluding, threshold or None, bool(signed))
+            config = cls(
+                round_id,
+                binding,
+                cells,
+                min_clients,
+                max_colluding,
+                threshold or None,
+                bool(signed),
+            )
         except InputError as error:
-            raise SecureAggregationError(f"Expected a message START that can be used. {error}") from None
+            raise SecureAggregationError(
+                f"Expected a message START that can be used. {error}"
+            ) from None
         if signed > 1 or config.hash != claimed:
             raise reader.error("the hash of its configuration", "another")
         return config
@@ -142,4 +170,9 @@ class SecureAggregationConfig:
     @property
     def _body(self) -> bytes:
         numbers = self.cells, self.min_clients, self.max_colluding, self.threshold or 0, self.signed
-        return pack_text(self.round_id) + bytes([len(self.binding)]) + self.binding + _NUMBERS.pack(*numbers)
+        return (
+            pack_text(self.round_id)
+            + bytes([len(self.binding)])
+            + self.binding
+            + _NUMBERS.pack(*numbers)
+        )

@@ -62,7 +62,11 @@ class KeyPair:
     """An X25519 key pair, fresh unless its private key is given."""
 
     def __init__(self, private: bytes | None = None) -> None:
-        self._key = X25519PrivateKey.generate() if private is None else X25519PrivateKey.from_private_bytes(private)
+        self._key = (
+            X25519PrivateKey.generate()
+            if private is None
+            else X25519PrivateKey.from_private_bytes(private)
+        )
 
     @property
     def public(self) -> bytes:

@@ -41,7 +41,9 @@ class MaskedVector:
         known = isinstance(values, np.ndarray)
         if not known or values.dtype != np.int64 or values.shape != self._words.shape:
             kind = f"{values.dtype} of shape {values.shape}" if known else type(values).__name__
-            raise InputError(f"Expected a vector of int64 of shape {self._words.shape} but got {kind}; it is not sent.")
+            raise InputError(
+                f"Expected a vector of int64 of shape {self._words.shape} but got {kind}; it is not sent."
+            )
         self._words += np.ascontiguousarray(values, dtype="<i8").view(_WORD)
 
     def add_bytes(self, data: bytes) -> None:
@@ -76,7 +78,11 @@ class MaskedVector:
 
 
 def masked_sum(
-    vector: Tensor, rank: int, view: bytes, exchange: Callable[[bytes], list[bytes]], sum: Callable[[Tensor], Tensor]
+    vector: Tensor,
+    rank: int,
+    view: bytes,
+    exchange: Callable[[bytes], list[bytes]],
+    sum: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """Return the sum of all ranks' vectors modulo 2^64, each sent under masks that cancel.
 
@@ -111,18 +117,24 @@ def masked_sum(
 def _check(payloads: list[bytes], own: bytes, rank: int) -> None:
     """Raise, on every rank alike, unless all have the same view and keys of their own."""
     if any(len(payload) != PAYLOAD_BYTES for payload in payloads):
-        raise SyncError(f"Expected {PAYLOAD_BYTES} bytes of every rank but got others. Install one version on all.")
+        raise SyncError(
+            f"Expected {PAYLOAD_BYTES} bytes of every rank but got others. Install one version on all."
+        )
     beliefs = [payload[KEY_BYTES : KEY_BYTES + DIGEST_BYTES] for payload in payloads]
     refusing = [place for place, belief in enumerate(beliefs) if belief == _REFUSAL]
     if refusing:
-        raise SyncError(f"Expected int64 vectors on all ranks but not so on ranks {refusing}; nothing was sent.")
+        raise SyncError(
+            f"Expected int64 vectors on all ranks but not so on ranks {refusing}; nothing was sent."
+        )
     if len(set(beliefs)) > 1:
         raise SyncError(
             f"Expected all {len(payloads)} ranks to sum the same but they have {len(set(beliefs))} views of spec, "
             "round and shape; nothing was sent. Build the metric with the same arguments on every rank."
         )
     if len({payload[:KEY_BYTES] for payload in payloads}) != len(payloads):
-        raise SyncError("Expected every rank to have a key of its own but one came twice; nothing was sent.")
+        raise SyncError(
+            "Expected every rank to have a key of its own but one came twice; nothing was sent."
+        )
     if not 0 <= rank < len(payloads) or payloads[rank] != own:
         raise SyncError(
             f"Expected this rank's payload at place {rank} of {len(payloads)} but it is not there; nothing was sent. "

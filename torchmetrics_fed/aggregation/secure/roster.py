@@ -24,10 +24,23 @@ from functools import cached_property
 from itertools import pairwise
 
 from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS, SecureAggregationConfig
-from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, digest, is_signed
+from torchmetrics_fed.aggregation.secure.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    TAG_BYTES,
+    digest,
+    is_signed,
+)
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
 from torchmetrics_fed.errors import SecureAggregationError
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, pack_indices, pack_table, pack_text
+from torchmetrics_fed.release.wire import (
+    DIGEST_BYTES,
+    Kind,
+    Reader,
+    pack_indices,
+    pack_table,
+    pack_text,
+)
 
 # A share of the masking key and one of the seed.
 BOX_BYTES = 2 * SHARE_BYTES + TAG_BYTES
@@ -51,12 +64,20 @@ class Advertisement:
     def statement(self, config: SecureAggregationConfig) -> bytes:
         return digest(b"advertisement", config.hash, self.body)
 
-    def check_signature(self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes]) -> None:
+    def check_signature(
+        self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes]
+    ) -> None:
         verification = verification_keys.get(self.client_id)
-        if verification is None or not is_signed(self.statement(config), self.signature, verification):
+        if verification is None or not is_signed(
+            self.statement(config), self.signature, verification
+        ):
             raise SecureAggregationError(
                 f"Expected keys signed by client {self.client_id!r} for this round but "
-                + ("the signature is wrong." if verification else "there is no verification key for it.")
+                + (
+                    "the signature is wrong."
+                    if verification
+                    else "there is no verification key for it."
+                )
                 + " Leave the client out, or give every client the same verification keys."
             )
 
@@ -72,7 +93,12 @@ class Advertisement:
 
     @classmethod
     def read(cls, reader: Reader, signed: bool) -> Advertisement:
-        return cls(reader.text(), reader.take(KEY_BYTES), reader.take(KEY_BYTES), reader.take(SIGNATURE_BYTES * signed))
+        return cls(
+            reader.text(),
+            reader.take(KEY_BYTES),
+            reader.take(KEY_BYTES),
+            reader.take(SIGNATURE_BYTES * signed),
+        )
 
 
 @dataclass(frozen=True)
@@ -143,7 +169,9 @@ class Roster:
     def pack_rows(self, kind: Kind, about: bytes, sender: int, *rows: bytes) -> bytes:
         return self.config.frame(kind, about, sender.to_bytes(2, "little"), *rows)
 
-    def read_rows(self, data: bytes, kind: Kind, about: bytes, cohort: int = 0) -> tuple[int, list[bytes]]:
+    def read_rows(
+        self, data: bytes, kind: Kind, about: bytes, cohort: int = 0
+    ) -> tuple[int, list[bytes]]:
         """Return who sent a client's message, and its rows; of an answer, as many as the cohort has clients."""
         reader = self._reader(data, kind, about)
         if (sender := reader.number(2)) >= len(self):

@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
-from torchmetrics_fed.aggregation.secure.keys import KeyPair, commitment, is_signed, pair_key, seed_key
+from torchmetrics_fed.aggregation.secure.keys import (
+    KeyPair,
+    commitment,
+    is_signed,
+    pair_key,
+    seed_key,
+)
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
@@ -38,7 +44,9 @@ class SecureAggregationServer:
         <Kind.ADVERTISE: 11>
     """
 
-    def __init__(self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes] | None = None
+    ) -> None:
         self.config, self._verification_keys = config, verification_keys
         self._stage, self._total = Kind.ADVERTISE, MaskedVector(config.cells)
         self._received: dict[tuple[Kind, str], bytes] = {}
@@ -75,7 +83,9 @@ class SecureAggregationServer:
     def keys(self) -> bytes:
         """Close the advertising and return all keys, for every client."""
         if self._closes("keys"):
-            self._roster = Roster(self.config, tuple(client for _, client in sorted(self._advertised.items())))
+            self._roster = Roster(
+                self.config, tuple(client for _, client in sorted(self._advertised.items()))
+            )
             self._close("keys", self._roster.to_bytes())
         return self._closed("keys")
 
@@ -87,8 +97,14 @@ class SecureAggregationServer:
             roster.check_quorum(cohort, "to exchange shares")
             for index in cohort:
                 # the first row is the commitment, and nobody seals a box for itself
-                boxes = {other: shares[other][1 + index - (index > other)] for other in cohort if other != index}
-                self._boxes[self._name(index)] = roster.pack_tables(Kind.CIPHERTEXTS, roster.hash, boxes)
+                boxes = {
+                    other: shares[other][1 + index - (index > other)]
+                    for other in cohort
+                    if other != index
+                }
+                self._boxes[self._name(index)] = roster.pack_tables(
+                    Kind.CIPHERTEXTS, roster.hash, boxes
+                )
             self._cohort = cohort
             self._close("ciphertexts", b"")
         self._closed("ciphertexts")
@@ -97,9 +113,14 @@ class SecureAggregationServer:
     def survivors(self) -> bytes:
         """Close the masking and return who is in the sum, for them to sign."""
         if not self.config.signed:
-            raise SecureAggregationError("Expected a signed aggregation but this one is not. Call `request`.")
+            raise SecureAggregationError(
+                "Expected a signed aggregation but this one is not. Call `request`."
+            )
         if self._closes("survivors"):
-            self._close("survivors", self._roster.pack_tables(Kind.SURVIVORS, self._cohort_hash, self._listed()))
+            self._close(
+                "survivors",
+                self._roster.pack_tables(Kind.SURVIVORS, self._cohort_hash, self._listed()),
+            )
         return self._closed("survivors")
 
     def request(self) -> bytes:
@@ -107,10 +128,14 @@ class SecureAggregationServer:
         if self._closes("request"):
             tables = [self._listed()]
             if self.config.signed:
-                signatures = {index: signature for index, (signature,) in self._rows[Kind.SIGNATURE].items()}
+                signatures = {
+                    index: signature for index, (signature,) in self._rows[Kind.SIGNATURE].items()
+                }
                 self._roster.check_quorum(tuple(signatures), "to sign the survivors")
                 tables.append(signatures)
-            self._close("request", self._roster.pack_tables(Kind.REQUEST, self._cohort_hash, *tables))
+            self._close(
+                "request", self._roster.pack_tables(Kind.REQUEST, self._cohort_hash, *tables)
+            )
         return self._closed("request")
 
     def sum(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -143,8 +168,14 @@ class SecureAggregationServer:
                 f"{sender!r} did not. It has dropped out of this round."
             )
         keys = self._verification_keys
-        if self._stage is Kind.SIGNATURE and keys is not None and not is_signed(about, rows[0], keys[sender]):
-            raise SecureAggregationError(f"Expected the signature of client {sender!r} but it is wrong. Leave it out.")
+        if (
+            self._stage is Kind.SIGNATURE
+            and keys is not None
+            and not is_signed(about, rows[0], keys[sender])
+        ):
+            raise SecureAggregationError(
+                f"Expected the signature of client {sender!r} but it is wrong. Leave it out."
+            )
         if self._stage is Kind.MASKED:
             self._total.add_bytes(rows.pop())
         self._rows[self._stage][index] = rows
@@ -155,16 +186,25 @@ class SecureAggregationServer:
                 f"Expected client {sender!r} to speak for itself but its message is of {claimed!r}. Leave it out."
             )
         if again:
-            raise SecureAggregationError(f"Expected one {self._stage.name} of {sender!r} but got 2. The first stands.")
+            raise SecureAggregationError(
+                f"Expected one {self._stage.name} of {sender!r} but got 2. The first stands."
+            )
 
     def _unmasked(self) -> MaskedVector:
         """Return the sum without its masks: for each client the seed of a survivor, or the key of a dropped one."""
-        roster, context, answers, survivors = self._roster, self._cohort_hash, self._rows[Kind.ANSWER], self._survivors
+        roster, context, answers, survivors = (
+            self._roster,
+            self._cohort_hash,
+            self._rows[Kind.ANSWER],
+            self._survivors,
+        )
         responders, among = sorted(answers)[: roster.threshold], set(survivors)
         combiner = Combiner([index + 1 for index in responders])
         opened = {}
         for place, index in enumerate(self._cohort):
-            opened[index] = combiner.combine([answers[responder][place] for responder in responders])
+            opened[index] = combiner.combine(
+                [answers[responder][place] for responder in responders]
+            )
             self._verify(index, opened[index], index in among)
         total = self._total.copy()
         for index, secret in opened.items():
@@ -173,13 +213,23 @@ class SecureAggregationServer:
                 continue
             pair = KeyPair(secret)
             for survivor in survivors:
-                key = pair_key(pair.agree(roster.clients[survivor].masking), context, index, survivor)
-                total.mask_pair(key, index, survivor)  # what it would have sent cancels the survivor's
+                key = pair_key(
+                    pair.agree(roster.clients[survivor].masking), context, index, survivor
+                )
+                total.mask_pair(
+                    key, index, survivor
+                )  # what it would have sent cancels the survivor's
         return total
 
     def _verify(self, index: int, secret: bytes, survived: bool) -> None:
-        committed = self._rows[Kind.KEY_SHARES][index][0] if survived else self._roster.clients[index].masking
-        if (commitment(secret, self._roster.hash, index) if survived else KeyPair(secret).public) != committed:
+        committed = (
+            self._rows[Kind.KEY_SHARES][index][0]
+            if survived
+            else self._roster.clients[index].masking
+        )
+        if (
+            commitment(secret, self._roster.hash, index) if survived else KeyPair(secret).public
+        ) != committed:
             raise SecureAggregationError(
                 f"Expected the shares of client {self._name(index)!r} to give the {'seed' if survived else 'key'} it "
                 "committed to but they give another: it dealt wrong shares, or an answer holds one. Nothing was "

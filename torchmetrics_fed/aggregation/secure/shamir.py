@@ -26,9 +26,13 @@ def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
             f"Expected a secret of {SECRET_BYTES} bytes and 1 <= threshold <= count < 65536 but got {len(secret)} "
             f"bytes, threshold {threshold} and count {count}."
         )
-    falling = [secrets.randbelow(PRIME) for _ in range(threshold - 1)] + [int.from_bytes(secret, "little")]
+    falling = [secrets.randbelow(PRIME) for _ in range(threshold - 1)] + [
+        int.from_bytes(secret, "little")
+    ]
     blocks = [falling[start : start + _LAZY_STEPS] for start in range(0, threshold, _LAZY_STEPS)]
-    return [_evaluate(blocks, point).to_bytes(SHARE_BYTES, "little") for point in range(1, count + 1)]
+    return [
+        _evaluate(blocks, point).to_bytes(SHARE_BYTES, "little") for point in range(1, count + 1)
+    ]
 
 
 def _evaluate(blocks: list[list[int]], point: int) -> int:
@@ -49,8 +53,14 @@ class Combiner:
     """
 
     def __init__(self, points: Sequence[int]) -> None:
-        if len(set(points)) != len(points) or not points or not all(0 < point < 1 << 16 for point in points):
-            raise InputError(f"Expected distinct points between 1 and 65535 but got {len(points)} that are not.")
+        if (
+            len(set(points)) != len(points)
+            or not points
+            or not all(0 < point < 1 << 16 for point in points)
+        ):
+            raise InputError(
+                f"Expected distinct points between 1 and 65535 but got {len(points)} that are not."
+            )
         self._weights = [_weight(point, points) for point in points]
 
     def combine(self, shares: Sequence[bytes]) -> bytes:
@@ -61,7 +71,9 @@ class Combiner:
                 f"Expected {len(self._weights)} shares below the field's order but got {len(values)}, or one beyond "
                 "it. Leave out the client that sent it."
             )
-        secret = sum(weight * value for weight, value in zip(self._weights, values, strict=True)) % PRIME
+        secret = (
+            sum(weight * value for weight, value in zip(self._weights, values, strict=True)) % PRIME
+        )
         if secret >> 8 * SECRET_BYTES:
             raise SecureAggregationError(
                 f"Expected shares of a secret of {SECRET_BYTES} bytes but they give a longer one: a share is corrupt. "

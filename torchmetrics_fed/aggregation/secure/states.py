@@ -12,7 +12,14 @@ from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS, SecureAggre
 from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, digest
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
-from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, pack_block, pack_indices, pack_table, pack_text
+from torchmetrics_fed.release.wire import (
+    DIGEST_BYTES,
+    Kind,
+    pack_block,
+    pack_indices,
+    pack_table,
+    pack_text,
+)
 
 
 class Stage(IntEnum):
@@ -35,14 +42,16 @@ _CLIENT = {
 }
 CLIENT_MOVES = {
     False: _CLIENT | {(Stage.MASKED, "unmask"): Stage.ANSWERED},
-    True: _CLIENT | {(Stage.MASKED, "sign_survivors"): Stage.SIGNED, (Stage.SIGNED, "unmask"): Stage.ANSWERED},
+    True: _CLIENT
+    | {(Stage.MASKED, "sign_survivors"): Stage.SIGNED, (Stage.SIGNED, "unmask"): Stage.ANSWERED},
 }
 """By whether it is signed: stage and call to the client's next stage. ``purge`` is allowed anywhere, and ends it."""
 
 _SERVER = {(Kind.ADVERTISE, "keys"): Kind.KEY_SHARES, (Kind.KEY_SHARES, "ciphertexts"): Kind.MASKED}
 SERVER_MOVES = {
     False: _SERVER | {(Kind.MASKED, "request"): Kind.ANSWER},
-    True: _SERVER | {(Kind.MASKED, "survivors"): Kind.SIGNATURE, (Kind.SIGNATURE, "request"): Kind.ANSWER},
+    True: _SERVER
+    | {(Kind.MASKED, "survivors"): Kind.SIGNATURE, (Kind.SIGNATURE, "request"): Kind.ANSWER},
 }
 """By whether it is signed: the kind of message that the server collects and the call that closes it, to the next."""
 
@@ -68,8 +77,15 @@ class Progress:
     def to_bytes(self, client_id: str, config: SecureAggregationConfig) -> bytes:
         roster = self.roster.to_bytes() if self.roster else b""
         blocks = map(pack_block, (self.sealing, self.masking, self.seed, roster))
-        tables = pack_table(self.agreed), pack_table(self.held), pack_indices(self.cohort), pack_indices(self.survivors)
-        body = b"".join((pack_text(client_id), bytes([self.stage]), *blocks, *tables, pack_block(self.answer)))
+        tables = (
+            pack_table(self.agreed),
+            pack_table(self.held),
+            pack_indices(self.cohort),
+            pack_indices(self.survivors),
+        )
+        body = b"".join(
+            (pack_text(client_id), bytes([self.stage]), *blocks, *tables, pack_block(self.answer))
+        )
         return config.frame(Kind.PROGRESS, digest(b"progress", body), body)
 
     @classmethod

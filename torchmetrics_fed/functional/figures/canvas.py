@@ -26,7 +26,9 @@ _MANY = 10  # of more classes than this the best and the worst are named, and th
 _INSIDE = 3  # a legend with more entries than this, or with long ones, stands beside the axes
 
 
-def figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (3.6, 3.5)) -> tuple[Any, Any]:
+def figure(
+    rows: int = 1, columns: int = 1, size: tuple[float, float] = (3.6, 3.5)
+) -> tuple[Any, Any]:
     """Return a new figure of this size in inches on paper, and its axes."""
     try:
         import matplotlib.pyplot as plt
@@ -35,7 +37,9 @@ def figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (3.6, 3.
             "Expected matplotlib for plots but it is not installed: pip install matplotlib"
         ) from error
     # compressed: axes that are squares would push what stands beside them off the page
-    return plt.subplots(rows, columns, figsize=[side * scale() for side in size], layout="compressed")
+    return plt.subplots(
+        rows, columns, figsize=[side * scale() for side in size], layout="compressed"
+    )
 
 
 def open_axes(ax: Any, names: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -57,7 +61,12 @@ def rows(values: Tensor) -> Tensor:
 
 
 def entries(
-    curves: int, names: Names, score: Score, form: str, interval: Interval | None = None, lowest_is_best: bool = False
+    curves: int,
+    names: Names,
+    score: Score,
+    form: str,
+    interval: Interval | None = None,
+    lowest_is_best: bool = False,
 ) -> list[str]:
     """Return a legend entry for each curve; of many those of the best and the worst, "" for the rest, and the mean's.
 
@@ -77,7 +86,10 @@ def entries(
     if score is None:
         return each if curves <= _MANY else [*[""] * curves, f"{model}{curves} classes"]
     form += " [{:.4f}, {:.4f}]" * (interval is not None)
-    parts = [torch.as_tensor(part, dtype=torch.float64).detach().cpu().flatten() for part in (score, *(interval or ()))]
+    parts = [
+        torch.as_tensor(part, dtype=torch.float64).detach().cpu().flatten()
+        for part in (score, *(interval or ()))
+    ]
     flat, per = torch.cat(parts), form.count("{")
     if len(flat) not in (per, per * curves):
         raise InputError(
@@ -93,7 +105,10 @@ def entries(
     if len(shown) < curves:
         return [*[""] * curves, f"{model}{curves} classes{shown[0]}"]
     goodness = -values[0] if lowest_is_best else values[0]
-    best, worst = int(goodness.nan_to_num(-torch.inf).argmax()), int(goodness.nan_to_num(torch.inf).argmin())
+    best, worst = (
+        int(goodness.nan_to_num(-torch.inf).argmax()),
+        int(goodness.nan_to_num(torch.inf).argmin()),
+    )
     some = [""] * curves
     for index, rank in ((worst, "worst"), (best, "best")):
         some[index] = f"{model}{rank}: {each[index].removeprefix(model)}{shown[index]}"
@@ -108,7 +123,9 @@ def named(ax: Any) -> list[Any]:
 def draw_chance(ax: Any, x: Any, y: Any, label: str, dashes: Any = (0, (4, 3))) -> None:
     """Draw a grey line to compare with, dashed or not, unless it is there already."""
     drawn = (line for line in ax.get_lines() if line.get_gid() == "chance")
-    if not any(list(line.get_xdata()) == list(x) and list(line.get_ydata()) == list(y) for line in drawn):
+    if not any(
+        list(line.get_xdata()) == list(x) and list(line.get_ydata()) == list(y) for line in drawn
+    ):
         look = {"color": ink(ax, 0.6), "linestyle": dashes, "linewidth": 0.8 * scale()}
         ax.plot(x, y, label=label, gid="chance", zorder=1.5, **look)
 
@@ -116,9 +133,18 @@ def draw_chance(ax: Any, x: Any, y: Any, label: str, dashes: Any = (0, (4, 3))) 
 def draw_curves(ax: Any, x: Any, y: Any, names: Sequence[str], **style: Any) -> list[Any]:
     """Draw ``(curves, points)`` with the :func:`entries` as their names, grey without one; return the colours."""
     before, many = len(named(ax)), not all(names)
-    places = {name: before + place for place, name in enumerate(sorted(filter(None, names)) if many else names)}
+    places = {
+        name: before + place
+        for place, name in enumerate(sorted(filter(None, names)) if many else names)
+    }
     colours = [PALETTE[places[name] % len(PALETTE)] if name else ink(ax, 0.25) for name in names]
-    look = {"gid": "curve", "solid_joinstyle": "round", "zorder": 2.0, "linewidth": 1.4 * scale(), **style}
+    look = {
+        "gid": "curve",
+        "solid_joinstyle": "round",
+        "zorder": 2.0,
+        "linewidth": 1.4 * scale(),
+        **style,
+    }
     faint = {"zorder": 1.8, "linewidth": 0.5 * scale(), "markersize": 2.5, "markeredgewidth": 0}
     for name, colour, across, up in zip(names, colours, x, y, strict=False):
         dashes = _STYLES[places.get(name, 0) // len(PALETTE) % len(_STYLES)]
@@ -157,16 +183,22 @@ def plot_curves(
     (x, y), (given, own, form) = map(rows, curves), score
     if given is None or given is True:
         given = own
-    legend = entries(len(x), names, None if given is False else given, form, interval, lowest_is_best)
+    legend = entries(
+        len(x), names, None if given is False else given, form, interval, lowest_is_best
+    )
     fig, ax = open_axes(ax, [*legend, *(line[2] for line in chance[1:])])
     for line in chance:
         draw_chance(ax, *line)
-    across, up = _with_mean(x, y, "drawstyle" in style) if mean and "mean of" in legend[-1] else ([*x], [*y])
+    across, up = (
+        _with_mean(x, y, "drawstyle" in style) if mean and "mean of" in legend[-1] else ([*x], [*y])
+    )
     colours = draw_curves(ax, across, up, legend, **style)
     for name, colour, *sides in zip(legend, colours, *map(rows, band or ()), strict=False):
         if name and sides:
             ax.fill_between(*sides, color=colour, alpha=0.22, linewidth=0, gid="band", zorder=1.2)
-    for name, colour, *marks, size in zip(legend, colours, x, y, [] if sizes is None else sizes, strict=False):
+    for name, colour, *marks, size in zip(
+        legend, colours, x, y, [] if sizes is None else sizes, strict=False
+    ):
         if name:
             xs, ys, area = (each[size > 0] for each in (*marks, size))
             ax.scatter(xs, ys, area, color=colour, alpha=0.8, linewidth=0, zorder=2.5)
@@ -176,18 +208,26 @@ def plot_curves(
 
 def _with_mean(x: Tensor, y: Tensor, steps: bool) -> tuple[list[Any], list[Any]]:
     """The curves, and the mean of their y at even x from 1 to 0, read as lines or, as they are drawn, in steps."""
-    wide, high = (x.repeat_interleave(2, -1)[:, 1:], y.repeat_interleave(2, -1)[:, :-1]) if steps else (x, y)
+    wide, high = (
+        (x.repeat_interleave(2, -1)[:, 1:], y.repeat_interleave(2, -1)[:, :-1]) if steps else (x, y)
+    )
     order = -1 if x.diff().nansum() < 0 else 1
     at = np.linspace(1, 0, 1025)
     curves = zip(wide.numpy(), (high + 0 * wide).numpy(), strict=True)  # NaN where either is
-    return [*x, at], [*y, np.nanmean([np.interp(at, one[::order], other[::order]) for one, other in curves], 0)]
+    return [*x, at], [
+        *y,
+        np.nanmean([np.interp(at, one[::order], other[::order]) for one, other in curves], 0),
+    ]
 
 
 def plot_values(values: Any, ax: Any, names: Names) -> Any:
     """Draw values in [0, 1] as points, one for each class, or a list as lines over steps; return ``(fig, ax)``."""
     steps = isinstance(values, list | tuple)
     try:
-        table = [torch.as_tensor(step, dtype=torch.float64).detach().cpu() for step in (values if steps else [values])]
+        table = [
+            torch.as_tensor(step, dtype=torch.float64).detach().cpu()
+            for step in (values if steps else [values])
+        ]
         y = torch.stack([step.reshape(len(step) if step.ndim else 1) for step in table], -1)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
@@ -234,8 +274,19 @@ def dress(ax: Any, x: str, y: str, rates: bool = True) -> None:
     look = {"fontsize": 7.5 * points, "labelcolor": ink(ax, 1.0), "labelspacing": 0.35}
     # beside the axes, but not where the page makes no room for it and would cut it off
     if room(names) and (len(names) > 2 * _INSIDE or ax.figure.get_layout_engine() is not None):
-        look |= {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0, "frameon": False}
+        look |= {
+            "loc": "upper left",
+            "bbox_to_anchor": (1.0, 1.0),
+            "borderaxespad": 0.0,
+            "frameon": False,
+        }
     else:  # in a box of the axes' own colour, and in none where they have no colour
         back = ax.get_facecolor()
-        look |= {"loc": "best", "frameon": back[3] > 0, "facecolor": back, "framealpha": 0.8, "edgecolor": "none"}
+        look |= {
+            "loc": "best",
+            "frameon": back[3] > 0,
+            "facecolor": back,
+            "framealpha": 0.8,
+            "edgecolor": "none",
+        }
     ax.legend(handles, [fitted(name) for name in names], **look)

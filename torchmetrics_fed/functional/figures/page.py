@@ -56,7 +56,9 @@ def fitted(entry: str) -> str:
     if not space:
         return cut(entry, LINE)
     name, score = cut(name), cut(score, 2 * LINE)
-    return f"{name} ({score}" if len(name) + len(score.splitlines()[0]) < LINE else f"{name}\n({score}"
+    return (
+        f"{name} ({score}" if len(name) + len(score.splitlines()[0]) < LINE else f"{name}\n({score}"
+    )
 
 
 def provenance(privacy: Privacy | None, confidence: float | None = None) -> str:
@@ -70,9 +72,20 @@ def caption(ax: Any, words: str = "", label: str | None = None) -> None:
     """Say ``words`` of what was drawn last; without any, that something was drawn of which nothing is known yet."""
     text = next((text for text in ax.texts if text.get_gid() == "caption"), None)
     if text is None:
-        look = {"fontsize": 6.5 * scale(), "color": ink(ax, 0.7), "gid": "caption", "transform": ax.transAxes}
+        look = {
+            "fontsize": 6.5 * scale(),
+            "color": ink(ax, 0.7),
+            "gid": "caption",
+            "transform": ax.transAxes,
+        }
         text = ax.text(1.0, 1.01, "", ha="right", va="bottom", **look)
     said = text.get_label().splitlines()[1:]  # one line for each call that drew something
-    said = [*said[:-1], f"{cut(label)}: {words}" if label else words] if words else [*said, "as given"]
-    text.set_label("\n".join(["_caption", *said]))  # a legend leaves out what begins with an underscore
-    text.set_text("" if set(said) == {"as given"} else textwrap.fill("; ".join(dict.fromkeys(said)), 56))
+    said = (
+        [*said[:-1], f"{cut(label)}: {words}" if label else words] if words else [*said, "as given"]
+    )
+    text.set_label(
+        "\n".join(["_caption", *said])
+    )  # a legend leaves out what begins with an underscore
+    text.set_text(
+        "" if set(said) == {"as given"} else textwrap.fill("; ".join(dict.fromkeys(said)), 56)
+    )

@@ -42,7 +42,9 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
     bars = torch.stack([part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)], -1)
     density = bars / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
     names = [f"{label}, {name}" if label else name for name in ("negatives", "positives")]
-    names = [f"{name} (n = {number:,.0f})" for name, number in zip(names, total.tolist(), strict=True)]
+    names = [
+        f"{name} (n = {number:,.0f})" for name, number in zip(names, total.tolist(), strict=True)
+    ]
     fig, ax = open_axes(ax, names)
     for row, name in enumerate(names):
         colour = PALETTE[len(ax.patches) % len(PALETTE)]
@@ -70,14 +72,19 @@ def _logits(edges: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logits of the edges, and the counts, of all scores but one in a thousand at either end."""
     logit = (edges.clamp(min=_NEAREST) / (1 - edges).clamp(min=_NEAREST)).log()
     below = counts.clamp(min=0.0).sum(0).cumsum(0)
-    first, last = torch.searchsorted(below, below[-1] * torch.tensor([0.001, 0.999], dtype=below.dtype)).tolist()
+    first, last = torch.searchsorted(
+        below, below[-1] * torch.tensor([0.001, 0.999], dtype=below.dtype)
+    ).tolist()
     return logit[first : last + 2], counts[:, first : last + 1]
 
 
 def _show_scores(ax: Any, low: float, high: float) -> None:
     """Name the scores on an axis of logits."""
     below = [(math.log(score / (1 - score)), f"{score:g}") for score in _TICKS]
-    above = [(-place, f"1 - {name}" if place < -5 else f"{1 - float(name):g}") for place, name in reversed(below[:-1])]
+    above = [
+        (-place, f"1 - {name}" if place < -5 else f"{1 - float(name):g}")
+        for place, name in reversed(below[:-1])
+    ]
     ticks: list[tuple[float, str]] = []
     for place, name in below + above:
         if low <= place <= high and (not ticks or place - ticks[-1][0] > (high - low) / 7):
@@ -91,11 +98,15 @@ def _cuts(edges: Tensor, wanted: int) -> Tensor:
     bars = math.ceil(leaves / math.ceil(leaves / min(max(wanted, _FEWEST), _MOST)))
     even = edges[0] + (edges[-1] - edges[0]) * torch.linspace(0, 1, bars + 1, dtype=torch.float64)
     above = torch.searchsorted(edges, even).clamp(1, leaves)
-    nearest: Tensor = torch.where(even - edges[above - 1] < edges[above] - even, above - 1, above).unique()
+    nearest: Tensor = torch.where(
+        even - edges[above - 1] < edges[above] - even, above - 1, above
+    ).unique()
     return nearest
 
 
-def small_multiples(results: Mapping[str, Any], labels: Sequence[str] | None = None, caption: str = "") -> Any:
+def small_multiples(
+    results: Mapping[str, Any], labels: Sequence[str] | None = None, caption: str = ""
+) -> Any:
     """Draw a panel for each result, the others in grey behind it, and return ``(fig, axes)``.
 
     Results are by the name of the client or group, all of one kind: ROC curves, for instance. ``labels`` name the
@@ -110,7 +121,9 @@ def small_multiples(results: Mapping[str, Any], labels: Sequence[str] | None = N
     """
     kinds = {type(result).__name__ for result in results.values()}
     if len(kinds) != 1:
-        raise InputError(f"Expected argument `results` to hold results of one kind but got {sorted(kinds) or 'none'}.")
+        raise InputError(
+            f"Expected argument `results` to hold results of one kind but got {sorted(kinds) or 'none'}."
+        )
     number, times = len(results), scale()
     columns = min(math.ceil(math.sqrt(number)), 6)
     rows = math.ceil(number / columns)
@@ -124,12 +137,19 @@ def small_multiples(results: Mapping[str, Any], labels: Sequence[str] | None = N
         ax.get_legend().remove()
     drawn = [named(ax) for ax in panels]
     for place, (ax, name, own) in enumerate(zip(panels, results, drawn, strict=True)):
-        look = {"color": ink(ax, min(0.25, 4 / number)), "linewidth": 0.5 * times, "zorder": 1.1, "gid": "behind"}
+        look = {
+            "color": ink(ax, min(0.25, 4 / number)),
+            "linewidth": 0.5 * times,
+            "zorder": 1.1,
+            "gid": "behind",
+        }
         for line in (line for other in drawn if other is not own for line in other):
             x, y = line.get_data()
             some = np.linspace(0, len(x) - 1, 256).astype(int)
             ax.plot(x[some], y[some], drawstyle=line.get_drawstyle(), **look)
-        score = own[0].get_label().rpartition(" (")[2][:-1].replace("\n", " ") if len(own) == 1 else ""
+        score = (
+            own[0].get_label().rpartition(" (")[2][:-1].replace("\n", " ") if len(own) == 1 else ""
+        )
         ax.set_title(f"{cut(name)}\n{score}".rstrip(), fontsize=8 * times)
         left, bottom = place % columns == 0, place + columns >= number
         ax.tick_params(labelleft=left, labelbottom=bottom)
@@ -142,5 +162,7 @@ def small_multiples(results: Mapping[str, Any], labels: Sequence[str] | None = N
         names = [cut(line.get_label().rpartition(" (")[0].split(": ")[0]) for line in drawn[0]]
         fig.set_figwidth(fig.get_figwidth() + (0.5 + 0.062 * max(map(len, names))) * times)
         look = {"fontsize": 7.5 * times, "frameon": False, "labelcolor": ink(panels[0], 1.0)}
-        panels[columns - 1].legend(drawn[0], names, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
+        panels[columns - 1].legend(
+            drawn[0], names, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look
+        )
     return fig, axes

@@ -114,7 +114,9 @@ def evaluation_mod(
         else:
             client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
         if request.stage in ("evaluate", "answer"):
-            if client.stage is not Stage.SHARED:  # a message that comes again must not undo what was answered
+            if (
+                client.stage is not Stage.SHARED
+            ):  # a message that comes again must not undo what was answered
                 node.keep(config.round_id, client.to_bytes())
                 raise SecureAggregationError(
                     f"Expected a client that is SHARED but this one is {client.stage.name}: each stage is gone "
@@ -125,7 +127,9 @@ def evaluation_mod(
             except BaseException:
                 client.purge()
                 raise
-            node.keep(config.round_id, client.to_bytes())  # noted before the reply leaves this function
+            node.keep(
+                config.round_id, client.to_bytes()
+            )  # noted before the reply leaves this function
             return reply
         try:
             answer = request.answered_by(client)
@@ -136,7 +140,9 @@ def evaluation_mod(
     return mod
 
 
-def _evaluated(evaluation: _Evaluation, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def _evaluated(
+    evaluation: _Evaluation, message: Message, context: Context, call_next: ClientAppCallable
+) -> Message:
     token = _current.set(evaluation)
     try:
         return call_next(message, context)
@@ -146,7 +152,9 @@ def _evaluated(evaluation: _Evaluation, message: Message, context: Context, call
 
 def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:
     # Flower's strategies want one MetricRecord with a weight in every reply
-    return Message(RecordDict({RECORD: record, "metrics": MetricRecord({weight: 1})}), reply_to=message)
+    return Message(
+        RecordDict({RECORD: record, "metrics": MetricRecord({weight: 1})}), reply_to=message
+    )
 
 
 def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
@@ -166,7 +174,9 @@ def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
     return reply
 
 
-def state_record(metric: FederatedMetric | MetricCollection, message: Message | None = None) -> ConfigRecord:
+def state_record(
+    metric: FederatedMetric | MetricCollection, message: Message | None = None
+) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
     Where shares may only travel through secure aggregation, it is masked, by :func:`evaluation_mod`. A private metric
@@ -221,7 +231,10 @@ class _Evaluation:
         self.metric.spec.check(metric.spec)
         if metric.ledger.path is None:
             metric.charge_to(self.metric.ledger)
-        mine, theirs = (self.metric.ledger.path, self.metric.data), (metric.ledger.path, metric.data)
+        mine, theirs = (
+            (self.metric.ledger.path, self.metric.data),
+            (metric.ledger.path, metric.data),
+        )
         if metric.spec.privacy is not None and mine != theirs:
             raise InputError(
                 "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
@@ -230,7 +243,9 @@ class _Evaluation:
         if self.asked is None:
             return None
         if self.kept is not None:
-            raise ReleaseError("Expected one share in each reply but a second was asked for. Call `state_record` once.")
+            raise ReleaseError(
+                "Expected one share in each reply but a second was asked for. Call `state_record` once."
+            )
         record = _answer_record(metric, self.asked, self.client)
         self.kept = metric.suspend() if Query.from_bytes(self.asked.query).fraction < 1 else b""
         return record
@@ -239,8 +254,12 @@ class _Evaluation:
 _current: ContextVar[_Evaluation | None] = ContextVar("current", default=None)
 
 
-def _answer_record(metric: FederatedMetric, asked: Asked, client: SecureAggregationClient | None) -> ConfigRecord:
-    stage = "share" if client is None else "mask"  # Flower's own stages say whether it takes an evaluation
+def _answer_record(
+    metric: FederatedMetric, asked: Asked, client: SecureAggregationClient | None
+) -> ConfigRecord:
+    stage = (
+        "share" if client is None else "mask"
+    )  # Flower's own stages say whether it takes an evaluation
     return ConfigRecord({"answer": replace(asked, stage=stage).answered_by(client, metric)})
 
 

@@ -47,7 +47,9 @@ class Node:
         for store in (self._store, *([Store(ledger)] if ledger else [])):
             with store.transaction() as tables:
                 found = tables.execute("SELECT content FROM notes WHERE name = 'owner'").fetchone()
-                name, last, number = json.loads(found[0]) if found else (self._name, round, self._id)
+                name, last, number = (
+                    json.loads(found[0]) if found else (self._name, round, self._id)
+                )
                 if name != self._name or (last == round and number != self._id):
                     raise InputError(
                         f"Expected files of its own for each node but {store.path!r} is used by node {name!r} (id "
@@ -67,13 +69,19 @@ class Node:
                 raise SecureAggregationError(
                     f"Expected a round that this node has not begun but it knows {name!r}. A retry is a new round."
                 )
-            tables.execute("UPDATE notes SET content = x'' WHERE name NOT IN ('owner', ?)", (session_of(round),))
+            tables.execute(
+                "UPDATE notes SET content = x'' WHERE name NOT IN ('owner', ?)",
+                (session_of(round),),
+            )
             tables.execute("INSERT INTO notes VALUES (?, x'')", (name,))
 
     def forget(self, start: str = "") -> None:
         """Erase the notes whose names begin like this. The names stay: they end replays."""
         with self._store.transaction() as tables:
-            tables.execute("UPDATE notes SET content = x'' WHERE instr(name, ?) = 1 AND name != 'owner'", (start,))
+            tables.execute(
+                "UPDATE notes SET content = x'' WHERE instr(name, ?) = 1 AND name != 'owner'",
+                (start,),
+            )
 
     def take(self, name: str) -> bytes:
         with self._store.transaction() as tables:

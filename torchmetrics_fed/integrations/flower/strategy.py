@@ -33,7 +33,9 @@ _ANSWERS = "share", "mask"  # the stages in which a query is answered
 _log = logging.getLogger("flwr")
 
 
-def aggregate_fn(metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None) -> Aggregation:
+def aggregate_fn(
+    metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None
+) -> Aggregation:
     """Return the function for ``FedAvg(evaluate_metrics_aggr_fn=...)``.
 
     Args:
@@ -58,7 +60,9 @@ class Aggregation:
     round or an earlier one, is left out.
     """
 
-    def __init__(self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None) -> None:
+    def __init__(
+        self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None
+    ) -> None:
         self.metric = representative(metric)
         check_one_query(self.metric.plan)
         self.inner, self._seen = inner or aggregate_metricrecords, set[bytes]()
@@ -67,7 +71,11 @@ class Aggregation:
 
     def __call__(self, records: list[RecordDict], weighted_by_key: str) -> MetricRecord:
         """Return the clients' other metrics as ``inner`` aggregates them, and the release's scalars beside them."""
-        sent = {str(values.get(weighted_by_key)) for record in records for values in record.metric_records.values()}
+        sent = {
+            str(values.get(weighted_by_key))
+            for record in records
+            for values in record.metric_records.values()
+        }
         if self.metric.spec.privacy is not None and len(sent) > 1:
             _log.warning(
                 "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
@@ -77,7 +85,9 @@ class Aggregation:
         metrics = self.inner(records, weighted_by_key)
         coordinator = Coordinator(self.metric, round="", can_ask_again=False)
         for number, record in enumerate(records):
-            self._receive(coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord()))
+            self._receive(
+                coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord())
+            )
         try:
             coordinator.advance()
             metrics.update(_scalars(coordinator.release))
@@ -92,10 +102,16 @@ class Aggregation:
         sent, spec, query = record.get("share"), record.get("spec"), coordinator.query
         try:
             if isinstance(spec, bytes) and spec != coordinator.spec.canonical:
-                coordinator.spec.check(Spec.from_canonical(spec))  # names what differs, with both values
-            share = Share.from_bytes(sent if isinstance(sent, bytes) else b"", coordinator.spec, query)
+                coordinator.spec.check(
+                    Spec.from_canonical(spec)
+                )  # names what differs, with both values
+            share = Share.from_bytes(
+                sent if isinstance(sent, bytes) else b"", coordinator.spec, query
+            )
             if share.id in self._seen:
-                raise DuplicateClientError("Expected a share of this round but it was sent in an earlier one.")
+                raise DuplicateClientError(
+                    "Expected a share of this round but it was sent in an earlier one."
+                )
             coordinator.receive(sender, share)
         except FederatedMetricError as error:
             what = "a share" if sent else "a reply without `state_record(metric)`"
@@ -140,7 +156,9 @@ class FederatedEvaluationMixin(_Strategy):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.metric = representative(metric)
-        first = Coordinator(self.metric, round="a round")  # raises now rather than after the first training
+        first = Coordinator(
+            self.metric, round="a round"
+        )  # raises now rather than after the first training
         if self.metric.spec.hides_shares:
             first.config_for(verification_keys is not None)
         self.stage_timeout, self.verification_keys = stage_timeout, verification_keys
@@ -165,7 +183,9 @@ class FederatedEvaluationMixin(_Strategy):
             self._break_off(server_round, error)
             return []
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
         """Sum the answers, ask the second query if the plan has one, and return scalars beside the other metrics."""
         replies = list(replies)
         metrics: MetricRecord | None = super().aggregate_evaluate(server_round, replies)
@@ -192,12 +212,21 @@ class _Round:
     """Carries the stages of one release to the clients of some messages, and their answers back."""
 
     def __init__(
-        self, strategy: FederatedEvaluationMixin, grid: Grid, place: str, sent: list[Message], coordinator: Coordinator
+        self,
+        strategy: FederatedEvaluationMixin,
+        grid: Grid,
+        place: str,
+        sent: list[Message],
+        coordinator: Coordinator,
     ) -> None:
         self._grid, self._timeout, self._coordinator = grid, strategy.stage_timeout, coordinator
-        self._kind = sent[0].metadata.message_type  # the action, too: our mod is around that function
+        self._kind = sent[
+            0
+        ].metadata.message_type  # the action, too: our mod is around that function
         self._contents = {str(message.metadata.dst_node_id): message.content for message in sent}
-        self._stages = release_stages(coordinator, self._contents, place, _log, strategy.verification_keys)
+        self._stages = release_stages(
+            coordinator, self._contents, place, _log, strategy.verification_keys
+        )
         self._sent, self._there = sent, list[str]()
 
     def begin(self) -> list[Message]:
@@ -221,21 +250,31 @@ class _Round:
         """Return what is sent in a stage. The first query is answered by evaluating, the second from what was kept."""
         self._sent = []
         for node, each in asked.items():
-            stage = ("answer" if self._coordinator.sums else "evaluate") if each.stage in _ANSWERS else each.stage
+            stage = (
+                ("answer" if self._coordinator.sums else "evaluate")
+                if each.stage in _ANSWERS
+                else each.stage
+            )
             content = RecordDict({**self._contents[node]} if stage == "evaluate" else {})
             content[RECORD] = ConfigRecord({**asdict(replace(each, stage=stage))})
             self._sent.append(Message(content, int(node), self._kind))
         return self._sent
 
     def _carry(self, asked: Mapping[str, Asked]) -> Answers:
-        return self._answers(self._grid.send_and_receive(self._messages(asked), timeout=self._timeout))
+        return self._answers(
+            self._grid.send_and_receive(self._messages(asked), timeout=self._timeout)
+        )
 
     def _answers(self, replies: Iterable[Message]) -> Answers:
         """Return, by node, the answer in its reply, or an error that says why there is none."""
         asked = {message.metadata.message_id: message for message in self._sent}
         # an error can come from the SuperLink, whose id it then bears: what it replies to says whose it is
         pairs = [(asked.get(reply.metadata.reply_to_message_id), reply) for reply in replies]
-        answers = {str(sent.metadata.dst_node_id): _answer(sent, reply) for sent, reply in pairs if sent is not None}
+        answers = {
+            str(sent.metadata.dst_node_id): _answer(sent, reply)
+            for sent, reply in pairs
+            if sent is not None
+        }
         self._there = [node for node, answer in answers.items() if isinstance(answer, bytes)]
         return answers
 
@@ -243,7 +282,10 @@ class _Round:
 def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
     got, stranger = "a reply without an answer", True
     if reply.has_error():
-        reason, raised = reply.error.reason or "", (ErrorCode.UNKNOWN, ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+        reason, raised = (
+            reply.error.reason or "",
+            (ErrorCode.UNKNOWN, ErrorCode.CLIENT_APP_RAISED_EXCEPTION),
+        )
         stranger = reply.error.code in raised and "torchmetrics_fed.errors" not in reason
         got = _cause(reason) or f"error {reply.error.code}"
     else:
@@ -259,5 +301,7 @@ def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
 
 def _cause(reason: str) -> str:
     """Return an exception's name and text, without Flower's quotes and, in the simulation, without Ray's traceback."""
-    lines = (reason.removesuffix("'>") if reason.startswith("<class") else reason).rstrip().splitlines()
+    lines = (
+        (reason.removesuffix("'>") if reason.startswith("<class") else reason).rstrip().splitlines()
+    )
     return re.sub(r"^(?:<class ')?(?:\w+\.)*(\w+)(?:'>:<'|: )", r"\1: ", lines[-1]) if lines else ""

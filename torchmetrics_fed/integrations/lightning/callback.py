@@ -60,17 +60,23 @@ class FederatedEvaluation(lightning.Callback):
         self.curves: dict[str, Any] = {}
         """The curves of the last evaluation, by metric name."""
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
         """Refuse what validation would refuse, before the first training step."""
         if trainer.enable_validation:
             self._check(trainer, pl_module)
 
-    def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
         """Refuse names that collide and data that is mixed or repeated; begin without earlier data."""
         self._check(trainer, pl_module)
         self._reset(trainer, pl_module)
 
-    def on_validation_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
         """Release and log, except in the sanity check."""
         prefix = self._prefix(trainer)
         if prefix is None or self.federated or trainer.sanity_checking:
@@ -93,15 +99,21 @@ class FederatedEvaluation(lightning.Callback):
                 scalars = {name: result} if isinstance(result, Tensor) else result.scalars
                 for scalar, value in scalars.items():
                     for of_class, one in _by_class(value):
-                        key = f"{prefix}{names[name].get(scalar, f'{name}_{scalar}')}{of_class}{end}"
+                        key = (
+                            f"{prefix}{names[name].get(scalar, f'{name}_{scalar}')}{of_class}{end}"
+                        )
                         # every rank has the same release, hence the same number: nothing is left to average
                         pl_module.log(key, one.float(), rank_zero_only=True, sync_dist=False)
                 if self.figures and trainer.loggers and not isinstance(result, Tensor):
-                    release = metric.release()  # on all ranks together; a private one is there already
+                    release = (
+                        metric.release()
+                    )  # on all ranks together; a private one is there already
                     if trainer.is_global_zero:
                         _log_curve(trainer, f"{prefix}{name}{end}", metric, result, release)
 
-    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
         """Reset, when every callback has read the release; a federated client's data stays for its share."""
         if not self.federated or trainer.sanity_checking:
             self._reset(trainer, pl_module)
@@ -114,7 +126,9 @@ class FederatedEvaluation(lightning.Callback):
         return self.test_prefix if trainer.testing else self.prefix
 
     def _reset(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        for group in held_metrics(module, self.attribute) if self._prefix(trainer) is not None else ():
+        for group in (
+            held_metrics(module, self.attribute) if self._prefix(trainer) is not None else ()
+        ):
             for metric in group.values():
                 metric.reset()
 
@@ -124,19 +138,32 @@ class FederatedEvaluation(lightning.Callback):
             return
         place = f"`{type(module).__name__}.{self.attribute}`"
         callbacks: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined, unused-ignore]
-        others = [one for one in callbacks if isinstance(one, FederatedEvaluation) and one._prefix(trainer) is not None]
-        if any(one.attribute == self.attribute and one.federated != self.federated for one in others):
+        others = [
+            one
+            for one in callbacks
+            if isinstance(one, FederatedEvaluation) and one._prefix(trainer) is not None
+        ]
+        if any(
+            one.attribute == self.attribute and one.federated != self.federated for one in others
+        ):
             raise InputError(
                 f"Expected one use of {place} but got a callback with `federated=True` and one without, which would "
                 "reset what the share is made of. Keep a metric for each."
             )
-        _check_names(module, [(one._prefix(trainer) or "", one.attribute) for one in others if not one.federated])
+        _check_names(
+            module,
+            [(one._prefix(trainer) or "", one.attribute) for one in others if not one.federated],
+        )
         check_data(trainer, place, held_metrics(module, self.attribute), self.each_example_once)
 
 
 def _by_class(value: Tensor, ndim: int = 0) -> list[tuple[str, Tensor]]:
     """What has this many dimensions with nothing behind its name, or one per class, numbered."""
-    return [("", value)] if value.ndim == ndim else [(f"_{number}", one) for number, one in enumerate(value)]
+    return (
+        [("", value)]
+        if value.ndim == ndim
+        else [(f"_{number}", one) for number, one in enumerate(value)]
+    )
 
 
 def _scalar_names(group: Group) -> dict[str, dict[str, str]]:
@@ -144,7 +171,10 @@ def _scalar_names(group: Group) -> dict[str, dict[str, str]]:
     own = {name: metric.scalar_names or (name,) for name, metric in group.items()}
     times = Counter(scalar for scalars in own.values() for scalar in scalars)
     return {
-        name: {one: f"{name}_{one}" if times[one] > 1 and group[name].scalar_names else one for one in scalars}
+        name: {
+            one: f"{name}_{one}" if times[one] > 1 and group[name].scalar_names else one
+            for one in scalars
+        }
         for name, scalars in own.items()
     }
 
@@ -182,7 +212,9 @@ def _names(module: lightning.LightningModule, attribute: str) -> Iterator[tuple[
                     yield f"{scalar}{end}{_suffix(number, groups)}", owner
 
 
-def _log_curve(trainer: lightning.Trainer, name: str, metric: FederatedMetric, result: Any, release: Release) -> None:
+def _log_curve(
+    trainer: lightning.Trainer, name: str, metric: FederatedMetric, result: Any, release: Release
+) -> None:
     """Hand what a release says to the loggers, on rank zero: a figure, and of a PR curve the counts behind it."""
     loggers, step = trainer.loggers, trainer.global_step
     boards: list[Any] = [getattr(logger, "experiment", None) for logger in loggers]
@@ -190,13 +222,17 @@ def _log_curve(trainer: lightning.Trainer, name: str, metric: FederatedMetric, r
         source = read(release, reconstruction=metric.reconstruction)
         for end, rows in _pr_counts(source.pooled() if metric.average == "micro" else source):
             for board in (board for board in boards if hasattr(board, "add_pr_curve_raw")):
-                board.add_pr_curve_raw(name + end, *rows.tolist(), step, num_thresholds=rows.shape[-1])
+                board.add_pr_curve_raw(
+                    name + end, *rows.tolist(), step, num_thresholds=rows.shape[-1]
+                )
     if find_spec("matplotlib") is None:
         return
     import matplotlib.pyplot as plt
 
     sure = metric.confidence
-    fig, ax = result.plot(**({} if sure is None else {"band": metric.bands_of(release, sure, metric.population)}))
+    fig, ax = result.plot(
+        **({} if sure is None else {"band": metric.bands_of(release, sure, metric.population)})
+    )
     caption(ax, provenance(metric.spec.privacy, sure))
     fig.set_dpi(200)  # loggers show pixels
     for logger, board in zip(loggers, boards, strict=True):
@@ -219,7 +255,9 @@ def _pr_counts(source: Source) -> Iterator[tuple[str, Tensor]]:
     thresholds = next((some for some in even if bool(torch.isin(some, edges).all())), None)
     if thresholds is None or edges[0] < 0 or edges[-1] > 1:
         return
-    matrix = torch.stack([confusion_at(source, at).matrix for at in thresholds.tolist()], -1).double()
+    matrix = torch.stack(
+        [confusion_at(source, at).matrix for at in thresholds.tolist()], -1
+    ).double()
     (tn, fp), (fn, tp) = (row.unbind(-2) for row in matrix.unbind(-3))
     precision = torch.where(tp + fp > 0, tp / (tp + fp), 1.0)  # as at the end of a PR curve
     recall = torch.where(tp + fn > 0, tp / (tp + fn), 0.0)

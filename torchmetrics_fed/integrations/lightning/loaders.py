@@ -10,7 +10,10 @@ from typing import Any
 import lightning
 import numpy as np
 from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
-from lightning.pytorch.overrides.distributed import UnrepeatedDistributedSampler, UnrepeatedDistributedSamplerWrapper
+from lightning.pytorch.overrides.distributed import (
+    UnrepeatedDistributedSampler,
+    UnrepeatedDistributedSamplerWrapper,
+)
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import ModuleList
@@ -32,7 +35,9 @@ def held_metrics(module: lightning.LightningModule, attribute: str) -> Sequence[
     held, place = getattr(module, attribute, None), f"`{type(module).__name__}.{attribute}`"
     groups: list[dict[str, Any]] = []
     for one in held if isinstance(held, list | tuple | ModuleList) else [held]:
-        items = one.items(copy_state=False) if isinstance(one, MetricCollection) else [(attribute, one)]
+        items = (
+            one.items(copy_state=False) if isinstance(one, MetricCollection) else [(attribute, one)]
+        )
         group: dict[str, Any] = dict(items)
         for name, metric in group.items():
             if not isinstance(metric, FederatedMetric):
@@ -50,7 +55,9 @@ def held_metrics(module: lightning.LightningModule, attribute: str) -> Sequence[
     return groups
 
 
-def check_data(trainer: lightning.Trainer, place: str, groups: Sequence[Group], each_example_once: bool) -> None:
+def check_data(
+    trainer: lightning.Trainer, place: str, groups: Sequence[Group], each_example_once: bool
+) -> None:
     """Raise unless each dataloader has a group of its own, and gives its private metrics no example too often.
 
     Errors call the metrics ``place``. What cannot be looked through needs the user's word, ``each_example_once``.
@@ -75,7 +82,9 @@ def check_data(trainer: lightning.Trainer, place: str, groups: Sequence[Group], 
     for stream, group in zip(streams, groups, strict=True):
         settings = [metric.spec.privacy for metric in group.values()]
         # where the bound is enforced, `update` leaves out what comes too often
-        allowed = [privacy.examples_per_person for privacy in settings if privacy and not privacy.enforced]
+        allowed = [
+            privacy.examples_per_person for privacy in settings if privacy and not privacy.enforced
+        ]
         if allowed and (cycles or _repeats(stream, each_example_once) > min(allowed)):
             raise InputError(
                 f"Expected every example once per evaluation, or `examples_per_person` times, but the data of {place} "
@@ -106,7 +115,10 @@ def _drawn(source: Any, each_example_once: bool) -> tuple[_Rows, int]:
     # the class whose `__iter__` runs: a subclass with one of its own may draw anything
     kind = next((kind for kind in type(source).__mro__ if "__iter__" in vars(kind)), None)
     if kind is data.DataLoader and not isinstance(source.dataset, data.IterableDataset):
-        return _drawn(source.sampler if source.batch_sampler is None else source.batch_sampler, each_example_once)
+        return _drawn(
+            source.sampler if source.batch_sampler is None else source.batch_sampler,
+            each_example_once,
+        )
     if kind is data.BatchSampler:
         return _drawn(source.sampler, each_example_once)
     if kind in _LISTS:  # of rows, or of batches of rows
@@ -117,11 +129,15 @@ def _drawn(source: Any, each_example_once: bool) -> tuple[_Rows, int]:
         return np.arange(len(source)), 1
     if kind is data.RandomSampler:
         size = len(source.data_source)
-        return np.arange(size), source.num_samples if source.replacement else ceil(source.num_samples / size)
+        return np.arange(size), source.num_samples if source.replacement else ceil(
+            source.num_samples / size
+        )
     if kind is data.WeightedRandomSampler:
         return np.arange(len(source.weights)), source.num_samples if source.replacement else 1
     if kind in (data.DistributedSampler, UnrepeatedDistributedSampler, *_WRAPPERS):
-        laps = ceil(source.total_size / max(len(source.dataset), 1))  # 2 where ranks are padded to equal length
+        laps = ceil(
+            source.total_size / max(len(source.dataset), 1)
+        )  # 2 where ranks are padded to equal length
         if kind not in _WRAPPERS:
             return np.arange(len(source.dataset)), laps
         inner = source.dataset._sampler
@@ -145,7 +161,11 @@ def _leaves(dataset: Any, rows: _Rows) -> Iterator[tuple[Any, _Rows]]:
         yield from _leaves(dataset.dataset, np.asarray(dataset.indices)[rows])
     elif isinstance(dataset, data.ConcatDataset):
         part = np.searchsorted(dataset.cumulative_sizes, rows, side="right")
-        for number, (one, end) in enumerate(zip(dataset.datasets, dataset.cumulative_sizes, strict=True)):
-            yield from _leaves(one, rows[part == number] - end)  # counted from its end, as negative rows are
+        for number, (one, end) in enumerate(
+            zip(dataset.datasets, dataset.cumulative_sizes, strict=True)
+        ):
+            yield from _leaves(
+                one, rows[part == number] - end
+            )  # counted from its end, as negative rows are
     else:
         yield dataset, rows

@@ -22,13 +22,23 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, InputError, ReleaseError, WireError
+from torchmetrics_fed.errors import (
+    DuplicateClientError,
+    FederatedMetricError,
+    InputError,
+    ReleaseError,
+    WireError,
+)
 from torchmetrics_fed.exchange import Coordinator, PlanName
 from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 from torchmetrics_fed.functional.curve import GridName, Groups
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, TOPIC, round_name
 from torchmetrics_fed.metrics import FederatedMetric, FederatedModelComparison, areas
-from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedPrecisionRecallCurve, FederatedROC
+from torchmetrics_fed.metrics.curves import (
+    FederatedAUROC,
+    FederatedPrecisionRecallCurve,
+    FederatedROC,
+)
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import MultiClass, Task
@@ -91,15 +101,28 @@ class FederatedMetricAggregator(ModelAggregator):
     ) -> None:
         super().__init__()
         if key_metric is not None and key_metric not in _SCALARS:
-            raise InputError(f"Expected `key_metric` to be None or one of {_SCALARS} but got {key_metric!r}.")
-        self.task, self.num_classes, self.num_labels, self.multi_class = task, num_classes, num_labels, multi_class
+            raise InputError(
+                f"Expected `key_metric` to be None or one of {_SCALARS} but got {key_metric!r}."
+            )
+        self.task, self.num_classes, self.num_labels, self.multi_class = (
+            task,
+            num_classes,
+            num_labels,
+            multi_class,
+        )
         self.quantiles, self.grid, self.groups = quantiles, grid, groups
         self.privacy, self.secure, self.plan = privacy, secure, plan
-        self.min_clients, self.max_examples, self.stage_timeout = min_clients, max_examples, stage_timeout
+        self.min_clients, self.max_examples, self.stage_timeout = (
+            min_clients,
+            max_examples,
+            stage_timeout,
+        )
         self.folder, self.figures, self.key_metric = folder, figures, key_metric
         self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
         self.spec = self._template().spec
-        first = Coordinator(self, round="", min_clients=min_clients)  # raises now rather than after the first training
+        first = Coordinator(
+            self, round="", min_clients=min_clients
+        )  # raises now rather than after the first training
         if self.spec.hides_shares:
             first.config_for()
         self._lock, self._best = Lock(), -math.inf
@@ -107,13 +130,18 @@ class FederatedMetricAggregator(ModelAggregator):
         self.reset_stats()
 
     def _template(self) -> FederatedMetric:
-        return FederatedAUROC(**self._own("task", "num_classes", "num_labels", "multi_class", "quantiles", "groups"))
+        return FederatedAUROC(
+            **self._own("task", "num_classes", "num_labels", "multi_class", "quantiles", "groups")
+        )
 
     def _own(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*names, "grid", "privacy", "secure", "plan")}
 
     def reset_stats(self) -> None:
-        self._params, self._params_type = means.WeightedAggregationHelper(exclude_vars=self.exclude_vars), None
+        self._params, self._params_type = (
+            means.WeightedAggregationHelper(exclude_vars=self.exclude_vars),
+            None,
+        )
         self._metrics, self._all_have_metrics = means.WeightedAggregationHelper(), True
         self._coordinator: Coordinator | None = None
         self._holding: set[str] = set()
@@ -123,7 +151,11 @@ class FederatedMetricAggregator(ModelAggregator):
         meta = model.meta or {}
         client = str(meta.get("client_name") or AppConstants.CLIENT_UNKNOWN)
         with self._lock:
-            self._average(model, client, _weight(meta) * float((self.aggregation_weights or {}).get(client, 1.0)))
+            self._average(
+                model,
+                client,
+                _weight(meta) * float((self.aggregation_weights or {}).get(client, 1.0)),
+            )
             try:
                 self._add(meta.get(META_KEY), client)
             except FederatedMetricError as error:
@@ -136,7 +168,9 @@ class FederatedMetricAggregator(ModelAggregator):
             metrics |= self._release()
             params, kind = self._params.get_result(), self._params_type
             self.reset_stats()
-            return FLModel(params=params, params_type=kind, metrics=metrics or None, current_round=self._number)
+            return FLModel(
+                params=params, params_type=kind, metrics=metrics or None, current_round=self._number
+            )
 
     def _average(self, model: FLModel, client: str, weight: float) -> None:
         self._params_type = self._params_type or model.params_type
@@ -149,14 +183,21 @@ class FederatedMetricAggregator(ModelAggregator):
 
     def _add(self, data: Any, client: str) -> None:
         if not isinstance(data, bytes):
-            raise WireError(f"Expected bytes in meta[{META_KEY!r}], by `attach`, but got {type(data).__name__}.")
+            raise WireError(
+                f"Expected bytes in meta[{META_KEY!r}], by `attach`, but got {type(data).__name__}."
+            )
         held = data == HELD
         if self._coordinator is None:
             asks = held or self.spec.hides_shares
             # a name of its own even in the simulator, where all jobs are called the same
             name = f"{self._open_round}/{secrets.token_hex(8)}" if asks else self._open_round
-            limits: dict[str, Any] = {"min_clients": self.min_clients, "max_examples": self.max_examples}
-            self._coordinator = Coordinator(self, round=name, can_ask_again=asks, previous=self._previous, **limits)
+            limits: dict[str, Any] = {
+                "min_clients": self.min_clients,
+                "max_examples": self.max_examples,
+            }
+            self._coordinator = Coordinator(
+                self, round=name, can_ask_again=asks, previous=self._previous, **limits
+            )
         if not held:
             self._coordinator.receive(client, data)  # NVFlare has authenticated the sender
         elif client in self._holding:
@@ -168,7 +209,9 @@ class FederatedMetricAggregator(ModelAggregator):
         """Ask sites, each its own, and return the answers of those who were not silent."""
         context, answers = self.fl_ctx, dict[str, bytes | FederatedMetricError]()
 
-        def ask(site: str) -> None:  # one site each: NVFlare 2.9 loses every request of its multicast
+        def ask(
+            site: str,
+        ) -> None:  # one site each: NVFlare 2.9 loses every request of its multicast
             request, send = Shareable(), context.get_engine().send_aux_request
             request.update(asdict(asked[site]))
             replies = send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {}
@@ -188,7 +231,10 @@ class FederatedMetricAggregator(ModelAggregator):
             if self._coordinator is None:
                 raise ReleaseError("Expected at least one share but got none.")
             if self._holding:
-                ask_release(release_stages(self._coordinator, self._holding, self._open_round, _log), self._ask)
+                ask_release(
+                    release_stages(self._coordinator, self._holding, self._open_round, _log),
+                    self._ask,
+                )
             else:
                 self._coordinator.advance()
             release = self._coordinator.release
@@ -196,11 +242,15 @@ class FederatedMetricAggregator(ModelAggregator):
             self.warning(f"No curve for {self._open_round}: {error}")
             return {}
         self._previous = release
-        scalars = {name: area for name, area in areas(release, "global_{}").items() if math.isfinite(area)}
+        scalars = {
+            name: area for name, area in areas(release, "global_{}").items() if math.isfinite(area)
+        }
         try:
             self._write(release)
         except (OSError, FederatedMetricError) as error:  # pairs of classes have no curves to draw
-            self.error(f"The release of {self._open_round} was not written or drawn, training goes on: {error}")
+            self.error(
+                f"The release of {self._open_round} was not written or drawn, training goes on: {error}"
+            )
         self.info(f"{self._open_round}: {release.shares} shares, {scalars}")
         self._tell_best(scalars)
         return scalars
@@ -213,12 +263,16 @@ class FederatedMetricAggregator(ModelAggregator):
         path.parent.mkdir(parents=True, exist_ok=True)
         release.save(path)
         if self.figures:
-            from matplotlib.figure import Figure  # no pyplot: it would keep the figure, and ask for a display
+            from matplotlib.figure import (
+                Figure,
+            )  # no pyplot: it would keep the figure, and ask for a display
 
             kinds: list[type[FederatedMetric]] = [FederatedROC, FederatedPrecisionRecallCurve]
             kinds = [FederatedModelComparison] if release.spec.models else kinds
             figure = Figure(figsize=(4.5 * len(kinds), 4.2), layout="constrained")
-            for ax, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+            for ax, kind in zip(
+                figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True
+            ):
                 kind.from_release(release).plot(ax=ax)
             figure.savefig(path.with_suffix(".png"), dpi=150)
 
@@ -227,12 +281,22 @@ class FederatedMetricAggregator(ModelAggregator):
         if self.key_metric is None or not scalars.get(self.key_metric, -math.inf) > self._best:
             return
         self._best, context, source = scalars[self.key_metric], self.fl_ctx, type(self).__name__
-        info = {"source": source, "metric_source": "sum of clients' shares", "best_round": self._number}
-        info["key_metric"] = {"name": self.key_metric, "mode": "max", "mode_source": f"{source}.key_metric"}
+        info = {
+            "source": source,
+            "metric_source": "sum of clients' shares",
+            "best_round": self._number,
+        }
+        info["key_metric"] = {
+            "name": self.key_metric,
+            "mode": "max",
+            "mode_source": f"{source}.key_metric",
+        }
         info["best_metrics"] = {self.key_metric: self._best}
         context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
         context.set_prop(AppConstants.METRICS_SELECTION_INFO, info, private=True, sticky=False)
-        self.info(f"{self._open_round}: the model that was sent out is the best so far, with {self._best:.6f}")
+        self.info(
+            f"{self._open_round}: the model that was sent out is the best so far, with {self._best:.6f}"
+        )
         self.fire_event(AppEventType.GLOBAL_BEST_MODEL_AVAILABLE, context)
 
     @property
@@ -274,8 +338,18 @@ class FederatedComparisonAggregator(FederatedMetricAggregator):
         exclude_vars: str | None = None,
     ) -> None:
         self.models, self.thresholds = models, thresholds
-        terms: dict[str, Any] = {"grid": grid, "privacy": privacy, "secure": secure, "plan": plan, "key_metric": None}
-        terms |= {"min_clients": min_clients, "max_examples": max_examples, "stage_timeout": stage_timeout}
+        terms: dict[str, Any] = {
+            "grid": grid,
+            "privacy": privacy,
+            "secure": secure,
+            "plan": plan,
+            "key_metric": None,
+        }
+        terms |= {
+            "min_clients": min_clients,
+            "max_examples": max_examples,
+            "stage_timeout": stage_timeout,
+        }
         terms |= {"aggregation_weights": aggregation_weights, "exclude_vars": exclude_vars}
         super().__init__(folder=folder, figures=figures, **terms)
 

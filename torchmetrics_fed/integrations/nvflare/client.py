@@ -76,7 +76,11 @@ def round_name(job: str, number: int) -> str:
 
 
 def payload(
-    metric: FederatedMetric | MetricCollection, round: int, *, job: str | None = None, site: str | None = None
+    metric: FederatedMetric | MetricCollection,
+    round: int,
+    *,
+    job: str | None = None,
+    site: str | None = None,
 ) -> bytes:
     """Return what :func:`attach` puts into a model: the share, or HELD where a filter holds the data.
 
@@ -175,16 +179,25 @@ class FederatedMetricFilter(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result without numbers that neither noise nor a sum covers."""
-        failed = shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK  # NVFlare's own word, without a result
+        failed = (
+            shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK
+        )  # NVFlare's own word, without a result
         if failed or not self._guards:
             return shareable
         dxo = from_shareable(shareable)
-        metrics = dxo.data if dxo.data_kind == DataKind.METRICS else dxo.meta.get(MetaKey.INITIAL_METRICS) or {}
+        metrics = (
+            dxo.data
+            if dxo.data_kind == DataKind.METRICS
+            else dxo.meta.get(MetaKey.INITIAL_METRICS) or {}
+        )
         kept_back = [name for name in metrics if name not in self.publish]
         for name in kept_back:
             del metrics[name]
         if kept_back:
-            self.log_warning(fl_ctx, f"Kept back {kept_back}, made from raw data. Name them in `publish` to send them.")
+            self.log_warning(
+                fl_ctx,
+                f"Kept back {kept_back}, made from raw data. Name them in `publish` to send them.",
+            )
         if MetaKey.NUM_STEPS_CURRENT_ROUND in dxo.meta:
             dxo.meta[MetaKey.NUM_STEPS_CURRENT_ROUND] = 1
         return dxo.update_shareable(shareable)

@@ -41,15 +41,21 @@ class FlareEvaluation(lightning.Callback):
     def __init__(self, attribute: str, *, each_example_once: bool = False) -> None:
         self.attribute, self.each_example_once = attribute, each_example_once
 
-    def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
         """Refuse data that is mixed or repeated, where a share is made of it; begin without earlier data."""
         metric = self._metric(pl_module)
         if _is_received(trainer):
             place = f"`{type(pl_module).__name__}.{self.attribute}`"
-            check_data(trainer, place, held_metrics(pl_module, self.attribute), self.each_example_once)
+            check_data(
+                trainer, place, held_metrics(pl_module, self.attribute), self.each_example_once
+            )
         metric.reset()
 
-    def on_validation_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
         """Make the share, once for the model that was received, and reset."""
         metric = self._metric(pl_module)
         if _is_received(trainer):

@@ -84,7 +84,9 @@ def fit(
     middle, width = (x[1:] + x[:-1]) / 2, np.diff(mass)
     inside = np.concatenate([_inside(answer.edges, cells) for answer in answers])
     noisy = np.concatenate([answer.counts for answer in answers], 1)
-    noise = np.concatenate([np.broadcast_to(answer.variance, answer.counts.shape) for answer in answers], 1)
+    noise = np.concatenate(
+        [np.broadcast_to(answer.variance, answer.counts.shape) for answer in answers], 1
+    )
     total = _totals(answers)
     power = np.arange(1, _TERMS - 1) ** 4
     cosines = np.cos(np.pi * np.outer(middle, np.arange(1, _TERMS - 1)))
@@ -110,12 +112,16 @@ def fit(
         slopes = inside @ (expected[..., None] * series)
         weighted = (slopes * weight[..., None]).transpose(0, 2, 1)
         square, gradient = weighted @ slopes, (weighted @ (noisy - in_bins)[..., None])[..., 0]
-        hessian = np.tile(square[1], (2, 2)) + np.diag(precision.ravel())  # positives depend on both series
+        hessian = np.tile(square[1], (2, 2)) + np.diag(
+            precision.ravel()
+        )  # positives depend on both series
         hessian[:terms, :terms] += square[0]
         gradient[0] += gradient[1]
         try:
             covariance = np.linalg.inv(hessian)
-        except np.linalg.LinAlgError:  # counts beyond what floats can weigh against the prior: no model
+        except (
+            np.linalg.LinAlgError
+        ):  # counts beyond what floats can weigh against the prior: no model
             return Fit(expected, in_bins[:, : answers[0].counts.shape[1]], at, False)
         change = (covariance @ (gradient - precision * (at - prior)).ravel()).reshape(2, -1)
         size = float(np.abs(change.cumsum(0) @ series.T).max())
@@ -124,7 +130,9 @@ def fit(
             continue
         if size < _SMALL:
             break
-        spread = ((at - prior)[:, 2:_TERMS] ** 2 + np.diag(covariance).reshape(2, -1)[:, 2:_TERMS]) @ power
+        spread = (
+            (at - prior)[:, 2:_TERMS] ** 2 + np.diag(covariance).reshape(2, -1)[:, 2:_TERMS]
+        ) @ power
         rough[:, 0] = (spread + _WORTH * roughness**2) / (len(power) + _WORTH)
     first = answers[0]
     bins = in_bins[:, : first.counts.shape[1]]
@@ -134,12 +142,18 @@ def fit(
 def together(answers: Sequence[Sequence[NoisyLeaves]]) -> list[NoisyLeaves]:
     """Return the answers about all classes added up: what is known best of several that are alike."""
     return [
-        NoisyLeaves(each[0].edges, np.sum([one.counts for one in each], 0), sum(one.variance for one in each))
+        NoisyLeaves(
+            each[0].edges,
+            np.sum([one.counts for one in each], 0),
+            sum(one.variance for one in each),
+        )
         for each in zip(*answers, strict=True)
     ]
 
 
-def agree(counts: Floats, expected: Floats, noise: float | Floats, most_excess: float = _MOST_EXCESS) -> bool:
+def agree(
+    counts: Floats, expected: Floats, noise: float | Floats, most_excess: float = _MOST_EXCESS
+) -> bool:
     """Return whether counts, ``(2, leaves)``, differ from what is expected by noise and sampling, or by little."""
     squares, variance = (counts - expected) ** 2, noise + expected
     # a squared Laplace variable of variance 1 has mean 1 and variance 5
@@ -156,7 +170,9 @@ def _inside(edges: Places, cells: Places) -> Floats:
 
 def _totals(answers: Sequence[NoisyLeaves]) -> Floats:
     """Return each class's size, ``(2, 1)``: inverse-variance mean of the answers' sums, no less than its noise."""
-    weights = np.stack([1 / np.broadcast_to(each.variance, each.counts.shape).sum(1) for each in answers], 1)
+    weights = np.stack(
+        [1 / np.broadcast_to(each.variance, each.counts.shape).sum(1) for each in answers], 1
+    )
     sums = np.stack([answer.counts.sum(1) for answer in answers], 1)
     total = (sums * weights).sum(1) / weights.sum(1)
     floored: Floats = np.maximum(total, np.maximum(1 / np.sqrt(weights.sum(1)), 1.0))[:, None]

@@ -50,7 +50,9 @@ def _all(release: Release) -> tuple[Tensor, list[bool]]:
     return _known[release]
 
 
-_known: WeakKeyDictionary[Release, tuple[Tensor, list[bool]]] = WeakKeyDictionary()  # every metric of a collection asks
+_known: WeakKeyDictionary[Release, tuple[Tensor, list[bool]]] = (
+    WeakKeyDictionary()
+)  # every metric of a collection asks
 
 
 def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
@@ -68,7 +70,10 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
             levels = [without_empty_ends(levels[0], last.variances[0])]
         tensors = [torch.from_numpy(level) for level in levels]
         leaf = non_negative(least_squares(tensors, last.query.tree.weights))[-1].numpy()
-        yield with_ties(on_bins(leaf, last.places, u, lines_at_ends=True), leaf, last.places, u), False
+        yield (
+            with_ties(on_bins(leaf, last.places, u, lines_at_ends=True), leaf, last.places, u),
+            False,
+        )
 
 
 def _models(release: Release, u: Floats) -> list[Floats | None]:
@@ -81,7 +86,9 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
     if release.around is not None:
         whole = zip(answers, *_all(release.around), strict=True)
         return [_alike(known, counts, smooth, u) for known, counts, smooth in whole]
-    tree = len(last.levels) > 1  # the upper levels of one query tell what a pilot query and a second one would
+    tree = (
+        len(last.levels) > 1
+    )  # the upper levels of one query tell what a pilot query and a second one would
     first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
     carried = seen is not None and first is release.prior
@@ -123,7 +130,9 @@ def weighed(leaves: NoisyLeaves, before: ScoreMass, number: int) -> NoisyLeaves 
         return None
     counts = said.counts * scale
     size = np.maximum(counts, 0)
-    return NoisyLeaves(said.edges, counts, scale**2 * said.variance + size * scale + changed * size**2)
+    return NoisyLeaves(
+        said.edges, counts, scale**2 * said.variance + size * scale + changed * size**2
+    )
 
 
 def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Floats) -> Floats | None:
@@ -142,7 +151,11 @@ def even_mass(places: Places, u: Floats) -> Floats:
 
 
 def modelled(
-    answers: Sequence[Sequence[NoisyLeaves]], mass: Floats, seen: ScoreMass | None, u: Floats, slope: float = _SLOPE
+    answers: Sequence[Sequence[NoisyLeaves]],
+    mass: Floats,
+    seen: ScoreMass | None,
+    u: Floats,
+    slope: float = _SLOPE,
 ) -> list[Floats | None]:
     """Return each class's counts by the smooth model; None where it does not fit.
 
@@ -167,13 +180,17 @@ def modelled(
     every = fit(together(answers), cells, x, mass, slope, start)
     models: list[Floats | None] = []
     for known in answers:
-        model = every if len(answers) == 1 else fit(known, cells, x, mass, slope, start, every.terms)
+        model = (
+            every if len(answers) == 1 else fit(known, cells, x, mass, slope, start, every.terms)
+        )
         if not model.holds:
             models.append(None)
             continue
         # of what a leaf holds beyond the model, the part that sampling (variance: expected count) explains beside noise
         beyond = (known[0].counts - model.bins) / (model.bins + known[0].variance)
-        factor = np.repeat(np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1)
+        factor = np.repeat(
+            np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1
+        )
         models.append(on_bins(model.cells * factor, cells, u))
     return models
 

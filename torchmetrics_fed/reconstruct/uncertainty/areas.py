@@ -50,7 +50,9 @@ Area = Callable[[Floats, Floats], Reach]
 
 def roc_area(negative: Floats, positive: Floats) -> Reach:
     """Area under the ROC curve: leaf by leaf the negatives times the positives above them, and half of those beside."""
-    size = np.maximum(negative[..., 0] * positive[..., 0], 1e-300)[..., None]  # a drawn sample may lack a class
+    size = np.maximum(negative[..., 0] * positive[..., 0], 1e-300)[
+        ..., None
+    ]  # a drawn sample may lack a class
     beside = negative[..., :-1] - negative[..., 1:]
     least, most = (beside * tail / size for tail in (positive[..., 1:], positive[..., :-1]))
     half = (most - least) / 2
@@ -83,7 +85,9 @@ def _precision(found: Floats, false: Floats) -> Floats:
     return np.divide(found, selected, out=np.ones_like(selected), where=selected > 0)
 
 
-def area_interval(release: Release, confidence: float, population: bool, binning: float, area: Area) -> Floats:
+def area_interval(
+    release: Release, confidence: float, population: bool, binning: float, area: Area
+) -> Floats:
     """Return the ends of the interval of each class, ``(classes, 2)``."""
     exact, tree = release.spec.privacy is None, release.last.query.tree
     classes = UncertainTails.of(release, population)
@@ -151,7 +155,9 @@ def _maybe_tied(tails: UncertainTails, kept: Places, fits: bool) -> NDArray[np.b
     if len(kept) == tails.guess.shape[1]:
         return _crowded(tails, kept) | (not fits)
     mass = -np.diff(tails.mass)
-    most: NDArray[np.bool_] = np.maximum.reduceat(mass, kept[:-1]) > np.add.reduceat(mass, kept[:-1]) / 2
+    most: NDArray[np.bool_] = (
+        np.maximum.reduceat(mass, kept[:-1]) > np.add.reduceat(mass, kept[:-1]) / 2
+    )
     return most
 
 

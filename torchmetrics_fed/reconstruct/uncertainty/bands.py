@@ -66,8 +66,12 @@ class UncertainTails(NamedTuple):
         levels = least_squares(release.levels, release.last.query.tree.weights)
         noise, spread = noise_tails(release.last)
         seen, guess = above(levels[-1].numpy()), non_negative(levels)[-1].numpy()
-        vectors = [noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess]
-        return [cls(*each, spread, population) for each in zip(seen, above(guess), vectors, strict=True)]
+        vectors = [
+            noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess
+        ]
+        return [
+            cls(*each, spread, population) for each in zip(seen, above(guess), vectors, strict=True)
+        ]
 
     def ratios(self, pairs: tuple[tuple[int, int], ...], confidence: float) -> list[Bounds]:
         """Return bounds, all of which hold at once, of the tails of row i over the total of row j."""
@@ -91,7 +95,9 @@ class UncertainTails(NamedTuple):
         (variance, covariance), total = self.spread, max(self.guess[of, 0], 1.0)
         own = row == of
         result = np.stack([variance, -2 * covariance * own, np.full_like(variance, variance[0])])
-        if self.sampled:  # N t (1 - t) within a class, t N + t^2 N between classes; 1 for tails of hardly anybody
+        if (
+            self.sampled
+        ):  # N t (1 - t) within a class, t N + t^2 N between classes; 1 for tails of hardly anybody
             result += np.array([[1.0], [total], [-total if own else total]])
         return result
 
@@ -108,22 +114,31 @@ class UncertainTails(NamedTuple):
 
     def _bounds(self, row: int, of: int, c: float) -> Bounds:
         most = 1.0 if row == of else np.inf
-        bounds = ratio_bounds(self.seen[row], self.seen[of, 0], c**2 * self._variance(row, of), most)
+        bounds = ratio_bounds(
+            self.seen[row], self.seen[of, 0], c**2 * self._variance(row, of), most
+        )
         bounds.low[-1] = bounds.high[-1] = 0.0
         if row == of:
             bounds.low[0] = bounds.high[0] = 1.0
         return bounds
 
 
-def ratio_bounds(part: Floats, whole: Floats, variance: Iterable[Floats], most: float = 1.0) -> Bounds:
+def ratio_bounds(
+    part: Floats, whole: Floats, variance: Iterable[Floats], most: float = 1.0
+) -> Bounds:
     """Solve (part - t whole)^2 = variance(t) for t from 0 to ``most``; ``variance`` has its terms of 1, t and t^2."""
     one, t, t2 = variance
     square, half = whole**2 - t2, part * whole + t / 2
     # half^2 - square * (part^2 - one), without the terms that cancel
-    root = np.sqrt(np.maximum(part * whole * t + t**2 / 4 + whole**2 * one + t2 * (part**2 - one), 0))
+    root = np.sqrt(
+        np.maximum(part * whole * t + t**2 / 4 + whole**2 * one + t2 * (part**2 - one), 0)
+    )
     known = (square > 0) & (whole > 0)
     scale = np.where(known, square, 1.0)
-    low, high = np.where(known, (half - root) / scale, 0.0), np.where(known, (half + root) / scale, most)
+    low, high = (
+        np.where(known, (half - root) / scale, 0.0),
+        np.where(known, (half + root) / scale, most),
+    )
     return Bounds(np.clip(low, 0, most), np.clip(high, 0, most))
 
 
@@ -143,8 +158,12 @@ def staircase(x: Bounds, y: Bounds, more: Floats | None = None) -> Steps:
     order, back = np.argsort(x.high, kind="stable"), np.argsort(x.low, kind="stable")
     lows = np.r_[0.0, np.maximum.accumulate(y.low[order])]
     highs = np.r_[np.minimum.accumulate(y.high[back][::-1])[::-1], y.high.max()]
-    low = np.stack([lows[np.searchsorted(x.high[order], at, side)] for side in ("left", "right")], 1)
-    high = np.stack([highs[np.searchsorted(x.low[back], at, side)] for side in ("left", "right")], 1)
+    low = np.stack(
+        [lows[np.searchsorted(x.high[order], at, side)] for side in ("left", "right")], 1
+    )
+    high = np.stack(
+        [highs[np.searchsorted(x.low[back], at, side)] for side in ("left", "right")], 1
+    )
     low[at <= 0, 0], high[at >= 1, 1] = 0.0, y.high.max()
     return Steps(np.repeat(at, 2), low.ravel(), np.maximum(high, low).ravel())
 
@@ -206,7 +225,11 @@ def _noise_tails(tree: Tree, mechanism: Mechanism, variance: float, shares: floa
 
 
 def summed_noise(
-    generator: np.random.Generator, mechanism: Mechanism, variance: float, shares: float, shape: tuple[int, ...]
+    generator: np.random.Generator,
+    mechanism: Mechanism,
+    variance: float,
+    shares: float,
+    shape: tuple[int, ...],
 ) -> Floats:
     """Return cells with the law that sums of shares have, to measure what noise does; it protects nobody.
 
@@ -215,7 +238,9 @@ def summed_noise(
     ``shares`` how many were summed, in units of those.
     """
     if mechanism == "discrete_gaussian":
-        return np.rint(generator.normal(0.0, np.sqrt(max(variance * shares - 1 / 12, 0.0)), shape))  # 1/12 of rounding
+        return np.rint(
+            generator.normal(0.0, np.sqrt(max(variance * shares - 1 / 12, 0.0)), shape)
+        )  # 1/12 of rounding
 
     def half() -> Floats:
         if mechanism == "skellam":

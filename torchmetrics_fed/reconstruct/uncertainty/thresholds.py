@@ -15,7 +15,12 @@ from scipy.special import ndtri
 
 from torchmetrics_fed.reconstruct.leaves import are_tied
 from torchmetrics_fed.reconstruct.tail import Reconstruction
-from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, above, order_statistic, ratio_bounds
+from torchmetrics_fed.reconstruct.uncertainty.bands import (
+    UncertainTails,
+    above,
+    order_statistic,
+    ratio_bounds,
+)
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
@@ -42,7 +47,12 @@ class UncertainCounts(NamedTuple):
 
 
 def uncertain_counts(
-    release: Release, population: bool, leaf: Floats, edges: Floats, thresholds: Floats, tied: bool = False
+    release: Release,
+    population: bool,
+    leaf: Floats,
+    edges: Floats,
+    thresholds: Floats,
+    tied: bool = False,
 ) -> Iterator[UncertainCounts]:
     """Yield those of each class, at thresholds of all classes or of each.
 
@@ -57,8 +67,14 @@ def uncertain_counts(
         here, low, high = (counts_above(read, edges, place) for place in (at, own[k], own[k + 1]))
         line = np.clip((own[k + 1] - at) / (own[k + 1] - own[k]), 0, 1)
         # the part of the leaf's examples that is above the threshold
-        part = np.where(low > high, np.clip((here - high) / np.maximum(low - high, 1e-300), 0, 1), line)
-        inside, held, step = part * (1 - part), -np.diff(tails.guess), tails.noise[..., k] - tails.noise[..., k + 1]
+        part = np.where(
+            low > high, np.clip((here - high) / np.maximum(low - high, 1e-300), 0, 1), line
+        )
+        inside, held, step = (
+            part * (1 - part),
+            -np.diff(tails.guess),
+            tails.noise[..., k] - tails.noise[..., k + 1],
+        )
         # any order is possible among tied scores, and in the end leaves, where no leaf beyond tells how they go on
         free = are_tied(held) | tied | (not tails.spread.any())
         free[[0, -1]] = True
@@ -76,7 +92,9 @@ def uncertain_counts(
 def counts_above(leaf: Floats, edges: Floats, at: Floats) -> Floats:
     """Return the counts at or above scores, ``(..., len(at))``, of ``leaf``, ``(..., leaves)``: a line in each leaf."""
     tails = above(leaf).reshape(-1, len(edges))
-    return np.stack([np.interp(at, edges, tail) for tail in tails]).reshape(*leaf.shape[:-1], len(at))
+    return np.stack([np.interp(at, edges, tail) for tail in tails]).reshape(
+        *leaf.shape[:-1], len(at)
+    )
 
 
 def reach(deviations: Floats, confidence: float) -> Floats:
@@ -95,7 +113,9 @@ class Rates(NamedTuple):
 
     def stretched(self, times: float) -> Rates:
         """Return intervals that reach ``times`` as far."""
-        return Rates(self.value, *(self.value + times * (end - self.value) for end in (self.low, self.high)))
+        return Rates(
+            self.value, *(self.value + times * (end - self.value) for end in (self.low, self.high))
+        )
 
     def withheld(self, which: NDArray[np.bool_]) -> Rates:
         """Return the same with NaN in place of some."""
@@ -103,9 +123,15 @@ class Rates(NamedTuple):
 
     def difference(self, one: int, other: int) -> Rates:
         """Return one group's rates less another's: each end takes what is unknown of both (Zou and Donner 2008)."""
-        (value, low, high), (less, least, most) = ([each[number] for each in self] for number in (one, other))
+        (value, low, high), (less, least, most) = (
+            [each[number] for each in self] for number in (one, other)
+        )
         gap = value - less
-        return Rates(gap, gap - np.hypot(value - low, most - less), gap + np.hypot(high - value, less - least))
+        return Rates(
+            gap,
+            gap - np.hypot(value - low, most - less),
+            gap + np.hypot(high - value, less - least),
+        )
 
 
 class Counted(NamedTuple):
@@ -123,13 +149,19 @@ class Counted(NamedTuple):
     @classmethod
     def of(cls, parts: Sequence[Release], place: int) -> Counted:
         """Return those of each group's release at an edge of the grid."""
-        return cls(*(np.array(each) for each in zip(*(_counted(part, place) for part in parts), strict=True)))
+        return cls(
+            *(
+                np.array(each)
+                for each in zip(*(_counted(part, place) for part in parts), strict=True)
+            )
+        )
 
     def rates(self, level: float) -> dict[str, Rates]:
         """Return the rates by name, each end of their intervals right with probability ``level``."""
         z, own = float(ndtri(level)), (self.variance, -2 * self.covariance, self.spread)
         false, true = (
-            _ratio(self.above[..., row], self.size[..., row], [each[..., row] for each in own], z) for row in (0, 1)
+            _ratio(self.above[..., row], self.size[..., row], [each[..., row] for each in own], z)
+            for row in (0, 1)
         )
         positive = _ratio(self.above.sum(-1), self.size.sum(-1), [each.sum(-1) for each in own], z)
         found, selected = self.variance[..., 1], self.variance.sum(-1)
@@ -165,14 +197,20 @@ def _counted(part: Release, place: int) -> list[Floats]:
     if fine.shape[-1] == part.spec.grid.bins:
         bins = np.maximum(fine[..., first:after], 0)
         total = bins.sum(-1)
-        inside = np.where(total > 0, bins[..., place - first :].sum(-1) / np.maximum(total, 1e-300), inside)
+        inside = np.where(
+            total > 0, bins[..., place - first :].sum(-1) / np.maximum(total, 1e-300), inside
+        )
     result = []
     for tails, upper in zip(UncertainTails.of(part, False), inside, strict=True):
         seen, (variance, covariance) = tails.seen, tails.spread
         above, noise, shared = (
-            upper * each[..., leaf] + (1 - upper) * each[..., leaf + 1] for each in (seen, variance, covariance)
+            upper * each[..., leaf] + (1 - upper) * each[..., leaf + 1]
+            for each in (seen, variance, covariance)
         )
         if part.spec.privacy is not None:
-            noise = noise + (_INSIDE * 4 * upper * (1 - upper) * (seen[:, leaf] - seen[:, leaf + 1])) ** 2
+            noise = (
+                noise
+                + (_INSIDE * 4 * upper * (1 - upper) * (seen[:, leaf] - seen[:, leaf + 1])) ** 2
+            )
         result.append((above, seen[:, 0], noise, shared, np.full(2, variance[0])))
     return [np.array(each) for each in zip(*result, strict=True)]
