@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tests.queries import weighted
 from torchmetrics_fed import CentralDP, Query, ScoreGrid, Spec
 from torchmetrics_fed.audit import AuditResult, Mechanism, audit, main
 from torchmetrics_fed.counting import Tree
@@ -131,7 +132,6 @@ def release_of(query: Query, calibrated_for: Query, counts: Tensor) -> Mechanism
     """Releases of these counts by the package's own samplers, with the noise that another query may have asked for."""
     spec = Spec("binary", 1, ScoreGrid(bins=4), CentralDP(1.0))
     noise, cells = spec.noise(calibrated_for), spec.cells(query, counts).numpy()
-    assert noise is not None
     return lambda trials: (cells + noise.draw((trials, *cells.shape))).astype(np.int64)
 
 
@@ -140,7 +140,7 @@ def test_a_weighted_tree_keeps_its_claim_and_one_whose_weights_are_forgotten_doe
     weights: tuple[int, int], naive: float
 ) -> None:
     """An example more in one cell of each level, which moves by its weight: epsilon 1, or (w + v) / 2 of it."""
-    query, plain = Query(Tree((2, 2), weights=weights)), Query(Tree((2, 2)))
+    query, plain = weighted(Tree((2, 2)), *weights), Query(Tree((2, 2)))
     less = torch.tensor([[[3, 0, 1, 2], [0, 1, 0, 4]]])
     more = less.clone()
     more[0, 1, 2] += 1

@@ -161,14 +161,15 @@ def _count(given: argparse.Namespace) -> None:
     study = Study.load(given.study)
     metric = study.metric(given.name)
     spec = metric.spec
-    if spec.hides_shares or type(spec.privacy).__name__ == "CentralDP":
+    if spec.hides_shares or spec.privacy.noise_drawn_by == "sum":
+        hidden = spec.privacy if spec.privacy.charges else "secure = true"
         raise ReleaseError(
-            f"Expected a study whose shares may be seen but got {spec.privacy or 'secure = true'}. A file with one "
+            f"Expected a study whose shares may be seen but got {hidden}. A file with one "
             f"site's share would hide next to nothing: use `{_NAME} site` and `{_NAME} coordinator`, which sum through "
             "secure aggregation in a folder, or LocalDP (for a site alone the noise of CentralDP)."
         )
     check_one_query(metric.plan)
-    if spec.privacy and any(
+    if spec.privacy.charges and any(
         entry.key == (given.name, study.round, spec.digest.hex()) for entry in metric.ledger
     ):
         raise LedgerConflictError(
@@ -185,7 +186,7 @@ def _count(given: argparse.Namespace) -> None:
         part.unlink(missing_ok=True)
     cost = (
         f" {spec.privacy}, {metric.ledger}"
-        if spec.privacy
+        if spec.privacy.charges
         else " Exact counts: the aggregator can see them."
     )
     _say(f"Counted {counted} and wrote {given.output} for round {study.round!r}.{cost}")
@@ -251,7 +252,7 @@ def _site(given: argparse.Namespace) -> None:
         f"Counted {_counted(metric, study, given)}. Waiting for the coordinator of round {study.round!r}."
     )
     notes = (
-        None if metric.spec.privacy else study.folder / f"{given.name}.notes"
+        None if metric.spec.privacy.charges else study.folder / f"{given.name}.notes"
     )  # else beside the ledger
     run_site(
         given.folder, given.name, metric, round=study.round, timeout=given.timeout, notes=notes

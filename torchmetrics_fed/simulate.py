@@ -19,7 +19,6 @@ from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedMetric, representative
-from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
 from torchmetrics_fed.report.progress import Progress
@@ -115,11 +114,11 @@ def simulate(
             "Simulate more clients, or ask for fewer with `min_clients`."
         )
     name = f"{secrets.randbits(62):016x}"  # no other draw is taken for this one
-    draws = 1 if isinstance(spec.privacy, CentralDP) else count
+    draws = 1 if spec.privacy.noise_drawn_by == "sum" else count
 
     def answer(query: Query) -> Sum:
         cells = spec.cells(query, total).to(spec.dtype)
-        if spec.privacy is not None:
+        if spec.privacy.charges:
             spec.charge(template.ledger, query, template.data, name, round)
             cells += _noise(spec, query, counter(range(draws), "drew noise for {} clients"))
         return Sum(spec, query, cells, count)
@@ -144,11 +143,7 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                 name: part.cpu() if isinstance(part, Tensor) else part
                 for name, part in named.items()
             }
-            if (
-                named is batch
-                or spec.models
-                or (spec.privacy is not None and spec.privacy.enforced)
-            ):
+            if named is batch or spec.models or spec.privacy.enforced:
                 own = own or deepcopy(template)  # for this client's table of persons
                 own.validate_args = bool(template.validate_args)
                 own.update(**parts)

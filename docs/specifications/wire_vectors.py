@@ -12,6 +12,7 @@ from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, 
 from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.release import rice
+from torchmetrics_fed.release.query import LevelWeights
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.release.wire import pack_block
 
@@ -27,7 +28,11 @@ SPECS = {
         LocalDP(0.5, mechanism="skellam", delta=1e-6, examples_per_person=2, enforced=True),
         "ovo",
         groups=("Zürich", "Bern"),
+        normalization="softmax",
+        ignore_index=-100,
     ),
+    "labels of a study": Spec("binary", 1, ScoreGrid(bins=8), labels=("no", "yes")),
+    "labels per example": Spec("multilabel", 4, ScoreGrid(bins=8), labels_per_example=2),
     "hidden, two models": Spec(
         "binary",
         1,
@@ -37,11 +42,22 @@ SPECS = {
         thresholds=(0.5, 0.25),
     ),
 }
+WEIGHTED = Query(Tree((2, 2), (0, 1, 3, 4, 8)), weights=(LevelWeights.of(4), LevelWeights.of(1)))
 QUERIES = {
     "all bins": Query(Tree.flat(8)),
     "pilot": Query(Tree((4,)), 3 / 64),
-    "placed leaves, weighted levels": Query(Tree((2, 2), (0, 1, 3, 4, 8), (4, 1)), 61 / 64),
-    "pooled": Query(Tree.flat(2), 1 / 1024, pooled=True),
+    "placed leaves, weighted levels": Query(WEIGHTED.tree, 61 / 64, weights=WEIGHTED.weights),
+    "weights of rows and nodes": Query(
+        Tree((2, 2)),
+        weights=(
+            LevelWeights(negatives=(1, 2), positives=(4,)),
+            LevelWeights(negatives=(1, 2, 3, 1), positives=(8, 8, 8, 7)),
+        ),
+    ),
+    "groups added up": Query(Tree.flat(2), 1 / 1024, pools_groups=True),
+    "groups and classes added up": Query(
+        Tree.flat(2), 1 / 1024, pools_groups=True, pools_classes=True
+    ),
     "two models, each by itself": Query(Table((2, 3), (0, 2, 4, 0, 1, 3, 4), joint=False), 0.25),
     "two models, table": Query(Table((2, 2), (0, 1, 4, 0, 3, 4))),
 }
@@ -67,7 +83,8 @@ def cells(name: str, query: Query, integers: list[int]) -> torch.Tensor:
 
 def shares() -> dict[str, Share]:
     """One share of each encoding."""
-    flat, tree = QUERIES["all bins"], Query(Tree((2, 2), (0, 1, 3, 4, 8), (4, 1)))
+    flat = QUERIES["all bins"]
+    tree = WEIGHTED
     counts = [0, 3, 1, 0, 12, 1, 0, 5, 0, 0, 0, 2, 1, 9, 4, 0]
     noisy = [9, 30, 3, -1, 5, 2, 0, 17, 1, -2, 8, 8]
     return {
@@ -245,11 +262,13 @@ def asked(query: Query) -> dict[str, Any]:
     return {
         "fraction": query.fraction,
         "branching": list(tree.branching),
-        "weights": list(tree.weights)
-        if len(tree.weights) == len(tree.branching)
-        else [1] * len(tree.branching),
+        "weights": [
+            {"negatives": list(level.negatives), "positives": list(level.positives)}
+            for level in query.weights
+        ],
         "edges": None if tree.edges is None else list(tree.edges),
-        "pooled": query.pooled,
+        "pools_groups": query.pools_groups,
+        "pools_classes": query.pools_classes,
         "table": isinstance(tree, Table),
         "joint": isinstance(tree, Table) and tree.joint,
     }

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.queries import weighted
 from torchmetrics_fed import FederatedROC, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
@@ -28,25 +29,28 @@ def cells(examples: list[tuple[float, int]], query: Query) -> Tensor:
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 @pytest.mark.parametrize(
-    "tree",
+    "query",
     [
-        Tree.flat(8),
-        Tree((2, 4)),
-        Tree.binary(8),
-        Tree((2, 4), weights=(4, 1)),
-        Tree((2, 2, 2), weights=(4, 1, 1)),
-        Tree((2, 2, 2), (0, 1, 2, 3, 4, 5, 6, 7, 8), (1, 3, 2)),
-        Tree((8,), weights=(7,)),
+        Query(Tree.flat(8)),
+        Query(Tree((2, 4))),
+        Query(Tree.binary(8)),
+        weighted(Tree((2, 4)), 4, 1),
+        weighted(Tree((2, 2, 2)), 4, 1, 1),
+        weighted(Tree((2, 2, 2), (0, 1, 2, 3, 4, 5, 6, 7, 8)), 1, 3, 2),
+        weighted(Tree((8,)), 7),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("examples_per_person", [1, 2])
 def test_no_neighbour_is_further(
-    neighbours: Neighbours, tree: Tree, examples_per_person: int
+    neighbours: Neighbours, query: Query, examples_per_person: int
 ) -> None:
-    query = Query(tree)
     declared = Sensitivity.of(
-        "binary", 1, tree.weights, neighbours=neighbours, examples_per_person=examples_per_person
+        "binary",
+        1,
+        query.level_weights,
+        neighbours=neighbours,
+        examples_per_person=examples_per_person,
     )
     rest = [(0.4, 0), (0.8, 1)]
     people = [list(person) for person in combinations_with_replacement(PERSON, examples_per_person)]
@@ -69,7 +73,7 @@ def test_forgetting_the_levels_would_be_caught() -> None:
 @pytest.mark.parametrize("weights", [(4, 1, 1), (1, 1, 2)])
 def test_forgetting_the_weights_would_be_caught(weights: tuple[int, ...]) -> None:
     naive = Sensitivity.of("binary", 1, levels=3)
-    moved = cells(PERSON[:1], Query(Tree((2, 2, 2), weights=weights))) - cells(
+    moved = cells(PERSON[:1], weighted(Tree((2, 2, 2)), *weights)) - cells(
         [], Query(Tree((2, 2, 2)))
     )
     assert int(moved.abs().sum()) > naive.l1
@@ -115,7 +119,7 @@ def test_no_change_exceeds_the_declared_shifts(
     task: str, most: int, weights: tuple[int, ...], neighbours: Neighbours
 ) -> None:
     """Of any number of cells, those that move most do not move further than as many of the declared shifts."""
-    persons, spec = people(TASKS[task], most, Query(Tree((2, 4), weights=weights)))
+    persons, spec = people(TASKS[task], most, weighted(Tree((2, 4)), *weights))
     declared = Sensitivity.of(
         spec.task, spec.classes, weights, neighbours=neighbours, examples_per_person=most
     )

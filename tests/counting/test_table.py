@@ -43,7 +43,6 @@ def test_cells_are_sums_over_blocks_of_bins() -> None:
         {"edges": None},
         {"branching": (3, 2, 2)},
         {"branching": (6,)},
-        {"weights": (2, 1)},
     ],
 )
 def test_other_leaves_are_refused(given: dict[str, Any]) -> None:

@@ -18,38 +18,13 @@ def test_a_node_is_the_sum_of_its_children(tree: Tree) -> None:
         assert torch.equal(child.unflatten(-1, (-1, branching)).sum(-1), parent)
 
 
-@pytest.mark.parametrize("weights", [(), (1, 1), (3, 1), (1, 64), (5, 2)])
-def test_split_undoes_joining(weights: tuple[int, ...]) -> None:
-    tree = Tree((2, 3), weights=weights)
+def test_split_undoes_joining() -> None:
+    tree = Tree((2, 3))
     leaf = torch.randint(0, 1000, (4, 2, 6))
     levels, joined = tree.levels(leaf), tree.joined(leaf)
     assert joined.shape[-1] == tree.cells == 8
     assert joined.dtype == torch.int64
     assert [level.tolist() for level in tree.split(joined)] == [level.tolist() for level in levels]
-
-
-def test_a_level_counted_w_fold_is_w_times_the_level() -> None:
-    """So that an example moves its cells by w, and noise of one size in every cell is a w-th of it there."""
-    leaf = torch.tensor([1, 2, 3, 4, 5, 6])
-    assert Tree((2, 3), weights=(4, 1)).joined(leaf).tolist() == [24, 60, 1, 2, 3, 4, 5, 6]
-    assert Tree((2, 3), weights=(1, 2)).joined(leaf).tolist() == [6, 15, 2, 4, 6, 8, 10, 12]
-
-
-def test_levels_that_are_counted_once_need_no_weights() -> None:
-    tree, same = Tree((2, 3)), Tree((2, 3), weights=(1, 1))
-    assert tree == same
-    assert hash(tree) == hash(same)
-    assert tree.fields == same.fields == [2, 3]
-    assert Tree((2, 3), weights=(2, 1)) != tree
-
-
-@pytest.mark.parametrize(
-    "weights", [(1,), (1, 1, 1), (0, 1), (-1, 1), (1, 65), (1.5, 1), (2.0, 1), ("2", 1)]
-)
-def test_weights_are_ints_one_for_each_level(weights: tuple[int, ...]) -> None:
-    """A fraction of a count would not be hidden by noise in integers."""
-    with pytest.raises(InputError, match="`weights` to be 2 ints from 1 to 64"):
-        Tree((2, 3), weights=weights)
 
 
 @pytest.mark.parametrize("branching", [(), (1, 2), (4, 0)])

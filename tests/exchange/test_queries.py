@@ -105,10 +105,10 @@ def test_the_previous_release_is_carried_as_data_by_the_plan_that_asks_for_it() 
 
 def test_a_single_query_has_a_top_level_that_is_counted_more_often_where_noise_is_large() -> None:
     small, large = (
-        asked("single", spec_of(privacy=CentralDP(epsilon)))[0].tree for epsilon in (2.0, 2.1)
+        asked("single", spec_of(privacy=CentralDP(epsilon)))[0] for epsilon in (2.0, 2.1)
     )
-    assert small.weights[0] > max(small.weights[1:]) == 1
-    assert set(large.weights) == {1}
+    assert small.level_weights[0] > max(small.level_weights[1:]) == 1
+    assert set(large.level_weights) == {1}
 
 
 def test_nobody_is_asked_again_where_nobody_can_be() -> None:

@@ -165,9 +165,8 @@ def test_other_metrics_are_aggregated_as_flower_does() -> None:
     results = []
     for options in ({}, {"evaluate_metrics_aggr_fn": aggregate_fn(roc())}):
         random.seed(0)  # Flower samples nodes with it, and floats depend on the order
-        results.append(
-            start(FedAvg(**options), grid_of(clients(roc))).evaluate_metrics_clientapp[1]
-        )  # type: ignore[arg-type]
+        strategy = FedAvg(**options)  # type: ignore[arg-type]
+        results.append(start(strategy, grid_of(clients(roc))).evaluate_metrics_clientapp[1])
     assert results[0]["loss"] == results[1]["loss"]
     own = aggregate_fn(roc(), inner=lambda records, key: MetricRecord({"seen": len(records)}))
     logged = start(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,11 +73,3 @@ def test_no_file_has_a_name_that_says_nothing(path: Path) -> None:
 def test_the_top_of_the_package_is_short() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 8
     assert len(torchmetrics_fed.__all__) <= 32
-
-
-def test_no_constructor_takes_more_than_18_named_arguments() -> None:
-    for name in torchmetrics_fed.__all__:
-        public = getattr(torchmetrics_fed, name)
-        if inspect.isclass(public) and not issubclass(public, Exception):
-            kinds = [parameter.kind for parameter in inspect.signature(public).parameters.values()]
-            assert sum(kind is not inspect.Parameter.VAR_KEYWORD for kind in kinds) <= 18, name

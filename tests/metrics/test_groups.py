@@ -94,7 +94,7 @@ def test_the_sum_of_groups_has_the_noise_of_each() -> None:
     metric.update(scores, target, torch.arange(3_000) % 4)
     release = metric.release()
     pilot, last = release.sums
-    assert pilot.query.pooled
+    assert pilot.query.pools_groups
     assert pilot.cells.shape[0] == 1
     assert last.cells.shape[0] == 4
     assert last.overall.noise_variance == pytest.approx(4 * last.noise_variance)

@@ -201,9 +201,9 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "shares as release": (lambda m: FederatedROC.from_release([m.share()]), "Release.sum(shares)"),  # type: ignore[arg-type]
     "a metric as release": (FederatedROC.from_release, "metric.release()"),
     "bytes as release": (
-        lambda m: FederatedROC.from_release(bytes(m.release())),
+        lambda m: FederatedROC.from_release(bytes(m.release())),  # type: ignore[arg-type]
         "Release.from_bytes(data)",
-    ),  # type: ignore[arg-type]
+    ),
     "a path as release": (lambda m: FederatedROC.from_release("x.release"), "Release.load(path)"),  # type: ignore[arg-type]
     "a report of a metric": (evaluation_report, "metric.release()"),
     "a report of a share": (lambda m: evaluation_report(m.share()), "Release.sum([share])"),
@@ -211,9 +211,9 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "the sum of a share": (lambda m: Release.sum(m.share()), "Release.sum([share])"),
     "the sum of metrics": (lambda m: Release.sum([m]), "metric.share()"),
     "the sum of bytes": (
-        lambda m: Release.sum([bytes(m.share())]),
+        lambda m: Release.sum([bytes(m.share())]),  # type: ignore[list-item]
         "Share.from_bytes(data, metric.spec, query)",
-    ),  # type: ignore[list-item]
+    ),
 }
 
 

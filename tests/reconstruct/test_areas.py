@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.queries import weighted
 from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct.uncertainty.areas import noisy_areas
@@ -14,12 +15,12 @@ from torchmetrics_fed.release import Sum
 from torchmetrics_fed.typing import Floats
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=32), CentralDP(1.0))
-TREES = [
-    Tree((4, 4, 2)),
-    Tree((4, 4, 2), weights=(4, 1, 1)),
-    Tree((4, 4, 2), weights=(1, 2, 5)),
-    Tree((32,), weights=(3,)),
-    Tree((2, 16), weights=(7, 1)),
+QUERIES = [
+    Query(Tree((4, 4, 2))),
+    weighted(Tree((4, 4, 2)), 4, 1, 1),
+    weighted(Tree((4, 4, 2)), 1, 2, 5),
+    weighted(Tree((32,)), 3),
+    weighted(Tree((2, 16)), 7, 1),
 ]
 
 
@@ -29,19 +30,21 @@ def covariance(total: Sum, weights: tuple[int, ...] = ()) -> Floats:
     design = torch.cat(
         [level.double() for level in tree.levels(torch.eye(tree.leaves))], -1
     ).T.numpy()
-    trust = np.repeat(np.square(weights or tree.weights), tree.sizes) / total.noise_variance
+    weights = weights or total.query.level_weights
+    trust = np.repeat(np.square(weights), tree.sizes) / total.noise_variance
     return np.asarray(np.linalg.inv(design.T * trust @ design))
 
 
-def some(tree: Tree) -> Sum:
+def some(query: Query) -> Sum:
     counts = torch.randint(100, 900, (1, 2, 32), generator=torch.Generator().manual_seed(3))
-    return Sum(SPEC, Query(tree), SPEC.cells(Query(tree), counts))
+    return Sum(SPEC, query, SPEC.cells(query, counts))
 
 
-@pytest.mark.parametrize("tree", TREES, ids=str)
-def test_the_deviation_of_an_area_is_the_dense_one(tree: Tree) -> None:
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+def test_the_deviation_of_an_area_is_the_dense_one(query: Query) -> None:
     """The gradient of the area by differences, through the dense covariance of the leaves."""
-    total = some(tree)
+    total = some(query)
+    tree = total.query.tree
     leaf = total.leaf[0].double().numpy()
 
     def area(leaf: Floats) -> float:
@@ -68,9 +71,9 @@ def tails(leaves: Floats) -> Floats:
     return np.asarray(above @ leaves @ above.T)
 
 
-@pytest.mark.parametrize("tree", TREES, ids=str)
-def test_vectors_of_noise_have_the_dense_covariance(tree: Tree) -> None:
-    total = some(tree)
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+def test_vectors_of_noise_have_the_dense_covariance(query: Query) -> None:
+    total = some(query)
     dense, vectors = tails(covariance(total)), noise_tails(total)
     variance = np.diag(dense)
     spread = vectors.spread[:, :-1]  # nothing lies above the last edge
@@ -81,8 +84,8 @@ def test_vectors_of_noise_have_the_dense_covariance(tree: Tree) -> None:
 
 def test_weights_that_are_forgotten_would_be_seen() -> None:
     """The power of both tests: the same noise, were all levels counted once, is another."""
-    for tree in TREES[1:]:
-        total = some(tree)
-        once = (1,) * len(tree.weights)
+    for query in QUERIES[1:]:
+        total = some(query)
+        once = (1,) * len(query.weights)
         ratio = np.diag(tails(covariance(total, once))) / np.diag(tails(covariance(total)))
         assert ratio.max() > 1.5

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.queries import weighted
+from torchmetrics_fed import Query
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct.consistency import (
     least_squares,
@@ -41,10 +43,10 @@ def test_least_squares_is_the_dense_solution(tree: Tree) -> None:
 
 
 WEIGHTED = [
-    Tree((4, 4), weights=(4, 1)),
-    Tree((2, 3, 2), weights=(1, 5, 2)),
-    Tree((3, 2, 4), weights=(4, 1, 1)),
-    Tree((5,), weights=(3,)),
+    weighted(Tree((4, 4)), 4, 1),
+    weighted(Tree((2, 3, 2)), 1, 5, 2),
+    weighted(Tree((3, 2, 4)), 4, 1, 1),
+    weighted(Tree((5,)), 3),
 ]
 
 
@@ -55,14 +57,15 @@ def design_of(tree: Tree) -> Floats:
     ).T.numpy()
 
 
-@pytest.mark.parametrize("tree", WEIGHTED, ids=str)
-def test_weighted_levels_are_generalised_least_squares(tree: Tree) -> None:
+@pytest.mark.parametrize("query", WEIGHTED, ids=str)
+def test_weighted_levels_are_generalised_least_squares(query: Query) -> None:
     """Cells of variance 1 / weight^2, solved densely; and weights that are all alike change nothing."""
+    tree = query.tree
     levels, design = noisy(tree), design_of(tree)
-    trust = np.repeat(np.square(tree.weights), tree.sizes)
+    trust = np.repeat(np.square(query.level_weights), tree.sizes)
     seen = torch.cat(levels).double().numpy()
     solution = np.linalg.solve(design.T * trust @ design, design.T * trust @ seen)
-    result = least_squares(levels, tree.weights)
+    result = least_squares(levels, query.level_weights)
     assert result[-1].numpy() == pytest.approx(solution, abs=1e-9)
     assert is_consistent(result)
     alike, plain = least_squares(levels, [7] * len(levels)), least_squares(levels)
@@ -73,19 +76,20 @@ def test_weighted_levels_are_generalised_least_squares(tree: Tree) -> None:
 
 def test_least_squares_without_its_weights_is_another_solution() -> None:
     """The power of the test above."""
-    tree = WEIGHTED[0]
-    levels = noisy(tree)
+    query = WEIGHTED[0]
+    levels = noisy(query.tree)
     assert not torch.allclose(
-        least_squares(levels, tree.weights)[-1], least_squares(levels)[-1], atol=0.1
+        least_squares(levels, query.level_weights)[-1], least_squares(levels)[-1], atol=0.1
     )
 
 
-@pytest.mark.parametrize("tree", [*TREES, *WEIGHTED], ids=str)
-def test_the_posterior_is_the_dense_one(tree: Tree) -> None:
+@pytest.mark.parametrize("query", [*map(Query, TREES), *WEIGHTED], ids=str)
+def test_the_posterior_is_the_dense_one(query: Query) -> None:
     """Counts with mean and variance ``expected``, observed by noisy cells: Gaussian conditioning, solved densely."""
+    tree = query.tree
     rng = np.random.default_rng(11)
     expected = rng.uniform(0.5, 40, (2, tree.leaves))
-    variances = [9.0 / weight**2 for weight in tree.weights]
+    variances = [9.0 / weight**2 for weight in query.level_weights]
     levels = [level.double().numpy() for level in noisy(tree, 2)]
     design, noise = design_of(tree), np.diag(np.repeat(variances, tree.sizes))
     found = posterior(levels, variances, expected)

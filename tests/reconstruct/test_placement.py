@@ -76,7 +76,7 @@ def test_the_noise_of_both_queries_adds_up_to_epsilon_exactly(epsilon: float) ->
     loss = 0.0
     for one in release.sums:
         rate = 2 * math.asinh(math.sqrt(0.5 / one.noise_variance))
-        loss += rate * sum(one.query.tree.weights)
+        loss += rate * sum(one.query.level_weights)
     assert loss == pytest.approx(epsilon, rel=1e-9)
 
 

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 
+from tests.queries import weighted
 from torchmetrics_fed import (
     Coordinator,
     DistributedDP,
@@ -24,7 +25,7 @@ from torchmetrics_fed.errors import SpecMismatchError, WireError
 from torchmetrics_fed.release.sums import Sum
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))
-QUERY = Query(Tree((4, 4), weights=(3, 1)))
+QUERY = weighted(Tree((4, 4)), 3, 1)
 
 
 def some(spec: Spec = SPEC, query: Query = QUERY, shares: int = 1) -> Sum:

@@ -12,49 +12,74 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchmetrics_fed import InputError, Query, ScoreGrid
+from tests.queries import weighted
+from torchmetrics_fed import InputError, Query, ReleaseError, ScoreGrid
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import FederatedMetricError, WireError
 from torchmetrics_fed.reconstruct.placement import pilot_query, single_query
-from torchmetrics_fed.release.query import LEAST_FRACTION
+from torchmetrics_fed.release.query import LEAST_FRACTION, MOST_WEIGHT, LevelWeights
 from torchmetrics_fed.release.wire import Kind, frame
 
 MAGIC = frame(Kind.QUERY)
+
+
+Weights = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+"""For each level the weights of negatives and of positives."""
 
 
 def raw(
     fraction: float,
     branching: tuple[int, ...],
     edges: tuple[int, ...] | None = None,
-    placed: int = -1,
-    weights: tuple[int, ...] | None = None,
+    flags: int = -1,
+    weights: Weights | None = None,
 ) -> bytes:
     """The bytes of a query that no query has to allow."""
-    head = struct.pack(
-        "<dBB", fraction, len(branching) % 256, (edges is not None) if placed < 0 else placed
-    )
-    return (
-        MAGIC
-        + head
-        + struct.pack(f"<{len(branching)}I", *branching)
-        + bytes((1,) * len(branching) if weights is None else weights)
-        + struct.pack(f"<{len(edges or ())}I", *(edges or ()))
-    )
+    if flags < 0:
+        flags = int(edges is not None)
+    if weights is None:
+        weights = (((1,), (1,)),) * len(branching)
+    data = MAGIC + struct.pack("<dBB", fraction, len(branching) % 256, flags)
+    data += struct.pack(f"<{len(branching)}I", *branching)
+    data += struct.pack(f"<{len(edges or ())}I", *(edges or ()))
+    for level in weights:
+        for row in level:
+            data += struct.pack(f"<I{len(row)}I", len(row), *row)
+    return data
+
+
+def once(*weights: int) -> Weights:
+    """One weight for each level."""
+    return tuple(((weight,), (weight,)) for weight in weights)
+
+
+@st.composite
+def levels(draw: st.DrawFn, nodes: int) -> LevelWeights:
+    """Weights of a level: one for all nodes, or one for each."""
+    weight = st.integers(1, MOST_WEIGHT)
+    rows = st.tuples(weight) | st.tuples(*[weight] * nodes)
+    return LevelWeights(negatives=draw(rows), positives=draw(rows))
 
 
 @st.composite
 def queries(draw: st.DrawFn) -> Query:
-    branching = tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=4)))
+    branching = tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=3)))
+    leaves = math.prod(branching)
     edges = None
     if draw(st.booleans()):
-        steps = draw(
-            st.lists(
-                st.integers(1, 2**16), min_size=math.prod(branching), max_size=math.prod(branching)
-            )
-        )
+        steps = draw(st.lists(st.integers(1, 2**16), min_size=leaves, max_size=leaves))
         edges = (0, *np.cumsum(steps).tolist())
-    weights = draw(st.just(()) | st.tuples(*(st.integers(1, 64) for _ in branching)))
-    return Query(Tree(branching, edges, weights), draw(st.integers(1, 1024)) * LEAST_FRACTION)
+    tree = Tree(branching, edges)
+    weights: tuple[LevelWeights, ...] = ()
+    if draw(st.booleans()):
+        weights = tuple(draw(levels(size)) for size in tree.sizes)
+    return Query(
+        tree,
+        draw(st.integers(1, 1024)) * LEAST_FRACTION,
+        weights=weights,
+        pools_groups=draw(st.booleans()),
+        pools_classes=draw(st.booleans()),
+    )
 
 
 @given(queries())
@@ -62,8 +87,13 @@ def test_a_query_comes_back(query: Query) -> None:
     again = Query.from_bytes(bytes(query))
     assert again == query
     assert again.digest == query.digest
+    flags = (query.tree.edges is not None) + 2 * query.pools_groups + 16 * query.pools_classes
     assert bytes(query) == raw(
-        query.fraction, query.tree.branching, query.tree.edges, weights=query.tree.weights
+        query.fraction,
+        query.tree.branching,
+        query.tree.edges,
+        flags=flags,
+        weights=tuple((level.negatives, level.positives) for level in query.weights),
     )
 
 
@@ -86,10 +116,10 @@ def is_refused_or_itself(data: bytes) -> bool:
         return True
     assert bytes(query) == data
     assert type(query.fraction) is float
-    assert {
-        type(number)
-        for number in (*query.tree.branching, *query.tree.weights, *(query.tree.edges or ()))
-    } == {int}
+    numbers = [*query.tree.branching, *(query.tree.edges or ())]
+    for level in query.weights:
+        numbers += [*level.negatives, *level.positives]
+    assert {type(number) for number in numbers} == {int}
     return False
 
 
@@ -105,28 +135,35 @@ def test_a_mutant_is_refused_or_its_own_encoding(data: bytes) -> None:
     st.lists(st.integers(0, 2**32 - 1), max_size=30).map(tuple),
     st.none() | st.lists(st.integers(0, 2**32 - 1), max_size=40).map(tuple),
     st.integers(-1, 255),
-    st.none() | st.lists(st.integers(0, 255), max_size=30).map(tuple),
+    st.none()
+    | st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 2**32 - 1), max_size=5).map(tuple),
+            st.lists(st.integers(0, 2**32 - 1), max_size=5).map(tuple),
+        ),
+        max_size=30,
+    ).map(tuple),
 )
 def test_any_numbers_are_refused_or_their_own_encoding(
     fraction: float,
     branching: tuple[int, ...],
     edges: tuple[int, ...] | None,
-    placed: int,
-    weights: tuple[int, ...] | None,
+    flags: int,
+    weights: Weights | None,
 ) -> None:
-    is_refused_or_itself(raw(fraction, branching, edges, placed, weights))
+    is_refused_or_itself(raw(fraction, branching, edges, flags=flags, weights=weights))
 
 
 def test_the_fuzz_has_power() -> None:
     """Some mutants are read, as other queries: the law above is not about refusals only."""
-    query = Query(Tree((2, 2), (0, 5, 6, 7, 9), (2, 1)), 0.5)
+    query = weighted(Tree((2, 2), (0, 5, 6, 7, 9)), 2, 1, fraction=0.5)
     data = bytes(query)
     changed = [
         data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in range(len(data))
     ]
     read = [Query.from_bytes(one) for one in changed if not is_refused_or_itself(one)]
     assert len(read) > 5
-    assert (3, 1) in {one.tree.weights for one in read}
+    assert LevelWeights(negatives=(3,), positives=(2,)) in {one.weights[0] for one in read}
     assert query not in read
     assert len({one.digest for one in read} | {query.digest}) == len(read) + 1
 
@@ -179,18 +216,21 @@ def test_a_fraction_is_a_number(fraction: object) -> None:
         raw(1.0, (2,), (1, 2, 3)),
         raw(1.0, (2,), (0, 2, 2)),
         raw(1.0, (2,), (0, 3, 2)),
-        raw(1.0, (2,), (0, 1, 2), placed=0),
-        raw(1.0, (2,), (0, 1, 2), placed=2),
-        raw(1.0, (2,), (0, 1, 2), placed=255),
-        raw(1.0, (2,), placed=1),
+        raw(1.0, (2,), (0, 1, 2), flags=0),
+        raw(1.0, (2,), (0, 1, 2), flags=2),
+        raw(1.0, (2,), (0, 1, 2), flags=255),
+        raw(1.0, (2,), flags=1),
         raw(1.0, (2,)) + b"\0",
         raw(1.0, (2,))[:-1],
-        raw(1.0, (2, 3), weights=(0, 1)),
-        raw(1.0, (2, 3), weights=(1, 65)),
-        raw(1.0, (2, 3), weights=(255, 255)),
-        raw(1.0, (2, 3), weights=(1,)),
-        raw(1.0, (2, 3), weights=(1, 1, 1)),
+        raw(1.0, (2, 3), weights=once(0, 1)),
+        raw(1.0, (2, 3), weights=once(1, MOST_WEIGHT + 1)),
+        raw(1.0, (2, 3), weights=once(1)),
+        raw(1.0, (2, 3), weights=once(1, 1, 1)),
         raw(1.0, (2, 3), weights=()),
+        raw(1.0, (2, 3), weights=(*once(1), ((), (1,)))),
+        raw(1.0, (2, 3), weights=(*once(1), ((1, 2, 3), (1,)))),
+        raw(1.0, (2, 3), weights=(((2, 2), (1,)), *once(1))),
+        raw(1.0, (2, 3), flags=32),
         MAGIC,
         b"",
         b"22",
@@ -219,7 +259,7 @@ LARGE = {
     "of the wrong length": raw(1.0, (200_000,), PLACES)[:-4],
     "that claims more": raw(1.0, (2**24,), PLACES),
     "that claims fewer": raw(1.0, (2,), PLACES),
-    "without places": raw(1.0, (2,), PLACES, placed=0),
+    "without places": raw(1.0, (2,), PLACES, flags=0),
     "of no kind": b"\xff" * 800_000,
 }
 
@@ -244,8 +284,8 @@ def test_a_large_message_costs_little(name: str) -> None:
 def test_a_claim_allocates_next_to_nothing() -> None:
     """Few bytes that claim millions of leaves, with and without places for them."""
     for claim in (
-        raw(1.0, (2**24,), placed=1),
-        raw(1.0, (2,) * 24, placed=1),
+        raw(1.0, (2**24,), flags=1),
+        raw(1.0, (2,) * 24, flags=1),
         raw(1.0, (2**24,)),
         raw(0.5, (2,) * 24),
     ):
@@ -270,13 +310,49 @@ def test_the_queries_of_the_plans_travel() -> None:
 
 def test_a_level_that_is_counted_more_often_is_another_question() -> None:
     """Whoever answers binds its share to the weights, because they scale what it sends."""
-    trees = [Tree((4, 4), weights=weights) for weights in ((), (2, 1), (1, 2), (2, 2))]
-    assert (
-        len({Query(tree).digest for tree in trees})
-        == len({str(tree.fields) for tree in trees})
-        == 4
-    )
-    assert Query(Tree((4, 4))).digest == Query(Tree((4, 4), weights=(1, 1))).digest
+    tree = Tree((4, 4))
+    asked = [Query(tree), *(weighted(tree, *weights) for weights in ((2, 1), (1, 2), (2, 2)))]
+    positives = LevelWeights(positives=(3,))
+    asked.append(Query(tree, weights=(positives, positives)))
+    asked += [Query(tree, pools_classes=True), Query(tree, pools_groups=True)]
+    assert len({query.digest for query in asked}) == len(set(asked)) == len(asked)
+    assert Query(tree).digest == weighted(tree, 1, 1).digest
+
+
+def test_weights_that_are_all_alike_are_one() -> None:
+    same = LevelWeights(negatives=(2, 2, 2), positives=(5, 5, 5))
+    assert same == LevelWeights(negatives=(2,), positives=(5,))
+    assert same.single is None
+    assert LevelWeights.of(7).single == 7
+    assert LevelWeights(negatives=(1, 3), positives=(2,)).largest == (3, 2)
+
+
+@pytest.mark.parametrize("weights", [(), (0,), (-1,), (1.5,), (True,), ("2",), (MOST_WEIGHT + 1,)])
+def test_a_weight_is_a_positive_int(weights: tuple[int, ...]) -> None:
+    """A fraction of a count would not be hidden by noise in integers."""
+    for row in ("negatives", "positives"):
+        with pytest.raises(InputError, match=f"`{row}` to be ints from 1 to {MOST_WEIGHT}"):
+            LevelWeights(**{row: weights})
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        (LevelWeights(),),
+        (LevelWeights(),) * 3,
+        (LevelWeights(), LevelWeights(negatives=(1, 2))),
+        (LevelWeights(positives=(1, 2, 3)), LevelWeights()),
+    ],
+)
+def test_every_level_has_its_weights(weights: tuple[LevelWeights, ...]) -> None:
+    with pytest.raises(InputError, match="`weights` to be a LevelWeights for each of 2 levels"):
+        Query(Tree((2, 3)), weights=weights)
+
+
+def test_a_reading_that_knows_one_weight_a_level_refuses_several() -> None:
+    assert weighted(Tree((2, 3)), 4, 1).level_weights == (4, 1)
+    with pytest.raises(ReleaseError, match="differently"):
+        Query(Tree((2,)), weights=(LevelWeights(positives=(2,)),)).level_weights  # noqa: B018
 
 
 def test_equal_queries_have_equal_digests() -> None:

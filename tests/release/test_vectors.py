@@ -58,10 +58,12 @@ def test_queries_are_read_and_written(vector: dict[str, Any]) -> None:
     assert bytes(query).hex() == vector["hex"]
     assert query.digest.hex() == vector["digest"]
     assert (query.fraction, list(query.tree.branching)) == (fields["fraction"], fields["branching"])
-    assert (query.tree.edges and list(query.tree.edges), query.pooled) == (
-        fields["edges"],
-        fields["pooled"],
-    )
+    assert (query.tree.edges and list(query.tree.edges)) == fields["edges"]
+    assert query.pools_groups == fields["pools_groups"]
+    assert query.pools_classes == fields["pools_classes"]
+    for level, weights in zip(query.weights, fields["weights"], strict=True):
+        assert list(level.negatives) == weights["negatives"]
+        assert list(level.positives) == weights["positives"]
 
 
 @each("cells")

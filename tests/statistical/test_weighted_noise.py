@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.queries import weighted
 from tests.statistical.test_samplers import (
     ALPHA,
     Counts,
@@ -22,14 +23,13 @@ from torchmetrics_fed import (
     DistributedDP,
     FederatedROC,
     Privacy,
-    Query,
     Release,
     ScoreGrid,
 )
 from torchmetrics_fed.counting import Tree
 
 WEIGHT, EPSILON = 4, 1.0
-QUERY = Query(Tree((512, 2), weights=(WEIGHT, 1)))
+QUERY = weighted(Tree((512, 2)), WEIGHT, 1)
 RELEASES = 330  # with these, a variance that is five percent off is ten standard deviations away
 DEVIATIONS = 4.9  # of a normal variable, exceeded with a probability of ALPHA
 PRIVACY: dict[str, Privacy] = {
@@ -108,8 +108,7 @@ def test_the_variance_of_a_weighted_level_is_the_square_of_its_weight_less(name:
 def test_the_variance_is_the_one_that_a_sum_declares(name: str) -> None:
     metric = FederatedROC(grid=ScoreGrid.even(256), privacy=PRIVACY[name], plan=QUERY)
     noise_law = metric.spec.noise(QUERY)
-    assert noise_law is not None
-    for level, weight in zip(noise(name), QUERY.tree.weights, strict=True):
+    for level, weight in zip(noise(name), QUERY.level_weights, strict=True):
         spread = np.sqrt((np.mean(level**4) / np.mean(level**2) ** 2 - 1) / level.size)
         distance = abs(np.log(np.mean(level**2) * weight**2 / noise_law.variance)) / spread
         assert distance < DEVIATIONS
@@ -125,8 +124,8 @@ def test_every_cell_has_the_noise_of_an_example_that_moves_all_levels_by_their_w
     name: str,
 ) -> None:
     """Two-sided geometric of rate epsilon / (4 + 1). Of rate epsilon / 2, weights forgotten, or 5% off, it is not."""
-    rate = EPSILON / sum(QUERY.tree.weights)
-    for level, weight in zip(noise(name), QUERY.tree.weights, strict=True):
+    rate = EPSILON / sum(QUERY.level_weights)
+    for level, weight in zip(noise(name), QUERY.level_weights, strict=True):
         law = two_sided_geometric_law(rate)
         counts = counted(level * weight, reach(law))
         assert p_value(counts, law) > ALPHA
@@ -138,9 +137,8 @@ def test_every_cell_has_the_noise_of_an_example_that_moves_all_levels_by_their_w
 def test_skellam_noise_is_that_of_the_weighted_shifts() -> None:
     metric = FederatedROC(grid=ScoreGrid.even(256), privacy=PRIVACY["skellam"], plan=QUERY)
     noise_law = metric.spec.noise(QUERY)
-    assert noise_law is not None
     mean = noise_law.variance / 2
-    for level, weight in zip(noise("skellam"), QUERY.tree.weights, strict=True):
+    for level, weight in zip(noise("skellam"), QUERY.level_weights, strict=True):
         law = skellam_law(mean)
         counts = counted(level * weight, reach(law))
         assert p_value(counts, law) > ALPHA

@@ -144,7 +144,9 @@ def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: 
     ]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
     private, spec = "privacy" in options, FederatedROC(**options).spec
-    assert [query.pooled for query in release.queries] == ([True, False] if private else [False])
+    assert [query.pools_groups for query in release.queries] == (
+        [True, False] if private else [False]
+    )
     for number, query in enumerate(release.queries):
         assert query == next_query(None, release.sums[:number], spec=spec)
     assert release.spec == spec

@@ -94,7 +94,7 @@ class Ranks:
     def check_counted(spec: Spec, refused: int) -> None:
         """Raise if examples could not be counted. Under privacy nobody hears how many."""
         if refused:
-            some = "some could not" if spec.privacy is not None else f"{refused} could not"
+            some = "some could not" if spec.privacy.charges else f"{refused} could not"
             raise InputError(
                 f"Expected every example to have a score on the grid and a known label but {some} be counted; nothing "
                 "was released. Find the batch with `validate_args=True`, then `reset` and count the data again."

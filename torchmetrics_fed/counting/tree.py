@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-
-MOST_WEIGHT = 64
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,6 @@ class Tree:
         branching: children of each node, from the top level down.
         edges: the edges of the leaves as places among the grid's edges, ascending from 0 to the number of bins;
             evenly spaced over any grid if not given.
-        weights: how many times each level is counted, top level first; once if not given. All cells get the same noise,
-            so that a level that is counted w-fold is known w times as well as one that is counted once.
 
     Example:
         >>> import torch
@@ -35,7 +30,6 @@ class Tree:
 
     branching: tuple[int, ...]
     edges: tuple[int, ...] | None = None
-    weights: tuple[int, ...] = ()
     sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Number of nodes of each level, top level first."""
     leaves: int = field(init=False, repr=False, compare=False)
@@ -51,14 +45,6 @@ class Tree:
         sizes = tuple(accumulate(self.branching, mul))
         for name, value in (("sizes", sizes), ("leaves", sizes[-1]), ("cells", sum(sizes))):
             object.__setattr__(self, name, value)
-        weights = self.weights or (1,) * len(sizes)
-        object.__setattr__(self, "weights", weights)
-        known = all(isinstance(weight, int) and 1 <= weight <= MOST_WEIGHT for weight in weights)
-        if len(weights) != len(sizes) or not known:
-            raise InputError(
-                f"Expected argument `weights` to be {len(sizes)} ints from 1 to {MOST_WEIGHT}, one for each level, but "
-                f"got {self.weights}."
-            )
         if self.edges is None:
             return
         ascending = all(left < right for left, right in pairwise(self.edges))
@@ -96,17 +82,6 @@ class Tree:
             tuple(1 << height // levels + (level < height % levels) for level in range(levels))
         )
 
-    @property
-    def fields(self) -> Any:
-        """Everything two parties must agree on, in plain JSON values."""
-        branching, weights = (
-            list(self.branching),
-            {"weights": list(self.weights)} if max(self.weights) > 1 else {},
-        )
-        if self.edges is None and not weights:
-            return branching
-        return {"branching": branching, "edges": self.edges and list(self.edges)} | weights
-
     def fits(self, bins: int) -> bool:
         """Whether the leaves are made of whole bins."""
         return bins % self.leaves == 0 if self.edges is None else self.edges[-1] == bins
@@ -134,16 +109,12 @@ class Tree:
         return [leaf.unflatten(-1, (size, -1)).sum(-1) for size in self.sizes]
 
     def joined(self, leaf: Tensor) -> Tensor:
-        """Return the levels over leaf counts side by side, each as many times as it is counted."""
-        return torch.cat(
-            [level * weight for level, weight in zip(self.levels(leaf), self.weights, strict=True)],
-            -1,
-        )
+        """Return the levels over leaf counts side by side, ``(..., cells)``."""
+        return torch.cat(self.levels(leaf), -1)
 
     def split(self, cells: Tensor) -> list[Tensor]:
-        """Return the levels that lie side by side in ``cells``, each counted once: the inverse of :meth:`joined`."""
-        parts = zip(cells.split(self.sizes, dim=-1), self.weights, strict=True)
-        return [level if weight == 1 else level / weight for level, weight in parts]
+        """Return the levels that lie side by side in ``cells``: the inverse of :meth:`joined`."""
+        return list(cells.split(self.sizes, dim=-1))
 
 
 @dataclass(frozen=True)
@@ -153,7 +124,6 @@ class Table(Tree):
     Args:
         branching: leaves of the first and of the second model.
         edges: the edges of the first model's leaves, then those of the second's, as places on the grid.
-        weights: not to be given.
         joint: whether an example is counted in one cell of the table, or in one leaf of each model: two levels.
 
     Example:
@@ -171,24 +141,13 @@ class Table(Tree):
         ascending = all(left < right for axis in (rows, columns) for left, right in pairwise(axis))
         ends = ascending and rows[:1] == columns[:1] == (0,) and rows[-1] == columns[-1]
         sized = len(self.branching) == 2 and (len(rows) - 1, len(columns) - 1) == self.branching
-        if (
-            not sized
-            or min(self.branching) < 2
-            or not ends
-            or any(weight != 1 for weight in self.weights)
-        ):
+        if not sized or min(self.branching) < 2 or not ends:
             raise InputError(
-                "Expected two axes of at least 2 leaves, each with ascending edges from 0 to the number of bins, and "
-                f"no weights, but got {self.branching} leaves and {len(rows)} and {len(columns)} edges."
+                "Expected two axes of at least 2 leaves, each with ascending edges from 0 to the number of bins, but "
+                f"got {self.branching} leaves and {len(rows)} and {len(columns)} edges."
             )
         sizes = (self.branching[0] * self.branching[1],) if self.joint else self.branching
-        derived = {
-            "sizes": sizes,
-            "leaves": sizes[-1],
-            "cells": sum(sizes),
-            "weights": (1,) * len(sizes),
-        }
-        for name, value in derived.items():
+        for name, value in (("sizes", sizes), ("leaves", sizes[-1]), ("cells", sum(sizes))):
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -200,10 +159,6 @@ class Table(Tree):
         """The edges of each model's leaves."""
         edges, first = self.edges or (), self.branching[0] + 1
         return edges[:first], edges[first:]
-
-    @property
-    def fields(self) -> Any:
-        return {"axes": [list(axis) for axis in self.axes], "joint": self.joint}
 
     def places(self, bins: int) -> Tensor:
         """Raise: what reads one model's curve cannot read two."""

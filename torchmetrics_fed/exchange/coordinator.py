@@ -13,7 +13,6 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.exchange.queries import Plan, check_plan, finished, next_query
 from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking, moved
-from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum
 from torchmetrics_fed.release.sums import Adder
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
@@ -74,7 +73,7 @@ class Coordinator:
         self.spec, self.plan, self.round = metric.spec, metric.plan, round
         check_plan(self.plan, self.spec)
         pack_text(round)  # raises for a name that no message can hold
-        if isinstance(self.spec.privacy, CentralDP):
+        if self.spec.privacy.noise_drawn_by == "sum":
             raise InputError(
                 "Expected clients that add noise but got CentralDP, whose noise one trusted party adds to the sum. Use "
                 "LocalDP or DistributedDP, or call `compute` where all the data is."

@@ -103,7 +103,7 @@ class Node:
             if metric is not None and notes.session and metric is not self._metric:
                 metric.resume(notes.session)
             answer = asked.answered_by(client, metric)
-            notes.left -= query.fraction if self._spec.privacy else 1.0
+            notes.left -= query.fraction if self._spec.privacy.charges else 1.0
             self._metric = metric if notes.left > 0 else None
             notes.session = metric.suspend() if notes.left > 0 else b""
         notes.client = client.to_bytes() if client is not None else b""

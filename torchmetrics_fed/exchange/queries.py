@@ -69,7 +69,7 @@ def next_query(
     if sums:
         left = 1 - sum(each.query.fraction for each in sums)
         return _placed(sums[-1], left) if left > 0 else None
-    if spec.privacy is None:
+    if not spec.privacy.charges:
         return spec.all_bins
     if isinstance(plan, Query):
         return plan
@@ -79,7 +79,11 @@ def next_query(
         return _placed(previous, 1.0)
     if plan == "single" or bins < LEAST_BINS or not can_ask_again:
         return even_tables(spec) if spec.models else single_query(spec.grid, spec.privacy.epsilon)
-    return pilot_tables(spec.grid) if spec.models else pilot_query(spec.grid, bool(spec.groups))
+    return (
+        pilot_tables(spec.grid)
+        if spec.models
+        else pilot_query(spec.grid, pools_groups=bool(spec.groups))
+    )
 
 
 def _placed(before: Release | Sum, fraction: float) -> Query:
@@ -115,7 +119,7 @@ def finished(
     """Return the release of all its sums. One that was placed by a release of the same spec carries that as data."""
     prior = _last(previous) if plan == "carry_over" and previous is not None else None
     spec = sums[0].spec
-    carries = prior is not None and spec.privacy is not None and prior.spec.digest == spec.digest
+    carries = prior is not None and spec.privacy.charges and prior.spec.digest == spec.digest
     return Release(tuple(sums), round, prior if carries else None)
 
 
@@ -125,7 +129,7 @@ def _last(previous: Release | Sum) -> Sum:
 
 def check_plan(plan: Plan, spec: Spec) -> None:
     """Raise unless releases of this spec can be made by this plan, and their noise be calibrated."""
-    if spec.privacy is None:
+    if not spec.privacy.charges:
         if plan is not None:
             raise InputError(
                 "Expected no argument `plan` without `privacy`: exact counts are sent as they are."

@@ -24,7 +24,7 @@ from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.errors import LedgerError, ReleaseError
 from torchmetrics_fed.exchange.queries import Plan, make_release, plan_label
 from torchmetrics_fed.exchange.states import SESSION_MOVES, State, moved
-from torchmetrics_fed.privacy import CentralDP, PrivacyLedger
+from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum, rice
 from torchmetrics_fed.release.share import ID_BYTES
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
@@ -72,7 +72,7 @@ class Session:
         """Return this client's answer to a query, its ranks' counts summed first; asked again, the very same."""
         self.spec.check_may_travel()
         self._check_answerable(query, round)
-        if self.spec.privacy is None:
+        if not self.spec.privacy.charges:
             ranks.agree(self.spec, {"query": query.digest}, 0, True)
             total = ranks.sum(counts)
             mark = self._agreed_id(self._sealed(total) + query.digest + round.encode(), ranks)
@@ -125,12 +125,10 @@ class Session:
             heard = self._agree(counts, alone, {})
             after = self.check("answer")
             afresh = (
-                self.state is State.ANSWERED
-                and round != self.round
-                and self.spec.privacy is not None
+                self.state is State.ANSWERED and round != self.round and self.spec.privacy.charges
             )
             if not afresh and (
-                query.digest in self._answered or (self._answered and self.spec.privacy is None)
+                query.digest in self._answered or (self._answered and not self.spec.privacy.charges)
             ):
                 raise ReleaseError(
                     f"Expected one aggregation of this data in round {round!r} but it has entered one before: two sums "
@@ -138,7 +136,7 @@ class Session:
                     "again."
                 )
             name = f"{heard.proposal:016x}" if afresh or not self.name else self.name
-            if self.spec.privacy is not None:
+            if self.spec.privacy.charges:
                 self._charge(query, round, name, alone)
             if afresh:
                 self._answered = {}
@@ -168,8 +166,8 @@ class Session:
                 f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
                 f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
             )
-        if isinstance(
-            self.spec.privacy, CentralDP
+        if (
+            self.spec.privacy.noise_drawn_by == "sum"
         ):  # other ranks are clients, each with persons of its own
             ranks.check_persons(self.spec.privacy.examples_per_person)
         name = f"{heard.proposal:016x}"
@@ -177,7 +175,7 @@ class Session:
         def answer(query: Query) -> Sum:
             query = ranks.query_from_first(query, self.spec.grid.bins)
             self._charge(query, "", name, ranks)
-            if isinstance(self.spec.privacy, CentralDP):
+            if self.spec.privacy.noise_drawn_by == "sum":
                 return Sum(self.spec, query, self._drawn_once(query, counts, ranks), ranks.size)
             cells = self.spec.noisy_cells(query, counts).to(counts.device)
             view = self.spec.binding(query) + name.encode()
@@ -298,7 +296,7 @@ class Session:
         return hashlib.sha256(self._salt + counts.cpu().contiguous().numpy().tobytes()).digest()
 
     def _check_answerable(self, query: Query, round: str) -> None:
-        if isinstance(self.spec.privacy, CentralDP):
+        if self.spec.privacy.noise_drawn_by == "sum":
             raise ReleaseError(
                 "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one trusted party adds to "
                 "the sum: what a client sends would be raw. Call `compute` where all the data is."

@@ -197,7 +197,7 @@ def _interval(
 ) -> Interval:
     release = check_uncertain(release, confidence)
     if binning is None:
-        binning = 1.0 if release.spec.privacy is None else usual
+        binning = usual if release.spec.privacy.charges else 1.0
     if not 0 <= binning <= 1:
         raise InputError(
             f"Expected argument `binning` to be from 0 to 1 but got {binning!r}. 1 holds for any scores."

@@ -13,7 +13,7 @@ from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Edges, Readable, Source, read
-from torchmetrics_fed.privacy import Privacy
+from torchmetrics_fed.privacy import Exact, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.release.spec import MOST_GROUPS
@@ -32,12 +32,12 @@ class _SpecOptions(TypedDict, total=False):
     quantiles: int
     grid: GridName | ScoreGrid
     normalization: Normalization | None
+    ignore_index: int | None
 
 
 class CurveOptions(_SpecOptions, total=False):
     """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedMetric` says what each means."""
 
-    ignore_index: int | None
     reconstruction: Reconstruction | None
     validate_args: bool
 
@@ -62,16 +62,13 @@ def agreed_spec(
     quantiles: int = 1024,
     grid: GridName | ScoreGrid = "two_sided",
     normalization: Normalization | None = None,
+    ignore_index: int | None = None,
     privacy: Privacy | None = None,
     secure: bool = False,
     groups: Groups = None,
+    labels: Sequence[str] = (),
 ) -> Spec:
     """Return what a curve's options ask for, or raise and say what to pass instead."""
-    logits = "softmax" if task == "multiclass" else "sigmoid"
-    if normalization not in (None, logits):
-        raise InputError(
-            f'Expected argument `normalization` to be None or "{logits}" for task="{task}" but got {normalization!r}.'
-        )
     named = {"two_sided": ScoreGrid.two_sided, "even": ScoreGrid.even}
     chosen = named[grid](quantiles) if isinstance(grid, str) and grid in named else grid
     if not isinstance(chosen, ScoreGrid):
@@ -80,20 +77,24 @@ def agreed_spec(
             "edges are ScoreGrid.even(quantiles, score_range) and ScoreGrid.from_edges(edges)."
         )
     low, high = chosen.score_range
+    spec = Spec(
+        task,
+        _classes(task, num_classes, num_labels),
+        chosen,
+        privacy=Exact() if privacy is None else privacy,
+        multi_class=multi_class,
+        secure=secure,
+        groups=_names(groups),
+        normalization=normalization,
+        ignore_index=ignore_index,
+        labels=tuple(labels),
+    )
     if normalization is not None and not low <= 0 < 1 <= high:
         raise InputError(
             f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
             f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
         )
-    return Spec(
-        task,
-        _classes(task, num_classes, num_labels),
-        chosen,
-        privacy,
-        multi_class,
-        secure,
-        _names(groups),
-    )
+    return spec
 
 
 def _names(groups: Groups) -> tuple[str, ...]:
@@ -129,14 +130,13 @@ def count(
     target: Tensor,
     task: Task = "binary",
     *,
-    ignore_index: int | None = None,
     reconstruction: Reconstruction | None = None,
     validate_args: bool = True,
     **options: Unpack[_SpecOptions],
 ) -> Source:
     """Return the histograms of one batch, to be read as the options ask for."""
     spec = agreed_spec(task, **options)
-    rules = Rules(task, options.get("normalization"), ignore_index, validate_args)
+    rules = Rules(task, spec.normalization, spec.ignore_index, validate_args)
     counts = spec.grid.add(spec.empty_counts().to(preds.device), preds, target, rules)
     reading = Reconstruction.sized(reconstruction, options.get("quantiles", 1024))
     source = read(Release.exact(spec, counts), reconstruction=reading)

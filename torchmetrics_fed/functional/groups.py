@@ -168,7 +168,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
         **counted.rates(at_once),
         "auroc": areas.stretched(float(ndtri(at_once) / ndtri(level))),
     }
-    if spec.privacy is not None:
+    if spec.privacy.charges:
         few = counted.size.min(-1) * whole_epsilon(release.last)
         _warn_if_few(few, spec)
         rates, sure = (
@@ -176,7 +176,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
             for some in (rates, sure)
         )
     largest = {name: _largest(rates[name], sure[name]) for name in rates}
-    if spec.privacy is not None:
+    if spec.privacy.charges:
         _warn_if_inflated(largest, np.where((few < _TOO_FEW)[..., None], np.nan, counted.noise()))
     axis = 0 if spec.task == "binary" else slice(None)
     shown = (

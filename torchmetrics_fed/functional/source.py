@@ -94,7 +94,7 @@ def read(
         source = source.overall
         spec = source.spec
         reconstruction.check_grid(spec.grid)
-        levels = source.levels if spec.privacy is None else reconstruction.levels(source)
+        levels = reconstruction.levels(source) if spec.privacy.charges else source.levels
         edges = spec.grid.edges if levels[-1].shape[-1] == spec.grid.bins else source.last.edges
         if spec.task == "binary":
             levels = [level[0] for level in levels]

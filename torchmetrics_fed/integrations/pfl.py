@@ -19,7 +19,6 @@ from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import next_query
 from torchmetrics_fed.exchange.queries import check_one_query, finished
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representative
-from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, Sum
 
 __all__ = ["UserShares"]
@@ -49,11 +48,11 @@ class UserShares:
         """The release that was read last."""
         self.carried: Release | None = None
         """The one that the open release was placed by, and carries as data."""
-        if isinstance(self.one.spec.privacy, CentralDP):
+        if self.one.spec.privacy.noise_drawn_by == "sum":
             raise InputError(
                 "Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP."
             )
-        if self.one.spec.privacy is not None and self.one.spec.privacy.enforced:
+        if self.one.spec.privacy.enforced:
             raise InputError(
                 "Expected `enforced=False` as pfl counts batches without their persons. Leave it out."
             )
@@ -74,7 +73,7 @@ class UserShares:
         query = next_query(one.plan, (), spec=spec, can_ask_again=False, previous=self.previous)
         assert query is not None
         self.carried = self.previous
-        if spec.privacy is not None:
+        if spec.privacy.charges:
             spec.charge(one.ledger, query, one.data, name)
         return query
 

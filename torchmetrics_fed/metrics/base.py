@@ -48,6 +48,7 @@ class FederatedMetric(PersonsMetric):
         ignore_index: target value of examples to leave out.
         groups: names of groups of examples, or their number. Each example is in one of them; ``compute`` answers for
             everybody, :meth:`by_group` for each group, from one release and at the same sensitivity.
+        labels: what the label columns of a study's tables hold, in the order 0, 1, ...; all parties agree on it.
         privacy: None for exact counts, or :class:`~torchmetrics_fed.DistributedDP`,
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
             then, is made once per data, and is charged to ``ledger``.
@@ -101,6 +102,7 @@ class FederatedMetric(PersonsMetric):
         normalization: Normalization | None = None,
         ignore_index: int | None = None,
         groups: Groups = None,
+        labels: Sequence[str] = (),
         privacy: Privacy | None = None,
         secure: bool = False,
         plan: Plan = None,
@@ -112,26 +114,35 @@ class FederatedMetric(PersonsMetric):
         **kwargs: Any,
     ) -> None:
         guards.refuse_others(kwargs)
-        counted = task, num_classes, num_labels, multi_class, quantiles, grid, normalization
-        spec = self._extended(agreed_spec(*counted, privacy, secure, groups))
-        check_plan(plan, spec)
-        if ignore_index is not None and not isinstance(ignore_index, int):
-            raise InputError(
-                f"Expected argument `ignore_index` to be None or an int but got {ignore_index!r}."
+        spec = self._extended(
+            agreed_spec(
+                task,
+                num_classes=num_classes,
+                num_labels=num_labels,
+                multi_class=multi_class,
+                quantiles=quantiles,
+                grid=grid,
+                normalization=normalization,
+                ignore_index=ignore_index,
+                privacy=privacy,
+                secure=secure,
+                groups=groups,
+                labels=labels,
             )
+        )
+        check_plan(plan, spec)
         if not isinstance(validate_args, bool) and validate_args != "deferred":
             raise InputError(
                 f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
             )
-        meaning = ignore_index, normalization, validate_args == "deferred"
+        meaning = validate_args == "deferred"
         super().__init__(spec, plan, guards.checked_ledger(ledger), data, meaning, **kwargs)
         if average == "default":
             average = None if task == "binary" else self.default_average
         self.average: Average | None = checked_average(average, self.averages, task)
         self.reconstruction = Reconstruction.sized(reconstruction, quantiles)
         self.reconstruction.check_grid(spec.grid)
-        self.normalization: Normalization | None = normalization
-        self.ignore_index, self.validate_args = ignore_index, validate_args
+        self.validate_args = validate_args
         self.confidence = confidence
         self._warned = False  # of ties that its bins make; once is enough
         if confidence is not None:
@@ -158,6 +169,9 @@ class FederatedMetric(PersonsMetric):
             "secure": spec.secure,
             "privacy": spec.privacy,
             "groups": spec.groups or None,
+            "labels": spec.labels,
+            "normalization": spec.normalization,
+            "ignore_index": spec.ignore_index,
         }
         if spec.task != "binary":
             name = "num_classes" if spec.task == "multiclass" else "num_labels"
@@ -185,7 +199,7 @@ class FederatedMetric(PersonsMetric):
                 host: the first ``examples_per_person`` of each are counted, and the rest is :attr:`left_out`.
         """
         if sample_weight is not None:
-            guards.refuse_weights(self.spec.privacy is not None, self.confidence)
+            guards.refuse_weights(self.spec.privacy.charges, self.confidence)
         with self._admitted(persons, preds, target, groups) as (preds, target, groups):
             more = self.rules, self._refusing(), sample_weight, groups
             self._set_counts(self.spec.grid.add(self.counts, preds, target, *more))
@@ -194,8 +208,8 @@ class FederatedMetric(PersonsMetric):
     def rules(self) -> Rules:
         """How a batch is to be read."""
         spec, validate = self.spec, bool(self.validate_args)
-        private, groups = spec.privacy is not None, len(spec.groups)
-        return Rules(spec.task, self.normalization, self.ignore_index, validate, private, groups)
+        private, groups = spec.privacy.charges, len(spec.groups)
+        return Rules(spec.task, spec.normalization, spec.ignore_index, validate, private, groups)
 
     @abstractmethod
     def compute(self) -> Any:
@@ -258,7 +272,7 @@ class FederatedMetric(PersonsMetric):
         """The histograms that answers are read from."""
         release = self._source()
         source = read(release, reconstruction=self.reconstruction)
-        if self.spec.privacy is not None:
+        if self.spec.privacy.charges:
             warn_if_drowned(release, self.average)
         elif not self.update_called:  # a private release without data is refused
             guards.warn_before_update(type(self).__name__)

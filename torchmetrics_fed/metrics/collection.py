@@ -16,7 +16,7 @@ from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import Task
 
 # What has to be the same, beside the spec, where one metric counts and pays for others.
-_COUNTED_ALIKE = ("ledger", "data", "ignore_index", "normalization")
+_COUNTED_ALIKE = ("ledger", "data")
 
 
 def federated_collection(

@@ -100,7 +100,14 @@ class FederatedModelComparison(FederatedMetric):
             raise InputError(
                 "Expected a release that compares two models but this one is of a single model's scores."
             )
-        known = {"grid": spec.grid, "secure": spec.secure, "privacy": spec.privacy}
+        known = {
+            "grid": spec.grid,
+            "secure": spec.secure,
+            "privacy": spec.privacy,
+            "labels": spec.labels,
+            "normalization": spec.normalization,
+            "ignore_index": spec.ignore_index,
+        }
         return cls(spec.models, spec.thresholds, **(options | known))
 
     def update(  # type: ignore[override]
@@ -117,7 +124,7 @@ class FederatedModelComparison(FederatedMetric):
 
     def compute(self) -> ModelComparison:
         """Return the comparison of both models on all ranks' data."""
-        if self.spec.privacy is None and not self.update_called:
+        if not self.spec.privacy.charges and not self.update_called:
             warn_before_update(type(self).__name__)
         return self._answer(compare_models(self._source(), self._asked_confidence()))
 

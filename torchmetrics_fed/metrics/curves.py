@@ -223,6 +223,6 @@ class FederatedAveragePrecision(AreaMetric):
 
     def _area(self, average: Average | None) -> Tensor:
         source = self._read()
-        if self.spec.privacy is not None:
+        if self.spec.privacy.charges:
             warn_of_precision(self._source())
         return F.average_precision_from_counts(source, average=average)

@@ -134,9 +134,7 @@ def warn_of_several_releases(metric: Metric) -> None:
     collection = next((caller for caller in frames if isinstance(caller, MetricCollection)), None)
     members: list[Any] = [] if collection is None else list(collection.values(copy_state=False))
     private = [
-        member
-        for member in members
-        if getattr(getattr(member, "spec", None), "privacy", None) is not None
+        member for member in members if hasattr(member, "spec") and member.spec.privacy.charges
     ]
     releases = {id(member.sessions): member.spec.epsilon for member in private}
     if len(releases) > 1 and private[0] is metric:

@@ -60,7 +60,7 @@ class CountsMetric(StateMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, meaning, **kwargs)
-        if spec.privacy is not None:
+        if spec.privacy.charges:
             # so that torchmetrics' Running refuses it, which copies states to keep a window; it guards its constants
             object.__setattr__(self, "full_state_update", True)
             if self.dist_sync_on_step or not self.sync_on_compute:
@@ -80,7 +80,7 @@ class CountsMetric(StateMetric):
     @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value, or under privacy None because that value would be another release."""
-        if self.spec.privacy is not None or self._given is not None:
+        if self.spec.privacy.charges or self._given is not None:
             self.update(*args, **kwargs)
             self._forward_cache = None
             return None
@@ -135,7 +135,7 @@ class CountsMetric(StateMetric):
             return
         ranks = self._ranks(dist_sync_fn, process_group, distributed_available)
         total = self.counts
-        if self.spec.privacy is not None:
+        if self.spec.privacy.charges:
             if not self.is_scalar:
                 refuse_logging(type(self).__name__)
             self._joined().publish(
@@ -219,7 +219,7 @@ class CountsMetric(StateMetric):
 
     def check_ledger(self) -> None:
         """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
-        if self.spec.privacy is not None:
+        if self.spec.privacy.charges:
             self.ledger.check_lasting()
 
     def reset(self) -> None:
@@ -238,12 +238,14 @@ class CountsMetric(StateMetric):
     def extra_repr(self) -> str:
         """Settings and what was spent; never counts."""
         text = f"{self.spec.task}, {self.spec.grid.bins} bins"
-        return text if self.spec.privacy is None else f"{text}, {self.spec.privacy}, {self.ledger}"
+        return (
+            text if not self.spec.privacy.charges else f"{text}, {self.spec.privacy}, {self.ledger}"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """The state to pickle. Under privacy a release travels, raw counts stay behind."""
         state: dict[str, Any] = super().__getstate__()
-        if self.spec.privacy is None:
+        if not self.spec.privacy.charges:
             return state
         session = self._current_session()
         if (session is None or session.release is None) and bool(self.counts.any()):
@@ -257,7 +259,7 @@ class CountsMetric(StateMetric):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy with counts of its own. One that holds private data shares the session, so it cannot draw again."""
-        if self.spec.privacy is not None:
+        if self.spec.privacy.charges:
             refuse_resampling()
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
@@ -299,7 +301,7 @@ class CountsMetric(StateMetric):
         if session is not None and session.release is not None:
             session.check_unchanged(self.counts)
             return session.release
-        if self.spec.privacy is None:
+        if not self.spec.privacy.charges:
             return Release.exact(self.spec, self.counts, self._parties if self._is_synced else 1)
         raise ReleaseError(
             "Expected a release to compute from but the sum over ranks is switched off here."
@@ -332,7 +334,7 @@ class CountsMetric(StateMetric):
 
     def _join_session(self) -> None:
         """Make sure that data can be added, and under privacy that it belongs to a session."""
-        if self.spec.privacy is not None or self._session is not None:
+        if self.spec.privacy.charges or self._session is not None:
             if self._current_session() is None:
                 warn_of_several_releases(self)
             self._joined().check("update")

@@ -27,7 +27,6 @@ class PersonsMetric(CountsMetric):
         *CountsMetric.__jit_unused_properties__,
         *("bound_enforced", "left_out", "_table", "_enforced"),
     ]
-    ignore_index: int | None
     validate_args: Validation
     _persons: Persons | None = None
 
@@ -101,7 +100,7 @@ class PersonsMetric(CountsMetric):
                 return nullcontext(batch)  # what came with ids was refused
             raise _mixed()
         self._persons = self._joined().persons = table
-        rules = Rules(self.spec.task, None, self.ignore_index, bool(self.validate_args))
+        rules = Rules(self.spec.task, None, self.spec.ignore_index, bool(self.validate_args))
         return table.admitted(persons, rules, len(self.counts), *batch)
 
     def _ranks(self, *settings: Any) -> Ranks:
@@ -118,10 +117,10 @@ class PersonsMetric(CountsMetric):
 
     @property
     def _enforced(self) -> bool:
-        return self.spec.privacy is not None and self.spec.privacy.enforced
+        return self.spec.privacy.enforced
 
     def _new_table(self) -> Persons:
-        if self.spec.privacy is None:
+        if not self.spec.privacy.charges:
             raise InputError(
                 "Expected no `persons` without `privacy`: there is no bound to enforce. Leave them out."
             )

@@ -101,7 +101,7 @@ class StateMetric(Metric):
 
     def persistent(self, mode: bool = False) -> None:
         """Whether counts are saved in checkpoints. Under privacy they never are."""
-        if mode and self.spec.privacy is not None:
+        if mode and self.spec.privacy.charges:
             raise ReleaseError(
                 "Expected no counts in checkpoints of a private metric because they are raw. What was spent survives "
                 "in a ledger with `path`; the data has to be counted again."
@@ -125,7 +125,7 @@ class StateMetric(Metric):
         }
         if not state:
             return
-        if self.spec.privacy is not None:
+        if self.spec.privacy.charges:
             raise ReleaseError(
                 "Expected a checkpoint without counts for a private metric. Count the data again."
             )

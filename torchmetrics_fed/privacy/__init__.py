@@ -2,6 +2,14 @@
 
 from torchmetrics_fed.privacy.budget import LedgerEntry
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
-from torchmetrics_fed.privacy.settings import CentralDP, DistributedDP, LocalDP, Privacy
+from torchmetrics_fed.privacy.settings import CentralDP, DistributedDP, Exact, LocalDP, Privacy
 
-__all__ = ["CentralDP", "DistributedDP", "LedgerEntry", "LocalDP", "Privacy", "PrivacyLedger"]
+__all__ = [
+    "CentralDP",
+    "DistributedDP",
+    "Exact",
+    "LedgerEntry",
+    "LocalDP",
+    "Privacy",
+    "PrivacyLedger",
+]

@@ -45,6 +45,14 @@ class Noise:
     """Of a cell of the sum of all shares that the noise is calibrated for."""
 
 
+def _zeros(shape: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.zeros(shape, dtype=np.int64)
+
+
+NO_NOISE = Noise(draw=_zeros, variance=0.0)
+"""The noise of exact counts."""
+
+
 def sampling_error(epsilon: float, shares: int, cells: int) -> float:
     """Return the delta by which the samplers of all shares together may miss their laws."""
     return (1 + math.exp(min(epsilon, 700.0))) * shares * cells * samplers.CELL_TOTAL_VARIATION

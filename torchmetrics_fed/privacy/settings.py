@@ -1,4 +1,10 @@
-"""Privacy settings: who adds noise, how much, and against whom it protects."""
+"""Privacy settings: who adds noise, how much, what a release costs, and against whom it protects.
+
+There are four settings. :class:`Exact` is what ``privacy=None`` means: nobody adds noise, and
+nothing is charged. :class:`CentralDP`, :class:`LocalDP` and :class:`DistributedDP` are
+differentially private. All code asks a setting what it does (``noise_drawn_by``, ``charges``,
+``clients_needed``, ``hides_shares``); no code asks whether a setting is missing.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +15,170 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from torchmetrics_fed.errors import InputError, check_choice, check_int
-from torchmetrics_fed.privacy.noise import Mechanism, Noise, calibrated_noise, sampling_error
+from torchmetrics_fed.privacy.noise import (
+    NO_NOISE,
+    Mechanism,
+    Noise,
+    calibrated_noise,
+    sampling_error,
+)
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
-from torchmetrics_fed.typing import Task
 
-_MOST_EPSILON = 20  # e^20 is half a billion
-# Whoever chose a setting was warned. Whoever reads it from bytes is not: others' bytes must raise nothing else.
+NoiseDrawnBy = Literal["nobody", "clients", "sum"]
+"""Who draws the noise of a release: nobody, each client for its share, one party for the sum."""
+
+WARN_ABOVE_EPSILON = 20
+"""An epsilon above this warns: e^20 is half a billion."""
+
+# A caller who chooses a setting is warned. A caller who reads a setting from bytes is not: bytes
+# that others wrote must raise nothing else.
 _reading: ContextVar[bool] = ContextVar("reading", default=False)
 
 
-@dataclass(frozen=True)
 class Privacy(ABC):
-    """What every setting of privacy has.
+    """What every setting of privacy answers. ``privacy=None`` is :class:`Exact` inside.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedROC, LocalDP, Privacy
+        >>> isinstance(LocalDP(epsilon=1.0), Privacy), FederatedROC().spec.privacy
+        (True, Exact())
+    """
+
+    epsilon: float
+    """The privacy loss of one release, at most, whatever is computed from it."""
+    delta: float
+    """The probability with which the loss may be more."""
+    mechanism: str
+    """The law of the noise."""
+    neighbours: Neighbours
+    """Which two data sets nobody can tell apart."""
+    examples_per_person: int
+    """How many examples one person can have at most."""
+    enforced: bool
+    """Whether every ``update`` must name the persons, so that the bound on examples holds."""
+    noise_drawn_by: ClassVar[NoiseDrawnBy]
+    """Who draws the noise."""
+
+    @property
+    def charges(self) -> bool:
+        """Whether a release costs something and is entered in a ledger."""
+        return self.noise_drawn_by != "nobody"
+
+    @property
+    def calibrated_for(self) -> int:
+        """Number of shares whose noise adds up to what epsilon asks for."""
+        return 1
+
+    @property
+    def clients_needed(self) -> int:
+        """Number of shares that must be in a sum before it may be opened."""
+        return 1
+
+    @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through secure aggregation."""
+        return False
+
+    @property
+    def draws_floats(self) -> bool:
+        """Whether the noise is continuous, for comparison with the paper, and not in integers."""
+        return False
+
+    @property
+    @abstractmethod
+    def holds_against(self) -> str:
+        """Who learns no more than epsilon allows."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """What is hidden: the difference between two data sets that nobody can tell apart."""
+
+    @property
+    @abstractmethod
+    def fields(self) -> dict[str, Any]:
+        """Everything two parties must agree on, in plain JSON values."""
+
+    @abstractmethod
+    def noise(self, sensitivity: Sensitivity, *, cells: int, fraction: float = 1.0) -> Noise:
+        """Return the noise of one share of ``cells`` cells that spends a fraction of epsilon."""
+
+    @abstractmethod
+    def charged_delta(self, *, cells: int, queries: int) -> float:
+        """Return the delta of a release of at most ``queries`` queries, imperfect samplers included."""
+
+    def noise_times(self, shares: int) -> float:
+        """Return how many times the noise that epsilon asks for is in a sum of ``shares`` shares."""
+        return max(shares / self.calibrated_for, 1.0)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "A privacy setting has no truth value, because `Exact()` is a setting like any other. "
+            "Ask `privacy.charges`."
+        )
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> Privacy:
+        """Return the setting whose :attr:`fields` these are."""
+        arguments = dict(fields)
+        kind = arguments.pop("kind")
+        if kind == "Exact" and not arguments:
+            return Exact()
+        kinds: dict[str, type[DifferentialPrivacy]] = {
+            setting.__name__: setting for setting in (DistributedDP, LocalDP, CentralDP)
+        }
+        for name in ("epsilon", "delta"):
+            arguments[name] = float.fromhex(arguments[name])
+        token = _reading.set(True)
+        try:
+            return kinds[kind](**arguments)
+        finally:
+            _reading.reset(token)
+
+
+@dataclass(frozen=True)
+class Exact(Privacy):
+    """Exact counts: no noise is added, nothing is charged, and nothing is protected.
+
+    Example:
+        >>> from torchmetrics_fed.privacy import Exact
+        >>> Exact().charges, Exact().noise_drawn_by
+        (False, 'nobody')
+    """
+
+    epsilon = math.inf
+    delta = 0.0
+    mechanism = "none"
+    neighbours = "add_remove"
+    examples_per_person = 1
+    enforced = False
+    noise_drawn_by: ClassVar[NoiseDrawnBy] = "nobody"
+    holds_against = "nobody"
+    unit = "nothing"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"kind": "Exact"}
+
+    def noise(self, sensitivity: Sensitivity, *, cells: int, fraction: float = 1.0) -> Noise:
+        return NO_NOISE
+
+    def charged_delta(self, *, cells: int, queries: int) -> float:
+        return 0.0
+
+    def noise_times(self, shares: int) -> float:
+        return 0.0
+
+    def __str__(self) -> str:
+        return "exact counts"
+
+
+@dataclass(frozen=True)
+class DifferentialPrivacy(Privacy):
+    """What every differentially private setting has.
 
     Args:
         epsilon: the privacy loss of one release, at most, whatever is computed from it. Above 20 it warns.
@@ -39,10 +194,10 @@ class Privacy(ABC):
             counted. All parties agree on it, and whoever reads a release can rely on it.
 
     Example:
-        >>> from torchmetrics_fed import LocalDP, Privacy
+        >>> from torchmetrics_fed import LocalDP
         >>> setting = LocalDP(epsilon=1.0, examples_per_person=3)
-        >>> isinstance(setting, Privacy), setting.neighbours
-        (True, 'add_remove')
+        >>> setting.neighbours, setting.charges
+        ('add_remove', True)
     """
 
     epsilon: float
@@ -51,6 +206,8 @@ class Privacy(ABC):
     neighbours: Neighbours = field(default="add_remove", kw_only=True)
     examples_per_person: int = field(default=1, kw_only=True)
     enforced: bool = field(default=False, kw_only=True)
+
+    noise_drawn_by: ClassVar[NoiseDrawnBy] = "clients"
 
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
@@ -70,12 +227,12 @@ class Privacy(ABC):
                 f"Expected argument `delta` {'between 0 and 1' if needs_delta else 'of 0'} for "
                 f'mechanism="{self.mechanism}" but got {self.delta!r}.'
             )
-        if self.epsilon > _MOST_EPSILON and not _reading.get():
+        if self.epsilon > WARN_ABOVE_EPSILON and not _reading.get():
             warnings.warn(
                 f"epsilon={self.epsilon:g} protects next to nothing: what is released may be e^{self.epsilon:g} times "
                 "as likely with a person's data as without. Common values are from 0.1 to 10; `privacy=None` says that "
                 "nothing is protected.",
-                stacklevel=3 + (type(self).__post_init__ is not Privacy.__post_init__),
+                stacklevel=3 + (type(self).__post_init__ is not DifferentialPrivacy.__post_init__),
             )
         if self.mechanism == "gamma":
             warnings.warn(
@@ -85,64 +242,29 @@ class Privacy(ABC):
             )
 
     @property
-    def calibrated_for(self) -> int:
-        """Number of shares whose noise adds up to what epsilon asks for."""
-        return 1
-
-    @property
-    def clients_needed(self) -> int:
-        """Number of shares that must be in a sum before it may be opened."""
-        return 1
-
-    @property
-    def hides_shares(self) -> bool:
-        """Whether shares may only travel through secure aggregation."""
-        return False
-
-    @property
-    @abstractmethod
-    def holds_against(self) -> str:
-        """Who learns no more than epsilon allows."""
+    def draws_floats(self) -> bool:
+        return self.mechanism == "gamma"
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Everything two parties must agree on, in plain JSON values."""
-        losses = {name: float(getattr(self, name)).hex() for name in ("epsilon", "delta")}
-        return {"kind": type(self).__name__, **asdict(self), **losses}
+        arguments = asdict(self)
+        for name in ("epsilon", "delta"):
+            arguments[name] = float(arguments[name]).hex()
+        return {"kind": type(self).__name__, **arguments}
 
-    @staticmethod
-    def from_fields(fields: Mapping[str, Any]) -> Privacy:
-        kinds: dict[str, type[Privacy]] = {
-            kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)
-        }
-        given = {**fields, **{name: float.fromhex(fields[name]) for name in ("epsilon", "delta")}}
-        before = _reading.set(True)
-        try:
-            return kinds[given.pop("kind")](**given)
-        finally:
-            _reading.reset(before)
-
-    def noise_times(self, shares: int) -> float:
-        """Return how many times the noise that epsilon asks for is in a sum of ``shares`` shares."""
-        return max(shares / self.calibrated_for, 1.0)
-
-    def charged_delta(self, cells: int, queries: int) -> float:
-        """Return the delta of a release of at most ``queries`` queries, imperfect samplers included."""
-        return self.delta + queries * sampling_error(self.epsilon, self.calibrated_for, cells)
-
-    def noise(
-        self, task: Task, classes: int, weights: tuple[int, ...], cells: int, fraction: float = 1.0
-    ) -> Noise:
-        """Return the noise of one share of ``cells`` cells; ``weights`` says how many times each level is counted."""
-        person: dict[str, Any] = {
-            "neighbours": self.neighbours,
-            "examples_per_person": self.examples_per_person,
-        }
-        sensitivity = Sensitivity.of(task, classes, weights, **person)
-        epsilon = Fraction(self.epsilon) * Fraction(fraction)
+    def noise(self, sensitivity: Sensitivity, *, cells: int, fraction: float = 1.0) -> Noise:
         return calibrated_noise(
-            self.mechanism, epsilon, self.delta * fraction, sensitivity, self.calibrated_for, cells
+            self.mechanism,
+            epsilon=Fraction(self.epsilon) * Fraction(fraction),
+            delta=self.delta * fraction,
+            sensitivity=sensitivity,
+            shares=self.calibrated_for,
+            cells=cells,
         )
+
+    def charged_delta(self, *, cells: int, queries: int) -> float:
+        missed = sampling_error(self.epsilon, self.calibrated_for, cells)
+        return self.delta + queries * missed
 
     @property
     def unit(self) -> str:
@@ -157,7 +279,7 @@ class Privacy(ABC):
 
 
 @dataclass(frozen=True)
-class DistributedDP(Privacy):
+class DistributedDP(DifferentialPrivacy):
     """Every client adds a share of the noise, calibrated for ``min_clients - max_colluding`` clients.
 
     A client knows its own noise and can subtract it from the sum, so the noise is calibrated for fewer clients than
@@ -218,7 +340,7 @@ class DistributedDP(Privacy):
 
 
 @dataclass(frozen=True)
-class LocalDP(Privacy):
+class LocalDP(DifferentialPrivacy):
     """Every client adds all of the noise: nobody has to be trusted, and n clients have n times the variance.
 
     Example:
@@ -231,7 +353,7 @@ class LocalDP(Privacy):
 
 
 @dataclass(frozen=True)
-class CentralDP(Privacy):
+class CentralDP(DifferentialPrivacy):
     """One trusted party holds all counts and adds the noise once; across ranks it is drawn once and broadcast.
 
     Example:
@@ -240,6 +362,7 @@ class CentralDP(Privacy):
         "one person's examples, 4 at most, added or removed"
     """
 
+    noise_drawn_by: ClassVar[NoiseDrawnBy] = "sum"
     holds_against = "everyone who sees the result, but not this job's processes"
 
     def noise_times(self, shares: int) -> float:

@@ -67,7 +67,7 @@ def placed_tables(seen: Sum, fraction: float) -> Query:
     With sampling noise b = 1/m + 1/n, and a = 1/m^2 + 1/n^2 times the variance of a cell, there are
     1.3 (b / a)^(1/4) leaves: more cells tell apart more, and add more noise.
     """
-    if seen.spec.privacy is None:
+    if not seen.spec.privacy.charges:
         raise InputError(
             "Expected a private release to place leaves by but got exact counts, whose quantiles are raw."
         )
@@ -98,7 +98,7 @@ def tables_of(release: Release) -> Floats:
 def margins(release: Release) -> list[Margin]:
     """Return what a release of two models says of each."""
     grid, last, pilot = release.spec.grid, release.last, release.pilot
-    if release.spec.privacy is None:
+    if not release.spec.privacy.charges:
         tables, places = tables_of(release), np.arange(grid.bins + 1)
         return [Margin(each, each, places, True) for each in (tables.sum(2), tables.sum(1))]
     before = [None, None] if pilot is None else _noisy(pilot)

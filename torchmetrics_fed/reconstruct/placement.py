@@ -15,6 +15,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit, together
 from torchmetrics_fed.release import Query, Sum
+from torchmetrics_fed.release.query import LevelWeights
 from torchmetrics_fed.typing import Floats, Places
 
 LEAST_BINS = 256
@@ -41,26 +42,28 @@ _SLOPE = 3.0
 _FLOOR, _FLOOR_ROUGH = 0.3, 0.15
 
 
-def pilot_query(grid: ScoreGrid, pooled: bool = False) -> Query:
-    """Return the first query of two: few leaves, even in the grid's own coordinate; of groups together if pooled."""
+def pilot_query(grid: ScoreGrid, pools_groups: bool = False) -> Query:
+    """Return the first query of two: few leaves, even in the grid's own coordinate."""
     places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
-    return Query(Tree((_PILOT_LEAVES,), tuple(places.tolist())), _PILOT_FRACTION, pooled)
+    tree = Tree((_PILOT_LEAVES,), tuple(places.tolist()))
+    return Query(tree, _PILOT_FRACTION, pools_groups=pools_groups)
 
 
 def single_query(grid: ScoreGrid, epsilon: float) -> Query:
     """Return the only query: three levels of leaves that are even in the grid's own coordinate, or all of few bins."""
-    branching, weights = (_SINGLE, _SINGLE_WEIGHTS) if epsilon <= _PLENTY else (_SINGLE_PLENTY, ())
+    branching = _SINGLE if epsilon <= _PLENTY else _SINGLE_PLENTY
+    weights = _SINGLE_WEIGHTS if epsilon <= _PLENTY else ()
     leaves = math.prod(branching)
     if grid.bins < 2 * leaves:
         return Query(Tree.balanced(grid.bins))
-    return Query(
-        Tree(branching, tuple(snapped(np.linspace(0, 1, leaves + 1), grid).tolist()), weights)
-    )
+    places = snapped(np.linspace(0, 1, leaves + 1), grid)
+    tree = Tree(branching, tuple(places.tolist()))
+    return Query(tree, weights=tuple(LevelWeights.of(weight) for weight in weights))
 
 
 def placed_query(seen: Sum, fraction: float) -> Query:
     """Return leaves of equal mass where an earlier sum found the scores, as many as a fraction of epsilon can feed."""
-    if seen.spec.privacy is None:
+    if not seen.spec.privacy.charges:
         raise InputError(
             "Expected a private release to place leaves by but got exact counts: edges of equal mass are the quantiles "
             "of the raw data. Release it with `privacy`, or use a plan that needs no data."
@@ -91,7 +94,7 @@ class ScoreMass:
     def of(cls, seen: Sum) -> ScoreMass:
         """Return what a sum says. It is computed once and kept with the sum."""
         if seen not in _known:
-            leaves = non_negative(least_squares(seen.levels, seen.query.tree.weights))[-1].numpy()
+            leaves = non_negative(least_squares(seen.levels, seen.query.level_weights))[-1].numpy()
             _known[seen] = cls.fitted(noisy_leaves(seen), leaves, seen.places, seen.spec.grid)
         return _known[seen]
 
@@ -150,7 +153,7 @@ def noisy_leaves(seen: Sum) -> list[list[NoisyLeaves]]:
     )
     if len(levels) == 1 and seen.spec.rows == 2:
         return [[NoisyLeaves(seen.places, leaf, variances[0])] for leaf in levels[0]]
-    if len(levels) != 3 or tree.weights[0] == 1 or seen.spec.rows != 2:
+    if len(levels) != 3 or seen.query.level_weights[0] == 1 or seen.spec.rows != 2:
         return []
     parts = tree.branching[-1]
     summed = levels[2].reshape(*levels[1].shape, parts).sum(-1)
@@ -199,4 +202,4 @@ def snapped(at: Floats, grid: ScoreGrid) -> Places:
 def whole_epsilon(seen: Sum) -> float:
     """Return the epsilon of a whole release whose cells would have as much noise as these really have."""
     cell = 2 * math.asinh(math.sqrt(0.5 / seen.noise_variance))
-    return cell * sum(seen.query.tree.weights) / seen.query.fraction
+    return cell * sum(seen.query.level_weights) / seen.query.fraction

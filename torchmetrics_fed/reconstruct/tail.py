@@ -91,13 +91,13 @@ class Reconstruction:
 
     def levels(self, release: Release) -> list[Tensor]:
         """Return the release's levels, ``(classes, 2, size)``, made consistent and non-negative if they are noisy."""
-        if release.spec.privacy is None:
+        if not release.spec.privacy.charges:
             return release.levels
         if release.last.query.tree.edges is not None and self.least_squares and self.non_negative:
             return [bin_counts(release)]
         levels = release.levels
         if self.least_squares:
-            levels = least_squares(levels, release.last.query.tree.weights)
+            levels = least_squares(levels, release.last.query.level_weights)
         return non_negative(levels) if self.non_negative else levels
 
     def tails(self, levels: Sequence[Tensor], edges: Tensor) -> Tails:

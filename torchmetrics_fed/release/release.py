@@ -182,7 +182,7 @@ class Release:
         }
 
     def __repr__(self) -> str:
-        noise = f", {self.spec.privacy}" if self.spec.privacy else ""
+        noise = f", {self.spec.privacy}" if self.spec.privacy.charges else ""
         queries = f"{len(self.sums)} quer{'y' if len(self.sums) == 1 else 'ies'}"
         return f"Release({self.spec.task}, {queries}, {self.shares} shares, spec {self.spec.digest.hex()[:16]}{noise})"
 
@@ -286,5 +286,6 @@ def _agreed(spec: Spec) -> Iterator[str]:
     groups = f", groups {', '.join(spec.groups)}" if spec.groups else ""
     yield f"task: {spec.task}, {spec.classes} class{'es' * (spec.classes > 1)}{groups}"
     yield f"grid: {spec.grid.bins} {spec.grid.kind} bins on {list(spec.grid.score_range)}"
-    yield f"privacy: {spec.privacy or 'none, exact counts'}"
+    privacy = spec.privacy if spec.privacy.charges else "none, exact counts"
+    yield f"privacy: {privacy}"
     yield f"spec: {spec.digest.hex()}"

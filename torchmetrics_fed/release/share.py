@@ -51,7 +51,7 @@ class Answer:
         return self.cells.numel() * self.cells.element_size()
 
     def __repr__(self) -> str:
-        noise = f", {self.spec.privacy}" if self.spec.privacy else ""
+        noise = f", {self.spec.privacy}" if self.spec.privacy.charges else ""
         about = f"{self.nbytes} bytes, spec {self.spec.digest.hex()[:16]}{noise}"
         return f"{type(self).__name__}({self.spec.task}, {about})"
 
@@ -124,7 +124,7 @@ def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
     """Return how the cells are encoded, in one byte, and their code."""
     _check_integers(answer.spec)
     how, packed = rice.pack(
-        answer.cells.cpu().contiguous().numpy().reshape(-1), answer.spec.privacy is not None
+        answer.cells.cpu().contiguous().numpy().reshape(-1), answer.spec.privacy.charges
     )
     return bytes([how + SKIPS_BAD * answer.skips_bad]), packed
 
@@ -132,7 +132,7 @@ def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
 def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -> Tensor:
     _check_integers(spec)
     shape = spec.shape(query)
-    cells = rice.unpack(how % SKIPS_BAD, packed, math.prod(shape), spec.privacy is not None)
+    cells = rice.unpack(how % SKIPS_BAD, packed, math.prod(shape), spec.privacy.charges)
     return torch.from_numpy(cells).reshape(shape)
 
 

@@ -1,4 +1,9 @@
-"""Spec: everything that all parties agree on before they add up. What is asked of them is a Query."""
+"""Spec: everything that all parties agree on before they add up. What is asked of them is a Query.
+
+A spec is a frozen value. Two parties that add up have the same spec, and compare it by a 256-bit digest of its one
+encoding. Whatever changes the counts of the same data is therefore a field of the spec: task, classes, grid, groups,
+normalization, the ignored target, the order of a study's labels.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +27,16 @@ from torchmetrics_fed.errors import (
     check_choice,
     check_int,
 )
-from torchmetrics_fed.privacy import LedgerEntry, Privacy, PrivacyLedger
+from torchmetrics_fed.privacy import Exact, LedgerEntry, Privacy, PrivacyLedger
 from torchmetrics_fed.privacy.noise import Noise
+from torchmetrics_fed.privacy.sensitivity import Sensitivity
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.wire import text_size
-from torchmetrics_fed.typing import MultiClass, Task
+from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
-SPEC_VERSION = 2
-MOST_GROUPS, MOST_PAIRED_BINS = 256, 512
-_noise = lru_cache(maxsize=64)(Privacy.noise)  # an aggregator asks for that of every share
+SPEC_VERSION = 3
+MOST_GROUPS = 256
+MOST_PAIRED_BINS = 512
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 
@@ -40,14 +46,21 @@ class Spec:
     """What is counted, on which grid, and with which noise it leaves.
 
     Args:
+        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
         classes: length of the class axis: 1 for binary tasks, the number of classes or labels for others.
-        privacy: who adds which noise; None for exact counts.
+        grid: the bins of the scores.
+        privacy: who adds which noise.
         multi_class: whether the scores of a class are counted for it against the rest (``"ovr"``), or for every true
             class by itself (``"ovo"``), which answers both questions and takes ``classes / 2`` times the room.
         secure: whether exact counts, too, may only travel through secure aggregation (the paper's SA).
         groups: names of the groups, each example in one of them; none if there are no groups.
         models: names of two models that score the same examples, whose pairs of bins are counted; none for one model.
-        thresholds: of each of them, the score from which on it calls an example positive: an edge of the grid.
+        thresholds: for each of the two models, the score from which on it calls an example positive: an edge of the
+            grid.
+        normalization: what is applied to scores before they are binned.
+        ignore_index: the target value of examples that are left out.
+        labels: what the label columns of a study's tables hold, in the order 0, 1, ...; none where they hold numbers.
+        labels_per_example: for multi-label tasks, how many positive labels an example can have at most.
 
     Example:
         >>> from torchmetrics_fed import ScoreGrid, Spec
@@ -58,32 +71,20 @@ class Spec:
     task: Task
     classes: int
     grid: ScoreGrid
-    privacy: Privacy | None = None
+    privacy: Privacy = field(default_factory=Exact)
     multi_class: MultiClass = "ovr"
     secure: bool = False
     groups: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     thresholds: tuple[float, ...] = ()
-    rows: int = field(init=False, repr=False, compare=False)
-    """Histograms per class, and per group: negatives and positives, or one per true class."""
-    epsilon: float = field(init=False, repr=False, compare=False)
-    """What a release costs; 0 without privacy."""
-    clients_needed: int = field(init=False, repr=False, compare=False)
-    """How many shares a sum must hold before it is opened."""
-    hides_shares: bool = field(init=False, repr=False, compare=False)
-    """Whether shares may only travel through secure aggregation."""
-    dtype: torch.dtype = field(init=False, repr=False, compare=False)
-    """The dtype of cells: integers, except for the paper's continuous noise."""
+    normalization: Normalization | None = field(default=None, kw_only=True)
+    ignore_index: int | None = field(default=None, kw_only=True)
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
+    labels_per_example: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_task(self.task, self.classes, self.multi_class)
-        if self.privacy is not None and not isinstance(self.privacy, Privacy):
-            epsilon = self.privacy if type(self.privacy) in (int, float) else 1.0
-            raise InputError(
-                "Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got "
-                f"{self.privacy!r}. Name who adds the noise: `CentralDP(epsilon={epsilon})`, `LocalDP(epsilon="
-                f"{epsilon})` or `DistributedDP(epsilon={epsilon}, min_clients=8)`."
-            )
+        _check_privacy(self.privacy)
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
         if not _are_names(self.groups) or len(self.groups) == 1 or len(self.groups) > MOST_GROUPS:
@@ -92,30 +93,71 @@ class Spec:
                 f"{self.groups!r}."
             )
         if self.models or self.thresholds:
-            _check_models(
-                self.models, self.thresholds, self.grid, self.task == "binary" and not self.groups
+            plain = self.task == "binary" and not self.groups
+            _check_models(self.models, self.thresholds, self.grid, plain)
+        self._check_reading()
+
+    def _check_reading(self) -> None:
+        """Raise unless the fields that say how a batch is read fit the task."""
+        logits = "softmax" if self.task == "multiclass" else "sigmoid"
+        if self.normalization not in (None, logits):
+            raise InputError(
+                f'Expected argument `normalization` to be None or "{logits}" for task="{self.task}" but got '
+                f"{self.normalization!r}."
             )
-        privacy = self.privacy
-        derived = {
-            "rows": self.classes if self.multi_class == "ovo" else 2,
-            "epsilon": privacy.epsilon if privacy else 0.0,
-            "clients_needed": privacy.clients_needed if privacy else 1,
-            "hides_shares": self.secure or bool(privacy and privacy.hides_shares),
-            "dtype": torch.float64 if privacy and privacy.mechanism == "gamma" else torch.int64,
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        if self.ignore_index is not None and type(self.ignore_index) is not int:
+            raise InputError(
+                f"Expected argument `ignore_index` to be None or an int but got {self.ignore_index!r}."
+            )
+        if not _are_names(self.labels):
+            raise InputError(
+                f"Expected argument `labels` to be different names but got {self.labels!r}."
+            )
+        if self.labels_per_example is not None:
+            check_int("labels_per_example", self.labels_per_example, 1, self.classes)
+            if self.task != "multilabel":
+                raise InputError(
+                    "Expected argument `labels_per_example` only for multi-label tasks but got it for "
+                    f'task="{self.task}". Leave it out.'
+                )
+
+    @cached_property
+    def rows(self) -> int:
+        """Histograms per class, and per group: negatives and positives, or one per true class."""
+        return self.classes if self.multi_class == "ovo" else 2
+
+    @property
+    def epsilon(self) -> float:
+        """What a release costs."""
+        return self.privacy.epsilon
+
+    @property
+    def clients_needed(self) -> int:
+        """How many shares a sum must hold before it is opened."""
+        return self.privacy.clients_needed
+
+    @property
+    def hides_shares(self) -> bool:
+        """Whether shares may only travel through secure aggregation."""
+        return self.secure or self.privacy.hides_shares
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of cells: integers, except for the paper's continuous noise."""
+        return torch.float64 if self.privacy.draws_floats else torch.int64
 
     @cached_property
     def delta(self) -> float:
         """The delta that a release costs, whatever its queries: the samplers' distance from their laws included."""
         most_cells = 2 * math.prod(self.counts_shape)  # no tree has twice as many nodes as leaves
-        return self.privacy.charged_delta(most_cells, MOST_QUERIES) if self.privacy else 0.0
+        return self.privacy.charged_delta(cells=most_cells, queries=MOST_QUERIES)
 
     @cached_property
     def all_bins(self) -> Query:
         """The query for every bin at once, which exact counts are asked."""
-        return Query((Table if self.models else Tree).flat(self.grid.bins))
+        if self.models:
+            return Query(Table.flat(self.grid.bins))
+        return Query(Tree.flat(self.grid.bins))
 
     @cached_property
     def everybody(self) -> Spec:
@@ -124,12 +166,9 @@ class Spec:
 
     @property
     def counts_shape(self) -> tuple[int, int, int]:
-        """The shape of counts: ``(classes, groups * rows, bins)``; of two models all pairs of bins."""
-        return (
-            self.classes,
-            max(len(self.groups), 1) * self.rows,
-            self.grid.bins ** max(len(self.models), 1),
-        )
+        """The shape of counts: ``(classes, groups * rows, bins)``; for two models all pairs of bins."""
+        rows = max(len(self.groups), 1) * self.rows
+        return self.classes, rows, self.grid.bins ** max(len(self.models), 1)
 
     def empty_counts(self) -> Tensor:
         """Return the counts of no examples."""
@@ -139,42 +178,81 @@ class Spec:
         """Return counts with the groups on the class axis, ``(groups * classes, rows, bins)``, group by group."""
         return torch.flatten(counts.unflatten(1, (-1, self.rows)).transpose(0, 1), 0, 1)
 
-    def summed(self, cells: Tensor) -> Tensor:
-        """Return cells ``(groups * classes, ...)`` added up over the groups, ``(classes, ...)``."""
-        return torch.sum(cells.unflatten(0, (-1, self.classes)), 0)
+    def histograms(self, query: Query) -> tuple[int, int]:
+        """Return how many groups and how many classes the replies to a query tell apart."""
+        groups = 1 if query.pools_groups else max(len(self.groups), 1)
+        classes = 1 if query.pools_classes else self.classes
+        return groups, classes
 
     def shape(self, query: Query) -> tuple[int, int, int]:
-        """Return the shape of the cells of an answer."""
-        groups = 1 if query.pooled else max(len(self.groups), 1)
-        return groups * self.classes, self.rows, query.tree.cells
+        """Return the shape of the cells of a reply."""
+        groups, classes = self.histograms(query)
+        return groups * classes, self.rows, query.tree.cells
 
-    def noise(self, query: Query) -> Noise | None:
-        """Return the noise of one answer, calibrated for the sensitivity of what is counted; None for exact counts."""
-        if self.privacy is None:
-            return None
-        cells = math.prod(self.shape(query))
-        return _noise(
-            self.privacy, self.task, self.classes, query.tree.weights, cells, query.fraction
+    def sensitivity(self, query: Query) -> Sensitivity:
+        """Return how much one person can change the replies to a query."""
+        return Sensitivity.of(
+            self.task,
+            self.classes,
+            tuple(level.largest for level in query.weights),
+            pools_classes=query.pools_classes,
+            one_vs_one=self.multi_class == "ovo",
+            neighbours=self.privacy.neighbours,
+            examples_per_person=self.privacy.examples_per_person,
         )
 
+    def noise(self, query: Query) -> Noise:
+        """Return the noise of one reply, calibrated for the sensitivity of what is counted."""
+        cells = math.prod(self.shape(query))
+        return _noise(self.privacy, self.sensitivity(query), cells, query.fraction)
+
     def cells(self, query: Query, counts: Tensor) -> Tensor:
-        """Return every level of the tree of ``counts`` side by side, without noise, as :meth:`shape` says."""
-        counts = self.by_group(counts)
-        return query.tree.joined(query.tree.leaf(self.summed(counts) if query.pooled else counts))
+        """Return every level of the tree of ``counts`` side by side, without noise, as :meth:`shape` says.
+
+        Every cell counts an example as many times as its weight says.
+        """
+        histograms = self.by_group(counts).unflatten(0, (-1, self.classes))
+        if query.pools_groups:
+            histograms = histograms.sum(0, keepdim=True)
+        if query.pools_classes:
+            histograms = histograms.sum(1, keepdim=True)
+        cells = query.tree.joined(query.tree.leaf(histograms.flatten(0, 1)))
+        if query.is_weighted:
+            cells = cells * self._cell_weights(query)
+        return cells
+
+    def levels(self, query: Query, cells: Tensor) -> list[Tensor]:
+        """Return the levels that lie side by side in ``cells``, each counted once: the inverse of :meth:`cells`."""
+        levels = query.tree.split(cells)
+        if not query.is_weighted:
+            return levels
+        weights = query.tree.split(self._cell_weights(query))
+        return [
+            level if bool((weight == 1).all()) else level.double() / weight
+            for level, weight in zip(levels, weights, strict=True)
+        ]
+
+    def _cell_weights(self, query: Query) -> Tensor:
+        """Return the weight of each cell, to be multiplied with cells ``(groups * classes, rows, cells)``."""
+        weights = torch.from_numpy(query.cell_weights)
+        if self.multi_class == "ovr":
+            return weights
+        if query.pools_classes:
+            return weights[:1]  # the same for negatives and positives: other queries are refused
+        is_positive = torch.eye(self.classes, dtype=torch.int64)
+        groups, _ = self.histograms(query)
+        return weights[is_positive].repeat(groups, 1, 1)
 
     def noisy_cells(self, query: Query, counts: Tensor) -> Tensor:
         """Return the cells of ``counts`` with one fresh draw of noise. Only for what has been charged."""
-        if (noise := self.noise(query)) is None:
-            raise InputError("Expected a spec with privacy because without it no noise is added.")
-        return self.cells(query, counts.cpu()) + torch.from_numpy(noise.draw(self.shape(query)))
+        drawn = self.noise(query).draw(self.shape(query))
+        return self.cells(query, counts.cpu()) + torch.from_numpy(drawn)
 
     def answer(self, query: Query, counts: Tensor) -> Tensor:
         """Return the cells of ``counts``: exact, or under privacy with one fresh draw of noise, which was charged."""
-        return (
-            self.cells(query, counts.cpu())
-            if self.privacy is None
-            else self.noisy_cells(query, counts)
-        )
+        if self.privacy.charges:
+            return self.noisy_cells(query, counts)
+        return self.cells(query, counts.cpu())
 
     def charge(
         self,
@@ -186,7 +264,6 @@ class Spec:
         **again: bool,
     ) -> None:
         """Charge a release to the ledger before an answer to one of its queries is drawn, in a session of this name."""
-        assert self.privacy is not None
         price = self.epsilon, self.delta, self.privacy.mechanism
         entry = LedgerEntry(data, round or name, *price, spec=self.digest.hex(), session=name)
         ledger.charge(entry, query.digest, query.fraction, **again)
@@ -208,13 +285,27 @@ class Spec:
                 f"{query.tree.branching} has {query.tree.leaves} leaves"
                 + (f" up to {edges[-1]}." if edges else ".")
             )
-        if query.pooled and not self.groups:
+        self._check_pooling(query)
+        if not self.privacy.charges and query != Query(query.tree):
             raise InputError(
-                "Expected a query that adds up groups only where there are groups. Ask without `pooled`."
+                "Expected a query for all of it, that counts each example once and each class and group by itself, "
+                "because exact counts have no epsilon to divide."
             )
-        if query.fraction < 1 and self.privacy is None:
+
+    def _check_pooling(self, query: Query) -> None:
+        if query.pools_groups and not self.groups:
             raise InputError(
-                "Expected a query for all of it, because exact counts have no epsilon to divide."
+                "Expected a query that adds up groups only where there are groups. Ask without `pools_groups`."
+            )
+        if query.pools_classes and self.classes == 1:
+            raise InputError(
+                "Expected a query that adds up classes only where there are several. Ask without `pools_classes`."
+            )
+        differ = any(level.single is None for level in query.weights)
+        if query.pools_classes and self.multi_class == "ovo" and differ:
+            raise InputError(
+                "Expected one weight for each level where one-vs-one counts are added up over classes, because a row "
+                "then holds negatives and positives. Ask without `pools_classes`."
             )
 
     def check_may_travel(self, shares: int = 1) -> None:
@@ -229,18 +320,24 @@ class Spec:
     @property
     def fields(self) -> dict[str, Any]:
         """The content in plain JSON values, floats in hexadecimal so that no digit is lost."""
+        models = [
+            [name, threshold.hex()]
+            for name, threshold in zip(self.models, self.thresholds, strict=True)
+        ]
         return {
             "version": SPEC_VERSION,
             "task": self.task,
             "classes": self.classes,
             "multi_class": self.multi_class,
+            "normalization": self.normalization,
+            "ignore_index": self.ignore_index,
+            "labels": list(self.labels),
+            "labels_per_example": self.labels_per_example,
             "secure": self.secure,
             "groups": list(self.groups),
-            "models": [
-                [name, at.hex()] for name, at in zip(self.models, self.thresholds, strict=True)
-            ],
+            "models": models,
             **self.grid.fields,
-            "privacy": self.privacy and self.privacy.fields,
+            "privacy": self.privacy.fields,
         }
 
     @cached_property
@@ -253,16 +350,8 @@ class Spec:
         """Return the spec whose :attr:`canonical` encoding is ``data``, and refuse any other encoding of it."""
         try:
             fields = json.loads(data)
-            privacy = fields["privacy"] and Privacy.from_fields(fields["privacy"])
-            grid = ScoreGrid.from_fields(fields)
-            more = fields["multi_class"], fields["secure"], tuple(fields["groups"])
-            models = (
-                tuple(name for name, _ in fields["models"]),
-                tuple(float.fromhex(at) for _, at in fields["models"]),
-            )
-            spec = cls(fields["task"], fields["classes"], grid, privacy, *more, *models)
-            if spec.canonical == data:
-                return spec
+            version = fields["version"]
+            spec = cls._from_fields(fields) if version == SPEC_VERSION else None
         except (
             ValueError,
             KeyError,
@@ -274,8 +363,33 @@ class Spec:
             raise WireError(
                 f"Expected the encoding of a spec but got other bytes ({type(error).__name__})."
             ) from None
-        raise WireError(
-            "Expected the canonical encoding of a spec but got another one. Install one version for all."
+        if spec is None:
+            raise WireError(
+                f"Expected version {SPEC_VERSION} of the spec but got version {_short(version)}. Install one version "
+                "of this package for all parties."
+            )
+        if spec.canonical != data:
+            raise WireError(
+                "Expected the canonical encoding of a spec but got another one. Install one version for all."
+            )
+        return spec
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> Spec:
+        return cls(
+            fields["task"],
+            fields["classes"],
+            ScoreGrid.from_fields(fields),
+            privacy=Privacy.from_fields(fields["privacy"]),
+            multi_class=fields["multi_class"],
+            secure=fields["secure"],
+            groups=tuple(fields["groups"]),
+            models=tuple(name for name, _ in fields["models"]),
+            thresholds=tuple(float.fromhex(threshold) for _, threshold in fields["models"]),
+            normalization=fields["normalization"],
+            ignore_index=fields["ignore_index"],
+            labels=tuple(fields["labels"]),
+            labels_per_example=fields["labels_per_example"],
         )
 
     @cached_property
@@ -296,15 +410,12 @@ class Spec:
 
     def check(self, other: Spec) -> None:
         """Raise and name every field in which ``other`` differs, with both values."""
-        mine, theirs = (
-            {**each.fields, **(each.fields["privacy"] or {"kind": None})} for each in (self, other)
-        )
-        for fields in (mine, theirs):
-            fields["privacy"] = fields.pop("kind")
-        differing = (name for name in mine | theirs if mine.get(name) != theirs.get(name))
+        mine = _flat(self.fields)
+        theirs = _flat(other.fields)
         named = [
             f"{name}: expected {_short(mine.get(name))}, got {_short(theirs.get(name))}"
-            for name in differing
+            for name in mine | theirs
+            if mine.get(name) != theirs.get(name)
         ]
         if named:
             raise SpecMismatchError(
@@ -312,13 +423,36 @@ class Spec:
             )
 
 
+@lru_cache(maxsize=64)  # an aggregator asks for the noise of every share
+def _noise(privacy: Privacy, sensitivity: Sensitivity, cells: int, fraction: float) -> Noise:
+    return privacy.noise(sensitivity, cells=cells, fraction=fraction)
+
+
 def _canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with those of the privacy setting beside them, its kind as ``privacy``."""
+    privacy = dict(fields["privacy"])
+    kind = privacy.pop("kind")
+    return {**fields, **privacy, "privacy": kind}
 
 
 def _short(value: Any) -> str:
     text = re.sub(r"-?0x[\da-f.]+p[+-]\d+", lambda found: repr(float.fromhex(found[0])), str(value))
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _check_privacy(privacy: object) -> None:
+    if isinstance(privacy, Privacy):
+        return
+    epsilon = privacy if type(privacy) in (int, float) else 1.0
+    raise InputError(
+        "Expected argument `privacy` to be None, DistributedDP, LocalDP or CentralDP but got "
+        f"{privacy!r}. Name who adds the noise: `CentralDP(epsilon={epsilon})`, `LocalDP(epsilon="
+        f"{epsilon})` or `DistributedDP(epsilon={epsilon}, min_clients=8)`."
+    )
 
 
 def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
@@ -343,7 +477,7 @@ def _check_task(task: Task, classes: int, multi_class: MultiClass) -> None:
 
 
 def _check_models(
-    names: tuple[str, ...], at: tuple[float, ...], grid: ScoreGrid, plain: bool
+    names: tuple[str, ...], thresholds: tuple[float, ...], grid: ScoreGrid, plain: bool
 ) -> None:
     """Raise unless two models can be compared on this grid; ``plain`` is a binary task without groups."""
     if not plain or grid.bins > MOST_PAIRED_BINS:
@@ -353,10 +487,11 @@ def _check_models(
         )
     if not _are_names(names) or len(names) != 2:
         raise InputError(f"Expected argument `models` to be two different names but got {names!r}.")
-    if not isinstance(at, tuple) or len(at) != 2 or not set(at) <= set(grid.edges[1:-1].tolist()):
+    is_pair = isinstance(thresholds, tuple) and len(thresholds) == 2
+    if not is_pair or not set(thresholds) <= set(grid.edges[1:-1].tolist()):
         low, high = grid.score_range
         raise InputError(
-            f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {at!r}."
+            f"Expected argument `thresholds` to be two scores inside [{low}, {high}] but got {thresholds!r}."
         )
 
 

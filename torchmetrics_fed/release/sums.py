@@ -73,17 +73,18 @@ class Sum(Answer):
         """The same with all groups added up, and their noise with them."""
         if not self.spec.groups:
             return self
-        groups = 1 if self.query.pooled else len(self.spec.groups)
-        return self._part(self.spec.summed(self.cells), groups)
+        groups, classes = self.spec.histograms(self.query)
+        return self._part(self.cells.unflatten(0, (groups, classes)).sum(0), groups)
 
     def of_group(self, number: int) -> Sum:
         """Return what is known of one group; of everybody where the query was about all of them."""
-        if self.query.pooled or not self.spec.groups:
+        if self.query.pools_groups or not self.spec.groups:
             return self.overall
-        return self._part(self.cells.unflatten(0, (-1, self.spec.classes))[number], 1)
+        shape = self.spec.histograms(self.query)
+        return self._part(self.cells.unflatten(0, shape)[number], 1)
 
     def _part(self, cells: Tensor, times: int) -> Sum:
-        query = replace(self.query, pooled=False)
+        query = replace(self.query, pools_groups=False)
         return replace(
             self, spec=self.spec.everybody, query=query, cells=cells, times=self.times * times
         )
@@ -109,7 +110,7 @@ class Sum(Answer):
                 f"Expected shares of at least min_clients={self.spec.clients_needed} clients but the sum holds "
                 f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients."
             )
-        return self.query.tree.split(self.cells)
+        return self.spec.levels(self.query, self.cells)
 
     @property
     def leaf(self) -> Tensor:
@@ -129,15 +130,13 @@ class Sum(Answer):
     @cached_property
     def noise_variance(self) -> float:
         """Variance of the noise that is really in each cell: more than asked for where more clients added some."""
-        privacy, noise = self.spec.privacy, self.spec.noise(self.query)
-        if privacy is None or noise is None:
-            return 0.0
-        return noise.variance * privacy.noise_times(self.shares) * self.times
+        drawn = self.spec.privacy.noise_times(self.shares) * self.times
+        return self.spec.noise(self.query).variance * drawn
 
     @property
     def variances(self) -> tuple[float, ...]:
         """Variance of the noise in each level of :attr:`levels`, top level first."""
-        return tuple(self.noise_variance / weight**2 for weight in self.query.tree.weights)
+        return tuple(self.noise_variance / weight**2 for weight in self.query.level_weights)
 
     @property
     def digest(self) -> bytes:
@@ -260,7 +259,7 @@ def check_counts(
         raise ImpossibleCountsError(
             f"Expected cells whose sum fits into 63 bits but {sender} has larger ones, perhaps damaged. Drop it."
         )
-    if answer.spec.privacy is None:
+    if not answer.spec.privacy.charges:
         _check_exact(answer, lowest >= 0, sender)
     if max_examples is not None:
         _check_bound(answer, sender, shares, max_examples)
@@ -273,8 +272,8 @@ def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
         raise ImpossibleCountsError(
             f"Expected exact counts of at least 0 but {sender} has negative ones. Drop it."
         )
-    leaf = answer.cells[..., -tree.leaves :] // tree.weights[-1]
-    if max(*tree.weights, len(tree.sizes)) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
+    leaf = answer.cells[..., -tree.leaves :]
+    if len(tree.sizes) > 1 and not torch.equal(tree.joined(leaf), answer.cells):
         raise ImpossibleCountsError(
             f"Expected levels that agree but the leaves of {sender} add up to others. Drop it."
         )
@@ -295,27 +294,31 @@ def _check_exact(answer: Answer, counts: bool, sender: str) -> None:
 
 
 def _check_bound(answer: Answer, sender: str, shares: int, max_examples: int) -> None:
-    spec, cells = answer.spec, answer.cells
-    tree, noise = answer.query.tree, spec.noise(answer.query)
-    levels = list(zip(tree.split(cells), tree.weights, strict=True))
-    checks = 2 * (cells.numel() + spec.classes * len(levels))
-    classes = [
-        (level.unflatten(0, (-1, spec.classes)).transpose(0, 1).flatten(1), weight)
-        for level, weight in levels
-    ]
-    sums = [(level.sum(1), level.shape[1], weight) for level, weight in classes]
-    for values, noises, weight in (*((level, 1, weight) for level, weight in levels), *sums):
-        slack = 0.0
-        if spec.privacy is not None and noise is not None:
-            times = noises * shares / spec.privacy.calibrated_for
-            slack = noise_tail(noise.variance, times, _FALSE_ALARM / checks) / weight
-        lowest, highest = (end.item() for end in torch.aminmax(values))
-        if lowest < -slack or highest > max_examples * shares + slack:
-            margin = f" (and {slack:.0f} more or less because of noise)" if slack else ""
-            raise ImpossibleCountsError(
-                f"Expected 0 to max_examples={max_examples} examples a client{margin} but {sender}, of {shares} "
-                f"share{'s' * (shares > 1)}, is outside. Drop it, or allow more if clients can have more."
-            )
+    """Raise where a cell, or a class on a level, holds more examples than clients can have."""
+    spec = answer.spec
+    query = answer.query
+    _, classes = spec.histograms(query)
+    most = max_examples * shares
+    if query.pools_classes:
+        most *= spec.classes
+    levels = spec.levels(query, answer.cells)
+    checks = 2 * (answer.cells.numel() + classes * len(levels))
+    for level, weights in zip(levels, query.weights, strict=True):
+        of_class = level.unflatten(0, (-1, classes)).transpose(0, 1).flatten(1)
+        for values, noises in ((level, 1), (of_class.sum(1), of_class.shape[1])):
+            slack = 0.0
+            if spec.privacy.charges:
+                variance = spec.noise(query).variance
+                times = noises * shares / spec.privacy.calibrated_for
+                tail = noise_tail(variance, times, _FALSE_ALARM / checks)
+                slack = tail / min(*weights.negatives, *weights.positives)
+            lowest, highest = (end.item() for end in torch.aminmax(values))
+            if lowest < -slack or highest > most + slack:
+                margin = f" (and {slack:.0f} more or less because of noise)" if slack else ""
+                raise ImpossibleCountsError(
+                    f"Expected 0 to max_examples={max_examples} examples a client{margin} but {sender}, of {shares} "
+                    f"share{'s' * (shares > 1)}, is outside. Drop it, or allow more if clients can have more."
+                )
 
 
 @lru_cache(maxsize=256)

@@ -261,7 +261,7 @@ def evaluation_report(
         return EvaluationReport(histograms, "binary" if source.dim() == 2 else "classes", *about)
     spec = source.spec
     found: dict[str, Any] = {"statement": privacy_statement(source, ledger)}
-    if spec.privacy is None:
+    if not spec.privacy.charges:
         warn_if_tied(histograms, spec.grid)
     else:
         warn_if_drowned(source, None)
@@ -274,7 +274,7 @@ def evaluation_report(
             n: evaluation_report(part, None, reconstruction, **how)
             for n, part in source.by_group.items()
         }
-    said = str(spec.privacy or "exact counts"), int(source.shares)
+    said = str(spec.privacy), int(source.shares)
     return EvaluationReport(histograms, spec.task, *about, *said, groups=groups, **found)
 
 
@@ -282,7 +282,7 @@ def _of_release(
     release: Release, probabilities: bool, confidence: float, population: bool
 ) -> dict[str, Any]:
     """What counts alone do not tell: the line, gaps and, by the names of numbers and curves, intervals and bands."""
-    how, uncertain = (confidence, population), population or release.spec.privacy is not None
+    how, uncertain = (confidence, population), population or release.spec.privacy.charges
     line = (
         F.calibration_line(release, confidence if uncertain else None, population)
         if probabilities

@@ -56,7 +56,8 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     """
     if not isinstance(release, Release):
         raise no_release(release)
-    spec, privacy = release.spec, release.spec.privacy
+    spec = release.spec
+    privacy = spec.privacy if spec.privacy.charges else None
     names = (
         "epsilon",
         "neighbours",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.queries import weighted
 from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, Query, Release
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.queries import make_release
@@ -18,16 +20,16 @@ from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
 from torchmetrics_fed.release import Sum
 
 BINS = 4096
-TREES = [
-    Tree((64,), tuple(range(0, BINS + 1, 64)), (4,)),
-    Tree((8, 8), tuple(range(0, BINS + 1, 64)), (4, 1)),
-    Tree((8, 8), tuple(range(0, BINS + 1, 64)), (1, 4)),
-    Tree((4, 4, 4), tuple(range(0, BINS + 1, 64)), (4, 1, 1)),
-    Tree((4, 4, 4), tuple(range(0, BINS + 1, 64)), (2, 3, 5)),
-    Tree((4, 4, 4), tuple(range(0, BINS + 1, 64)), (1, 1, 2)),
-    Tree((4, 4, 2, 2), tuple(range(0, BINS + 1, 64)), (4, 2, 1, 1)),
-    Tree((4, 4, 4), weights=(4, 1, 1)),
-    Tree((8, 8), weights=(1, 4)),
+QUERIES = [
+    weighted(Tree((64,), tuple(range(0, BINS + 1, 64))), 4),
+    weighted(Tree((8, 8), tuple(range(0, BINS + 1, 64))), 4, 1),
+    weighted(Tree((8, 8), tuple(range(0, BINS + 1, 64))), 1, 4),
+    weighted(Tree((4, 4, 4), tuple(range(0, BINS + 1, 64))), 4, 1, 1),
+    weighted(Tree((4, 4, 4), tuple(range(0, BINS + 1, 64))), 2, 3, 5),
+    weighted(Tree((4, 4, 4), tuple(range(0, BINS + 1, 64))), 1, 1, 2),
+    weighted(Tree((4, 4, 2, 2), tuple(range(0, BINS + 1, 64))), 4, 2, 1, 1),
+    weighted(Tree((4, 4, 4)), 4, 1, 1),
+    weighted(Tree((8, 8)), 1, 4),
 ]
 
 
@@ -50,14 +52,18 @@ def released(scores: Tensor, target: Tensor, epsilon: float, plan: object) -> Re
 
 
 @pytest.mark.parametrize(
-    "tree", TREES, ids=lambda tree: f"{tree.branching} {tree.weights} {tree.edges is not None}"
+    "query",
+    QUERIES,
+    ids=lambda query: (
+        f"{query.tree.branching} {query.level_weights} {query.tree.edges is not None}"
+    ),
 )
-def test_a_weighted_tree_of_any_shape_is_read(tree: Tree) -> None:
+def test_a_weighted_tree_of_any_shape_is_read(query: Query) -> None:
     """As the only query and as the pilot: the area is near the exact one, and so are the sums of the leaves."""
     scores, target = normal()
     exact = FederatedROC()
     exact.update(scores, target)
-    for plan in (Query(tree), Query(tree, 0.25)):
+    for plan in (query, replace(query, fraction=0.25)):
         release = released(scores, target, 20.0, plan)
         assert FederatedAUROC.from_release(release).compute() == pytest.approx(
             float(auroc(scores, target)), abs=0.01
@@ -73,14 +79,16 @@ def test_a_weighted_tree_of_any_shape_is_read(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    "tree",
-    [*TREES, Tree((8, 8)), Tree((4, 4, 4))],
-    ids=lambda tree: f"{tree.branching} {tree.weights} {tree.edges is not None}",
+    "query",
+    [*QUERIES, Query(Tree((8, 8))), Query(Tree((4, 4, 4)))],
+    ids=lambda query: (
+        f"{query.tree.branching} {query.level_weights} {query.tree.edges is not None}"
+    ),
 )
-def test_a_pilot_of_any_shape_places_leaves_for_the_model(tree: Tree) -> None:
+def test_a_pilot_of_any_shape_places_leaves_for_the_model(query: Query) -> None:
     """Few examples, so that the second query has one level; only a pilot that the model was fitted to tells more."""
     scores, target = normal(2_000)
-    release = released(scores, target, 1.0, Query(tree, 0.5))
+    release = released(scores, target, 1.0, replace(query, fraction=0.5))
     assert len(release.last.query.tree.branching) == 1
     assert FederatedAUROC.from_release(release).compute() == pytest.approx(
         float(auroc(scores, target)), abs=0.1
@@ -116,7 +124,7 @@ def test_a_level_that_is_counted_more_often_is_found_more_often() -> None:
     exact, errors = roc(scores, target), []
     for weights in ((4, 1, 1), (1, 1, 1)):
         tree = released(scores, target, 0.3, "single").last.query.tree
-        plan = Query(Tree(tree.branching, tree.edges, weights))
+        plan = weighted(tree, *weights)
         found = [
             FederatedROC.from_release(released(scores, target, 0.3, plan)).compute()
             for _ in range(30)
@@ -132,7 +140,7 @@ def test_ends_of_one_level_are_judged_by_the_noise_that_is_there(weight: int, ke
         FederatedROC(
             privacy=CentralDP(epsilon=0.02 * weight)
         ).spec,  # so that cells have the same noise
-        Query(Tree((16,), tuple(range(0, BINS + 1, BINS // 16)), (weight,))),
+        weighted(Tree((16,), tuple(range(0, BINS + 1, BINS // 16))), weight),
     )
     rough = torch.tensor([60_000, 2_000] * 4 + [25] * 8)
     release = Release((Sum(spec, query, weight * torch.stack([rough, rough.flip(0)])[None]),))

@@ -81,7 +81,7 @@ class SecureAggregationConfig:
         ``min_clients`` is at least that of the spec's privacy. ``options`` are ``threshold`` and ``signed``.
         """
         colluding, cells = getattr(spec.privacy, "max_colluding", 1), math.prod(spec.shape(query))
-        needed = max(min_clients or 0, spec.clients_needed if spec.privacy else 3)
+        needed = max(min_clients or 0, spec.clients_needed if spec.privacy.charges else 3)
         return cls(round_id, spec.binding(query), cells, needed, colluding, **options)
 
     def check_agreed(self, spec: Spec, query: Query, signed: bool) -> None:

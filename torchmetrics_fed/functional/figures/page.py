@@ -61,11 +61,16 @@ def fitted(entry: str) -> str:
     )
 
 
-def provenance(privacy: Privacy | None, confidence: float | None = None) -> str:
+def provenance(privacy: Privacy, confidence: float | None = None) -> str:
     """Return a caption's words for where numbers come from, and for how sure a band is."""
-    words = "exact" if privacy is None else f"epsilon = {privacy.epsilon:g}"
-    words += f", delta = {privacy.delta:g}" if privacy is not None and privacy.delta else ""
-    return words if confidence is None else f"{words}, {100 * confidence:g}% band"
+    words = "exact"
+    if privacy.charges:
+        words = f"epsilon = {privacy.epsilon:g}"
+    if privacy.delta:
+        words += f", delta = {privacy.delta:g}"
+    if confidence is not None:
+        words += f", {100 * confidence:g}% band"
+    return words
 
 
 def caption(ax: Any, words: str = "", label: str | None = None) -> None:

@@ -62,7 +62,7 @@ def evaluation_mod(
     """
     common = representative(metric)
     ledger, terms = common.ledger, {}
-    if common.spec.privacy is not None and ledger.path is None and ledger.budget is not None:
+    if common.spec.privacy.charges and ledger.path is None and ledger.budget is not None:
         # only its terms: Flower's simulation pickles this mod, and a ledger in memory must not be copied
         terms = {"budget": ledger.budget, "delta": ledger.delta, "composition": ledger.composition}
         common = deepcopy(common)
@@ -70,14 +70,14 @@ def evaluation_mod(
     else:
         common.check_ledger()
     keys, published = (signing_key, verification_keys), frozenset(publish)
-    protected = common.spec.privacy is not None or common.spec.hides_shares
+    protected = common.spec.privacy.charges or common.spec.hides_shares
 
     def guard(reply: Message) -> Message:
         return _guarded(reply, published, weight) if protected else reply
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         request = _asked(message)
-        if request is None and common.spec.privacy is None:
+        if request is None and not common.spec.privacy.charges:
             return guard(call_next(message, context))
         node = Node(context, folder)
         if request is not None and request.stage == "forget":
@@ -235,7 +235,7 @@ class _Evaluation:
             (self.metric.ledger.path, self.metric.data),
             (metric.ledger.path, metric.data),
         )
-        if metric.spec.privacy is not None and mine != theirs:
+        if metric.spec.privacy.charges and mine != theirs:
             raise InputError(
                 "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
                 "Build both metrics by one function."

@@ -76,7 +76,7 @@ class Aggregation:
             for record in records
             for values in record.metric_records.values()
         }
-        if self.metric.spec.privacy is not None and len(sent) > 1:
+        if self.metric.spec.privacy.charges and len(sent) > 1:
             _log.warning(
                 "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
                 "`evaluation_mod` on the client, which does.",

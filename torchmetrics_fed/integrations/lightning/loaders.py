@@ -83,7 +83,9 @@ def check_data(
         settings = [metric.spec.privacy for metric in group.values()]
         # where the bound is enforced, `update` leaves out what comes too often
         allowed = [
-            privacy.examples_per_person for privacy in settings if privacy and not privacy.enforced
+            privacy.examples_per_person
+            for privacy in settings
+            if privacy.charges and not privacy.enforced
         ]
         if allowed and (cycles or _repeats(stream, each_example_once) > min(allowed)):
             raise InputError(

@@ -90,7 +90,7 @@ def payload(
     one = representative(metric)
     name = round_name(flare.get_job_id() if job is None else job, round)
     one.check_ledger()
-    if one.spec.privacy is None and not one.spec.secure:
+    if not one.spec.privacy.charges and not one.spec.secure:
         return bytes(one.share(round=name))
     if filters:  # filter and script are in one process
         filters[flare.get_site_name() if site is None else site].hold(one, name)

@@ -62,7 +62,7 @@ class FlareEvaluation(lightning.Callback):
             meta = dict(getattr(pl_module, FL_META_KEY, {}))
             meta[META_KEY] = payload(metric, _round(trainer))
             spec = representative(metric).spec
-            if spec.privacy is not None or spec.secure:
+            if spec.privacy.charges or spec.secure:
                 meta.setdefault(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1)
             setattr(pl_module, FL_META_KEY, meta)
         metric.reset()

@@ -69,7 +69,7 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
         if len(levels) == 1 and release.spec.rows == 2:
             levels = [without_empty_ends(levels[0], last.variances[0])]
         tensors = [torch.from_numpy(level) for level in levels]
-        leaf = non_negative(least_squares(tensors, last.query.tree.weights))[-1].numpy()
+        leaf = non_negative(least_squares(tensors, last.query.level_weights))[-1].numpy()
         yield (
             with_ties(on_bins(leaf, last.places, u, lines_at_ends=True), leaf, last.places, u),
             False,

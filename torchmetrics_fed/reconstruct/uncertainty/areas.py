@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, above, order_statistic
+from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats, Places
 
@@ -89,13 +89,14 @@ def area_interval(
     release: Release, confidence: float, population: bool, binning: float, area: Area
 ) -> Floats:
     """Return the ends of the interval of each class, ``(classes, 2)``."""
-    exact, tree = release.spec.privacy is None, release.last.query.tree
+    exact = not release.spec.privacy.charges
+    tree = release.last.query.tree
     classes = UncertainTails.of(release, population)
     smooth, modelled = [True] * len(classes), False
     if tree.edges is not None and not exact:
         fine, places = list(above(bin_counts(release).numpy())), release.last.places
         # many leaves tell ties from smooth scores themselves
-        modelled = len(tree.branching) == 1 or tree.weights[0] > 1
+        modelled = len(tree.branching) == 1 or release.last.query.level_weights[0] > 1
         if modelled:
             smooth = are_smooth(release)
     else:
@@ -169,7 +170,7 @@ def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]
     negatives below it, as fractions.
     """
     last = release.last
-    leaf = non_negative(least_squares(last.levels, last.query.tree.weights))[-1].numpy()
+    leaf = non_negative(least_squares(last.levels, last.query.level_weights))[-1].numpy()
     variance = last.noise_variance
     if pooled:
         leaf, variance = leaf.sum(0, keepdims=True), variance * len(leaf)
@@ -179,17 +180,18 @@ def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]
     below = (negative.cumsum(-1) - negative / 2) / sizes[0]
     area = (negative * above).sum(-1, keepdims=True) / sizes[0]
     weights = (above - area) / sizes[0], (below - area) / sizes[1]
-    squares = sum(_least_squares_gain(weight, last.query.tree) for weight in weights)
+    squares = sum(_least_squares_gain(weight, last.query) for weight in weights)
     return area[:, 0], np.sqrt(variance * squares)
 
 
-def _least_squares_gain(weight: Floats, tree: Tree) -> Floats:
+def _least_squares_gain(weight: Floats, query: Query) -> Floats:
     r"""Return the variance of a weighted sum of leaves ``(..., leaves)`` after least squares, per variance of a cell.
 
     It is the least :math:`\sum c^2` of cells' coefficients c that add up to a leaf's weight on its way from the top. Of
     a subtree that is given :math:`a` from above, the least sum is a parabola :math:`\alpha (a - \beta)^2 + \gamma`.
     """
-    own = [1 / times**2 for times in tree.weights]
+    tree = query.tree
+    own = [1 / times**2 for times in query.level_weights]
     alpha, beta, gamma = np.full_like(weight, own[-1]), weight, np.zeros_like(weight)
     for level in range(len(own) - 1, 0, -1):
         shape = *weight.shape[:-1], tree.sizes[level - 1], tree.branching[level]

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from torchmetrics_fed.counting.tree import Tree
-from torchmetrics_fed.privacy.noise import Mechanism
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sums import Sum
@@ -63,7 +62,7 @@ class UncertainTails(NamedTuple):
         """Return those of each class, of everybody."""
         release = release.overall
         release.last.query.tree.places(release.spec.grid.bins)  # raises for two models
-        levels = least_squares(release.levels, release.last.query.tree.weights)
+        levels = least_squares(release.levels, release.last.query.level_weights)
         noise, spread = noise_tails(release.last)
         seen, guess = above(levels[-1].numpy()), non_negative(levels)[-1].numpy()
         vectors = [
@@ -186,12 +185,18 @@ def above(leaf: Floats) -> Floats:
 
 def noise_tails(total: Sum) -> Vectors:
     """Return what the noise adds to tails after least squares: the noise that is really there, of all shares."""
-    tree, noise, privacy = total.query.tree, total.spec.noise(total.query), total.spec.privacy
-    if noise is None or privacy is None:
+    tree = total.query.tree
+    if not total.spec.privacy.charges:
         nothing = np.zeros((2, _count(tree.leaves), tree.leaves + 1), dtype=np.float32)
         return Vectors(nothing, np.zeros((2, tree.leaves + 1)))
-    shape, times = Tree(tree.branching, weights=tree.weights), total.noise_variance / noise.variance
-    return _noise_tails(shape, privacy.mechanism, noise.variance, times)
+    variance = total.spec.noise(total.query).variance
+    return _noise_tails(
+        Tree(tree.branching),
+        total.query.level_weights,
+        total.spec.privacy.mechanism,
+        variance,
+        shares=total.noise_variance / variance,
+    )
 
 
 def sampling_tails(leaf: Floats, vectors: int) -> Singles:
@@ -209,14 +214,20 @@ def _count(cells: int) -> int:
 
 
 @lru_cache(maxsize=4)
-def _noise_tails(tree: Tree, mechanism: Mechanism, variance: float, shares: float) -> Vectors:
+def _noise_tails(
+    tree: Tree, weights: tuple[int, ...], mechanism: str, variance: float, shares: float
+) -> Vectors:
     """Noise of ``variance`` in each cell, summed ``shares`` times; a part of a time is a part of the shares."""
     generator = np.random.default_rng(_SEED)
     vectors = _count(tree.cells)
     result = np.empty((2, vectors, tree.leaves + 1), dtype=np.float32)
     for row in result:
         cells = summed_noise(generator, mechanism, variance, shares, (vectors, tree.cells))
-        row[:] = above(least_squares(tree.split(torch.from_numpy(cells)), tree.weights)[-1].numpy())
+        levels = [
+            level / weight
+            for level, weight in zip(tree.split(torch.from_numpy(cells)), weights, strict=True)
+        ]
+        row[:] = above(least_squares(levels, weights)[-1].numpy())
     result.setflags(write=False)
     flat = result.reshape(-1, tree.leaves + 1)
     others = flat, np.broadcast_to(flat[:, :1], flat.shape)
@@ -226,7 +237,7 @@ def _noise_tails(tree: Tree, mechanism: Mechanism, variance: float, shares: floa
 
 def summed_noise(
     generator: np.random.Generator,
-    mechanism: Mechanism,
+    mechanism: str,
     variance: float,
     shares: float,
     shape: tuple[int, ...],

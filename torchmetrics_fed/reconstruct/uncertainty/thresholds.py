@@ -207,7 +207,7 @@ def _counted(part: Release, place: int) -> list[Floats]:
             upper * each[..., leaf] + (1 - upper) * each[..., leaf + 1]
             for each in (seen, variance, covariance)
         )
-        if part.spec.privacy is not None:
+        if part.spec.privacy.charges:
             noise = (
                 noise
                 + (_INSIDE * 4 * upper * (1 - upper) * (seen[:, leaf] - seen[:, leaf + 1])) ** 2
