@@ -172,7 +172,9 @@ def small(rounds: int, quick: bool) -> Iterator[Figure]:
                 metric.update(*data)
 
         metrics = {name: make() for name, make in makers.items()}
-        candidates = {name: partial(updates, metric) for name, metric in metrics.items()}
+        candidates: dict[str, Candidate] = {
+            name: partial(updates, metric) for name, metric in metrics.items()
+        }
         times = interleaved(candidates, rounds)
         case = f"batch of {batch:,}"
         yield Figure(SMALL_SECTION, case, "us", times.seconds(OURS) / repeats * 1e6)

@@ -90,7 +90,7 @@ def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
 def named(metric: FederatedMetric, part: Part) -> dict[str, Tensor]:
     """The arguments of ``update``: the third is the person of each example where the setting needs one."""
     privacy = metric.spec.privacy
-    third = "persons" if privacy is not None and privacy.enforced else "groups"
+    third = "persons" if privacy.enforced else "groups"
     names = (
         ("preds_old", "preds_new", "target") if metric.spec.models else ("preds", "target", third)
     )

@@ -104,7 +104,7 @@ FAULTS = {
     "missing": (False, 0),
     "late": (False, 1),
     "doubled": (True, 1),
-    "of another spec": (False, 0),
+    "that counts differently": (False, 0),
     "without data": (True, 1),
     "with one class": (True, 1),
 }
@@ -118,14 +118,16 @@ def at_fault(fault: str, options: dict[str, Any]) -> tuple[dict[str, Part], dict
         parts[VICTIM] = scores[:0], target[:0]
     if fault == "with one class":
         parts[VICTIM] = scores, torch.zeros_like(target)
-    return parts, {**options, "quantiles": 32} if fault == "of another spec" else options
+    if fault == "that counts differently":
+        return parts, {**options, "normalization": "sigmoid"}
+    return parts, options
 
 
 def check(release: Release, fault: str, parts: dict[str, Part], folder: Path) -> None:
     """The law: who is in the release, and who has paid."""
     counted, paid = FAULTS[fault]
     assert [each.shares for each in release.sums] == [3 + counted] * len(release.sums)
-    if release.spec.privacy is not None:
+    if release.spec.privacy.charges:
         assert charged(folder) == {
             name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES
         }
@@ -152,7 +154,7 @@ def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: P
     while coordinator.query is not None:
         refused = carry_query(coordinator, clients, **how)[1] | refused
     check(coordinator.release, fault, parts, tmp_path)
-    if fault in ("late", "of another spec"):
+    if fault in ("late", "that counts differently"):
         assert isinstance(refused[VICTIM], FederatedMetricError)
     if fault == "doubled" and not coordinator.spec.hides_shares:
         assert isinstance(refused[f"{VICTIM} again"], DuplicateClientError)

@@ -195,7 +195,8 @@ class Ranks:
     def query_from_first(self, query: Query, bins: int) -> Query:
         """Return the first rank's query: all have placed it by the same sums, but floats may differ by machine."""
         encoded = pack_block(bytes(query))
-        room = torch.zeros(256 + 8 * (bins + 1), dtype=torch.uint8)  # for the longest query
+        # for the longest query: an edge for each bin, and two weights for each node of all levels
+        room = torch.zeros(1024 + 24 * (bins + 1), dtype=torch.uint8)
         room[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
         received = bytes(self.from_first(room).cpu().numpy())
         return Query.from_bytes(received[8 : 8 + int.from_bytes(received[:8], "little")])
