@@ -33,6 +33,7 @@ IN_SDIST = {
         "SECURITY.md",
     ),
     *(".ci/wheel", ".github/workflows/ci.yml", "docs/index.md", "pyproject.toml", "tests/ranks.py"),
+    "tests/data/stored_releases.npz",
 }
 HEADING = re.compile(
     r"^## (\S+) - (unreleased|\d{4}-\d{2}-\d{2})\n(.*?)(?=^## |\Z)", flags=re.MULTILINE | re.DOTALL
