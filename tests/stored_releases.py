@@ -42,7 +42,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import scipy
@@ -57,6 +57,7 @@ from torchmetrics_fed import (
     FederatedModelComparison,
     FederatedROC,
     LocalDP,
+    Privacy,
     Query,
     Release,
     ScoreGrid,
@@ -64,8 +65,10 @@ from torchmetrics_fed import (
     functional,
 )
 from torchmetrics_fed.counting import Table, Tree
+from torchmetrics_fed.privacy import Exact
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Sum
+from torchmetrics_fed.release.query import LevelWeights
 from torchmetrics_fed.simulate import simulate
 
 __all__ = ["Case", "Difference", "compare", "fingerprint", "load", "readings", "rebuild"]
@@ -200,7 +203,7 @@ def rebuild(case: Case) -> Release:
         )
     else:
         grid = ScoreGrid.from_edges(layout["edges"])
-    privacy = None
+    privacy: Privacy = Exact()
     if settings["privacy"] is not None:
         arguments = dict(settings["privacy"])
         kind = PRIVACY_KINDS[arguments.pop("kind")]
@@ -225,10 +228,15 @@ def rebuild(case: Case) -> Release:
         if "joint" in query:
             tree: Tree = Table(branching, edges, joint=query["joint"])
         else:
-            tree = Tree(branching, edges, tuple(query["weights"]))
+            tree = Tree(branching, edges)
         return Sum(
             spec,
-            Query(tree, fraction=query["fraction"], pooled=query["pooled"]),
+            Query(
+                tree,
+                fraction=query["fraction"],
+                weights=tuple(map(LevelWeights.of, query["weights"])),
+                pools_groups=query["pooled"],
+            ),
             torch.from_numpy(stored.cells.copy()),
             shares=stored.shares,
             times=stored.times,
@@ -245,9 +253,9 @@ def described(name: str, release: Release, plan: str | None) -> Case:
     spec = release.spec
     grid = spec.grid
     privacy = None
-    if spec.privacy is not None:
+    if spec.privacy.charges:
         (kind,) = (kind for kind, made in PRIVACY_KINDS.items() if type(spec.privacy) is made)
-        privacy = {"kind": kind, **asdict(spec.privacy)}
+        privacy = {"kind": kind, **asdict(cast(Any, spec.privacy))}
     edges = None
     if grid.score_edges is not None:
         edges = list(grid.score_edges)
@@ -272,9 +280,9 @@ def described(name: str, release: Release, plan: str | None) -> Case:
         tree = part.query.tree
         query: Settings = {
             "branching": list(tree.branching),
-            "weights": list(tree.weights),
+            "weights": list(part.query.level_weights),
             "fraction": part.query.fraction,
-            "pooled": part.query.pooled,
+            "pooled": part.query.pools_groups,
         }
         if isinstance(tree, Table):
             query["joint"] = tree.joint
