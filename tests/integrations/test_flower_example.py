@@ -31,7 +31,7 @@ CLIENTS = 3
 
 
 def context(node: int, config: dict[str, Any]) -> Context:
-    partition = {"partition-id": node, "num-partitions": CLIENTS}
+    partition: dict[str, Any] = {"partition-id": node, "num-partitions": CLIENTS}
     return Context(RUN_ID, node, partition, RecordDict(), config)
 
 
