@@ -64,6 +64,7 @@ def run(
     out: Path,
     clients: int = 8,
     limit: float = 900,
+    keep_ledgers: bool = False,
     during: Callable[[dict[int, int]], None] | None = None,
     **config: Any,
 ) -> dict[str, Any]:
@@ -74,15 +75,15 @@ def run(
         out: folder for the figure, the result, the logs, and below `home` for the nodes' notes and ledgers.
         clients: how many.
         limit: seconds that the run may take.
+        keep_ledgers: whether the nodes go on with the ledgers of the run before, as they must with real data.
         during: called in a thread beside the run, with the process group of each client's SuperNode.
         config: the run configuration.
     """
     out.mkdir(parents=True, exist_ok=True)
     out, home = out.resolve(), out.resolve() / "home"
-    shutil.rmtree(
-        home, ignore_errors=True
-    )  # the data is made, so that every run may begin with an unspent budget
-    home.mkdir()
+    if not keep_ledgers:  # the data is made, so that every run may begin with an unspent budget
+        shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(exist_ok=True)
     with ExitStack() as stack:
         port, *node_ports = free_ports(1 + clients)
         address = f"127.0.0.1:{port}"
@@ -163,15 +164,25 @@ if __name__ == "__main__":
     parser.add_argument(
         "--out", type=Path, default=Path("build/flower_app"), help="folder for all that comes of it"
     )
+    parser.add_argument(
+        "--keep-ledgers", action="store_true", help="go on with the budgets of the run before"
+    )
     parser.add_argument("config", nargs="*", help="for instance epsilon=1.0")
     arguments = parser.parse_args()
     given = (item.split("=", 1) for item in arguments.config)
     found = run(
-        arguments.deployment, arguments.out, **{name: json.loads(value) for name, value in given}
+        deployment=arguments.deployment,
+        out=arguments.out,
+        keep_ledgers=arguments.keep_ledgers,
+        **{name: json.loads(value) for name, value in given},
     )
-    print(
-        "averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(
-            **found
+    print(f"model {(arguments.out / 'final_model.pt').resolve()}")
+    if "federated" in found:
+        print(
+            "averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(
+                **found
+            )
         )
-    )
-    print(f"figure {(arguments.out / 'flower_app.png').resolve()}")
+        print(f"figure {(arguments.out / 'flower_app.png').resolve()}")
+    else:
+        print(f"no curves in the last round; {(arguments.out / 'run.log').resolve()} says why")

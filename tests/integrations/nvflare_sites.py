@@ -21,7 +21,6 @@ from tests.transports.endpoints import named
 from torchmetrics_fed import FederatedMetric, SecureAggregationConfig
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.nvflare import (
-    FederatedComparisonAggregator,
     FederatedMetricAggregator,
     FederatedMetricFilter,
     attach,
@@ -125,8 +124,9 @@ class Federation:
         self.sent: list[tuple[str, str, bytes]] = []
         """Site, stage and bytes of all that left one."""
         self.asked: list[tuple[str, Asked]] = []
-        kind = FederatedComparisonAggregator if "models" in options else FederatedMetricAggregator
-        self.aggregator = kind(folder=str(folder), stage_timeout=1.0, **options)
+        self.aggregator = FederatedMetricAggregator(
+            folder=str(folder), stage_timeout=1.0, **options
+        )
         self.aggregator.fl_ctx = FLContext()
         for key, value in ((ReservedKey.ENGINE, self), (ReservedKey.RUN_NUM, JOB)):
             self.aggregator.fl_ctx.set_prop(key, value, private=True, sticky=False)

@@ -74,6 +74,22 @@ def test_an_evaluation_only_federation_with_noise_talks_twice_and_charges_epsilo
     assert [spent(tmp_path, client) for client in range(8)] == [(1, 4.0)] * 8
 
 
+def test_a_run_after_the_budget_is_spent_still_saves_the_model(tmp_path: Path) -> None:
+    """The second of two runs on the same nodes has no curves, says why, and loses nothing else."""
+    options: dict[str, Any] = {"clients": 3, "epsilon": 4.0, "budget": 4.0, "num-server-rounds": 1}
+    model = tmp_path / "final_model.pt"
+    first = run(deployment=False, out=tmp_path, **options)
+    assert first["curves"] == 1
+    assert model.stat().st_size > 10_000
+    model.unlink()
+    second = run(deployment=False, out=tmp_path, keep_ledgers=True, **options)
+    assert second == {"curves": 0}
+    assert model.stat().st_size > 10_000
+    log = (tmp_path / "run.log").read_text()
+    assert re.search(r"dropped out: .* is left", log)
+    assert [spent(tmp_path, client) for client in range(3)] == [(1, 4.0)] * 3
+
+
 def once(true: Callable[[], bool], seconds: float = 300) -> None:
     """Return as soon as something is so."""
     deadline = time.monotonic() + seconds

@@ -14,6 +14,7 @@ from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
     FederatedAUROC,
+    FederatedModelComparison,
     FederatedROC,
     LocalDP,
     PrivacyLedger,
@@ -368,3 +369,20 @@ def test_a_collection_sends_one_share(tmp_path: Path) -> None:
 def test_the_best_model_can_only_be_chosen_by_what_there_is() -> None:
     with pytest.raises(InputError, match="key_metric"):
         FederatedMetricAggregator(key_metric="accuracy")
+
+
+def test_two_models_are_compared_by_the_same_aggregator() -> None:
+    wanted = FederatedModelComparison(models=("old", "new"), thresholds=(0.4, 0.6)).spec
+    # lists, as NVFlare's job file holds them
+    made = FederatedMetricAggregator(models=["old", "new"], thresholds=[0.4, 0.6])
+    assert made.spec == wanted
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [{"task": "multiclass", "num_classes": 3}, {"num_labels": 2}, {"groups": ("a", "b")}],
+    ids=str,
+)
+def test_a_comparison_is_of_a_binary_task(unfit: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="leave out `task`"):
+        FederatedMetricAggregator(models=("old", "new"), **unfit)

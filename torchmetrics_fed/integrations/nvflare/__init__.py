@@ -3,15 +3,11 @@
 Extra ``nvflare``. Shares travel with the models; what is private or secure is asked for, if the job has the filter.
 """
 
-from torchmetrics_fed.integrations.nvflare.aggregator import (
-    FederatedComparisonAggregator,
-    FederatedMetricAggregator,
-)
+from torchmetrics_fed.integrations.nvflare.aggregator import FederatedMetricAggregator
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, FederatedMetricFilter, attach
 
 __all__ = [
     "META_KEY",
-    "FederatedComparisonAggregator",
     "FederatedMetricAggregator",
     "FederatedMetricFilter",
     "attach",

@@ -1,4 +1,4 @@
-"""The server's part: FederatedMetricAggregator, and FederatedComparisonAggregator of two models."""
+"""The server's part: FederatedMetricAggregator, for curves or for a comparison of two models."""
 
 from __future__ import annotations
 
@@ -59,8 +59,13 @@ class FederatedMetricAggregator(ModelAggregator):
     asked once all models are in. What cannot be added is left out and its sender logged. Too few shares: no curve in
     this round, and training goes on.
 
+    With ``models`` the sites evaluate two models on the same examples, each with a ``FederatedModelComparison``. Its
+    numbers, such as ``global_difference``, are among the metrics then, and no best model is chosen.
+
     Args:
         task: as in the clients' metrics, and likewise all up to ``secure``.
+        models: the names of two models to compare; then without ``task``, classes, labels and ``groups``.
+        thresholds: of each of these models, the score from which on it calls an example positive.
         plan: which queries a release takes; one where sites have no filter, because then nobody can ask again.
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.
@@ -74,6 +79,8 @@ class FederatedMetricAggregator(ModelAggregator):
     Example:
         >>> FederatedMetricAggregator(quantiles=256).spec.grid.bins
         1024
+        >>> FederatedMetricAggregator(models=("old", "new")).spec.models
+        ('old', 'new')
     """
 
     # NVFlare writes a component's arguments to JSON and builds it again on the server: every argument is kept as an
@@ -87,6 +94,8 @@ class FederatedMetricAggregator(ModelAggregator):
         quantiles: int = 1024,
         grid: GridName | ScoreGrid = "two_sided",
         groups: Groups = None,
+        models: Sequence[str] | None = None,
+        thresholds: Sequence[float] = (0.5, 0.5),
         privacy: Privacy | None = None,
         secure: bool = False,
         plan: PlanName | None = None,
@@ -104,21 +113,26 @@ class FederatedMetricAggregator(ModelAggregator):
             raise InputError(
                 f"Expected `key_metric` to be None or one of {_SCALARS} but got {key_metric!r}."
             )
-        self.task, self.num_classes, self.num_labels, self.multi_class = (
-            task,
-            num_classes,
-            num_labels,
-            multi_class,
-        )
-        self.quantiles, self.grid, self.groups = quantiles, grid, groups
-        self.privacy, self.secure, self.plan = privacy, secure, plan
-        self.min_clients, self.max_examples, self.stage_timeout = (
-            min_clients,
-            max_examples,
-            stage_timeout,
-        )
-        self.folder, self.figures, self.key_metric = folder, figures, key_metric
-        self.aggregation_weights, self.exclude_vars = aggregation_weights, exclude_vars
+        self.task = task
+        self.num_classes = num_classes
+        self.num_labels = num_labels
+        self.multi_class = multi_class
+        self.quantiles = quantiles
+        self.grid = grid
+        self.groups = groups
+        self.models = models
+        self.thresholds = thresholds
+        self.privacy = privacy
+        self.secure = secure
+        self.plan = plan
+        self.min_clients = min_clients
+        self.max_examples = max_examples
+        self.stage_timeout = stage_timeout
+        self.folder = folder
+        self.figures = figures
+        self.key_metric = key_metric
+        self.aggregation_weights = aggregation_weights
+        self.exclude_vars = exclude_vars
         self.spec = self._template().spec
         first = Coordinator(
             self, round="", min_clients=min_clients
@@ -130,12 +144,34 @@ class FederatedMetricAggregator(ModelAggregator):
         self.reset_stats()
 
     def _template(self) -> FederatedMetric:
-        return FederatedAUROC(
-            **self._own("task", "num_classes", "num_labels", "multi_class", "quantiles", "groups")
+        """Return the metric that server and sites agree on."""
+        if self.models is None:
+            return FederatedAUROC(
+                task=self.task,
+                num_classes=self.num_classes,
+                num_labels=self.num_labels,
+                multi_class=self.multi_class,
+                quantiles=self.quantiles,
+                grid=self.grid,
+                groups=self.groups,
+                privacy=self.privacy,
+                secure=self.secure,
+                plan=self.plan,
+            )
+        classes = (self.num_classes, self.num_labels, self.groups)
+        if self.task != "binary" or classes != (None, None, None):
+            raise InputError(
+                f"Expected argument `models` to be None for a {self.task} task or groups but got {self.models!r}. Two "
+                "models are compared in a binary task: leave out `task`, `num_classes`, `num_labels` and `groups`."
+            )
+        return FederatedModelComparison(
+            models=self.models,
+            thresholds=self.thresholds,
+            grid=self.grid,
+            privacy=self.privacy,
+            secure=self.secure,
+            plan=self.plan,
         )
-
-    def _own(self, *names: str) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*names, "grid", "privacy", "secure", "plan")}
 
     def reset_stats(self) -> None:
         self._params, self._params_type = (
@@ -306,55 +342,6 @@ class FederatedMetricAggregator(ModelAggregator):
     @property
     def _open_round(self) -> str:
         return round_name(str(self.fl_ctx.get_job_id()), self._number)
-
-
-class FederatedComparisonAggregator(FederatedMetricAggregator):
-    """The same for two models that every site evaluates on the same examples, with a ``FederatedModelComparison``.
-
-    Its numbers, such as ``global_difference``, are in the ``metrics`` of what is aggregated. No best model is chosen.
-
-    Args:
-        models: as in the clients' metrics, and likewise all up to ``secure``; the rest as in the base class.
-
-    Example:
-        >>> FederatedComparisonAggregator(("old", "new")).spec.models
-        ('old', 'new')
-    """
-
-    def __init__(
-        self,
-        models: Sequence[str] = ("old", "new"),
-        thresholds: Sequence[float] = (0.5, 0.5),
-        grid: GridName | ScoreGrid = "two_sided",
-        privacy: Privacy | None = None,
-        secure: bool = False,
-        plan: PlanName | None = None,
-        min_clients: int = 1,
-        max_examples: int | None = None,
-        stage_timeout: float = 60.0,
-        folder: str = "torchmetrics_fed",
-        figures: bool = False,
-        aggregation_weights: Mapping[str, float] | None = None,
-        exclude_vars: str | None = None,
-    ) -> None:
-        self.models, self.thresholds = models, thresholds
-        terms: dict[str, Any] = {
-            "grid": grid,
-            "privacy": privacy,
-            "secure": secure,
-            "plan": plan,
-            "key_metric": None,
-        }
-        terms |= {
-            "min_clients": min_clients,
-            "max_examples": max_examples,
-            "stage_timeout": stage_timeout,
-        }
-        terms |= {"aggregation_weights": aggregation_weights, "exclude_vars": exclude_vars}
-        super().__init__(folder=folder, figures=figures, **terms)
-
-    def _template(self) -> FederatedMetric:
-        return FederatedModelComparison(**self._own("models", "thresholds"))
 
 
 def _weight(meta: Mapping[str, Any]) -> float:
