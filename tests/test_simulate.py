@@ -33,7 +33,7 @@ from torchmetrics_fed import (
     functional,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.errors import LedgerConflictError
+from torchmetrics_fed.errors import LedgerConflictError, SpecMismatchError
 from torchmetrics_fed.simulate import simulate
 
 ALPHA = 1e-6
@@ -248,10 +248,12 @@ def test_the_template_is_fresh_and_stays_so() -> None:
 def test_only_metrics_that_count_alike_are_simulated_together() -> None:
     with pytest.raises(InputError, match="BinaryAUROC"):
         simulate(data({}), MetricCollection([BinaryAUROC()]))
-    with pytest.raises(InputError, match="federated_collection"):
+    with pytest.raises(SpecMismatchError, match="ignore_index"):
         simulate(
             data({}), MetricCollection({"a": FederatedROC(), "b": FederatedROC(ignore_index=1)})
         )
+    with pytest.raises(InputError, match="federated_collection"):
+        simulate(data({}), MetricCollection({"a": FederatedROC(), "b": FederatedROC(data="b")}))
 
 
 def test_the_comparison_is_that_of_real_metrics() -> None:

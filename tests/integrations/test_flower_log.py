@@ -185,7 +185,7 @@ OTHER_SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "privacy": (
         {"privacy": HIDDEN},
         {"secure": True},
-        "secure: expected False, got True; privacy: expected DistributedDP, got None",
+        "secure: expected False, got True; privacy: expected DistributedDP, got Exact",
     ),
     "epsilon": (
         {"privacy": HIDDEN},

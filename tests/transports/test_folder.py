@@ -137,7 +137,7 @@ def test_one_folder_site_at_fault(
         if name != VICTIM or fault != "missing"
     }
     check_release(federation.coordinator(options), fault, parts, federation.home)
-    if fault == "of another spec":
+    if fault == "that counts differently":
         with pytest.raises(FederatedMetricError, match="Expected one spec"):
             sites.pop(VICTIM).result()
     for site in sites.values():
