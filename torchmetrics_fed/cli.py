@@ -8,6 +8,7 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from torchmetrics_fed.planning import Study
 
 _NAME = "torchmetrics-fed"
-_SURVIVING = (
-    0.8  # of all clients, the part that takes part at least, unless --min-clients says how many
-)
+_SURVIVING = 0.8
+"""Fraction of the clients that takes part at least, unless --min-clients says how many."""
+
+_MOST_SKIPPED = 0.05
+"""Fraction of bad rows above which tables are refused, as in ``count_table``, which needs torch."""
+
 _TEMPLATE = Path(__file__).parent / "planning" / "study.toml"
 
 
@@ -94,9 +98,6 @@ def _parser() -> argparse.ArgumentParser:
         study=study,
         table="CSV, Parquet or Arrow",
     )
-    count.add_argument(
-        "--skip-bad", action="store_true", help="leave out rows that cannot be counted"
-    )
     total = command(
         _sum,
         "sum the sites' shares, and write the release",
@@ -109,15 +110,22 @@ def _parser() -> argparse.ArgumentParser:
         study=study,
         table="CSV, Parquet or Arrow",
     )
-    site.set_defaults(
-        skip_bad=False
-    )  # where answers are hidden nobody could see that rows were left out
     head = command(
         _coordinator, "ask all sites through a folder, and write the release", study=study
     )
     seen = command(_status, "say how far the rounds in a folder have come")
     for each in (count, site):
         each.add_argument("--name", required=True, help="the site's name")
+        each.add_argument(
+            "--skip-bad", action="store_true", help="leave out rows that cannot be counted"
+        )
+        each.add_argument(
+            "--most-skipped",
+            type=float,
+            default=_MOST_SKIPPED,
+            metavar="FRACTION",
+            help="of the rows; with more bad ones nothing is counted (%(default)s)",
+        )
     for each in (site, head, seen):
         each.add_argument(
             "--folder", type=Path, required=True, help="the folder that all can reach"
@@ -192,27 +200,38 @@ def _count(given: argparse.Namespace) -> None:
 
 
 def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -> str:
-    """Count all tables and return how many rows that were."""
+    """Count all tables of a site and return how many rows that were, or raise if they are too few.
+
+    Only the site's own user reads what is said here: numbers of rows are data.
+    """
     from torchmetrics_fed.integrations.batches import rows_of
-    from torchmetrics_fed.integrations.tables import PartialCounts
+    from torchmetrics_fed.integrations.tables import Counted, PartialCounts
     from torchmetrics_fed.report.progress import Progress
 
-    counts, progress = (
-        PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad),
-        Progress(),
-    )
-    rows = skipped = 0
+    counts = PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad)
+    progress = Progress()
+    rows = 0
+    skipped = 0
     for table in given.table:
+        done = f"{table}: counted {{}} rows"
         try:
-            batches = progress(
-                counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table)
-            )
-            found = counts.count(metric, batches)
+            with closing(counts.read(table)) as batches:
+                counted = counts.count(metric, progress(batches, done, len, rows_of(table)))
         except InputError as error:
             raise InputError(f"{table}: {error}") from None
-        rows, skipped = rows + found.rows, skipped + found.skipped
-    extra = f" ({metric.left_out:,} beyond `examples_per_person` left out)" if counts.person else ""
-    return f"{rows:,} rows{extra}" + (f", left out {skipped:,} bad ones," if given.skip_bad else "")
+        rows += counted.rows
+        skipped += counted.skipped
+    words = f"{rows:,} rows"
+    if counts.person:
+        words += f" ({metric.left_out:,} beyond `examples_per_person` left out)"
+    if given.skip_bad:
+        words += f", left out {skipped:,} bad ones,"
+    try:
+        # rows with the label `ignore_index` are read and not counted
+        Counted(rows if metric.counts.any() else 0, skipped).check(given.most_skipped)
+    except InputError as error:
+        raise InputError(f"Read {words.rstrip(',')}. {error} Nothing was charged.") from None
+    return words
 
 
 def _sum(given: argparse.Namespace) -> None:
