@@ -332,7 +332,7 @@ def test_a_wrong_column_ends_the_process_with_its_error_and_no_signal(site: Path
     parquet.write_table(table, "t.parquet")
     feather.write_feather(table, "t.feather")
     Path("t.csv").write_text("score,label\n0.2,0\n0.8,1\n")
-    for name in ["t.parquet", "t.feather"] + ["t.csv"] * 22:
+    for name in ["t.parquet", "t.feather"] + ["t.csv"] * 12:
         done = subprocess.run(
             [sys.executable, "-c", ENDING, name], capture_output=True, text=True, timeout=60
         )
