@@ -118,6 +118,14 @@ def test_what_is_no_command_exits_with_2(site: Path, arguments: str) -> None:
     assert ended.value.code == 2
 
 
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    shown = capsys.readouterr().err
+    assert "count tables at a site, and write its share" in shown
+    assert "error:" not in shown
+
+
 def test_a_study_that_is_there_is_not_overwritten(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -404,7 +412,7 @@ def test_the_shortest_plan_works_and_ten_examples_get_no_recommendation(
     assert main(["plan", "--runs", "2"]) == 0
     assert main(["plan", "--runs", "2", "--examples", "10"]) == 0
     shortest, _, few = capsys.readouterr().out.partition("10 examples (2 positive)")
-    assert "10,000 examples (2,000 positive) of 10 clients, epsilon 1" in shortest
+    assert "10,000 examples (2,000 positive) of 10 clients, AUROC 0.85" in shortest
     assert "Recommended: " in shortest
     assert "Recommended: " not in few
     assert "No plan is recommended" in few

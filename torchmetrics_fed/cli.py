@@ -43,12 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         1
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    audits = arguments[:1] == ["audit"]  # which has options of its own
-    given = (
-        argparse.Namespace(run=_audit, options=arguments[1:])
-        if audits
-        else _parser().parse_args(arguments)
-    )
+    if not arguments:
+        _parser().print_help(sys.stderr)
+        raise SystemExit(2)
+    if arguments[0] == "audit":  # which has options of its own
+        given = argparse.Namespace(run=_audit, options=arguments[1:])
+    else:
+        given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # who answered, who is waited for
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
@@ -114,28 +115,28 @@ def _parser() -> argparse.ArgumentParser:
         _coordinator, "ask all sites through a folder, and write the release", study=study
     )
     seen = command(_status, "say how far the rounds in a folder have come")
-    for each in (count, site):
-        each.add_argument("--name", required=True, help="the site's name")
-        each.add_argument(
+    for counting in (count, site):
+        counting.add_argument("--name", required=True, help="the site's name")
+        counting.add_argument(
             "--skip-bad", action="store_true", help="leave out rows that cannot be counted"
         )
-        each.add_argument(
+        counting.add_argument(
             "--most-skipped",
             type=float,
             default=_MOST_SKIPPED,
             metavar="FRACTION",
             help="of the rows; with more bad ones nothing is counted (%(default)s)",
         )
-    for each in (site, head, seen):
-        each.add_argument(
+    for meeting in (site, head, seen):
+        meeting.add_argument(
             "--folder", type=Path, required=True, help="the folder that all can reach"
         )
-    for each in (site, head):
-        each.add_argument(
+    for waiting in (site, head):
+        waiting.add_argument(
             "--timeout", type=float, default=3600.0, help="seconds to wait for others (%(default)s)"
         )
-    for each in (count, total, head):
-        each.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    for writing in (count, total, head):
+        writing.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     report = command(
         _report, "read curves, areas and more from a release", release="what `sum` wrote"
     )
@@ -283,12 +284,13 @@ def _coordinator(given: argparse.Namespace) -> None:
     from torchmetrics_fed.planning import Study
 
     study = Study.load(given.study)
-    terms: dict[str, Any] = {
-        "round": study.round,
-        "clients": study.clients,
-        "timeout": given.timeout,
-    }
-    release = run_coordinator(given.folder, study.metric(), **terms)
+    release = run_coordinator(
+        given.folder,
+        study.metric(),
+        round=study.round,
+        clients=study.clients,
+        timeout=given.timeout,
+    )
     release.save(given.output)
     _say(
         f"Summed {release.shares} sites' answers of round {study.round!r} and wrote {given.output}."
@@ -397,22 +399,24 @@ def _plan(given: argparse.Namespace) -> None:
             "Say how many there are, or who else adds noise: --local or --central."
         )
     else:
-        several, trusted = (
-            given.min_clients or max(math.ceil(_SURVIVING * clients), least),
-            given.trusted_aggregator,
-        )
         privacy = DistributedDP(
-            given.epsilon, several, given.max_colluding, trusted_aggregator=trusted
+            given.epsilon,
+            min_clients=given.min_clients or max(math.ceil(_SURVIVING * clients), least),
+            max_colluding=given.max_colluding,
+            trusted_aggregator=given.trusted_aggregator,
         )
     n_pos = min(max(round(given.examples * given.positives), 1), given.examples - 1)
-    options = {
-        "clients": clients,
-        "auroc": given.auroc,
-        "quantiles": given.quantiles,
-        "runs": given.runs,
-    }
-    options["progress"] = lambda plans: Progress()(plans, "tried {} plans", total=len(plans))
-    _say(str(advise(privacy, n_pos, given.examples - n_pos, **options)))
+    advice = advise(
+        privacy,
+        n_pos,
+        given.examples - n_pos,
+        clients=clients,
+        auroc=given.auroc,
+        quantiles=given.quantiles,
+        runs=given.runs,
+        progress=lambda plans: Progress()(plans, "tried {} plans", total=len(plans)),
+    )
+    _say(str(advice))
 
 
 def _audit(given: argparse.Namespace) -> int:

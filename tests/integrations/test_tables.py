@@ -363,7 +363,7 @@ def open_files(name: str) -> int:
     ids=["wrong column", "bad row"],
 )
 def test_a_refused_file_is_closed_while_its_error_is_kept(
-    rows: int, columns: dict[str, str], message: str, name: str, tmp_path: Path
+    rows: int, columns: dict[str, Any], message: str, name: str, tmp_path: Path
 ) -> None:
     labels = [2] + [0] * (rows - 1)
     path = write(pa.table({"score": [0.125] * rows, "label": labels}), tmp_path / name)
@@ -391,7 +391,8 @@ def test_a_table_with_many_bad_rows_is_refused_and_changes_nothing() -> None:
     table = pa.table(
         {"score": [0.5] * 94 + [2.0] * 6, "label": [0, 1] * 50, "who": list(range(100))}
     )
-    for options in ({}, {"person": "who"}):
+    without: dict[str, Any] = {}
+    for options in (without, {"person": "who"}):
         metric = FederatedROC(privacy=LocalDP(1.0, enforced=bool(options)))
         with pytest.raises(InputError, match=r"more than 0\.05 of the rows are bad") as error:
             count_table(metric, table, skip_bad=True, **options)

@@ -189,7 +189,7 @@ def advise(
     auroc: float = 0.85,
     quantiles: int = 1024,
     runs: int = 20,
-    progress: Callable[[Iterable[PlanName]], Iterable[PlanName]] = iter,
+    progress: Callable[[Sequence[PlanName]], Iterable[PlanName]] = iter,
 ) -> Advice:
     """Return the error to expect of every plan, by simulation, and what each client has to send.
 
