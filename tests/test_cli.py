@@ -413,8 +413,8 @@ def test_the_shortest_plan_works_and_ten_examples_get_no_recommendation(
     assert main(["plan", "--runs", "2", "--examples", "10"]) == 0
     shortest, _, few = capsys.readouterr().out.partition("10 examples (2 positive)")
     assert "10,000 examples (2,000 positive) of 10 clients, AUROC 0.85" in shortest
-    assert "Recommended: " in shortest
-    assert "Recommended: " not in few
+    assert "is recommended: " in shortest
+    assert "[privacy]" not in few
     assert "No plan is recommended" in few
     assert max(map(len, (shortest + few).splitlines())) <= 80
 
