@@ -8,6 +8,7 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from torchmetrics_fed.planning import Study
 
 _NAME = "torchmetrics-fed"
-_SURVIVING = (
-    0.8  # of all clients, the part that takes part at least, unless --min-clients says how many
-)
+_SURVIVING = 0.8
+"""Fraction of the clients that takes part at least, unless --min-clients says how many."""
+
+_MOST_SKIPPED = 0.05
+"""Fraction of bad rows above which tables are refused, as in ``count_table``, which needs torch."""
+
 _TEMPLATE = Path(__file__).parent / "planning" / "study.toml"
 
 
@@ -39,12 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         1
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    audits = arguments[:1] == ["audit"]  # which has options of its own
-    given = (
-        argparse.Namespace(run=_audit, options=arguments[1:])
-        if audits
-        else _parser().parse_args(arguments)
-    )
+    if not arguments:
+        _parser().print_help(sys.stderr)
+        raise SystemExit(2)
+    if arguments[0] == "audit":  # which has options of its own
+        given = argparse.Namespace(run=_audit, options=arguments[1:])
+    else:
+        given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # who answered, who is waited for
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
@@ -94,9 +99,6 @@ def _parser() -> argparse.ArgumentParser:
         study=study,
         table="CSV, Parquet or Arrow",
     )
-    count.add_argument(
-        "--skip-bad", action="store_true", help="leave out rows that cannot be counted"
-    )
     total = command(
         _sum,
         "sum the sites' shares, and write the release",
@@ -109,25 +111,32 @@ def _parser() -> argparse.ArgumentParser:
         study=study,
         table="CSV, Parquet or Arrow",
     )
-    site.set_defaults(
-        skip_bad=False
-    )  # where answers are hidden nobody could see that rows were left out
     head = command(
         _coordinator, "ask all sites through a folder, and write the release", study=study
     )
     seen = command(_status, "say how far the rounds in a folder have come")
-    for each in (count, site):
-        each.add_argument("--name", required=True, help="the site's name")
-    for each in (site, head, seen):
-        each.add_argument(
+    for counting in (count, site):
+        counting.add_argument("--name", required=True, help="the site's name")
+        counting.add_argument(
+            "--skip-bad", action="store_true", help="leave out rows that cannot be counted"
+        )
+        counting.add_argument(
+            "--most-skipped",
+            type=float,
+            default=_MOST_SKIPPED,
+            metavar="FRACTION",
+            help="of the rows; with more bad ones nothing is counted (%(default)s)",
+        )
+    for meeting in (site, head, seen):
+        meeting.add_argument(
             "--folder", type=Path, required=True, help="the folder that all can reach"
         )
-    for each in (site, head):
-        each.add_argument(
+    for waiting in (site, head):
+        waiting.add_argument(
             "--timeout", type=float, default=3600.0, help="seconds to wait for others (%(default)s)"
         )
-    for each in (count, total, head):
-        each.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    for writing in (count, total, head):
+        writing.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     report = command(
         _report, "read curves, areas and more from a release", release="what `sum` wrote"
     )
@@ -193,27 +202,38 @@ def _count(given: argparse.Namespace) -> None:
 
 
 def _counted(metric: FederatedMetric, study: Study, given: argparse.Namespace) -> str:
-    """Count all tables and return how many rows that were."""
+    """Count all tables of a site and return how many rows that were, or raise if they are too few.
+
+    Only the site's own user reads what is said here: numbers of rows are data.
+    """
     from torchmetrics_fed.integrations.batches import rows_of
-    from torchmetrics_fed.integrations.tables import PartialCounts
+    from torchmetrics_fed.integrations.tables import Counted, PartialCounts
     from torchmetrics_fed.report.progress import Progress
 
-    counts, progress = (
-        PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad),
-        Progress(),
-    )
-    rows = skipped = 0
+    counts = PartialCounts.of(metric, **study.columns, skip_bad=given.skip_bad)
+    progress = Progress()
+    rows = 0
+    skipped = 0
     for table in given.table:
+        done = f"{table}: counted {{}} rows"
         try:
-            batches = progress(
-                counts.read(table), f"{table}: counted {{}} rows", len, rows_of(table)
-            )
-            found = counts.count(metric, batches)
+            with closing(counts.read(table)) as batches:
+                counted = counts.count(metric, progress(batches, done, len, rows_of(table)))
         except InputError as error:
             raise InputError(f"{table}: {error}") from None
-        rows, skipped = rows + found.rows, skipped + found.skipped
-    extra = f" ({metric.left_out:,} beyond `examples_per_person` left out)" if counts.person else ""
-    return f"{rows:,} rows{extra}" + (f", left out {skipped:,} bad ones," if given.skip_bad else "")
+        rows += counted.rows
+        skipped += counted.skipped
+    words = f"{rows:,} rows"
+    if counts.person:
+        words += f" ({metric.left_out:,} beyond `examples_per_person` left out)"
+    if given.skip_bad:
+        words += f", left out {skipped:,} bad ones,"
+    try:
+        # rows with the label `ignore_index` are read and not counted
+        Counted(rows if metric.counts.any() else 0, skipped).check(given.most_skipped)
+    except InputError as error:
+        raise InputError(f"Read {words.rstrip(',')}. {error} Nothing was charged.") from None
+    return words
 
 
 def _sum(given: argparse.Namespace) -> None:
@@ -265,12 +285,13 @@ def _coordinator(given: argparse.Namespace) -> None:
     from torchmetrics_fed.planning import Study
 
     study = Study.load(given.study)
-    terms: dict[str, Any] = {
-        "round": study.round,
-        "clients": study.clients,
-        "timeout": given.timeout,
-    }
-    release = run_coordinator(given.folder, study.metric(), **terms)
+    release = run_coordinator(
+        given.folder,
+        study.metric(),
+        round=study.round,
+        clients=study.clients,
+        timeout=given.timeout,
+    )
     release.save(given.output)
     _say(
         f"Summed {release.shares} sites' answers of round {study.round!r} and wrote {given.output}."
@@ -379,22 +400,24 @@ def _plan(given: argparse.Namespace) -> None:
             "Say how many there are, or who else adds noise: --local or --central."
         )
     else:
-        several, trusted = (
-            given.min_clients or max(math.ceil(_SURVIVING * clients), least),
-            given.trusted_aggregator,
-        )
         privacy = DistributedDP(
-            given.epsilon, several, given.max_colluding, trusted_aggregator=trusted
+            given.epsilon,
+            min_clients=given.min_clients or max(math.ceil(_SURVIVING * clients), least),
+            max_colluding=given.max_colluding,
+            trusted_aggregator=given.trusted_aggregator,
         )
     n_pos = min(max(round(given.examples * given.positives), 1), given.examples - 1)
-    options = {
-        "clients": clients,
-        "auroc": given.auroc,
-        "quantiles": given.quantiles,
-        "runs": given.runs,
-    }
-    options["progress"] = lambda plans: Progress()(plans, "tried {} plans", total=len(plans))
-    _say(str(advise(privacy, n_pos, given.examples - n_pos, **options)))
+    advice = advise(
+        privacy,
+        n_pos,
+        given.examples - n_pos,
+        clients=clients,
+        auroc=given.auroc,
+        quantiles=given.quantiles,
+        runs=given.runs,
+        progress=lambda plans: Progress()(plans, "tried {} plans", total=len(plans)),
+    )
+    _say(str(advice))
 
 
 def _audit(given: argparse.Namespace) -> int:

@@ -138,7 +138,8 @@ def test_gaps_of_few_are_withheld_and_those_of_some_come_with_a_word() -> None:
     assert any(text.startswith("Gaps of c are withheld") for text in said)
     assert found.rates["tpr"].value.isnan().tolist() == [False, False, True]
     assert all(gap.value.isnan() for gap in found.between("a", "c").values())
-    assert not found.largest["tpr"].value.isnan()
+    assert found.withheld == dict.fromkeys(found.rates, ("c",))
+    assert all(value.isnan() for value in found.scalars.values())
     few = tuple(each[:450] for each in examples())
     _, said = warned(released(few, CentralDP(1.0)))
     assert any("are mostly noise" in text for text in said)
@@ -212,8 +213,60 @@ def test_curves_of_groups_are_drawn_on_one_figure() -> None:
 def test_a_group_without_a_class_has_no_area_and_no_rate_of_it() -> None:
     scores, target, groups = examples()
     found = group_gaps(released((scores, target.where(groups != 2, 0), groups)))
+    assert found.withheld == {"tpr": ("c",), "auroc": ("c",)}
     for name in ("auroc", "tpr"):
         assert found.rates[name].value.isnan().tolist() == [False, False, True]
-        assert float(found.largest[name].value) == pytest.approx(
-            float(found.rates[name].value[:2].diff().abs()), abs=1e-12
-        )
+        assert found.largest[name].value.isnan()
+    assert not found.largest["fpr"].value.isnan()
+    assert found.equalized_odds.value.isnan()
+
+
+def apart(third: float, seed: int, size: int = 6_000) -> tuple[Tensor, Tensor, Tensor]:
+    """Of 6,000 examples 40 are in a third group; true positive rates are .8, .5 and that of the third."""
+    generator = torch.Generator().manual_seed(seed)
+    groups = (torch.arange(size) % 2).where(torch.arange(size) >= 40, 2)
+    target = (torch.rand(size, generator=generator) < 0.4).long()
+    rate = torch.tensor([0.8, 0.5, third])[groups].where(target == 1, 0.2)
+    hit = torch.rand(size, generator=generator) < rate
+    within = torch.rand(size, generator=generator, dtype=torch.float64)
+    return 0.5 * within + 0.5 * hit, target, groups
+
+
+@pytest.mark.filterwarnings("ignore:Gaps of", "ignore:The largest difference")
+def test_no_group_hides_the_largest_gap_by_being_withheld() -> None:
+    """The third group is .619 below the first; the two that are shown are .3 apart."""
+    found = group_gaps(released(apart(0.181, seed=0), CentralDP(1.0)), 0.5)
+    assert found.withheld["tpr"] == ("c",)
+    for value, low, high in (found.equal_opportunity, found.equalized_odds):
+        assert value.isnan()
+        assert 0.2 < low < 0.3  # the other two show that much
+        assert high == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Gaps of", "ignore:The largest difference")
+@pytest.mark.parametrize("third", [0.181, 0.65], ids=["the furthest", "in between"])
+def test_intervals_of_the_largest_gap_hold_it_whoever_is_withheld(third: float) -> None:
+    """60 runs: 95% intervals that miss more than 14 times have a chance of 1e-6."""
+    rates = (0.8, 0.5, third)
+    truth = max(rates) - min(rates)
+    missed = 0
+    above_shown = 0
+    for seed in range(60):
+        found = group_gaps(released(apart(third, seed), CentralDP(1.0)), 0.5)
+        _, low, high = found.equal_opportunity
+        missed += not low <= truth <= high
+        shown = found.between("a", "b")["tpr"]
+        above_shown += not shown.low <= truth <= shown.high
+    assert missed <= 14
+    # power: the interval of the two that are shown misses a third that is further away
+    assert (above_shown > 14) == (third == 0.181)
+
+
+def test_the_figure_says_who_is_withheld() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        _, axes = group_gaps(released(apart(0.181, seed=0), CentralDP(1.0)), 0.5).plot()
+    for ax in axes:
+        rows = [text.get_position()[1] for text in ax.texts if text.get_text() == "withheld"]
+        assert rows == [2]

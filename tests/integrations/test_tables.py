@@ -23,6 +23,7 @@ import pyarrow.csv as csv  # noqa: E402
 import pyarrow.feather as feather  # noqa: E402
 import pyarrow.parquet as parquet  # noqa: E402
 
+from torchmetrics_fed.integrations import batches  # noqa: E402
 from torchmetrics_fed.integrations.tables import PartialCounts, count_table, merge_counts  # noqa: E402
 
 ROWS = 5_000
@@ -184,7 +185,7 @@ def test_groups_are_a_column_of_names() -> None:
         InputError, match=r"groups \['f', 'm'\] but row 2, column 'sex', holds something else"
     ):
         count_table(metric, unknown, group="sex")
-    assert count_table(metric, unknown, group="sex", skip_bad=True) == (2, 2)
+    assert count_table(metric, unknown, group="sex", skip_bad=True, most_skipped=1.0) == (2, 2)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -224,7 +225,7 @@ def test_a_bad_row_is_named_and_nothing_counted_or_it_is_left_out(
     assert not any(value in str(error.value) for value in ("1.5", "-1.0", "inf", "9"))
     assert not metric.counts.any()
     assert not metric.update_called
-    assert count_table(metric, source, skip_bad=True) == (3, 1)
+    assert count_table(metric, source, skip_bad=True, most_skipped=1.0) == (3, 1)
     assert int(metric.counts.sum()) == 3
 
 
@@ -259,7 +260,7 @@ def test_a_row_without_a_person_is_bad_and_takes_back_what_came_before() -> None
     with pytest.raises(InputError, match="persons' ids but row 4, column 'who', is missing"):
         count_table(metric, [bad[:1], good, bad[1:]], person="who")
     assert (int(metric.counts.sum()), metric.left_out, metric.bound_enforced) == (2, 0, True)
-    assert count_table(metric, [bad, good], person="who", skip_bad=True) == (3, 1)
+    assert count_table(metric, [bad, good], person="who", skip_bad=True, most_skipped=1.0) == (3, 1)
     assert (int(metric.counts.sum()), metric.left_out) == (
         3,
         2,
@@ -280,7 +281,10 @@ def test_persons_are_counted_in_one_place_and_have_ids(table: Any) -> None:
 def test_ignored_rows_are_not_bad() -> None:
     metric = FederatedROC(ignore_index=-1)
     assert count_table(
-        metric, pa.table({"score": [0.1, 7.0, 0.3, None], "label": [0, -1, 1, 0]}), skip_bad=True
+        metric,
+        pa.table({"score": [0.1, 7.0, 0.3, None], "label": [0, -1, 1, 0]}),
+        skip_bad=True,
+        most_skipped=1.0,
     ) == (
         3,
         1,
@@ -291,11 +295,14 @@ def test_ignored_rows_are_not_bad() -> None:
 def test_logits_and_other_ranges_have_other_bad_rows() -> None:
     logits = FederatedROC(normalization="sigmoid")
     assert count_table(
-        logits, pa.table({"score": [-9.0, 9.0, None], "label": [0, 1, 0]}), skip_bad=True
+        logits,
+        pa.table({"score": [-9.0, 9.0, None], "label": [0, 1, 0]}),
+        skip_bad=True,
+        most_skipped=1.0,
     ) == (2, 1)
     ranged = FederatedROC(grid=ScoreGrid.even(64, (-5.0, 5.0)))
     assert count_table(
-        ranged, pa.table({"score": [-9.0, 4.0], "label": [0, 1]}), skip_bad=True
+        ranged, pa.table({"score": [-9.0, 4.0], "label": [0, 1]}), skip_bad=True, most_skipped=1.0
     ) == (1, 1)
 
 
@@ -312,7 +319,7 @@ def test_a_later_bad_row_takes_back_what_came_before(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "a .csv file that can be read but 't.csv' cannot"),
+        ("", "a header and rows but 't.csv' is empty"),
         ("p,y\n0.1,0\n", r"one column 'score' but the columns are \['p', 'y'\]"),
         ("score,score,label\n0.1,0.2,0\n", "one column 'score'"),
         ("score,label\n0.1,0\n0.2,1,5\n", "row 2 has more or fewer"),
@@ -340,11 +347,88 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         count_table(FederatedROC(), pa.table({"score": [[0.1]], "label": [0]}))
 
 
+def open_files(name: str) -> int:
+    """How many descriptors of this process, and of its memory maps, are those of a file."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sum(name in str(link.readlink()) for link in links)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc, as Linux has it")
+@pytest.mark.parametrize(
+    "name", ["shut.csv", "shut.csv.gz", "shut.parquet", "shut.feather", "shut.arrow"]
+)
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [(20, {"score": "p"}, "one column 'p'"), (400_000, {}, "row 1, column 'label'")],
+    ids=["wrong column", "bad row"],
+)
+def test_a_refused_file_is_closed_while_its_error_is_kept(
+    rows: int, columns: dict[str, Any], message: str, name: str, tmp_path: Path
+) -> None:
+    labels = [2] + [0] * (rows - 1)
+    path = write(pa.table({"score": [0.125] * rows, "label": labels}), tmp_path / name)
+    with pytest.raises(InputError, match=message) as kept:
+        count_table(FederatedROC(), path, **columns)
+    assert kept.value.__traceback__ is not None
+    assert open_files(name) == 0
+
+
+def test_malformed_rows_have_their_numbers_in_every_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_CSV_BYTES", 64)  # a block ends within a line
+    lines = ["0.125,1"] * 100
+    lines[77] = "0.5"
+    for end in ("\n", "\r\n", "\r"):
+        path = tmp_path / "t.csv"
+        path.write_bytes(end.join(["score,label", *lines]).encode())
+        with pytest.raises(InputError, match="row 78 has more or fewer"):
+            count_table(FederatedROC(), path)
+        assert count_table(FederatedROC(), path, skip_bad=True) == (99, 1)
+
+
+def test_a_table_with_many_bad_rows_is_refused_and_changes_nothing() -> None:
+    table = pa.table(
+        {"score": [0.5] * 94 + [2.0] * 6, "label": [0, 1] * 50, "who": list(range(100))}
+    )
+    without: dict[str, Any] = {}
+    for options in (without, {"person": "who"}):
+        metric = FederatedROC(privacy=LocalDP(1.0, enforced=bool(options)))
+        with pytest.raises(InputError, match=r"more than 0\.05 of the rows are bad") as error:
+            count_table(metric, table, skip_bad=True, **options)
+        assert not any(number in str(error.value) for number in ("94", "100", " 6 "))
+        assert not metric.counts.any()
+        assert not metric.update_called
+        assert count_table(metric, table, skip_bad=True, most_skipped=0.06, **options) == (94, 6)
+        assert metric.update_called
+
+
+def test_parts_with_many_bad_rows_are_refused_as_a_whole() -> None:
+    good = pa.table({"score": [0.5] * 99, "label": [1] * 99})
+    bad = pa.table({"score": [2.0], "label": [0]})
+    metric = FederatedROC()
+    part = PartialCounts.of(metric, skip_bad=True)
+    assert merge_counts(metric, [part(bad), part(good)]) == (99, 1)
+    with pytest.raises(InputError, match="no row of the table can be counted"):
+        merge_counts(metric, [part(bad)])
+    with pytest.raises(InputError, match="no row of the table can be counted"):
+        merge_counts(metric, [])
+    with pytest.raises(InputError, match=r"more than 0\.05 of the rows are bad"):
+        merge_counts(metric, [part(bad), part(good[:9])])
+    assert int(metric.counts.sum()) == 99
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
+def test_the_fraction_of_bad_rows_is_a_fraction(fraction: float) -> None:
+    with pytest.raises(InputError, match="`most_skipped` to be a fraction"):
+        count_table(FederatedROC(), pa.table({"score": [0.5], "label": [1]}), most_skipped=fraction)
+
+
 def untouched_or_counted(metric: FederatedMetric, path: Path) -> None:
     """A damaged file is refused with a typed error, and changes nothing, or all of its rows are accounted for."""
     counted = None
     with suppress(InputError):
-        counted = count_table(metric, path, skip_bad=True)
+        counted = count_table(metric, path, skip_bad=True, most_skipped=1.0)
     assert int(metric.counts.sum()) == (counted.rows if counted else 0)
 
 

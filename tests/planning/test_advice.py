@@ -1,7 +1,8 @@
-"""The command line's advice: every plan, real sizes, privacy in words, one recommended; and errors that help."""
+"""The command line's advice: a table of every plan with real sizes, one recommended; and errors that help."""
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -10,7 +11,13 @@ import pytest
 
 from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy
 from torchmetrics_fed.cli import main
+from torchmetrics_fed.planning import Study
 from torchmetrics_fed.planning.advice import Advice, advise
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 PLANS = ["single", "adaptive", "carry_over", "paper"]
 
@@ -38,24 +45,28 @@ def test_the_command_prints_advice() -> None:
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "30,000 examples (6,000 positive) of 20 clients, epsilon 1"
-    assert [
-        line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in PLANS
-    ] == PLANS
-    assert "Recommended: " in done.stdout
-    assert "min_clients=16: a sum of fewer is not opened." in done.stdout
+    assert len(lines) <= 20
+    assert lines[0] == "30,000 examples (6,000 positive) of 20 clients, AUROC 0.85, 1,024 quantiles"
+    head = next(number for number, line in enumerate(lines) if line.startswith("plan "))
+    assert [line[2:].split()[0] for line in lines[head + 1 : head + 5]] == PLANS
+    assert sum(line.startswith("* ") and "±" in line for line in lines) == 1
+    assert lines[lines.index("[privacy]") + 1] == 'kind = "DistributedDP"'
 
 
-def test_the_table_is_aligned(advice: Advice) -> None:
+def test_the_table_is_aligned_and_says_what_the_rows_say(advice: Advice) -> None:
     lines = str(advice).splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("plan "))
-    rows = lines[head : head + 5]
-    assert len({len(row) for row in rows}) == 1
-    assert len({row.index("±") for row in rows[1:]}) == 1 or all("±" in row for row in rows[1:])
-    assert rows[4].split()[-2:] == [
-        "16,380",
-        "133,629",
-    ]  # of cells 131,040 bytes, of secure aggregation the rest
+    table = lines[head : head + 5]
+    assert len({len(line) for line in table}) == 1
+    for line, row in zip(table[1:], advice.rows, strict=True):
+        assert line.startswith(f"{'*' if row['recommended'] else ' '} {row['plan']} ")
+        assert line.split()[-2:] == [str(row["queries"]), f"{row['bytes']:,}"]
+        assert line.split()[-3] == f"{row['noise']:.3g}"
+    assert advice.rows[3]["bytes"] == 133_629  # cells 131,040, secure aggregation the rest
+    assert json.loads(json.dumps(advice.rows)) == advice.rows
+    assert [row["plan"] for row in advice.rows if row["recommended"]] == [
+        advice.recommended and advice.recommended.name
+    ]
 
 
 def test_the_recommended_plan_is_good_and_simple(advice: Advice) -> None:
@@ -87,52 +98,51 @@ def test_cells_and_bytes_are_those_of_all_queries(advice: Advice) -> None:
         (
             DistributedDP(epsilon=1.0, min_clients=16),
             20,
-            [
-                "holds against the aggregator and up to 1 colluding client",
-                "calibrated for 15 clients",
-                "33% more variance",
-            ],
+            "holds against the aggregator and up to 1 colluding client",
         ),
-        (LocalDP(1.0), 20, ["holds against everyone", "of each client"]),
-        (CentralDP(1.0), 1, ["not this job's processes", "added once by the party"]),
+        (LocalDP(1.0), 20, "holds against everyone"),
+        (CentralDP(1.0), 1, "not this job's processes"),
         (
             DistributedDP(epsilon=1.0, min_clients=16, trusted_aggregator=True),
             20,
-            ["not the trusted aggregator", "trusted_aggregator=True"],
+            "not the trusted aggregator",
         ),
     ],
     ids=["distributed", "local", "central", "trusted"],
 )
-def test_privacy_is_put_in_words(privacy: Privacy, clients: int, expected: list[str]) -> None:
-    text = str(advise(privacy, 600, 2_400, clients=clients, runs=2))
+def test_the_settings_are_those_of_a_study(privacy: Privacy, clients: int, expected: str) -> None:
+    advice = advise(privacy, 6_000, 24_000, clients=clients, runs=2)
+    text = str(advice)
     assert max(map(len, text.splitlines())) <= 80
-    flowing = " ".join(text.split())
-    for words in expected:
-        assert words in flowing
-    assert f"{type(privacy).__name__}(epsilon=1" in flowing
+    assert expected in " ".join(text.split())
+    assert text.endswith(advice.settings)
+    study = Study.of(tomllib.loads(advice.settings))
+    assert advice.recommended is not None
+    assert study.metric().spec.privacy == privacy
+    assert study.options["plan"] == advice.recommended.name
 
 
 def test_the_noise_named_is_the_noise_in_a_release(advice: Advice) -> None:
     # one level, and 61/64 of epsilon for the second of two queries; 20 shares calibrated for 15 add up to a third more
-    assert advice.recommended is not None
-    a = math.exp({"adaptive": -61 / 64, "carry_over": -1}[advice.recommended.name])
-    asked, summed = (math.sqrt(more * 2 * a) / (1 - a) for more in (1, 4 / 3))
-    assert f"standard deviation {asked:.2f} asked for, {summed:.2f} in the sum of 20" in " ".join(
-        str(advice).split()
-    )
+    noise = {row["plan"]: row["noise"] for row in advice.rows}
+    for name, epsilon in (("adaptive", 61 / 64), ("carry_over", 1.0)):
+        a = math.exp(-epsilon)
+        assert noise[name] == pytest.approx(math.sqrt(4 / 3 * 2 * a) / (1 - a))
 
 
 def test_few_bins_leave_out_the_plans_that_need_more() -> None:
     advice = advise(CentralDP(1.0), 600, 2_400, quantiles=16, runs=2)
     assert [plan.name for plan in advice.plans] == ["single", "paper"]
-    assert "need 256 bins" in str(advice)
+    assert [row["plan"] for row in advice.rows] == ["single", "paper"]
 
 
-def test_much_data_and_little_get_different_advice() -> None:
-    assert "a smaller epsilon would do, too" in " ".join(
-        str(advise(CentralDP(5.0), 5_000, 5_000, runs=2)).split()
-    )
-    assert "would show" in " ".join(str(advise(CentralDP(0.05), 500, 500, runs=2)).split())
+def test_nothing_is_recommended_where_noise_leaves_little() -> None:
+    advice = advise(CentralDP(0.05), 50, 50, runs=2)
+    assert advice.recommended is None
+    assert not any(row["recommended"] for row in advice.rows)
+    assert advice.reason.startswith("No plan is recommended: noise would move the ROC curve by")
+    assert advice.settings == ""
+    assert "[privacy]" not in str(advice)
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,15 @@ from torchmetrics_fed.reconstruct.uncertainty.thresholds import Counted, Rates
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import Floats
 
-# A group's smaller class times epsilon. Below the first noise outweighs sampling, below the second a gap is noise.
-_FEW, _TOO_FEW = 60.0, 30.0
-# A difference that noise alone shows, and that is worth a word.
+_FEW = 60.0
+"""A group's smaller class times epsilon below which noise outweighs sampling."""
+
+_TOO_FEW = 30.0
+"""The same, below which a gap is noise: its rates are withheld."""
+
 _WORTH = 0.02
+"""A difference that noise alone shows, and that is worth a warning."""
+
 _RATES = {
     "tpr": "True positive rate",
     "fpr": "False positive rate",
@@ -34,7 +39,11 @@ _RATES = {
 
 
 class Gap(NamedTuple):
-    """A rate, or a difference of rates, and its interval; NaN where it is withheld."""
+    """A rate, or a difference of rates, and its interval; NaN where it is withheld.
+
+    A largest difference among groups of which one is withheld has the value NaN and an interval from what the others
+    show to 1: the withheld group may differ more.
+    """
 
     value: Tensor
     low: Tensor
@@ -59,7 +68,23 @@ class GroupGaps(NamedTuple):
     rates: dict[str, Gap]
     """Of each group, ``(groups, ...)``: ``tpr``, ``fpr``, ``positive_rate``, ``precision`` and ``auroc``."""
     largest: dict[str, Gap]
-    """The largest difference of any two groups; its interval allows for all pairs at once."""
+    """The largest difference of any two groups; its interval allows for all pairs at once.
+
+    The value is NaN where the rate of a group is withheld; see ``withheld``.
+    """
+
+    @property
+    def withheld(self) -> dict[str, tuple[str, ...]]:
+        """By rate, the groups without a value: withheld under privacy, or without examples that the rate is of."""
+        missing = {
+            name: rate.value.isnan().reshape(len(self.groups), -1).any(1).tolist()
+            for name, rate in self.rates.items()
+        }
+        return {
+            name: tuple(group for group, lacks in zip(self.groups, rows, strict=True) if lacks)
+            for name, rows in missing.items()
+            if any(rows)
+        }
 
     def between(self, one: str, other: str) -> dict[str, Gap]:
         """Return what the rates of one group exceed those of another by."""
@@ -92,7 +117,7 @@ class GroupGaps(NamedTuple):
 
     @property
     def scalars(self) -> dict[str, Tensor]:
-        """The usual summaries, and the largest differences of precision and AUROC."""
+        """The usual summaries, and the largest differences of precision and AUROC; NaN where a group is withheld."""
         names = ("equal_opportunity", "equalized_odds", "demographic_parity")
         gaps = {f"{name}_gap": self.largest[name].value for name in ("precision", "auroc")}
         return {name: getattr(self, name).value for name in names} | gaps
@@ -125,6 +150,18 @@ class GroupGaps(NamedTuple):
                     "linewidth": 1.2,
                 }
                 ax.errorbar(value[row], place[row], xerr=np.maximum(reach, 0), **look)
+            for group in self.withheld.get(name, ()):
+                row = self.groups.index(group)
+                ax.text(
+                    0.5,
+                    row,
+                    "withheld",
+                    transform=ax.get_yaxis_transform(),
+                    ha="center",
+                    va="center",
+                    color="grey",
+                    fontsize="small",
+                )
             dress(ax, _RATES[name], "", rates=False)
             ax.set_yticks(range(len(self.groups)), self.groups if panel == 0 else [])
             ax.set_ylim(len(self.groups) - 0.5, -0.5)
@@ -135,7 +172,8 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
     """Return how far groups are apart: their rates of "score >= threshold", their areas, and the usual summaries.
 
     Intervals are for the population that the examples were drawn from: they allow for noise and for sampling. Under
-    privacy, gaps of groups so small that noise would make them are withheld, as NaN, with a warning.
+    privacy, rates of groups so small that noise would make them are withheld, as NaN, with a warning. The largest
+    difference is then unknown, too: NaN, with an interval from what the other groups show to 1.
 
     Example:
         >>> from torchmetrics_fed import FederatedROC
@@ -177,7 +215,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
         )
     largest = {name: _largest(rates[name], sure[name]) for name in rates}
     if spec.privacy.charges:
-        _warn_if_inflated(largest, np.where((few < _TOO_FEW)[..., None], np.nan, counted.noise()))
+        _warn_if_inflated(largest, counted.noise())
     axis = 0 if spec.task == "binary" else slice(None)
     shown = (
         {
@@ -192,19 +230,23 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
 def _largest(rates: Rates, sure: Rates) -> Rates:
     """Return the largest difference of any two groups.
 
-    It is at most what the pair that may differ most allows, and at least what some pair shows, all taken at once.
+    It is at most what the pair that may differ most allows, and at least what some pair shows, all taken at once. A
+    group without a value may differ from the others by anything: then the difference is unknown, and at most 1.
     """
     pairs = list(permutations(range(len(rates.value)), 2))
-    found, safe = ([each.difference(*pair) for pair in pairs] for each in (rates, sure))
-    ends = [gap.value for gap in found], [gap.low for gap in safe], [gap.high for gap in found]
-    value, low, high = (np.fmax.reduce(np.array(each)) for each in ends)
-    return Rates(value, np.maximum(low, 0.0), high)
+    differences = [rates.difference(first, second) for first, second in pairs]
+    at_once = [sure.difference(first, second) for first, second in pairs]
+    unknown = np.isnan(rates.value).any(0)
+    value = np.max([gap.value for gap in differences], axis=0)  # NaN where one is
+    high = np.where(unknown, 1.0, np.max([gap.high for gap in differences], axis=0))
+    shown = [np.nan_to_num(gap.low, nan=0.0) for gap in at_once]
+    return Rates(value, np.maximum(np.max(shown, axis=0), 0.0), high)
 
 
 def _warn_if_few(few: Floats, spec: Spec) -> None:
     """Warn of groups whose gaps are withheld, or uncertain."""
     for below, least, what in (
-        (_TOO_FEW, -math.inf, "are withheld"),
+        (_TOO_FEW, -math.inf, "are withheld, so the largest gap is unknown"),
         (_FEW, _TOO_FEW, "are mostly noise"),
     ):
         which = (few >= least) & (few < below)
@@ -218,15 +260,15 @@ def _warn_if_few(few: Floats, spec: Spec) -> None:
 
 
 def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
-    """Warn where noise alone would show half of a largest difference: a maximum picks what noise has raised."""
+    """Warn if noise alone would show half of a largest difference: a maximum is biased upwards."""
     reach = 2 * float(
         ndtri((len(noise) - 0.375) / (len(noise) + 0.25))
     )  # of as many normal values (Blom 1958)
     for name, row in (("fpr", 0), ("tpr", 1)):
-        squares, (value, low, high) = noise[..., row] ** 2, largest[name]
-        alone = reach * np.sqrt(np.nansum(squares, 0) / np.maximum((~np.isnan(squares)).sum(0), 1))
+        value, low, high = largest[name]
+        alone = reach * np.sqrt((noise[..., row] ** 2).mean(0))
         for found, least, most, inflated in zip(value, low, high, alone, strict=True):
-            if inflated > max(found / 2, _WORTH):
+            if not math.isnan(found) and inflated > max(found / 2, _WORTH):
                 warnings.warn(
                     f"The largest difference of the {_RATES[name].lower()}, {found:.3f}, is inflated: noise alone "
                     f"would show about {inflated:.3f}. Report its interval, {least:.3f} to {most:.3f}.",

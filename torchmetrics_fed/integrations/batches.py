@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,16 @@ from torchmetrics_fed.errors import InputError
 
 OR_SKIP = "Nothing was counted. Correct it, or leave out such rows with `skip_bad` (--skip-bad)."
 
-_ROWS, _BLOCK = (
-    1 << 18,
-    1 << 22,
-)  # rows of a Parquet file and bytes of a CSV file that are read at a time
+_PARQUET_ROWS = 1 << 18
+"""Rows of a Parquet file that are read at a time."""
+
+_CSV_BYTES = 1 << 22
+"""Bytes of a CSV file, or of a column of a Parquet file, that are read at a time."""
+
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
-def each_of(table: Any) -> Iterator[pa.RecordBatch]:
+def batches_of(table: Any) -> Iterator[pa.RecordBatch]:
     """Give the batches of a table, or of an iterable of tables."""
     if isinstance(table, pa.RecordBatch):
         yield table
@@ -33,7 +35,7 @@ def each_of(table: Any) -> Iterator[pa.RecordBatch]:
         yield from pa.RecordBatchReader.from_stream(table)
     elif isinstance(table, Iterable) and not isinstance(table, str | bytes | dict):
         for part in table:
-            yield from each_of(part)
+            yield from batches_of(part)
     else:
         raise InputError(
             f"Expected a table, or batches of one, but got {type(table).__name__}. Pass a DataFrame."
@@ -42,8 +44,8 @@ def each_of(table: Any) -> Iterator[pa.RecordBatch]:
 
 def read_file(
     path: Path, names: Sequence[str], delimiter: str, skip_bad: bool
-) -> Iterator[pa.RecordBatch]:
-    """Give these columns of a file, its format known by its suffix."""
+) -> Generator[pa.RecordBatch, None, None]:
+    """Give these columns of a file, its format known by its suffix. Close the generator after use."""
     kind = next((suffix for suffix in path.suffixes[::-1] if suffix in _READERS), "")
     if not kind:
         raise InputError(
@@ -51,20 +53,22 @@ def read_file(
         )
     try:
         yield from _READERS[kind](path, names, delimiter, skip_bad)
-    except (
-        pa.ArrowException,
-        OSError,
-        UnicodeError,
-    ) as error:  # their texts hold values of the data
-        why = getattr(error, "strerror", None) or type(error).__name__
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        # the error's own text may hold values of the data
+        reason = getattr(error, "strerror", None) or type(error).__name__
         raise InputError(
-            f"Expected a {kind} file that can be read but {path.name!r} cannot: {why}."
+            f"Expected a {kind} file that can be read but {path.name!r} cannot: {reason}."
         ) from None
 
 
 def rows_of(path: Path) -> int | None:
-    """Return how many rows a file has, if it says so."""
-    return parquet.read_metadata(path).num_rows if ".parquet" in path.suffixes else None
+    """Return how many rows a file has, or None where only reading it would tell."""
+    if ".parquet" not in path.suffixes:
+        return None
+    try:
+        return int(parquet.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):  # reading the file gives the error
+        return None
 
 
 def checked_names(needed: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -80,51 +84,110 @@ def checked_names(needed: Sequence[str], names: Sequence[str]) -> list[str]:
 def _csv(
     path: Path, names: Sequence[str], delimiter: str, skip_bad: bool
 ) -> Iterator[pa.RecordBatch]:
-    wrong: list[int] = []
-
-    def handle(row: Any) -> str:
-        wrong.append(row.number - 1)  # the header is a line, too
-        return "skip" if skip_bad else "error"
-
-    reading = csv.ReadOptions(
-        block_size=_BLOCK, use_threads=False
-    )  # with threads, rows have no numbers
-    delimiter = "\t" if ".tsv" in path.suffixes else delimiter
-    parsing = csv.ParseOptions(delimiter=delimiter, invalid_row_handler=handle)
-    try:
-        needed = checked_names(names, csv.open_csv(path, reading, parsing).schema.names)
-        wrong.clear()
-        kinds = dict.fromkeys(
-            needed, pa.string()
-        )  # what one block looks like need not hold for the next
-        converting = csv.ConvertOptions(
-            include_columns=needed, column_types=kinds, strings_can_be_null=True
+    if ".tsv" in path.suffixes:
+        delimiter = "\t"
+    columns: list[str] = []
+    rows = 0
+    with pa.input_stream(str(path), compression="detect") as file:
+        for block in _blocks(file):
+            has_header = not columns
+            if has_header:
+                table, _ = _parsed_block(block, delimiter, None, None)
+                columns = table.column_names
+            needed = checked_names(names, columns)
+            table, malformed = _parsed_block(
+                block, delimiter, columns=None if has_header else columns, needed=needed
+            )
+            if malformed and not skip_bad:
+                row = rows + malformed[0] - has_header  # the header is a line, too
+                raise InputError(
+                    f"Expected as many values in each row as the header has but row {row} has more "
+                    f"or fewer. {OR_SKIP}"
+                )
+            yield from table.to_batches()
+            if malformed:  # which are bad rows: nothing is known of them
+                nothing = pa.nulls(len(malformed), pa.string())
+                yield pa.record_batch(dict.fromkeys(needed, nothing))
+            rows += table.num_rows + len(malformed)
+    if not columns:
+        raise InputError(
+            f"Expected a header and rows but {path.name!r} is empty. Export the table again."
         )
-        for batch in csv.open_csv(path, reading, parsing, converting):
-            yield batch
-            if wrong:
-                yield pa.record_batch(dict.fromkeys(needed, pa.nulls(len(wrong), pa.string())))
-                wrong.clear()
-    except pa.ArrowInvalid:
-        if wrong:
-            text = f"Expected as many values in each row as the header has but row {wrong[0]} has more or fewer."
-            raise InputError(f"{text} {OR_SKIP}") from None
-        raise
+
+
+def _parsed_block(
+    block: bytes, delimiter: str, columns: list[str] | None, needed: list[str] | None
+) -> tuple[pa.Table, list[int]]:
+    """Return the rows of a block of CSV, and the numbers of its malformed rows, on this thread.
+
+    ``csv.open_csv`` would read ahead on another thread, even after it is closed. That thread may be
+    the last one to hold the handler of malformed rows. To free the handler it waits for Python's
+    lock, and a process that is ending aborts there.
+
+    Args:
+        block: whole lines.
+        delimiter: of the file.
+        columns: names of the columns, or None where the block begins with the header.
+        needed: the columns to return, as texts; all of them if None.
+    """
+    malformed: list[int] = []
+
+    def skip(row: Any) -> str:
+        malformed.append(row.number)
+        return "skip"
+
+    converting = None
+    if needed is not None:
+        # texts, because what one block looks like need not hold for the next
+        converting = csv.ConvertOptions(
+            include_columns=needed,
+            column_types=dict.fromkeys(needed, pa.string()),
+            strings_can_be_null=True,
+        )
+    table = csv.read_csv(
+        pa.BufferReader(block),
+        # with threads, rows have no numbers
+        csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=columns),
+        csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skip),
+        converting,
+    )
+    return table, malformed
+
+
+def _blocks(file: pa.NativeFile) -> Iterator[bytes]:
+    """Give a file in blocks of whole lines."""
+    rest = b""
+    while block := file.read(_CSV_BYTES):
+        end = (block.rfind(b"\n") + 1) or (block.rfind(b"\r") + 1)
+        if end:
+            yield rest + block[:end]
+            rest = block[end:]
+        else:
+            rest += block
+    if rest:
+        yield rest
 
 
 def _parquet(path: Path, names: Sequence[str], *_: Any) -> Iterator[pa.RecordBatch]:
-    with parquet.ParquetFile(path, buffer_size=_BLOCK, pre_buffer=False) as file:
-        yield from file.iter_batches(_ROWS, columns=checked_names(names, file.schema_arrow.names))
+    with parquet.ParquetFile(path, buffer_size=_CSV_BYTES, pre_buffer=False) as file:
+        needed = checked_names(names, file.schema_arrow.names)
+        yield from file.iter_batches(_PARQUET_ROWS, columns=needed)
 
 
 def _arrow(path: Path, names: Sequence[str], *_: Any) -> Iterator[pa.RecordBatch]:
     with pa.memory_map(str(path)) as source:
-        streams = bytes(source.read(6)) != b"ARROW1"
+        is_file = bytes(source.read(6)) == b"ARROW1"
         source.seek(0)
-        file = ipc.open_stream(source) if streams else ipc.open_file(source)
-        needed = checked_names(names, file.schema.names)
-        for batch in file if streams else map(file.get_batch, range(file.num_record_batches)):
-            yield batch.select(needed)
+        if is_file:
+            with ipc.open_file(source) as file:
+                needed = checked_names(names, file.schema.names)
+                for number in range(file.num_record_batches):
+                    yield file.get_batch(number).select(needed)
+        else:
+            with ipc.open_stream(source) as stream:
+                needed = checked_names(names, stream.schema.names)
+                for batch in stream:
+                    yield batch.select(needed)
 
 
 _READERS = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet, ".arrow": _arrow, ".feather": _arrow}

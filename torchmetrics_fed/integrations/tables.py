@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -21,6 +22,9 @@ from torchmetrics_fed.release import Spec
 
 __all__ = ["PartialCounts", "count_table", "merge_counts"]
 
+MOST_SKIPPED = 0.05
+"""Fraction of bad rows above which a table is refused: more is a sign of a wrong column or unit."""
+
 _AS_THEY_ARE = pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.float32(), pa.float64()
 
 
@@ -30,8 +34,29 @@ class Counted(NamedTuple):
     rows: int
     skipped: int
 
+    def check(self, most_skipped: float) -> None:
+        """Raise if no row was counted, or if more than this fraction of the rows was left out.
 
-def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
+        The error names no numbers: they are data, and an error may travel further than its table.
+        """
+        if not 0 <= most_skipped <= 1:
+            raise InputError(
+                f"Expected argument `most_skipped` to be a fraction from 0 to 1 but got {most_skipped}."
+            )
+        if not self.rows:
+            raise InputError(
+                "Cannot count: no row of the table can be counted. Check the file and the names of its columns."
+            )
+        if self.skipped > most_skipped * (self.rows + self.skipped):
+            raise InputError(
+                f"Cannot count: more than {most_skipped:.3g} of the rows are bad. Correct the table, or allow more "
+                "with `most_skipped` (--most-skipped)."
+            )
+
+
+def count_table(
+    metric: FederatedMetric, table: Any, *, most_skipped: float = MOST_SKIPPED, **columns: Any
+) -> Counted:
     """Count a table in the metric, batch by batch, and return how many rows. A table that is refused changes nothing.
 
     Args:
@@ -39,39 +64,66 @@ def count_table(metric: FederatedMetric, table: Any, **columns: Any) -> Counted:
         table: anything with Arrow's C stream (a DataFrame of pandas or Polars, a relation of DuckDB, a Table or a
             RecordBatchReader), an iterable of such, or the path of a file that ends in ``.csv``, ``.tsv`` (or with
             ``.gz`` after it), ``.parquet``, ``.arrow`` or ``.feather``.
+        most_skipped: fraction of rows that ``skip_bad`` may leave out. A table with more bad rows, or without any row
+            to count, is refused.
         columns: which of its columns hold what, as in :meth:`PartialCounts.of`.
 
     Example:
         >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
         >>> table = pyarrow.table({"p": [0.1, 0.8, 0.7], "y": ["no", "yes", None]})
+        >>> columns = {"score": "p", "label": "y", "labels": ["no", "yes"]}
         >>> metric = FederatedAUROC()
-        >>> count_table(metric, table, score="p", label="y", labels=["no", "yes"], skip_bad=True)
+        >>> count_table(metric, table, **columns, skip_bad=True, most_skipped=0.5)
         Counted(rows=2, skipped=1)
         >>> metric.compute()
         tensor(1., dtype=torch.float64)
     """
-    return PartialCounts.of(metric, **columns).count(metric, table)
+    with metric.all_or_nothing():
+        counted = PartialCounts.of(metric, **columns).count(metric, table)
+        counted.check(most_skipped)
+    return counted
 
 
-def merge_counts(metric: FederatedMetric, parts: Any) -> Counted:
+def merge_counts(
+    metric: FederatedMetric, parts: Any, *, most_skipped: float = MOST_SKIPPED
+) -> Counted:
     """Add what :class:`PartialCounts` made of parts of a table, in whatever order, and return how many rows.
 
-    Parts are a table of them, as Ray Data and Spark collect it, or an iterable of such.
+    Args:
+        metric: the metric that the parts were counted for.
+        parts: a table of them, as Ray Data and Spark collect it, or an iterable of such.
+        most_skipped: as in :func:`count_table`, of all parts together.
 
     Example:
+        >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
-        >>> merge_counts(FederatedAUROC(), [])
-        Counted(rows=0, skipped=0)
+        >>> metric = FederatedAUROC()
+        >>> part = PartialCounts.of(metric)
+        >>> merge_counts(metric, [part(pyarrow.table({"score": [0.1, 0.8], "label": [0, 1]}))])
+        Counted(rows=2, skipped=0)
     """
-    total, rows, skipped = torch.zeros_like(metric.counts, device="cpu"), 0, 0
-    for part in (part for batch in batches.each_of(parts) for part in batch.to_pylist()):
-        if part["layout"] != bytes(metric.layout.cpu().numpy()):
-            raise InputError(
-                "Expected parts that were counted for this metric but got others. Count them again."
-            )
-        total += torch.frombuffer(bytearray(part["counts"]), dtype=torch.int64).reshape(total.shape)
-        rows, skipped = rows + part["rows"], skipped + part["skipped"]
+    with metric.all_or_nothing():
+        counted = _merged(metric, parts)
+        counted.check(most_skipped)
+    return counted
+
+
+def _merged(metric: FederatedMetric, parts: Any) -> Counted:
+    """Add parts to the metric, all of them or, if one is refused, none."""
+    total = torch.zeros_like(metric.counts, device="cpu")
+    rows = 0
+    skipped = 0
+    for batch in batches.batches_of(parts):
+        for part in batch.to_pylist():
+            if part["layout"] != bytes(metric.layout.cpu().numpy()):
+                raise InputError(
+                    "Expected parts that were counted for this metric but got others. Count them again."
+                )
+            counts = torch.frombuffer(bytearray(part["counts"]), dtype=torch.int64)
+            total += counts.reshape(total.shape)
+            rows += part["rows"]
+            skipped += part["skipped"]
     metric.merge_state(
         {"layout": metric.layout, "counts": total, "refused": torch.zeros_like(metric.refused)}
     )
@@ -166,9 +218,9 @@ class PartialCounts:
         return pa.table({name: [value] for name, value in row.items()})
 
     def count(self, metric: FederatedMetric, table: Any) -> Counted:
-        """Count a table in the metric, as :func:`count_table` does, and return how many rows."""
+        """Count a table in the metric, however many rows are left out, and return how many rows."""
         if not self.person:
-            return merge_counts(metric, self(table))
+            return _merged(metric, self(table))
 
         def add(preds: Tensor, target: Tensor, groups: Tensor | None, persons: Any) -> None:
             metric.update(preds, target, groups, persons=persons)
@@ -176,18 +228,21 @@ class PartialCounts:
         with metric.all_or_nothing():
             return self._each(table, add)
 
-    def read(self, path: str | PathLike[str]) -> Iterator[pa.RecordBatch]:
-        """Give the columns of a file in batches of bounded size."""
+    def read(self, path: str | PathLike[str]) -> Generator[pa.RecordBatch, None, None]:
+        """Give the columns of a file in batches of bounded size. Close the generator after use."""
         return batches.read_file(Path(path), self._names, self.delimiter, self.skip_bad)
 
     def _each(self, table: Any, add: Any) -> Counted:
         """Add every batch of a table, and return how many rows."""
-        rows = skipped = 0
-        for batch in (
-            self.read(table) if isinstance(table, str | PathLike) else batches.each_of(table)
-        ):
+        if isinstance(table, str | PathLike):
+            with closing(self.read(table)) as file:  # also where a row is refused
+                return self._each(file, add)
+        rows = 0
+        skipped = 0
+        for batch in batches.batches_of(table):
             bad = self._add(add, batch, rows + skipped)
-            rows, skipped = rows + batch.num_rows - bad, skipped + bad
+            rows += batch.num_rows - bad
+            skipped += bad
         return Counted(rows, skipped)
 
     def _add(self, add: Any, batch: pa.RecordBatch, start: int) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -18,22 +19,24 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.planning import expected
 from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
-from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy
+from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 from torchmetrics_fed.release import Query, Share, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind
 
 _ROUND = "round-1"
+
 _WIDTH = 78
-_HOPELESS = 0.05  # a ROC Area Error above which a curve says little, as in the warning of noise
-_AS_GOOD = 1.15  # a plan this much above the best is as good, if it asks less of a federation
-# from the least to the most
-_ASKS: dict[PlanName, str] = {
-    "single": "one query and nothing known before",
-    "adaptive": "two queries in each evaluation, the first one to place the leaves",
-    "carry_over": "one query, its leaves placed by the evaluation before; the first evaluation takes two",
-    "paper": "one query, every level of the binary tree",
-}
+"""Letters in a line of text."""
+
+_HOPELESS = 0.05
+"""A ROC Area Error above which a curve says little, as in the warning of noise."""
+
+_AS_GOOD = 1.15
+"""A plan with an error of this many times the smallest is as good, if it asks less of a federation."""
+
+_PLANS: tuple[PlanName, ...] = ("single", "adaptive", "carry_over", "paper")
+"""From the one that asks least of a federation to the one that asks most."""
 
 
 class PlanAdvice(NamedTuple):
@@ -54,7 +57,14 @@ class PlanAdvice(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """What to expect of each plan, and one recommended. Print it."""
+    """What to expect of each plan, one of them recommended: ``rows`` for programs, ``str`` for people.
+
+    Example:
+        >>> from torchmetrics_fed import CentralDP
+        >>> advice = advise(CentralDP(1.0), 600, 2_400, runs=2)
+        >>> [row["plan"] for row in advice.rows if row["recommended"]] == [advice.recommended.name]
+        True
+    """
 
     privacy: Privacy
     n_pos: int
@@ -64,131 +74,110 @@ class Advice:
     quantiles: int
     runs: int
     plans: tuple[PlanAdvice, ...]
+    """The plans that this grid allows: those that place leaves need at least 256 bins."""
     sampling: ExpectedError
     """The error of a test set of this size against the distribution that it is drawn from."""
 
     @property
     def recommended(self) -> PlanAdvice | None:
         """The best plan, or one that asks less and is nearly as good; None where noise leaves little of the curve."""
-        if self._best.error.roc > _HOPELESS:
+        best = self._best
+        if best.error.roc > _HOPELESS:
             return None
-        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * self._best.score]
-        return min(good, key=lambda plan: [*_ASKS].index(plan.name))
+        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * best.score]
+        return min(good, key=lambda plan: _PLANS.index(plan.name))
+
+    @property
+    def reason(self) -> str:
+        """Why this plan is recommended, or none, in one sentence."""
+        plan = self.recommended
+        if plan is None:
+            return (
+                f"No plan is recommended: noise would move the ROC curve by {self._best.error.roc:.2g} at least, so "
+                "count more examples or allow a larger epsilon."
+            )
+        if plan is self._best:
+            return f"* {plan.name} is recommended: it has the smallest error."
+        return (
+            f"* {plan.name} is recommended: its error is within {_AS_GOOD - 1:.0%} of the smallest, and it asks for "
+            "less."
+        )
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each plan, as plain values."""
+        return [
+            {
+                "plan": plan.name,
+                "recommended": plan is self.recommended,
+                "epsilon": self.privacy.epsilon,
+                "queries": len(plan.error.queries),
+                "roc_error": plan.error.roc,
+                "roc_standard_error": plan.error.roc_standard_error,
+                "precision_recall_error": plan.error.precision_recall,
+                "precision_recall_standard_error": plan.error.precision_recall_standard_error,
+                "noise": self._noise(plan),
+                "cells": plan.cells,
+                "bytes": plan.bytes,
+            }
+            for plan in self.plans
+        ]
+
+    @property
+    def settings(self) -> str:
+        """The table [privacy] of a study with the recommended plan; without one, an empty text."""
+        if self.recommended is None:
+            return ""
+        lines = ["[privacy]", f'kind = "{type(self.privacy).__name__}"']
+        for field in fields(self.privacy):
+            value = getattr(self.privacy, field.name)
+            if value != field.default:
+                lines.append(f"{field.name} = {json.dumps(value)}")
+        return "\n".join([*lines, f'plan = "{self.recommended.name}"'])
 
     @property
     def _best(self) -> PlanAdvice:
         return min(self.plans, key=lambda plan: plan.score)
 
+    def _noise(self, plan: PlanAdvice) -> float:
+        """Return the standard deviation of a cell of the last query, in the sum of all clients."""
+        spec = Spec("binary", 1, reference_grid(plan.name, self.quantiles), self.privacy)
+        noise = spec.noise(plan.error.queries[-1])
+        assert noise is not None
+        return math.sqrt(noise.variance * self.privacy.noise_times(self.clients))
+
     def __str__(self) -> str:
-        parts = [self._head(), self._table(), self._recommendation(), self._privacy()]
-        return "\n\n".join("\n".join(part) for part in parts)
+        examples = self.n_pos + self.n_neg
+        clients = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
+        head = [
+            f"{examples:,} examples ({self.n_pos:,} positive) of {clients}, AUROC {self.auroc:g}, "
+            f"{self.quantiles:,} quantiles",
+            *textwrap.wrap(str(self.privacy), _WIDTH, break_on_hyphens=False),
+        ]
+        reason = textwrap.wrap(self.reason, _WIDTH, break_on_hyphens=False)
+        parts = [head, self._table(), reason, self.settings.splitlines()]
+        return "\n\n".join("\n".join(part) for part in parts if part)
 
-    def _head(self) -> Iterator[str]:
-        examples, bins = self.n_pos + self.n_neg, reference_grid("single", self.quantiles).bins
-        who = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
-        yield f"{examples:,} examples ({self.n_pos:,} positive) of {who}, epsilon {self.privacy.epsilon:g}"
-        yield from _wrapped(
-            f"Reference scores: a calibrated model with AUROC {self.auroc:g}; {self.quantiles:,} quantiles, {bins:,} "
-            f"bins; mean of {self.runs} simulated releases and its standard error."
-        )
-
-    def _table(self) -> Iterator[str]:
+    def _table(self) -> list[str]:
+        """Return the rows with aligned columns, and last the error of the test set itself."""
         errors = [*(plan.error for plan in self.plans), self.sampling]
         roc = _column([(error.roc, error.roc_standard_error) for error in errors])
         pr = _column(
             [(error.precision_recall, error.precision_recall_standard_error) for error in errors]
         )
-        rows = [["plan", "ROC Area Error", "PR Area Error", "cells", "bytes up"]]
-        for plan, *shown in zip(self.plans, roc, pr, strict=False):
-            rows.append([plan.name, *shown, f"{plan.cells:,}", f"{plan.bytes:,}"])
-        rows.append(["(the test set)", roc[-1], pr[-1], "", ""])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            left = [f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=False)]
-            right = [f"{cell:>{width}}" for cell, width in zip(row[3:], widths[3:], strict=True)]
-            yield "  ".join([*left, *right]).rstrip()
-        if len(self.plans) < len(_ASKS):
-            yield from _wrapped(
-                f"Plans that place leaves need {LEAST_BINS} bins to place them on: more than {LEAST_BINS // 8} "
-                "quantiles."
-            )
-        yield from _wrapped(
-            "(the test set): how far its exact curves are from those of the population. An error of noise well below "
-            "it is lost in it. Bytes are those of one evaluation, sent by each client."
-        )
-
-    def _recommendation(self) -> Iterator[str]:
-        plan = self.recommended
-        if plan is None:
-            yield from _wrapped(
-                f"No plan is recommended: at this size and epsilon noise moves the ROC curve by "
-                f"{self._best.error.roc:.2g} at the least, and a model that knows nothing is {self.auroc - 0.5:.2g} "
-                "from the expected one. Such a curve says little. Count more examples or allow a larger epsilon; with "
-                "LocalDP fewer clients help, too."
-            )
-            return
-        why = "the smallest error"
-        if plan is not self._best:
-            why = f"an error within {_AS_GOOD - 1:.0%} of the smallest and takes less for granted"
-        yield from _wrapped(
-            f"Recommended: {plan.name}, because it has {why}. It takes {_ASKS[plan.name]}."
-        )
-        call = f"FederatedROC(quantiles={self.quantiles}, plan={plan.name!r}, privacy={_written(self.privacy)})"
-        yield from textwrap.wrap(call, _WIDTH, initial_indent="  ", subsequent_indent=" " * 15)
-        carried = next((other for other in self.plans if other.name == "carry_over"), None)
-        if plan.name == "adaptive" and carried is not None:
-            yield from _wrapped(
-                "Where a model is evaluated again and again, carry_over saves the first query at "
-                f"{carried.score / plan.score:.2f} times this error, as long as scores stay where they were."
-            )
-        below = (
-            plan.error.roc / self.sampling.roc,
-            plan.error.precision_recall / self.sampling.precision_recall,
-        )
-        verdict = (
-            "both count" if max(below) <= 1 else "more examples, or a larger epsilon, would show"
-        )
-        yield from _wrapped(
-            f"Noise costs {below[0]:.2g} (ROC) and {below[1]:.2g} (PR) times what the test set's size does: "
-            f"{'a smaller epsilon would do, too' if max(below) < 0.5 else verdict}."
-        )
-        yield from _wrapped(
-            "Scores with ties, or in a corner of the range, can have ten times these errors."
-        )
-
-    def _privacy(self) -> Iterator[str]:
-        plan = self.recommended or self._best
-        privacy = self.privacy
-        yield from _wrapped(
-            f"Privacy: epsilon {privacy.epsilon:g} holds against {privacy.holds_against}."
-        )
-        spec = Spec("binary", 1, reference_grid(plan.name, self.quantiles), privacy)
-        noise = spec.noise(plan.error.queries[-1])
-        assert noise is not None
-        asked = math.sqrt(noise.variance)
-        if isinstance(privacy, DistributedDP):
-            times = self.clients / privacy.calibrated_for
-            yield from _wrapped(
-                f"min_clients={privacy.min_clients}: a sum of fewer is not opened. Noise is calibrated for "
-                f"{privacy.calibrated_for} clients: {privacy.min_clients} clients, of whom {privacy.max_colluding} may "
-                "subtract their own noise. A higher min_clients means less noise, and fewer dropouts that an "
-                "evaluation survives."
-            )
-            yield from _wrapped(
-                f"Noise of a cell: standard deviation {asked:.3g} asked for, {asked * math.sqrt(times):.3g} in the sum "
-                f"of {self.clients} ({times - 1:.0%} more variance, the price of dropouts and collusion)."
-            )
-        elif isinstance(privacy, LocalDP):
-            yield from _wrapped(
-                f"Noise of a cell: standard deviation {asked:.3g} of each client, "
-                f"{asked * math.sqrt(self.clients):.3g} in the sum of {self.clients}. DistributedDP asks for one such "
-                "noise in all, and needs secure aggregation."
-            )
-        else:
-            yield from _wrapped(
-                f"Noise of a cell: standard deviation {asked:.3g}, added once by the party that holds all counts. What "
-                "ranks send to it is raw."
-            )
+        table = [["plan", "ROC Area Error", "PR Area Error", "noise", "queries", "bytes up"]]
+        for row, *means in zip(self.rows, roc, pr, strict=False):
+            mark = "*" if row["recommended"] else " "
+            numbers = [f"{row['noise']:.3g}", f"{row['queries']}", f"{row['bytes']:,}"]
+            table.append([f"{mark} {row['plan']}", *means, *numbers])
+        table.append(["  (test set)", roc[-1], pr[-1], "", "", ""])
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = []
+        for cells in table:
+            left = [f"{cell:<{width}}" for cell, width in zip(cells[:3], widths, strict=False)]
+            right = [f"{cell:>{width}}" for cell, width in zip(cells[3:], widths[3:], strict=True)]
+            lines.append("  ".join([*left, *right]).rstrip())
+        return lines
 
 
 def advise(
@@ -200,7 +189,7 @@ def advise(
     auroc: float = 0.85,
     quantiles: int = 1024,
     runs: int = 20,
-    progress: Callable[[Iterable[PlanName]], Iterable[PlanName]] = iter,
+    progress: Callable[[Sequence[PlanName]], Iterable[PlanName]] = iter,
 ) -> Advice:
     """Return the error to expect of every plan, by simulation, and what each client has to send.
 
@@ -213,7 +202,7 @@ def advise(
         ('paper', True)
     """
     bins, plans = reference_grid("single", quantiles).bins, []
-    for name in progress(tuple(_ASKS)):
+    for name in progress(_PLANS):
         if bins >= LEAST_BINS or name in ("single", "paper"):
             error = expected.expected_area_error(
                 name,
@@ -270,18 +259,3 @@ def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:
     least = max(min(spread for _, spread in pairs), 1e-8)
     digits = min(max(-math.floor(math.log10(least)), 2), 6)
     return [f"{mean:.{digits}f} ± {spread:.{digits}f}" for mean, spread in pairs]
-
-
-def _written(privacy: Any) -> str:
-    """The call that makes it, without what is the default."""
-    shown = [f"epsilon={privacy.epsilon:g}"]
-    for each in sorted(fields(privacy), key=lambda each: bool(each.kw_only)):
-        value = getattr(privacy, each.name)
-        shown += (
-            [f"{each.name}={value!r}"] if each.name != "epsilon" and value != each.default else []
-        )
-    return f"{type(privacy).__name__}({', '.join(shown)})"
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, break_on_hyphens=False)

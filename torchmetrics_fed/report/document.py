@@ -1,4 +1,4 @@
-"""The report as plain JSON values, whose counts give it back, and as an HTML page of them, made with ``assets/``."""
+"""The report as plain JSON values for programs, and as an HTML page of them, made with ``assets/``."""
 
 from __future__ import annotations
 
@@ -8,36 +8,40 @@ import html
 import json
 import math
 import re
-from dataclasses import asdict
 from importlib.resources import files
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchmetrics_fed import functional as F
-from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.groups import Gap
-from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.report.statement import PrivacyStatement
 from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
 
-_FORMAT, _VERSION = "torchmetrics-fed evaluation report", 1
-# Thresholds of all classes together, of one at least and at most; bars of a histogram.
-_THRESHOLDS, _FEWEST, _MOST, _BARS = 3072, 24, 256, 32
+_THRESHOLDS = 3072
+"""Thresholds of all classes together."""
+
+_FEWEST = 24
+"""Thresholds of one class at least."""
+
+_MOST = 256
+"""Thresholds of one class at most."""
+
+_BARS = 32
+"""Bars of a histogram."""
 
 
 def document(report: EvaluationReport) -> dict[str, Any]:
     """Return the report as it is written to JSON; docs/report.md describes every field."""
-    source = report.source
+    gaps = None
+    if report.gaps is not None:
+        gaps = _plain(report.gaps) | {"withheld": _plain(report.gaps.withheld)}
     return {
-        "format": _FORMAT,
-        "version": _VERSION,
+        "format": "torchmetrics-fed evaluation report",
+        "version": 1,
         "package": f"torchmetrics-fed {VERSION}",
         **{
             name: getattr(report, name)
@@ -47,13 +51,7 @@ def document(report: EvaluationReport) -> dict[str, Any]:
         "statement": report.statement and report.statement.fields,
         "classes": [_of_class(report, index) for index in range(len(report.names))],
         "groups": {name: document(part) for name, part in report.groups.items()},
-        "gaps": report.gaps and _plain(report.gaps),
-        "counts": {
-            "edges": source.edges.tolist(),
-            "levels": [level.tolist() for level in source.levels],
-            "exclusive": source.exclusive,
-            "reconstruction": asdict(source.reconstruction),
-        },
+        "gaps": gaps,
     }
 
 
@@ -63,7 +61,7 @@ def page(report: EvaluationReport) -> str:
     frame, style, script = (
         (folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )
-    shown = {name: value for name, value in document(report).items() if name != "counts"}
+    shown = document(report)
     shown["meanings"] = {name: number.meaning for name, number in report.numbers.items()}
     several = bool(report.auroc.dim())
     for name, part in shown.pop("groups").items():
@@ -90,59 +88,6 @@ def _drawn(value: Any) -> Any:
     )
 
 
-def arguments(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return what a report is made of, from :func:`document`."""
-    if not isinstance(fields, dict) or (fields.get("format"), fields.get("version")) != (
-        _FORMAT,
-        _VERSION,
-    ):
-        raise InputError(
-            f"Expected the JSON of a {_FORMAT}, version {_VERSION}, but got another. Save it again."
-        )
-    counts, classes, statement = fields["counts"], fields["classes"], fields["statement"]
-    levels, how = (
-        [_tensor(level) for level in counts["levels"]],
-        Reconstruction(**counts["reconstruction"]),
-    )
-    leading = levels[-1].shape[:-2]
-
-    def joined(parts: list[dict[str, Any]], *names: str) -> list[Tensor]:
-        values = (_tensor([part[name] for part in parts]).double() for name in names)
-        return [value.reshape((*leading, *value.shape[1:])) for value in values]
-
-    def each(kind: str) -> dict[str, list[dict[str, Any]]]:
-        return {name: [one[kind][name] for one in classes] for name in classes[0][kind]}
-
-    numbers = each("numbers")
-    bounded = {name: of for name, of in numbers.items() if "low" in of[0]}
-    for name in ("cumulative_gains", "net_benefit"):
-        if classes[0][name] is not None and classes[0][name]["low"] is not None:
-            bounded[name] = [one[name] for one in classes]
-    intervals = {name: F.Interval(*joined(of, "low", "high")) for name, of in bounded.items()}
-    line = None
-    if "calibration_slope" in numbers:
-        names = ("calibration_intercept", "calibration_slope")
-        intercept, slope = (joined(numbers[name], "value")[0] for name in names)
-        bounds = (intervals[names[0]], intervals[names[1]]) if names[0] in intervals else None
-        line = F.CalibrationLine(intercept, slope, bounds)
-    return {
-        **{
-            name: fields[name] for name in ("task", "privacy", "shares", "confidence", "population")
-        },
-        "calibration_line": line,
-        "source": F.Source(
-            levels, _tensor(counts["edges"]).double(), how, None, counts["exclusive"]
-        ),
-        "labels": fields["labels"] and tuple(fields["labels"]),
-        "intervals": intervals,
-        "bands": {
-            name: F.Band(*joined(of, "x", "low", "high")) for name, of in each("bands").items()
-        },
-        "statement": statement and PrivacyStatement(statement),
-        "gaps": fields["gaps"] and _gaps_of(fields["gaps"]),
-    }
-
-
 def _plain(value: Any) -> Any:
     """Dictionaries, lists, and numbers or what JSON has in their place; JavaScript and Python read it as one."""
     value = (
@@ -159,17 +104,6 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return None if math.isnan(value) else "-Infinity" if value < 0 else "Infinity"
-
-
-def _gaps_of(fields: dict[str, Any]) -> F.GroupGaps:
-    tables = (
-        {
-            name: Gap(*(_tensor(gap[part]) for part in Gap._fields))
-            for name, gap in fields[kind].items()
-        }
-        for kind in ("rates", "largest")
-    )
-    return F.GroupGaps(tuple(fields["groups"]), fields["threshold"], *tables)
 
 
 def _of_class(report: EvaluationReport, index: int) -> dict[str, Any]:
@@ -251,10 +185,3 @@ def _one(value: Tensor | None, axes: int, index: int) -> Any:
         return None
     own = value.double().reshape(-1, *value.shape[value.dim() - axes :])
     return _plain(own[index if len(own) > 1 else 0])
-
-
-def _tensor(values: Any) -> Tensor:
-    array = np.array(values)
-    return torch.from_numpy(
-        array if array.dtype.kind == "i" else np.array(values, dtype=np.float64)
-    )

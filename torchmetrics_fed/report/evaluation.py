@@ -22,7 +22,7 @@ from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release
-from torchmetrics_fed.report.document import arguments, document, page
+from torchmetrics_fed.report.document import document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
 
@@ -169,8 +169,8 @@ class EvaluationReport:
         """Write the report, whole or not at all, as the suffix says.
 
         Args:
-            path: ``.html`` is one page that needs no network, with a threshold to move; ``.json`` can be read back;
-                ``.md`` has the numbers and the statement; ``.png`` and ``.pdf`` are the summary figure.
+            path: ``.html`` is one page that needs no network, with a threshold to move; ``.json`` has plain numbers for
+                programs; ``.md`` has the numbers and the statement; ``.png`` and ``.pdf`` are the summary figure.
         """
         suffix = Path(path).suffix.lower()
         if suffix in (".png", ".pdf"):
@@ -188,18 +188,6 @@ class EvaluationReport:
         part = Path(f"{os.fspath(path)}.part")
         part.write_bytes(data)
         os.replace(part, path)
-
-    @classmethod
-    def from_json(cls, data: str | bytes) -> EvaluationReport:
-        """Return the report whose JSON this is: equal in every number; bands may be wider by a little."""
-
-        def of(fields: dict[str, Any]) -> EvaluationReport:
-            return cls(
-                **arguments(fields),
-                groups={name: of(part) for name, part in fields["groups"].items()},
-            )
-
-        return of(json.loads(data))
 
     def __str__(self) -> str:
         return text(self)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from torchmetrics_fed.functional.band import Interval
+from torchmetrics_fed.functional.groups import GroupGaps
 
 if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
@@ -68,14 +70,34 @@ def _tables(report: EvaluationReport) -> list[list[list[str]]]:
             tables[-1].append(
                 [name, *((part.auroc.dim() and one.mean) or one.texts[0] for one in each)]
             )
-    if (gaps := report.gaps) is not None:  # of several classes that of the worst
-        tables.append([[f"largest difference of groups, at {gaps.threshold:g}", "value"]])
-        for name, value in gaps.scalars.items():
-            gap = getattr(gaps, name, None) or gaps.largest[name.removesuffix("_gap")]
-            worst = int(value.nan_to_num(-1.0).argmax())
-            found, low, high = (each.flatten()[worst].item() for each in gap)
-            tables[-1].append([name.replace("_", " "), f"{found:.4f} ({low:.4f} to {high:.4f})"])
+    if report.gaps is not None:
+        tables.append(_gaps(report.gaps))
     return tables
+
+
+_RATES_OF = {
+    "equal_opportunity": ("tpr",),
+    "equalized_odds": ("tpr", "fpr"),
+    "demographic_parity": ("positive_rate",),
+    "precision_gap": ("precision",),
+    "auroc_gap": ("auroc",),
+}
+"""The rates that each summary of gaps is made of."""
+
+
+def _gaps(gaps: GroupGaps) -> list[list[str]]:
+    """How far groups are apart: for several classes the worst, which one without a value may be."""
+    table = [[f"largest difference of groups, at {gaps.threshold:g}", "value"]]
+    for name, value in gaps.scalars.items():
+        gap = getattr(gaps, name, None) or gaps.largest[name.removesuffix("_gap")]
+        worst = int(value.nan_to_num(math.inf).argmax())
+        largest, low, high = (end.flatten()[worst].item() for end in gap)
+        shown = f"{largest:.4f} ({low:.4f} to {high:.4f})"
+        if math.isnan(largest):
+            missing = [group for rate in _RATES_OF[name] for group in gaps.withheld.get(rate, ())]
+            shown = f"unknown, at least {low:.4f} (withheld: {', '.join(dict.fromkeys(missing))})"
+        table.append([name.replace("_", " "), shown])
+    return table
 
 
 def text(report: EvaluationReport) -> str:
