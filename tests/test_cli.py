@@ -90,6 +90,30 @@ def test_four_commands_give_the_counts_of_the_pooled_tables(
     assert "AUROC" in shown.out
 
 
+COUNTED_OTHERWISE = {
+    "labels": ('labels = ["0", "1"]', 'labels = ["1", "0"]'),
+    "normalization": ("[grid]", '[grid]\nnormalization = "sigmoid"'),
+    "ignore_index": ("[grid]", "ignore_index = 1\n[grid]"),
+}
+
+
+@pytest.mark.parametrize("field", COUNTED_OTHERWISE)
+def test_sites_whose_studies_count_otherwise_are_not_summed(
+    field: str, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = site / "study.toml"
+    text = 'clients = 3\n[columns]\nlabels = ["0", "1"]\n[grid]\n'
+    study.write_text(text)
+    assert [count(name) for name in "ab"] == [0, 0]
+    old, new = COUNTED_OTHERWISE[field]
+    study.write_text(text.replace(old, new))
+    assert count("c") == 0
+    study.write_text(text)
+    capsys.readouterr()
+    assert f"differ in {field}" in refused(total(), capsys)
+    assert not Path("all.release").exists()
+
+
 def test_help_and_version_import_no_torch() -> None:
     program = "import sys\nfrom torchmetrics_fed.cli import main\n"
     program += "try:\n    main(['{}'])\nfinally:\n    assert 'torch' not in sys.modules"

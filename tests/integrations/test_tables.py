@@ -144,8 +144,8 @@ def test_scores_of_every_type_are_those_of_their_values(
     ids=["bool", "float", "text", "names", "numbers as names", "uint64", "dictionary"],
 )
 def test_labels_of_every_kind(values: Any, labels: list[str] | None) -> None:
-    metric, other = FederatedROC(), FederatedROC()
-    count_table(metric, pa.table({"score": [0.1, 0.5, 0.9], "label": values}), labels=labels)
+    metric, other = FederatedROC(labels=labels or ()), FederatedROC()
+    count_table(metric, pa.table({"score": [0.1, 0.5, 0.9], "label": values}))
     other.update(torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), torch.tensor([0, 1, 1]))
     assert torch.equal(metric.counts, other.counts)
 

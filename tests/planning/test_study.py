@@ -43,7 +43,8 @@ def test_every_key_that_the_template_names_is_known(tmp_path: Path) -> None:
     study = load(tmp_path, text)
     assert study.options["privacy"] == DistributedDP(epsilon=1.0, min_clients=3, enforced=True)
     assert study.options["normalization"] == "sigmoid"
-    assert study.columns["labels"] == ["no", "yes"]
+    assert study.options["labels"] == ["no", "yes"]
+    assert study.metric().spec.labels == ("no", "yes")
     assert study.metric("A").ledger.path == str(tmp_path / "A.ledger")
     for key in apart:
         assert f"# {key} = " in TEMPLATE.read_text()

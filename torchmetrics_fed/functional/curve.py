@@ -76,6 +76,10 @@ def agreed_spec(
             f"Expected argument `grid` to be one of {get_args(GridName)} or a ScoreGrid but got {grid!r}. Ranges and "
             "edges are ScoreGrid.even(quantiles, score_range) and ScoreGrid.from_edges(edges)."
         )
+    if isinstance(labels, str):
+        raise InputError(
+            f"Expected argument `labels` to be a list of names but got {labels!r}. Pass `labels=[...]`."
+        )
     low, high = chosen.score_range
     spec = Spec(
         task,

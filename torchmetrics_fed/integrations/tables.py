@@ -72,9 +72,8 @@ def count_table(
         >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
         >>> table = pyarrow.table({"p": [0.1, 0.8, 0.7], "y": ["no", "yes", None]})
-        >>> columns = {"score": "p", "label": "y", "labels": ["no", "yes"]}
-        >>> metric = FederatedAUROC()
-        >>> count_table(metric, table, **columns, skip_bad=True, most_skipped=0.5)
+        >>> metric = FederatedAUROC(labels=["no", "yes"])
+        >>> count_table(metric, table, score="p", label="y", skip_bad=True, most_skipped=0.5)
         Counted(rows=2, skipped=1)
         >>> metric.compute()
         tensor(1., dtype=torch.float64)
@@ -152,7 +151,6 @@ class PartialCounts:
     layout: bytes
     score: tuple[str, ...]
     label: tuple[str, ...]
-    labels: tuple[str, ...] | None
     group: tuple[str, ...]
     person: tuple[str, ...]
     delimiter: str
@@ -165,7 +163,6 @@ class PartialCounts:
         *,
         score: str | Sequence[str] = "score",
         label: str | Sequence[str] = "label",
-        labels: Sequence[str] | None = None,
         group: str = "group",
         person: str | None = None,
         delimiter: str = ",",
@@ -176,8 +173,7 @@ class PartialCounts:
         Args:
             metric: it is not changed.
             score: the column of scores; of several classes or labels one each.
-            label: the column of labels; of a multilabel task one each.
-            labels: what label columns hold instead of 0, 1, ..., in that order.
+            label: the column of labels; of a multilabel task one each. It holds 0, 1, ..., or the metric's ``labels``.
             group: the column with the names of groups, of a metric that has ``groups``.
             person: the column of persons' ids, of whom :meth:`count` counts ``examples_per_person`` at most.
             delimiter: of CSV files; in those that end in ``.tsv`` it is a tab.
@@ -193,12 +189,17 @@ class PartialCounts:
                 f"Expected {needed[0]} `score` and {needed[1]} `label` columns for task={spec.task!r} but got "
                 f"{len(score)} and {len(label)}. Name one for each class or label."
             )
-        names, groups = (
-            None if labels is None else tuple(map(str, labels)),
-            (group,) if spec.groups else (),
+        return cls(
+            spec,
+            rules,
+            layout=bytes(metric.layout.cpu().numpy()),
+            score=score,
+            label=label,
+            group=(group,) if spec.groups else (),
+            person=() if person is None else (person,),
+            delimiter=delimiter,
+            skip_bad=skip_bad,
         )
-        layout, persons = bytes(metric.layout.cpu().numpy()), () if person is None else (person,)
-        return cls(spec, rules, layout, score, label, names, groups, persons, delimiter, skip_bad)
 
     def __call__(self, table: Any) -> pa.Table:
         """Return one row: the counts of all rows of ``table``, how many there were, and how many were left out."""
@@ -286,7 +287,7 @@ class PartialCounts:
         )
         expected = {
             self.score: scores,
-            self.label: f"labels {list(self.labels or [f'from 0 to {self._highest}'])}",
+            self.label: f"labels {list(self.spec.labels or [f'from 0 to {self._highest}'])}",
             self.group: f"groups {list(self.spec.groups)}",
             self.person: "persons' ids",
         }[next(kind for kind in (self.score, self.label, self.group, self.person) if name in kind)]
@@ -305,8 +306,8 @@ class PartialCounts:
 
     def _labels(self, values: pa.Array) -> pa.Array:
         """Return labels as numbers, none of them missing."""
-        if self.labels is not None:
-            values = batches.numbered(values, self.labels)
+        if self.spec.labels:
+            values = batches.numbered(values, self.spec.labels)
         values = batches.parsed(values)
         if values.null_count or values.type not in _AS_THEY_ARE:
             values = values.cast(pa.float64(), safe=False).fill_null(math.nan)

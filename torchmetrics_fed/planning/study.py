@@ -88,6 +88,7 @@ class Study:
         )
         options = {key: content[key] for key in _METRIC if key in content}
         options |= {name: columns.pop(name, None) for name in ("ignore_index", "groups")}
+        options["labels"] = [str(label) for label in columns.pop("labels", ())]
         options["normalization"] = grid.pop("normalization", None)
         options |= {"quantiles": grid.get("quantiles", 1024), "grid": _grid(**grid)}
         named = "person" in columns
