@@ -31,6 +31,8 @@ from torchmetrics_fed.typing import MultiClass, Task
 SPEC_VERSION = 2
 MOST_GROUPS, MOST_PAIRED_BINS = 256, 512
 _noise = lru_cache(maxsize=64)(Privacy.noise)  # an aggregator asks for that of every share
+MOST_SPEC_BYTES = 1 << 20
+"""The most bytes of a spec: parsed JSON takes up to 30 times its size."""
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 
@@ -246,11 +248,21 @@ class Spec:
     @cached_property
     def canonical(self) -> bytes:
         """The fields as JSON, one encoding only."""
-        return _canonical(self.fields)
+        canonical = _canonical(self.fields)
+        if len(canonical) > MOST_SPEC_BYTES:
+            raise InputError(
+                f"Expected a spec of at most {MOST_SPEC_BYTES} bytes but this one takes {len(canonical)}. Use fewer "
+                "edges, or shorter names."
+            )
+        return canonical
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Spec:
         """Return the spec whose :attr:`canonical` encoding is ``data``, and refuse any other encoding of it."""
+        if len(data) > MOST_SPEC_BYTES:
+            raise WireError(
+                f"Expected a spec of at most {MOST_SPEC_BYTES} bytes but got {len(data)}."
+            )
         try:
             fields = json.loads(data)
             privacy = fields["privacy"] and Privacy.from_fields(fields["privacy"])
