@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
+from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS
 from torchmetrics_fed.errors import (
     DuplicateClientError,
     InputError,
@@ -16,6 +17,7 @@ from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking, moved
 from torchmetrics_fed.privacy import CentralDP
 from torchmetrics_fed.release import Query, Release, ReleaseFlag, Share, Spec, Sum
 from torchmetrics_fed.release.flags import NO_FLAGS
+from torchmetrics_fed.release.share import ID_BYTES
 from torchmetrics_fed.release.sums import Adder
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
 
@@ -192,7 +194,8 @@ class Coordinator:
         finished, count = reader.number(1), reader.number(1)
         sums = [Sum.read(reader, metric.spec, flags) for _ in range(count)]
         asked = reader.block()
-        allowed, senders = ([reader.text() for _ in range(reader.number(4))] for _ in range(2))
+        allowed = _read_names(reader, sums[:finished])
+        senders = _read_names(reader, sums[finished:])
         reader.end()
         coordinator.sums = tuple(sums[:finished])
         coordinator.query = Query.from_bytes(asked) if asked else None
@@ -236,3 +239,12 @@ class Coordinator:
                 f"Expected answers of those whose first share was summed but {sender!r} is not among them. It takes "
                 "part in the next round."
             )
+
+
+def _read_names(reader: Reader, sums: list[Sum]) -> list[str]:
+    """Return the names of the clients in the last of ``sums``: as many as there are ids in it, or as can be hidden."""
+    count = reader.number(4)
+    most = max(len(sums[-1].ids) // ID_BYTES, MOST_CLIENTS) if sums else 0
+    if count > most:
+        raise reader.error(f"at most {most} names", f"{count}")
+    return [reader.text() for _ in range(count)]

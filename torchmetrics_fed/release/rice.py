@@ -121,8 +121,9 @@ def _decode(packed: memoryview, how: int, part: NDArray[np.int64]) -> int:
     count = -(-part.size // BLOCK)
     _expect(len(packed) >= count, f"{count} bytes of widths", len(packed))
     widths = np.frombuffer(packed, dtype=np.uint8, count=count)
-    _expect_canonical(LEAST_WIDTH <= int(widths.min()) and int(widths.max()) < 64)
+    _expect_canonical(int(widths.min()) >= LEAST_WIDTH and int(widths.max()) < 64)
     start = count + BLOCK // 8 * int(widths.sum())
+    _expect(len(packed) > start, f"more than {start} bytes of cells", len(packed))
     stop = start + _MOST_ONES_BYTES * count
     ones = np.unpackbits(np.frombuffer(packed[start:stop], dtype=np.uint8))
     ends = np.flatnonzero(ones)[: BLOCK * count]

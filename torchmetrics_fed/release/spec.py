@@ -31,8 +31,8 @@ from torchmetrics_fed.typing import MultiClass, Task
 SPEC_VERSION = 2
 MOST_GROUPS, MOST_PAIRED_BINS = 256, 512
 _noise = lru_cache(maxsize=64)(Privacy.noise)  # an aggregator asks for that of every share
-MOST_SPEC_BYTES = 1 << 20
-"""The most bytes of a spec: parsed JSON takes up to 30 times its size."""
+MOST_SPEC_BYTES = 1 << 19
+"""The most bytes of a spec: parsed JSON takes up to 40 times its size."""
 MOST_QUERIES = 2
 """The most queries that one release takes, which its delta is charged for."""
 

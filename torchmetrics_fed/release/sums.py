@@ -113,8 +113,8 @@ class Sum(Answer):
         if self.shares < self.spec.clients_needed:
             raise ReleaseError(
                 f"Expected shares of at least min_clients={self.spec.clients_needed} clients but the sum holds "
-                f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients. To "
-                "add a part elsewhere, send `bytes` of its shares."
+                f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients. "
+                "To add a part elsewhere, send `bytes` of its shares."
             )
 
     def __getstate__(self) -> dict[str, Any]:
