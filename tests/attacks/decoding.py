@@ -201,7 +201,7 @@ def specs() -> Iterator[Input]:
         ]
         for name, values in (
             ("groups", [f"{number:x}" for number in range(size // 8)]),
-            ("score_edges", [number for number in range(size // 8)]),
+            ("score_edges", list(range(size // 8))),
             ("score_edges", [float(number).hex() for number in range(size // 24)]),
         ):
             changed = json.dumps(fields | {name: values}, sort_keys=True, separators=(",", ":"))

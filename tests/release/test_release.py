@@ -476,7 +476,12 @@ def test_flags_come_back(flags: ReleaseFlag) -> None:
 def test_what_one_sender_leaves_out_is_a_flag_of_the_release() -> None:
     honest, careless = share("1"), replace(share("1"), skips_bad=True)
     assert not Release.sum([honest]).flags
-    for shares in ([honest, careless], [careless, honest], [Release.sum([careless]), honest]):
+    groupings: list[list[Share | Release]] = [
+        [honest, careless],
+        [careless, honest],
+        [Release.sum([careless]), honest],
+    ]
+    for shares in groupings:
         release = Release.sum(shares)
         assert release.flags == ReleaseFlag.ROWS_SKIPPED
         assert Release.from_bytes(bytes(release)).last.skips_bad

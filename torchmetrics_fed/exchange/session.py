@@ -296,7 +296,7 @@ class Session:
 
     def _sealed(self, counts: Tensor) -> bytes:
         seal = hashlib.sha256(self._salt)
-        seal.update(counts.cpu().contiguous().numpy().reshape(-1))  # without a copy of the counts
+        seal.update(counts.cpu().contiguous().numpy().reshape(-1).data)  # not a copy of them
         return seal.digest()
 
     def _check_answerable(self, query: Query, round: str) -> None:

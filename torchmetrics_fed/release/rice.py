@@ -149,7 +149,8 @@ def _widths(blocks: _Unsigned) -> _Unsigned:
     six = np.uint64(6)  # 64 integers of 64 bits: their mean is summed without overflow
     means = (blocks >> six).sum(1) + ((blocks & np.uint64(BLOCK - 1)).sum(1) >> six)
     widths = np.searchsorted(_POWERS, means, side="right") - 1
-    return np.maximum(widths, LEAST_WIDTH).astype(np.uint64)
+    least: _Unsigned = np.maximum(widths, LEAST_WIDTH).astype(np.uint64)
+    return least
 
 
 def _expect(holds: bool, expected: str, got: int) -> None:
