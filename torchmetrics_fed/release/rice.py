@@ -35,9 +35,10 @@ def pack(integers: NDArray[np.int64], fixed: bool = False) -> tuple[int, bytes]:
 
     Integers of either sign are zigzagged (0, -1, 1, -2, ...). Parts of 65,536 are then encoded one after the other, in
     blocks of 64 with :math:`k = \lfloor \log_2 \text{mean} \rfloor` low bits, at least 0 in a list of one part, and at
-    least 3 in a longer one: a byte of :math:`k` for each block; the low bits, lowest first, each bit of all blocks that have it side by side; the rest, :math:`v \gg k`, as
-    that many zeros and a one. The last block is filled up with zeros. If that is not shorter, as for masked values, or
-    where it is asked for with ``fixed``, every integer takes eight bytes, little-endian.
+    least 3 in a longer one: a byte of :math:`k` for each block; the low bits, lowest first, each bit of all blocks that
+    have it side by side; the rest, :math:`v \gg k`, as that many zeros and a one. The last block is filled up with
+    zeros. If that is not shorter, as for masked values, or where it is asked for with ``fixed``, every integer takes
+    eight bytes, little-endian.
 
     At least three low bits, so that no long message takes more than 16 times its size in memory: zeros compress well,
     and a few of the sender's bytes must not fill the memory of the reader. One part is half a megabyte at most.
