@@ -82,7 +82,9 @@ class Release:
             if earlier is not None and earlier.spec is not last.spec:
                 last.spec.check(earlier.spec)
         if self.prior is not None and self.spec.privacy is None:
-            raise InputError("Expected no argument `prior` for exact counts: they are whole alone.")
+            raise InputError(
+                "Expected no argument `prior` for exact counts: they are never carried over."
+            )
         flags = self.flags
         for part in self.sums:
             flags |= part.flags
