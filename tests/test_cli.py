@@ -14,6 +14,7 @@ import torch
 from torchmetrics_fed import FederatedROC, PrivacyLedger, Query, Release, cli
 from torchmetrics_fed.cli import main
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.release import ReleaseFlag
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -271,8 +272,9 @@ def test_the_sender_sees_how_many_rows_were_left_out_and_the_reader_that_some_ma
     assert "Counted 2 rows, left out 4 bad ones, and wrote b.share" in capsys.readouterr().out
     assert count("a") == count("c") == total() == 0
     release = Release.load("all.release")
-    assert release.last.skips_bad
-    assert Release.from_bytes(bytes(release)).last.skips_bad
+    assert ReleaseFlag.ROWS_SKIPPED in release.flags
+    assert main(["inspect", "all.release"]) == 0
+    assert "note: rows that cannot be counted were left out" in capsys.readouterr().out
     assert count("b", "--skip-bad", "--most-skipped", "0.7") == 0
     clean = Path("b.csv").read_text().replace("NaN,0\n,1\n0.5,2\n0.5\n", "")
     Path("b.csv").write_text(clean)
@@ -280,10 +282,10 @@ def test_the_sender_sees_how_many_rows_were_left_out_and_the_reader_that_some_ma
     assert (
         count("b", "--skip-bad") == total() == 0
     )  # the policy, whether there were bad rows or not
-    assert Release.load("all.release").last.skips_bad
+    assert ReleaseFlag.ROWS_SKIPPED in Release.load("all.release").flags
     assert len(Path("b.share").read_bytes()) == shown
     assert count("b") == total() == 0
-    assert not Release.load("all.release").last.skips_bad
+    assert not Release.load("all.release").flags
 
 
 MOSTLY_BAD = "score,label\n0.5,1\n" + "NaN,0\n" * 2_999

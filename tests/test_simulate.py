@@ -6,6 +6,7 @@ import math
 import tracemalloc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import LedgerConflictError, SpecMismatchError
+from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.simulate import simulate
 
 ALPHA = 1e-6
@@ -355,3 +357,17 @@ def test_progress_is_shown_where_asked(capsys: pytest.CaptureFixture[str]) -> No
     assert shown.out == ""
     assert "counted 3 clients in" in shown.err
     assert "drew noise for 3 clients in" in shown.err
+
+
+def test_a_simulated_release_says_so_and_a_real_one_does_not(tmp_path: Path) -> None:
+    """All that reads it, also from its file, knows that nothing was hidden from this process."""
+    clients = data({})
+    release = simulate(clients, FederatedROC()).release
+    release.save(tmp_path / "a.release")
+    assert ReleaseFlag.SIMULATED in release.flags
+    assert ReleaseFlag.SIMULATED in Release.load(tmp_path / "a.release").flags
+    metric = FederatedROC()
+    for client in clients:
+        metric.update(*client)
+    assert torch.equal(metric.release().leaf, release.leaf)
+    assert not metric.release().flags

@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -19,7 +19,7 @@ from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.metrics import FederatedMetric, representative
-from torchmetrics_fed.release import Query, Release, Spec, Sum
+from torchmetrics_fed.release import Query, Release, ReleaseFlag, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
 from torchmetrics_fed.report.progress import Progress
 
@@ -67,6 +67,7 @@ def simulate(
     Clients are taken one by one and none is kept, so a generator of them takes no more memory for 100,000 than for one.
     The release has the law that real clients' would have, with the same queries: each adds its counts, and its own draw
     of a share's noise (with :class:`~torchmetrics_fed.CentralDP` this process draws it once, as the trusted party).
+    It is marked as simulated: nothing was hidden from this process, and its privacy statement says so.
 
     A person is at one client, so the release is charged once, to the ledger of ``metric``, after the clients are
     counted. With fewer than ``min_clients`` clients, or if one of them raises, nothing is drawn, charged or opened.
@@ -124,6 +125,7 @@ def simulate(
         return Sum(spec, query, cells, count)
 
     release = make_release(template.plan, spec, answer, previous=previous, round=round)
+    release = replace(release, flags=release.flags | ReleaseFlag.SIMULATED)
     return Simulation(release, count, None if areas is None else areas.compared(total))
 
 

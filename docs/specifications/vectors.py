@@ -10,6 +10,8 @@ from pathlib import Path
 import aggregation_vectors
 import wire_vectors
 
+from torchmetrics_fed.release.wire import VERSION
+
 FOLDER = Path(__file__).with_suffix("")
 
 
@@ -19,7 +21,7 @@ def main(folder: Path) -> None:
         ("wire_format", wire_vectors.vectors()),
         ("secure_aggregation", aggregation_vectors.vectors()),
     ):
-        text = json.dumps({"version": 2, **vectors}, indent=1, ensure_ascii=False)
+        text = json.dumps({"version": VERSION, **vectors}, indent=1, ensure_ascii=False)
         text = re.sub(r"\[[\s\d,-]+\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
         (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 

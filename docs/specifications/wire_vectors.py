@@ -11,7 +11,7 @@ import torch
 from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.release import rice
+from torchmetrics_fed.release import ReleaseFlag, rice
 from torchmetrics_fed.release.query import LevelWeights
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.release.wire import pack_block
@@ -110,7 +110,7 @@ def shares() -> dict[str, Share]:
 
 
 def releases() -> dict[str, Release]:
-    """Releases of one query, of two, after secure aggregation, and with a prior."""
+    """Releases of one query, of two, with a prior, simulated, and broken off after the first query."""
     exact = [share for name, share in shares().items() if name.startswith("exact")]
     pilot, placed = (QUERIES[name] for name in ("pilot", "placed leaves, weighted levels"))
     ids = b"".join(sorted(listed("share", number)[:16] for number in range(3)))
@@ -129,6 +129,8 @@ def releases() -> dict[str, Release]:
         "two exact shares": Release.sum(exact),
         "two queries": Release((first, second), "7"),
         "after secure aggregation, with a prior": Release((opened,), "8", second),
+        "simulated, with a prior": Release((opened,), "8", second, flags=ReleaseFlag.SIMULATED),
+        "partial": Release((first,), "9", flags=ReleaseFlag.PARTIAL),
     }
 
 
@@ -141,29 +143,47 @@ def requests() -> dict[str, Asked]:
     }
 
 
-def _spaced(release: bytes) -> bytes:
+def _sealed(body: bytes) -> bytes:
+    """Return a release with another body and the checksum of it."""
+    return body + hashlib.sha256(body).digest()
+
+
+def _flag_place() -> int:
+    """Return where the flags of the release of two exact shares are."""
+    release = releases()["two exact shares"]
+    return 6 + 32 + 8 + len(release.spec.canonical) + 1 + len(release.round.encode())
+
+
+def _spaced(body: bytes) -> bytes:
     spec = SPECS["exact"].canonical
     other = spec.replace(b",", b", ", 1)
-    return (
-        release[:6] + hashlib.sha256(other).digest() + pack_block(other) + release[46 + len(spec) :]
-    )
+    return body[:6] + hashlib.sha256(other).digest() + pack_block(other) + body[46 + len(spec) :]
 
 
-def _widened(release: bytes) -> bytes:
+def _widened(body: bytes) -> bytes:
     total = releases()["two exact shares"].last
     how, packed = rice.pack(total.cells.reshape(-1).numpy())
     end = 9 + len(packed)  # encoding, length and cells
-    assert release[-end] == how + 128
-    return release[:-end] + b"\x80" + pack_block(total.cells.numpy().tobytes())
+    assert body[-end] == how
+    return body[:-end] + b"\x00" + pack_block(total.cells.numpy().tobytes())
+
+
+def _few() -> bytes:
+    """Return a release whose sum holds two shares where three are needed."""
+    release = releases()["partial"]
+    body, shares = bytes(release)[:-32], (3).to_bytes(8, "little") + (1).to_bytes(2, "little")
+    assert body.count(shares) == 1
+    return _sealed(body.replace(shares, b"\x02" + shares[1:]))
 
 
 def refused() -> list[dict[str, str]]:
     """Bytes that no reader takes."""
     query, release = bytes(QUERIES["all bins"]), bytes(releases()["two exact shares"])
     placed = bytes(QUERIES["placed leaves, weighted levels"])
+    body, flags = release[:-32], _flag_place()
     cases = [
         ("another magic", b"TMFE" + query[4:]),
-        ("another version", query[:4] + b"\x01" + query[5:]),
+        ("another version", query[:4] + b"\x02" + query[5:]),
         ("an unknown kind", query[:5] + b"\x63" + query[6:]),
         ("one byte short", query[:-1]),
         ("one byte too many", query + b"\x00"),
@@ -175,9 +195,17 @@ def refused() -> list[dict[str, str]]:
         ("a branching of 1", query[:16] + b"\x01" + query[17:]),
         ("a weight of 0", query[:-1] + b"\x00"),
         ("edges that do not ascend", placed[:-4] + placed[-8:-4]),
-        ("a release with the digest of another spec", release[:6] + bytes(32) + release[38:]),
-        ("a release whose spec has a space", _spaced(release)),
-        ("a release whose cells could be shorter", _widened(release)),
+        ("a release without its checksum", body),
+        ("a release with one bit changed", body[:-1] + bytes([body[-1] ^ 1]) + release[-32:]),
+        ("a release with the digest of another spec", _sealed(body[:6] + bytes(32) + body[38:])),
+        ("a release whose spec has a space", _sealed(_spaced(body))),
+        ("a release whose cells could be shorter", _sealed(_widened(body))),
+        ("a release with an unknown flag", _sealed(body[:flags] + b"\x08" + body[flags + 1 :])),
+        (
+            "a whole release that says it is partial",
+            _sealed(body[:flags] + b"\x02" + body[flags + 1 :]),
+        ),
+        ("a release of fewer shares than needed", _few()),
     ]
     return [{"what": what, "hex": data.hex()} for what, data in cases]
 
@@ -231,6 +259,7 @@ def vectors() -> dict[str, Any]:
                 "fields": {
                     "spec": release.spec.canonical.decode(),
                     "round": release.round,
+                    "flags": int(release.flags),
                     "sums": [summed(each) for each in release.sums],
                     "prior": release.prior and summed(release.prior),
                 },
@@ -281,6 +310,5 @@ def summed(each: Sum) -> dict[str, Any]:
     return {
         **names,
         "ids": ids,
-        "skips_bad": each.skips_bad,
         "cells": each.cells.reshape(-1).tolist(),
     }

@@ -212,7 +212,7 @@ class Slow:
 
 
 def framed(kind: int, *parts: bytes) -> bytes:
-    return b"TMFD\x02" + bytes([kind]) + b"".join(parts)
+    return b"TMFD\x03" + bytes([kind]) + b"".join(parts)
 
 
 def text(name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import random
 import tracemalloc
@@ -38,8 +39,19 @@ from torchmetrics_fed.errors import (
     WireError,
 )
 from torchmetrics_fed.exchange.session import Session
+from torchmetrics_fed.release import ReleaseFlag
+from torchmetrics_fed.release.release import contents
 from torchmetrics_fed.release.sums import Sum
-from torchmetrics_fed.release.wire import Kind, frame, pack_block, pack_text
+from torchmetrics_fed.release.wire import (
+    VERSION,
+    Kind,
+    Reader,
+    frame,
+    kind_of,
+    pack_block,
+    pack_text,
+    sealed_frame,
+)
 
 SPEC = Spec(
     "binary", 1, ScoreGrid(bins=64), DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
@@ -53,6 +65,7 @@ EXACT = Spec(
 FLAT = Query(Tree.flat(64))
 COUNTS = CELLS.abs()[..., :64]
 PILOT, SECOND = Query(Tree((2,), (0, 9, 64)), 0.25), Query(Tree((2, 2), (0, 4, 9, 31, 64)), 0.75)
+CHECKSUM = 32
 BINDING, MARKS = 6, 39  # where the binding begins, and the marks of the fields
 NAMES = MARKS + 8 * len(SPEC.digests) + 16  # where the round begins
 
@@ -100,6 +113,9 @@ def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
     def release(data: bytes) -> bytes:
         return bytes(Release.from_bytes(data))
 
+    def body(data: bytes) -> bytes:
+        return release(data + hashlib.sha256(data).digest())[:-CHECKSUM]
+
     noisy = [
         SHARE,
         *(Share(SPEC, QUERY, cells, "round-7") for cells in (CELLS.flip(-1), CELLS * 2**50)),
@@ -110,6 +126,8 @@ def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
         Sum(SPEC, SECOND, CELLS[..., :6].contiguous(), 3),
     )
     notes, coordinator = coordinator_notes()
+    releases = [bytes(Release.sum(noisy)), bytes(Release.sum(exact))]
+    two_queries = bytes(Release(parts, "round-7"))
     return {
         "shares": [
             *((bytes(each), share(SPEC, QUERY)) for each in noisy),
@@ -120,14 +138,18 @@ def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
             (bytes(query), lambda data: bytes(Query.from_bytes(data)))
             for query in (QUERY, PILOT, SECOND)
         ],
-        "releases": [(bytes(Release.sum(noisy)), release), (bytes(Release.sum(exact)), release)],
-        "releases of two queries": [(bytes(Release(parts, "round-7")), release)],
+        "releases": [(data, release) for data in (*releases, two_queries)],
+        "bodies of releases": [(data[:-CHECKSUM], body) for data in releases],
+        "bodies of releases of two queries": [(two_queries[:-CHECKSUM], body)],
         "sessions": [session_note()],
         "coordinators": [(note, coordinator) for note in notes],
     }
 
 
-FAMILIES = ["shares", "queries", "releases", "releases of two queries", "sessions", "coordinators"]
+CHECKED = ["releases"]
+"""What ends with a checksum. A body is what stands before it: whoever changes it on purpose makes a new checksum."""
+FAMILIES = ["shares", "queries", "bodies of releases", "bodies of releases of two queries"]
+FAMILIES += ["sessions", "coordinators", *CHECKED]
 
 
 def mutants(payload: bytes, chance: random.Random) -> Iterator[bytes]:
@@ -177,7 +199,24 @@ def test_a_mutant_has_one_encoding_or_is_refused(family: str, many: int) -> None
             assert again == mutant
             outcomes["accepted"] += 1
     # the test has seen what it is about: other numbers, and rubbish; other codes of the same cells are in test_wire
-    assert all(outcomes[name] > many // 1000 for name in ("accepted", "WireError")), outcomes
+    if family in CHECKED:
+        assert outcomes["accepted"] == 0
+    else:
+        assert outcomes["accepted"] > many // 1000, outcomes
+    assert outcomes["WireError"] > many // 1000, outcomes
+
+
+def test_every_changed_bit_of_a_release_is_damage() -> None:
+    """Of the header the error names the field; of all that follows it says that the file was damaged."""
+    for payload, read in families()["releases"]:
+        for place in range(len(payload)):
+            for bit in range(8):
+                changed = bytearray(payload)
+                changed[place] ^= 1 << bit
+                with pytest.raises(
+                    WireError, match="magic|version|message" if place < 6 else "damaged"
+                ):
+                    read(bytes(changed))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -249,6 +288,7 @@ def test_a_share_that_claims_2_gib_allocates_next_to_nothing() -> None:
                 *marks,
                 bytes(16),
                 pack_text(""),
+                b"\0",
                 bytes([how]),
             )
             claim = frame(Kind.SHARE, *head, body)
@@ -261,9 +301,9 @@ def release_of(spec: Spec, *sums: bytes, count: int | None = None) -> bytes:
         spec.digest,
         pack_block(spec.canonical),
         pack_text(""),
-        bytes([len(sums) if count is None else count]),
+        bytes([0, len(sums) if count is None else count, 0]),
     )
-    return frame(Kind.RELEASE, *head, *sums)
+    return sealed_frame(Kind.RELEASE, *head, *sums)
 
 
 def number(value: int) -> bytes:
@@ -271,20 +311,24 @@ def number(value: int) -> bytes:
 
 
 HEAD = pack_block(bytes(FLAT))
+ONCE = b"\1\0"  # one draw of a share's noise in each cell
 CLAIMS = {
     "shares": release_of(
-        EXACT, HEAD + number(2**64 - 1) + number(0) + b"\0" + pack_block(bytes(1024))
+        EXACT, HEAD + number(2**64 - 1) + ONCE + number(0) + b"\0" + pack_block(bytes(1024))
     ),
-    "ids": release_of(EXACT, HEAD + number(2**28) + number(2**32) + bytes(100)),
-    "more ids": release_of(EXACT, HEAD + number(2**63 - 1) + number(2**64 - 1) + bytes(100)),
-    "cells": release_of(EXACT, HEAD + number(3) + number(0) + b"\0" + number(2**40) + bytes(100)),
+    "ids": release_of(EXACT, HEAD + number(2**28) + ONCE + number(2**32) + bytes(100)),
+    "more ids": release_of(EXACT, HEAD + number(2**63 - 1) + ONCE + number(2**64 - 1) + bytes(100)),
+    "cells": release_of(
+        EXACT, HEAD + number(3) + ONCE + number(0) + b"\0" + number(2**40) + bytes(100)
+    ),
     "a query": release_of(EXACT, number(2**40) + bytes(100)),
     "leaves": release_of(EXACT, pack_block(bytes(Query(Tree((2**24,))))) + bytes(100)),
     "sums": release_of(EXACT, Sum(EXACT, FLAT, COUNTS).pack(), count=255),
     "classes": release_of(
-        Spec("multilabel", 2**40, ScoreGrid(bins=64)), HEAD + number(3) + number(0) + b"\1\0\0"
+        Spec("multilabel", 2**40, ScoreGrid(bins=64)),
+        HEAD + number(3) + ONCE + number(0) + b"\1\0\0",
     ),
-    "a spec": frame(Kind.RELEASE, bytes(32), number(2**40), bytes(100)),
+    "a spec": sealed_frame(Kind.RELEASE, bytes(32), number(2**40), bytes(100)),
 }
 
 
@@ -296,7 +340,7 @@ def test_a_release_that_claims_much_allocates_next_to_nothing(claim: str) -> Non
 def test_a_grid_that_is_claimed_is_not_made() -> None:
     """A few hundred bytes can name 16 million bins. Nobody who has not sent as many cells gets that much memory."""
     spec = EXACT.canonical.replace(b'"bins":64', b'"bins":16777216')
-    claim = frame(Kind.RELEASE, bytes(32), pack_block(spec), bytes(100))
+    claim = sealed_frame(Kind.RELEASE, bytes(32), pack_block(spec), bytes(100))
     assert allocated(lambda: Release.from_bytes(claim)) < 2_000_000
 
 
@@ -304,7 +348,7 @@ def test_a_grid_that_is_claimed_is_not_made() -> None:
     ("place", "said"),
     [
         (0, "magic"),
-        (4, "version 2 of the wire format but got 253"),
+        (4, "version 3 of the wire format but got version 252"),
         (5, "message SHARE"),
         (BINDING, "answers another"),
         (NAMES, "SHARE|encoding|cells"),
@@ -315,6 +359,44 @@ def test_each_field_changed_alone_is_refused_and_named(place: int, said: str) ->
     payload[place] ^= 255
     with pytest.raises(WireError, match=said):
         Share.from_bytes(bytes(payload), SPEC, QUERY)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_another_version_is_refused_and_both_are_named(kind: Kind) -> None:
+    """For every kind of message, wherever it is read first."""
+    for version in (0, VERSION - 1, VERSION + 1, 255):
+        data = bytearray(sealed_frame(kind, bytes(100)))
+        data[4] = version
+        for read in (
+            partial(Reader, kind=kind),
+            partial(Reader, kind=kind, sealed=True),
+            kind_of,
+            contents,
+        ):
+            with pytest.raises(WireError, match=f"version {VERSION} .* but got version {version}"):
+                read(bytes(data))
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_unknown_flags_are_refused(bit: int) -> None:
+    """A later version may mean anything by them."""
+    release = bytearray(families()["bodies of releases"][1][0])
+    place = 6 + 32 + 8 + len(EXACT.canonical) + 1
+    assert release[place : place + 3] == b"\0\1\0"
+    release[place] = 1 << bit
+    share = bytearray(bytes(Share(EXACT, FLAT, COUNTS)))
+    share[NAMES + 1] = 1 << bit
+    body = families()["bodies of releases"][1][1]
+    if 1 << bit in (ReleaseFlag.SIMULATED, ReleaseFlag.ROWS_SKIPPED):
+        assert body(bytes(release)) == bytes(release)
+    else:
+        with pytest.raises(WireError, match=r"flags|partial"):
+            body(bytes(release))
+    if 1 << bit == ReleaseFlag.ROWS_SKIPPED:
+        assert Share.from_bytes(bytes(share), EXACT, FLAT).skips_bad
+    else:
+        with pytest.raises(WireError, match="flags"):
+            Share.from_bytes(bytes(share), EXACT, FLAT)
 
 
 def test_every_bit_of_the_binding_counts() -> None:

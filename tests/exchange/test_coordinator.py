@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from torchmetrics_fed import (
     InputError,
     LocalDP,
     ReleaseError,
+    Share,
 )
 from torchmetrics_fed.errors import (
     DuplicateClientError,
@@ -27,6 +29,8 @@ from torchmetrics_fed.errors import (
     WireError,
 )
 from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking
+from torchmetrics_fed.release import ReleaseFlag
+from torchmetrics_fed.release.sums import Adder
 
 LOCAL = LocalDP(1.0)
 NAMES = ("ann", "ben", "cleo")
@@ -206,3 +210,33 @@ def test_what_a_coordinator_cannot_do_is_said_at_once() -> None:
     with pytest.raises(ReleaseError, match="secure aggregation"):
         hidden.receive("ann", b"")
     assert hidden.config.min_clients == 3
+
+
+def test_that_rows_are_left_out_survives_a_restart(scored: tuple[Tensor, Tensor]) -> None:
+    """The flag of one share is one of the release, whatever process has added it."""
+    for skips in (False, True):
+        coordinator = Coordinator(FederatedROC(), round="1")
+        for number, name in enumerate(("ann", "ben")):
+            metric = FederatedROC()
+            metric.update(*scored)
+            share = metric.share(round="1")
+            coordinator.receive(name, replace(share, skips_bad=skips and number == 0))
+            coordinator = Coordinator.from_bytes(coordinator.to_bytes(), FederatedROC())
+        coordinator.advance()
+        again = Coordinator.from_bytes(coordinator.to_bytes(), FederatedROC())
+        for finished in (coordinator, again):
+            assert (ReleaseFlag.ROWS_SKIPPED in finished.release.flags) == skips
+
+
+def test_a_sum_that_was_taken_does_not_change_with_later_shares() -> None:
+    """Nor do the shares: an adder adds in place only where nobody else holds the tensor."""
+    spec = FederatedROC(quantiles=4).spec
+    adder = Adder(spec, spec.all_bins)
+    shares = [Share(spec, spec.all_bins, torch.full((1, 2, 16), n)) for n in (1, 2, 3)]
+    sums = []
+    for share in shares:
+        adder.add(share)
+        sums.append(adder.sum)
+    adder.add(Share(spec, spec.all_bins, torch.full((1, 2, 16), 4)))
+    assert [int(part.cells[0, 0, 0]) for part in (*shares, *sums)] == [1, 2, 3, 1, 3, 6]
+    assert int(adder.sum.cells[0, 0, 0]) == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 
 import pytest
@@ -13,6 +14,7 @@ from torchmetrics_fed import (
     DistributedDP,
     FederatedAUROC,
     FederatedROC,
+    InputError,
     LocalDP,
     Query,
     Release,
@@ -22,6 +24,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SpecMismatchError, WireError
+from torchmetrics_fed.release.release import contents
 from torchmetrics_fed.release.sums import Sum
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))
@@ -80,7 +83,7 @@ def test_a_prior_that_may_not_travel_keeps_the_release_at_home() -> None:
 def test_a_release_of_damaged_bytes_is_refused() -> None:
     """As many priors as the bytes say, at most one, all of it there, and nothing behind it."""
     release, prior = Release((some(),), "7"), some()
-    whole, without = bytes(Release(release.sums, "7", prior)), bytes(release)
+    whole, without = bytes(Release(release.sums, "7", prior))[:-32], bytes(release)[:-32]
     (flag,) = (at for at in range(len(without)) if whole[at] != without[at])
     assert (whole[flag], without[flag]) == (1, 0)
     damaged = [whole[:flag] + bytes([number]) + whole[flag + 1 :] for number in (0, 2, 255)]
@@ -92,8 +95,30 @@ def test_a_release_of_damaged_bytes_is_refused() -> None:
     ]
     damaged += [whole[:end] for end in range(len(without), len(whole))]
     for data in damaged:
+        with pytest.raises(WireError, match="damaged"):
+            Release.from_bytes(data + bytes(32))
         with pytest.raises(WireError, match="Expected"):
-            Release.from_bytes(data)
+            Release.from_bytes(data + hashlib.sha256(data).digest())
+
+
+def test_exact_counts_have_no_prior() -> None:
+    exact = Spec("binary", 1, ScoreGrid(bins=16))
+    with pytest.raises(InputError, match="prior"):
+        Release((some(exact),), prior=some(exact))
+
+
+def test_what_the_file_tells_of_both_evaluations_is_said() -> None:
+    """The whole epsilon of the earlier release: its pilot has placed the leaves of the sum that is carried."""
+    placed = some(query=Query(Tree((4,), (0, 1, 2, 9, 16)), 61 / 64))
+    release = Release((some(),), prior=placed)
+    assert Release((some(),)).prior_epsilon == 0.0
+    assert release.prior_epsilon == SPEC.epsilon
+    for said in (repr(release), contents(bytes(release))):
+        assert "up to epsilon 2 for a person in both" in said
+    assert "prior: 4 leaves, levels of 4, 0.953125 of epsilon; shares: 1" in contents(
+        bytes(release)
+    )
+    assert "prior" not in contents(bytes(Release((some(),))))
 
 
 def updated(seed: int, metric: FederatedROC) -> FederatedROC:

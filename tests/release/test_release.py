@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import pickle
 import tracemalloc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -42,8 +44,11 @@ from torchmetrics_fed.errors import (
     ImpossibleCountsError,
     RoundMismatchError,
     SpecMismatchError,
+    WireError,
 )
 from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.release import ReleaseFlag
+from torchmetrics_fed.release.release import contents
 from torchmetrics_fed.release.sums import Sum, noise_tail
 from torchmetrics_fed.typing import MultiClass
 
@@ -402,6 +407,113 @@ def test_a_release_that_is_too_small_does_not_travel() -> None:
     assert torch.equal(
         Release.from_bytes(bytes(enough)).leaf, pickle.loads(pickle.dumps(enough)).leaf
     )
+
+
+FEW = Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(1.0, 3, trusted_aggregator=True))
+
+
+def few(shares: int, prior: int | None = None) -> Release:
+    """A release of this many shares where three are needed, and with a prior of this many."""
+
+    def part(holds: int) -> Sum:
+        return Sum(FEW, FLAT, torch.zeros(1, 2, 16, dtype=torch.int64), holds)
+
+    return Release((part(shares),), prior=None if prior is None else part(prior))
+
+
+@pytest.mark.parametrize("shares", [1, 2])
+def test_fewer_shares_than_needed_are_neither_saved_nor_read(shares: int, tmp_path: Path) -> None:
+    """A trusted aggregator may see single shares. Whoever gets a file may not: the noise does not add up."""
+    for release in (few(shares), few(3, prior=shares)):
+        for way in (bytes, pickle.dumps, lambda each: each.save(tmp_path / "a.release")):
+            with pytest.raises(ReleaseError, match="min_clients=3"):
+                way(release)
+    for way in (pickle.dumps, lambda part: part.levels, lambda part: part.leaf):
+        with pytest.raises(ReleaseError, match="min_clients=3"):
+            way(few(shares).last)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_that_claim_fewer_shares_than_needed_are_refused() -> None:
+    body = bytes(few(3, prior=3))[:-32]
+    holds = (3).to_bytes(8, "little") + (1).to_bytes(2, "little")
+    assert body.count(holds) == 2
+    for place in (body.index(holds), body.rindex(holds)):
+        changed = body[:place] + b"\2" + body[place + 1 :]
+        data = changed + hashlib.sha256(changed).digest()
+        for read in (Release.from_bytes, contents):
+            with pytest.raises(WireError, match="min_clients=3 clients but the sum holds 2"):
+                read(data)
+
+
+def test_a_part_of_few_shares_is_added_in_its_process_and_goes_elsewhere_as_shares() -> None:
+    """Sums of sums work as before; between processes go the bytes of shares."""
+    shares = [Share(FEW, FLAT, torch.randint(-5, 50, (1, 2, 16))) for _ in range(4)]
+    parts = [Release.sum(shares[:1]), Release.sum(shares[1:])]
+    sent = [Share.from_bytes(bytes(share), FEW, FLAT) for share in shares]
+    assert bytes(Release.sum(parts)) == bytes(Release.sum(sent)) == bytes(Release.sum(shares))
+
+
+FLAGS = [ReleaseFlag(number) for number in range(8)]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+def test_flags_come_back(flags: ReleaseFlag) -> None:
+    fraction = 0.5 if ReleaseFlag.PARTIAL in flags else 1.0
+    query = Query(Tree((4, 4)), fraction)
+    part = Sum(PRIVATE, query, torch.zeros(1, 2, 20, dtype=torch.int64))
+    release = Release((part,), "7", flags=flags)
+    for read in (Release.from_bytes(bytes(release)), pickle.loads(pickle.dumps(release))):
+        assert read.flags == flags
+        assert bytes(read) == bytes(release)
+        assert read.remarks == flags.remarks
+        assert len(read.remarks) == flags.value.bit_count()
+        shown = contents(bytes(read))
+        assert all(f"note: {remark}" in shown and remark in repr(read) for remark in read.remarks)
+        assert ("note: " in shown) == bool(flags)
+
+
+def test_what_one_sender_leaves_out_is_a_flag_of_the_release() -> None:
+    honest, careless = share("1"), replace(share("1"), skips_bad=True)
+    assert not Release.sum([honest]).flags
+    groupings: list[list[Share | Release]] = [
+        [honest, careless],
+        [careless, honest],
+        [Release.sum([careless]), honest],
+    ]
+    for shares in groupings:
+        release = Release.sum(shares)
+        assert release.flags == ReleaseFlag.ROWS_SKIPPED
+        assert Release.from_bytes(bytes(release)).last.skips_bad
+    prior = replace(few(3).last, skips_bad=True)
+    assert not Release(few(3).sums, prior=prior).flags  # it is said of this release
+
+
+def test_a_sum_with_a_simulated_part_is_simulated() -> None:
+    part = replace(Release.sum([share()]), flags=ReleaseFlag.SIMULATED)
+    assert Release.sum([share(), part]).flags == ReleaseFlag.SIMULATED
+
+
+def test_only_a_partial_release_spends_less_than_epsilon() -> None:
+    def part(fraction: float) -> Sum:
+        return Sum(PRIVATE, Query(Tree((4, 4)), fraction), torch.zeros(1, 2, 20, dtype=torch.int64))
+
+    assert Release((part(0.25),), flags=ReleaseFlag.PARTIAL).spent_fraction == 0.25
+    for parts in ((part(1.0),), (part(0.25), part(0.75))):
+        with pytest.raises(ReleaseError, match="Leave out the flag PARTIAL"):
+            Release(parts, flags=ReleaseFlag.PARTIAL)
+
+
+def test_groups_of_a_release_that_was_broken_off_before_they_were_counted() -> None:
+    """The pilot counts all groups together: nothing is known of each, and everybody is not taken for a group."""
+    spec = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0), groups=("a", "b"))
+    pilot = Query(Tree((4, 4)), 0.25, pools_groups=True)
+    part = Sum(spec, pilot, torch.ones(1, 2, 20, dtype=torch.int64))
+    release = Release((part,), flags=ReleaseFlag.PARTIAL)
+    with pytest.raises(ReleaseError, match="counts all groups together"):
+        _ = release.by_group
+    with pytest.warns(UserWarning, match="This release is partial"):
+        FederatedROC.from_release(release).compute()
 
 
 def test_an_interrupted_save_leaves_the_old_file(tmp_path: Path) -> None:

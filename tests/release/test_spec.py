@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+import torch
 
 from torchmetrics_fed import (
     CentralDP,
@@ -178,3 +179,18 @@ def test_values_that_no_spec_has_are_refused(old: bytes, new: bytes) -> None:
     assert old in canonical
     with pytest.raises(WireError, match="Expected"):
         Spec.from_canonical(canonical.replace(old, new, 1))
+
+
+def test_a_spec_has_a_largest_size() -> None:
+    """Parsed JSON takes many times its size: what is longer is neither written nor parsed."""
+    most = Spec(
+        "binary", 1, ScoreGrid.from_edges(torch.linspace(0, 1, 20_000, dtype=torch.float64))
+    )
+    assert Spec.from_canonical(most.canonical) == most
+    more = Spec(
+        "binary", 1, ScoreGrid.from_edges(torch.linspace(0, 1, 40_000, dtype=torch.float64))
+    )
+    with pytest.raises(InputError, match="at most 524288 bytes"):
+        _ = more.digest
+    with pytest.raises(WireError, match="at most 524288 bytes"):
+        Spec.from_canonical(bytes(524_289))

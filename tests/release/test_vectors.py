@@ -19,7 +19,7 @@ import pytest
 from torchmetrics_fed import Query, Release, Share, Spec
 from torchmetrics_fed.errors import WireError
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.release import rice
+from torchmetrics_fed.release import ReleaseFlag, rice
 from torchmetrics_fed.release.wire import Kind, kind_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "specifications"
@@ -95,15 +95,14 @@ def test_releases_are_read_and_written(vector: dict[str, Any]) -> None:
     release, fields = Release.from_bytes(bytes.fromhex(vector["hex"])), vector["fields"]
     assert bytes(release).hex() == vector["hex"]
     assert (release.spec.canonical.decode(), release.round) == (fields["spec"], fields["round"])
+    assert release.flags == fields["flags"]
+    assert all(part.flags == release.flags & ReleaseFlag.ROWS_SKIPPED for part in release.sums)
     prior = [] if release.prior is None else [release.prior]
     for found, expected in zip((*release.sums, *prior), sums_of(fields), strict=True):
         assert (bytes(found.query).hex(), found.shares, found.times) == tuple(
             list(expected.values())[:3]
         )
-        assert ([name.hex() for name in found.names], found.skips_bad) == (
-            expected["ids"],
-            expected["skips_bad"],
-        )
+        assert [name.hex() for name in found.names] == expected["ids"]
         assert found.cells.reshape(-1).tolist() == expected["cells"]
 
 
@@ -152,7 +151,7 @@ class Slow:
     """A reader and a writer made from the specification alone, byte by byte."""
 
     def __init__(self, data: bytes, kind: int) -> None:
-        assert data[:6] == b"TMFD" + bytes([2, kind])
+        assert data[:6] == b"TMFD" + bytes([3, kind])
         self.data, self.at = data, 6
 
     def take(self, size: int) -> bytes:
@@ -200,8 +199,7 @@ class Slow:
             "shares": shares,
             "times": times,
             "ids": names,
-            "skips_bad": how >= 128,
-            "cells": slow_cells(how % 128, self.block(), cells_of(spec, query)),
+            "cells": slow_cells(how, self.block(), cells_of(spec, query)),
         }
 
 
@@ -221,23 +219,11 @@ def cells_of(spec: dict[str, Any], query: bytes) -> int:
 def slow_cells(how: int, packed: bytes, size: int) -> list[int]:
     if how == 0:
         return list(struct.unpack(f"<{size}q", packed))
-    blocks = -(-size // 64)
-    widths, at = [byte - 1 for byte in packed[:blocks]], blocks
-    values = [[0] * 64 for _ in widths]
-    for bit in range(max(widths, default=0)):
-        for block, width in enumerate(widths):
-            if width > bit:
-                for place in range(64):
-                    values[block][place] |= (packed[at + place // 8] >> (7 - place % 8) & 1) << bit
-                at += 8
-    bits = "".join(f"{byte:08b}" for byte in packed[at:])
-    for block, width in enumerate(widths):
-        for place in range(64 * (width >= 0)):
-            zeros, bits = bits.index("1"), bits[bits.index("1") + 1 :]
-            values[block][place] |= zeros << width
-    assert "1" not in bits
-    assert len(bits) < 8
-    flat = [value for block in values for value in block][:size]
+    flat: list[int] = []
+    for start in range(0, size, 65536):
+        part, packed = slow_part(packed, min(size - start, 65536))
+        flat += part
+    assert not packed
     return (
         flat
         if how == 1
@@ -245,30 +231,59 @@ def slow_cells(how: int, packed: bytes, size: int) -> list[int]:
     )
 
 
+def slow_part(packed: bytes, size: int) -> tuple[list[int], bytes]:
+    """The values of one part, and the bytes behind it."""
+    blocks = -(-size // 64)
+    widths, at = list(packed[:blocks]), blocks
+    values = [[0] * 64 for _ in widths]
+    for bit in range(max(widths)):
+        for block, width in enumerate(widths):
+            if width > bit:
+                for place in range(64):
+                    values[block][place] |= (packed[at + place // 8] >> (7 - place % 8) & 1) << bit
+                at += 8
+    bits = iter("".join(f"{byte:08b}" for byte in packed[at:]))
+    read = 0
+    for block, width in enumerate(widths):
+        for place in range(64):
+            zeros = 0
+            while next(bits) == "0":
+                zeros += 1
+            read += zeros + 1
+            values[block][place] |= zeros << width
+    end = at + -(-read // 8)
+    assert all(next(bits) == "0" for _ in range(8 * (end - at) - read))
+    return [value for block in values for value in block][:size], packed[end:]
+
+
 def slow_code(integers: list[int]) -> tuple[int, bytes]:
     how = 1 if min(integers) >= 0 else 2
     values = integers if how == 1 else [2 * n if n >= 0 else -2 * n - 1 for n in integers]
-    values = values + [0] * (-len(values) % 64)
-    blocks = [values[start : start + 64] for start in range(0, len(values), 64)]
-    widths = [max((sum(block) // 64).bit_length() - 1, 0) if any(block) else -1 for block in blocks]
-    live = [(block, width) for block, width in zip(blocks, widths, strict=True) if width >= 0]
-    planes = "".join(
-        str(value >> bit & 1)
-        for bit in range(64)
-        for block, width in live
-        if width > bit
-        for value in block
-    )
-    unary = "".join("0" * (value >> width) + "1" for block, width in live for value in block)
-    bits = planes + unary + "0" * (-len(unary) % 8)
-    packed = bytes(width + 1 for width in widths) + bytes(
-        int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)
-    )
+    parts = [values[start : start + 65536] for start in range(0, len(values), 65536)]
+    least = 3 if len(parts) > 1 else 0
+    packed = b"".join(slow_part_code(part, least) for part in parts)
     return (
         (how, packed)
         if len(packed) < 8 * len(integers)
         else (0, struct.pack(f"<{len(integers)}q", *integers))
     )
+
+
+def slow_part_code(values: list[int], least: int) -> bytes:
+    values = values + [0] * (-len(values) % 64)
+    blocks = [values[start : start + 64] for start in range(0, len(values), 64)]
+    widths = [max((sum(block) // 64).bit_length() - 1, least) for block in blocks]
+    wide = list(zip(blocks, widths, strict=True))
+    planes = "".join(
+        str(value >> bit & 1)
+        for bit in range(64)
+        for block, width in wide
+        if width > bit
+        for value in block
+    )
+    unary = "".join("0" * (value >> width) + "1" for block, width in wide for value in block)
+    bits = planes + unary + "0" * (-len(unary) % 8)
+    return bytes(widths) + bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
 
 
 def sha(data: bytes) -> bytes:
@@ -299,7 +314,7 @@ def test_the_specification_is_enough_for_queries(vector: dict[str, Any]) -> None
     number = sum(2**place for place, flag in enumerate([*flags, fields["joint"]]) if flag)
     body = struct.pack(f"<dBB{levels}I", fields["fraction"], levels, number, *fields["branching"])
     edges = struct.pack(f"<{len(fields['edges'] or [])}I", *(fields["edges"] or []))
-    assert b"TMFD\x02\x01" + body + bytes(fields["weights"]) + edges == data
+    assert b"TMFD\x03\x01" + body + bytes(fields["weights"]) + edges == data
     assert sha(data).hex() == vector["digest"]
 
 
@@ -324,17 +339,20 @@ def test_the_specification_is_enough_for_shares(vector: dict[str, Any]) -> None:
     ]
     assert reader.take(16).hex() == fields["id"]
     assert reader.text() == fields["round"]
+    assert reader.number(1) == 4 * fields["skips_bad"]
     how = reader.number(1)
-    assert (how >= 128) == fields["skips_bad"]
-    assert slow_cells(how % 128, reader.data[reader.at :], cells_of(spec, query)) == fields["cells"]
-    assert spec["privacy"] is None or how % 128 == 0
+    assert slow_cells(how, reader.data[reader.at :], cells_of(spec, query)) == fields["cells"]
+    assert spec["privacy"] is None or how == 0
 
 
 @each("releases")
 def test_the_specification_is_enough_for_releases(vector: dict[str, Any]) -> None:
-    reader, fields = Slow(bytes.fromhex(vector["hex"]), 3), vector["fields"]
+    data, fields = bytes.fromhex(vector["hex"]), vector["fields"]
+    assert sha(data[:-32]) == data[-32:]
+    reader = Slow(data[:-32], 3)
     digest, spec = reader.take(32), reader.block()
     assert (digest, spec.decode(), reader.text()) == (sha(spec), fields["spec"], fields["round"])
+    assert reader.number(1) == fields["flags"]
     count, prior = reader.number(1), reader.number(1)
     assert (count, prior) == (len(fields["sums"]), fields["prior"] is not None)
     assert [reader.summed(json.loads(spec)) for _ in range(count + prior)] == sums_of(fields)
@@ -350,3 +368,12 @@ def test_the_specification_is_enough_for_requests(vector: dict[str, Any]) -> Non
     ]
     assert reader.block().decode() == fields["spec"]
     assert reader.at == len(reader.data)
+
+
+def test_the_specification_is_enough_for_several_parts() -> None:
+    """More cells than a vector on a page can have: in a list of several parts no width is below 3."""
+    integers = [0, 1, 0, 700] * 16_384 + [3, 0, -1]
+    how, packed = rice.pack(np.array(integers, dtype=np.int64))
+    assert slow_code(integers) == (how, packed)
+    assert slow_cells(how, packed, len(integers)) == integers
+    assert slow_code(integers[:65_536])[1] == rice.pack(np.array(integers[:65_536]))[1]

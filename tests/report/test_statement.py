@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from torchmetrics_fed import (
     Release,
     ReleaseError,
 )
-from torchmetrics_fed.report import PrivacyStatement, privacy_statement
+from torchmetrics_fed.release import ReleaseFlag
+from torchmetrics_fed.report import PrivacyStatement, evaluation_report, privacy_statement
 from torchmetrics_fed.simulate import simulate
 
 Data = tuple[Tensor, Tensor]
@@ -37,11 +39,22 @@ def _release(
     round: str = "7",
     **options: Any,
 ) -> Release:
-    halves = list(zip(*(part.chunk(5) for part in data), strict=True))
+    """The release that five real clients would have: simulated, without the flag that says so."""
+    return replace(_simulated(data, privacy, ledger, round, **options), flags=ReleaseFlag(0))
+
+
+def _simulated(
+    data: Data,
+    privacy: Privacy | None,
+    ledger: PrivacyLedger | None = None,
+    round: str = "7",
+    **options: Any,
+) -> Release:
+    parts = list(zip(*(part.chunk(5) for part in data), strict=True))
     metric = FederatedROC(
         quantiles=64, privacy=privacy, ledger=ledger, data="validation", **options
     )
-    return simulate(halves, metric, round=round).release
+    return simulate(parts, metric, round=round).release
 
 
 @pytest.mark.parametrize(
@@ -177,3 +190,105 @@ def test_names_cannot_forge_lines(scored: Data) -> None:
     assert sum(line.startswith("Privacy loss:") for line in text.splitlines()) == 1
     assert sum(line.startswith("Holds against:") for line in text.splitlines()) == 1
     assert "{epsilon}" in text
+
+
+HIDING = ("nobody a single", "ecure aggregation shows", "breaks the protocol", "aggregator sees")
+
+
+@pytest.mark.parametrize(
+    ("privacy", "secure"),
+    [
+        (DISTRIBUTED, False),
+        (DistributedDP(0.5, min_clients=3, trusted_aggregator=True), False),
+        (LocalDP(0.5), False),
+        (CentralDP(0.5), False),
+        (None, False),
+        (None, True),
+    ],
+    ids=str,
+)
+def test_a_simulated_release_is_not_said_to_have_hidden_anything(
+    scored: Data, privacy: Privacy | None, secure: bool
+) -> None:
+    """Also after it was saved: the flag is in its bytes."""
+    release = _simulated(scored, privacy, secure=secure)
+    loaded = Release.from_bytes(bytes(release))
+    for read in (release, loaded):
+        statement = privacy_statement(read)
+        text = str(statement)
+        assert statement.fields["simulated"]
+        assert text.count("Trust model: ") == 1
+        assert "Trust model: all clients' data was in one process" in text
+        assert "Not protected: anybody, from the process that simulated the clients." in text
+        assert not any(words in text for words in HIDING)
+        assert "simulated in one process" in repr(read)
+    real = privacy_statement(replace(release, flags=ReleaseFlag(0)))
+    assert not real.fields["simulated"]
+    assert "simul" not in str(real)
+    if release.spec.hides_shares:
+        assert any(words in str(real) for words in HIDING)
+
+
+@pytest.mark.parametrize("way", ["metric", "saved"])
+def test_a_prior_and_the_epsilon_of_both_evaluations_are_named(scored: Data, way: str) -> None:
+    """An auditor who finds more than epsilon in the file finds here that it holds two evaluations."""
+    metric = FederatedROC(quantiles=64, privacy=LocalDP(1.0), plan="carry_over")
+    releases = []
+    for _ in range(3):
+        metric.reset()
+        metric.update(*scored)
+        releases.append(metric.release())
+    first, *others = releases
+    assert "Prior" not in str(privacy_statement(first))
+    assert privacy_statement(first).fields["prior"] is None
+    for release in others:
+        assert release.prior is not None
+        read = release if way == "metric" else Release.from_bytes(bytes(release))
+        statement = privacy_statement(read)
+        prior, text = statement.fields["prior"], str(statement)
+        assert (prior["epsilon"], prior["both_epsilon"]) == (1.0, 2.0)
+        assert prior["both_delta"] == 2 * release.spec.delta
+        assert prior["fraction"] == release.prior.query.fraction
+        assert "Prior: the file also holds the last sum of an earlier release" in text
+        assert "Privacy loss: up to epsilon 2, delta " in text
+        assert "for a person who is in both evaluations" in text
+        assert "in more than these two evaluations" in text
+        assert text.count("Privacy loss: ") == 1
+        assert "up to epsilon 2 for a person in both" in repr(read)
+    report = evaluation_report(releases[-1])
+    assert "up to epsilon 2 for a person in both" in str(report)
+    assert report.statement is not None
+    assert "up to epsilon 2" in str(report.statement)
+
+
+@pytest.mark.filterwarnings("ignore:This release is partial:UserWarning")
+@pytest.mark.filterwarnings("ignore:The .* of this release:UserWarning")
+def test_a_partial_release_is_marked_wherever_it_is_read(scored: Data) -> None:
+    whole = _release(scored, LocalDP(4.0))
+    broken = Release(whole.sums[:1], "7", flags=ReleaseFlag.PARTIAL)
+    for release in (broken, Release.from_bytes(bytes(broken))):
+        statement = privacy_statement(release)
+        assert statement.fields["partial"]
+        assert statement.fields["spent_fraction"] == 3 / 64
+        assert "Partial release: broken off after its first query, which spent 0.046875" in str(
+            statement
+        )
+        assert "partial" in repr(release)
+        assert "partial" in str(evaluation_report(release))
+    assert not privacy_statement(whole).fields["partial"]
+    assert "partial" not in str(evaluation_report(whole))
+
+
+@pytest.mark.parametrize("shares", [1, 2])
+def test_fewer_shares_than_needed_are_not_stated(scored: Data, shares: int) -> None:
+    """Three quarters of the cells of one share are the exact counts."""
+    metrics = []
+    for _ in range(shares):
+        private = DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
+        metric = FederatedROC(quantiles=64, privacy=private, plan="single")
+        metric.update(*scored)
+        metrics.append(metric)
+    few = Release.sum(metric.share() for metric in metrics)
+    for read in (privacy_statement, evaluation_report):
+        with pytest.raises(ReleaseError, match="min_clients=3"):
+            read(few)

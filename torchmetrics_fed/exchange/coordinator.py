@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
+from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS
 from torchmetrics_fed.errors import (
     DuplicateClientError,
     InputError,
@@ -13,7 +14,9 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.exchange.queries import Plan, check_plan, finished, next_query
 from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking, moved
-from torchmetrics_fed.release import Query, Release, Share, Spec, Sum
+from torchmetrics_fed.release import Query, Release, ReleaseFlag, Share, Spec, Sum
+from torchmetrics_fed.release.flags import NO_FLAGS
+from torchmetrics_fed.release.share import ID_BYTES
 from torchmetrics_fed.release.sums import Adder
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
 
@@ -166,7 +169,10 @@ class Coordinator:
     def to_bytes(self) -> bytes:
         """Return everything, for a later process of the aggregator. It holds sums and names of clients."""
         sums = [*self.sums, *([self._adder.sum] if self._adder.shares else [])]
-        parts = [self.spec.digest, pack_text(self.round), bytes([len(self.sums), len(sums)])]
+        flags = NO_FLAGS
+        for part in sums:
+            flags |= part.flags
+        parts = [self.spec.digest, pack_text(self.round), bytes([flags, len(self.sums), len(sums)])]
         parts += [each.pack() for each in sums]
         parts.append(pack_block(b"" if self.query is None else bytes(self.query)))
         for names in (sorted(self.senders or ()), sorted(self._heard)):
@@ -183,10 +189,12 @@ class Coordinator:
         if reader.take(DIGEST_BYTES) != metric.spec.digest:
             raise reader.error("a coordinator of this metric", "one of another spec")
         coordinator = cls(metric, round=reader.text(empty=True), **options)
+        flags = ReleaseFlag.read(reader, allowed=ReleaseFlag.ROWS_SKIPPED)
         finished, count = reader.number(1), reader.number(1)
-        sums = [Sum.read(reader, metric.spec) for _ in range(count)]
+        sums = [Sum.read(reader, metric.spec, flags) for _ in range(count)]
         asked = reader.block()
-        allowed, senders = ([reader.text() for _ in range(reader.number(4))] for _ in range(2))
+        allowed = _read_names(reader, sums[:finished])
+        senders = _read_names(reader, sums[finished:])
         reader.end()
         coordinator.sums = tuple(sums[:finished])
         coordinator.query = Query.from_bytes(asked) if asked else None
@@ -230,3 +238,12 @@ class Coordinator:
                 f"Expected answers of those whose first share was summed but {sender!r} is not among them. It takes "
                 "part in the next round."
             )
+
+
+def _read_names(reader: Reader, sums: list[Sum]) -> list[str]:
+    """Return the names of the clients in the last of ``sums``: as many as there are ids in it, or as can be hidden."""
+    count = reader.number(4)
+    most = max(len(sums[-1].ids) // ID_BYTES, MOST_CLIENTS) if sums else 0
+    if count > most:
+        raise reader.error(f"at most {most} names", f"{count}")
+    return [reader.text() for _ in range(count)]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
+from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.typing import Average, Floats, Task
 
@@ -91,6 +92,9 @@ def read(
         return source
     reconstruction = reconstruction or Reconstruction()
     if isinstance(source, Release):
+        if ReleaseFlag.PARTIAL in source.flags:
+            text = "This release is partial: it was broken off after its first query, and its curves are coarse."
+            warnings.warn(text, UserWarning, stacklevel=2)
         source = source.overall
         spec = source.spec
         reconstruction.check_grid(spec.grid)

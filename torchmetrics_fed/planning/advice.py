@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -19,7 +19,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.planning import expected
 from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
-from torchmetrics_fed.privacy import CentralDP, Privacy
+from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 from torchmetrics_fed.release import Query, Share, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind
@@ -129,7 +129,7 @@ class Advice:
         if self.recommended is None:
             return ""
         lines = ["[privacy]", f'kind = "{type(self.privacy).__name__}"']
-        for field in fields(self.privacy):
+        for field in fields(cast(Any, self.privacy)):
             value = getattr(self.privacy, field.name)
             if value != field.default:
                 lines.append(f"{field.name} = {json.dumps(value)}")
@@ -235,7 +235,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
         >>> [bytes_per_client(spec, next_query(plan, (), spec=spec), clients=20) for plan in ("adaptive", "single")]
         [544, 17824]
     """
-    if isinstance(spec.privacy, CentralDP):
+    if spec.privacy.noise_drawn_by == "sum":
         return 8 * math.prod(spec.counts_shape)
     if not spec.hides_shares:
         return len(

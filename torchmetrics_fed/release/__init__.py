@@ -1,9 +1,10 @@
 """What leaves a client: the spec that all agree on, queries, shares, their sums, and the release."""
 
+from torchmetrics_fed.release.flags import ReleaseFlag
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.share import Share
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.sums import Sum
 
-__all__ = ["Query", "Release", "Share", "Spec", "Sum"]
+__all__ = ["Query", "Release", "ReleaseFlag", "Share", "Spec", "Sum"]

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError, ReleaseError, RoundMismatchError, WireError
+from torchmetrics_fed.release.flags import ALL_FLAGS, NO_FLAGS, ReleaseFlag
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import Share
 from torchmetrics_fed.release.spec import Spec
@@ -20,10 +21,10 @@ from torchmetrics_fed.release.wire import (
     DIGEST_BYTES,
     Kind,
     Reader,
-    frame,
     kind_of,
     pack_block,
     pack_text,
+    sealed_frame,
 )
 
 
@@ -34,7 +35,9 @@ class Release:
     Args:
         sums: one for each query, in the order in which they were asked.
         round: the round that it was made for.
-        prior: of the release before, the last sum, where the plan carries it over: it is read as data, too.
+        prior: of the release before, the last sum, where the plan carries it over: it is read as data, too. So the file
+            of this release discloses two evaluations: see :attr:`prior_epsilon`.
+        flags: how it was made, as :class:`ReleaseFlag` says. That rows were skipped is taken from the sums.
 
     Example:
         >>> import torch
@@ -52,6 +55,7 @@ class Release:
     sums: tuple[Sum, ...]
     round: str = ""
     prior: Sum | None = None
+    flags: ReleaseFlag = field(default=NO_FLAGS, kw_only=True)
     around: Release | None = field(default=None, kw_only=True)
     """Of one group's release that of everybody, whose shape it has as far as its own data do not say otherwise."""
     spec: Spec = field(init=False)
@@ -77,8 +81,25 @@ class Release:
         for earlier in (*self.sums[:-1], self.prior):
             if earlier is not None and earlier.spec is not last.spec:
                 last.spec.check(earlier.spec)
-        spent = sum(each.query.fraction for each in self.sums)
-        if spent != 1:
+        if self.prior is not None and not self.spec.privacy.charges:
+            raise InputError(
+                "Expected no argument `prior` for exact counts: they are never carried over."
+            )
+        flags = self.flags
+        for part in self.sums:
+            flags |= part.flags
+        object.__setattr__(self, "flags", flags)
+        self._check_spent()
+
+    def _check_spent(self) -> None:
+        spent = self.spent_fraction
+        partial = ReleaseFlag.PARTIAL in self.flags
+        if partial and spent >= 1:
+            raise ReleaseError(
+                f"Expected a partial release to spend a fraction of epsilon but its queries spend {spent} of it. Leave "
+                "out the flag PARTIAL."
+            )
+        if not partial and spent != 1:
             raise ReleaseError(
                 f"Expected queries that spend all of epsilon but these spend {spent} of it. Shares of a query "
                 "with a fraction below 1 are summed by a Coordinator, which asks for the rest."
@@ -98,6 +119,10 @@ class Release:
         round: str | None = None,
     ) -> Release:
         """Add shares of one whole query, or releases of part of the clients, one by one, in any order and grouping.
+
+        A release of fewer than ``min_clients`` shares can be added here, in the process that summed it, and nothing
+        else: it has no bytes, and no curve is read from it. Between processes such a part goes as the bytes of its
+        shares.
 
         An error names the place in the order, and no argument is changed: after ``total = Release.sum([total, share])``
         has raised, ``total`` is what it was.
@@ -120,6 +145,7 @@ class Release:
                 "`Release.sum([share])`."
             )
         adder: Adder | None = None
+        flags = NO_FLAGS
         for number, share in enumerate(shares):
             if not isinstance(share, Share | Release):
                 use = (
@@ -131,6 +157,7 @@ class Release:
                     f"Expected argument `shares` to hold Share or Release but got {type(share).__name__}. Pass `{use}`."
                 )
             part = share if isinstance(share, Share) else share.last
+            flags |= share.flags & ~ReleaseFlag.PARTIAL
             if adder is None:
                 adder = Adder(part.spec, part.query, max_examples)
                 round = share.round if round is None else round
@@ -145,7 +172,7 @@ class Release:
             raise ReleaseError(
                 "Expected at least one share to sum but got none. Did every client drop out?"
             )
-        return cls((adder.sum,), round or "")
+        return cls((adder.sum,), round or "", flags=flags)
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -162,21 +189,57 @@ class Release:
         """The leaves of the last sum."""
         return self.last.leaf
 
+    @property
+    def spent_fraction(self) -> float:
+        """The fraction of epsilon that the queries have spent: 1, except for a partial release."""
+        return sum(query.fraction for query in self.queries)
+
+    @property
+    def prior_epsilon(self) -> float:
+        """What the earlier release that the prior is from may have spent; 0 where there is no prior.
+
+        It is the whole epsilon of that release, whatever fraction the query of its last sum has: the pilot has placed
+        the leaves of the last sum, so the leaves tell of the pilot. For a person in both evaluations, this release and
+        its prior come to ``spec.epsilon + prior_epsilon``.
+        """
+        return 0.0 if self.prior is None else self.spec.epsilon
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know before the numbers, in a few words each."""
+        if self.prior is None:
+            return self.flags.remarks
+        both = self.spec.epsilon + self.prior_epsilon
+        return (
+            *self.flags.remarks,
+            f"with the last sum of an earlier release: up to epsilon {both:g} for a person in both",
+        )
+
     @cached_property
     def overall(self) -> Release:
         """The release of everybody: itself, or without its groups."""
         if not self.spec.groups:
             return self
         return Release(
-            tuple(each.overall for each in self.sums), self.round, self.prior and self.prior.overall
+            tuple(part.overall for part in self.sums),
+            self.round,
+            self.prior and self.prior.overall,
+            flags=self.flags,
         )
 
     @cached_property
     def by_group(self) -> dict[str, Release]:
         """The release of each group, by its name; empty where there are no groups."""
+        if self.last.query.pools_groups:
+            raise ReleaseError(
+                "Cannot read groups: the last query of this release counts all groups together. Read `release.overall`."
+            )
         return {
             name: Release(
-                tuple(each.of_group(number) for each in self.sums), self.round, around=self.overall
+                tuple(part.of_group(number) for part in self.sums),
+                self.round,
+                flags=self.flags,
+                around=self.overall,
             )
             for number, name in enumerate(self.spec.groups)
         }
@@ -184,47 +247,72 @@ class Release:
     def __repr__(self) -> str:
         noise = f", {self.spec.privacy}" if self.spec.privacy.charges else ""
         queries = f"{len(self.sums)} quer{'y' if len(self.sums) == 1 else 'ies'}"
-        return f"Release({self.spec.task}, {queries}, {self.shares} shares, spec {self.spec.digest.hex()[:16]}{noise})"
+        about = f"{queries}, {self.shares} shares, spec {self.spec.digest.hex()[:16]}{noise}"
+        return f"Release({', '.join([self.spec.task, about, *self.remarks])})"
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_may_travel()
         return dict(self.__dict__)
 
-    def _check_may_travel(self) -> tuple[Sum, ...]:
-        """Return the sums and the prior, if each of them may leave."""
-        every = (*self.sums, *([] if self.prior is None else [self.prior]))
-        for each in every:
-            self.spec.check_may_travel(each.shares)
-        return every
+    @property
+    def _parts(self) -> tuple[Sum, ...]:
+        """The sums, and the prior."""
+        return self.sums if self.prior is None else (*self.sums, self.prior)
+
+    def check_opened(self) -> None:
+        """Raise unless every sum holds as many shares as its noise is calibrated for."""
+        for part in self._parts:
+            part.check_opened()
+
+    def _check_may_travel(self) -> None:
+        """Raise unless every sum may leave."""
+        for part in self._parts:
+            self.spec.check_may_travel(part.shares)
+        self.check_opened()
 
     def __bytes__(self) -> bytes:
-        """Spec, round, every query with its sum, and the prior's: whoever reads it needs nothing else."""
-        every = self._check_may_travel()
+        """Spec, round, flags, every query with its sum, and the prior's: whoever reads it needs nothing else.
+
+        The bytes end with a checksum, so that a damaged file is refused. It is no signature: whoever changes a file on
+        purpose can write the checksum, too. Sign the file, or its SHA-256 in a :class:`PrivacyStatement`.
+        """
+        self._check_may_travel()
         if self.around is not None:
             raise ReleaseError(
                 "Expected a whole release but this is one group's part of it, which is read together with the others. "
                 "Save the whole, and ask it for `by_group`."
             )
-        counts = bytes([len(self.sums), self.prior is not None])
-        head = self.spec.digest, pack_block(self.spec.canonical), pack_text(self.round), counts
-        return frame(Kind.RELEASE, *head, *(each.pack() for each in every))
+        head = [
+            self.spec.digest,
+            pack_block(self.spec.canonical),
+            pack_text(self.round),
+            bytes([self.flags, len(self.sums), self.prior is not None]),
+        ]
+        return sealed_frame(Kind.RELEASE, *head, *(part.pack() for part in self._parts))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Release:
         """Return the release in ``data``.
 
-        How many shares are in it is the word of whoever summed them: read releases of trusted parties only.
+        How many shares are in it is the word of whoever summed them, and the checksum finds damage only: read releases
+        of trusted parties only.
         """
-        reader = Reader(data, Kind.RELEASE)
-        digest, spec = reader.take(DIGEST_BYTES), Spec.from_canonical(reader.block())
+        reader = Reader(data, Kind.RELEASE, sealed=True)
+        digest = reader.take(DIGEST_BYTES)
+        spec = Spec.from_canonical(reader.block())
         if digest != spec.digest:
             raise reader.error("the digest of its spec", "another")
-        round_, count, prior = reader.text(empty=True), reader.number(1), reader.number(1)
-        if prior > 1:
-            raise reader.error("at most one prior", f"{prior}")
+        round_ = reader.text(empty=True)
+        flags = ReleaseFlag.read(reader, allowed=ALL_FLAGS)
+        count = reader.number(1)
+        priors = reader.number(1)
+        if priors > 1:
+            raise reader.error("at most one prior", f"{priors}")
         try:
-            sums = [Sum.read(reader, spec) for _ in range(count + prior)]
-            release = cls(tuple(sums[:count]), round_, sums[count] if prior else None)
+            sums = tuple(Sum.read(reader, spec, flags) for _ in range(count))
+            prior = Sum.read(reader, spec) if priors else None
+            release = cls(sums, round_, prior, flags=flags)
+            release._check_may_travel()
         except (InputError, ReleaseError) as error:
             raise WireError(f"Expected the bytes of a release that can be read. {error}") from None
         reader.end()
@@ -265,7 +353,7 @@ def contents(data: bytes, agreed: tuple[Spec, Query] | None = None) -> str:
     if kind is Kind.RELEASE:
         release = Release.from_bytes(data)
         text += f", round {release.round!r}, {release.shares} share{'s' * (release.shares != 1)}"
-        lines = [*(f"query: {_asked(query)}" for query in release.queries), *_agreed(release.spec)]
+        lines = [*_summed(release), *_agreed(release.spec)]
     elif kind is Kind.QUERY:
         lines = [_asked(Query.from_bytes(data))]
     elif kind is Kind.SHARE and agreed is not None:
@@ -275,6 +363,15 @@ def contents(data: bytes, agreed: tuple[Spec, Query] | None = None) -> str:
     elif kind is Kind.SHARE:
         text += "; it names no spec: pass --study to check it"
     return "\n  ".join([text, *lines])
+
+
+def _summed(release: Release) -> Iterator[str]:
+    for query in release.queries:
+        yield f"query: {_asked(query)}"
+    if release.prior is not None:
+        yield f"prior: {_asked(release.prior.query)}; shares: {release.prior.shares}"
+    for remark in release.remarks:
+        yield f"note: {remark}"
 
 
 def _asked(query: Query) -> str:

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError, SpecMismatchError, WireError
 from torchmetrics_fed.release import rice
+from torchmetrics_fed.release.flags import NO_FLAGS, ReleaseFlag
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.spec import Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text
 
 ID_BYTES = 16
-SKIPS_BAD = 0x80
-"""Added to the byte of the encoding."""
+MOST_CELLS = 1 << 30
+"""The most cells of an answer, 8 GiB: more are neither written nor read."""
 _MARK_BYTES = 8  # of a field's digest, only to name what differs
 
 
@@ -44,6 +45,11 @@ class Answer:
         """What a pickle holds: as much as bytes may."""
         self.spec.check_may_travel(getattr(self, "shares", 1))
         return dict(self.__dict__)
+
+    @property
+    def flags(self) -> ReleaseFlag:
+        """What a release of this answer says of it."""
+        return ReleaseFlag.ROWS_SKIPPED if self.skips_bad else NO_FLAGS
 
     @property
     def nbytes(self) -> int:
@@ -78,7 +84,7 @@ class Share(Answer):
     """A random name, made with the draw: the same bytes are summed once."""
 
     def __bytes__(self) -> bytes:
-        """The binding of spec and query, a mark of every field, id, round, and the cells.
+        """The binding of spec and query, a mark of every field, id, round, a flag for left out rows, and the cells.
 
         There is no checksum and no signature: that it arrives unchanged is the transport's to guarantee. Under privacy
         all shares of a query have one size; without, it depends on the counts, and encryption does not hide it.
@@ -91,6 +97,7 @@ class Share(Answer):
             *marks,
             self.id,
             pack_text(self.round),
+            bytes([self.flags]),
         )
         return frame(Kind.SHARE, *head, *pack_cells(self))
 
@@ -99,7 +106,7 @@ class Share(Answer):
         """Return the share in ``data``; one of another spec or query is refused, and what differs is named.
 
         Raises :class:`SpecMismatchError` and :class:`WireError`. No pickle is read, and no more is allocated than a
-        share of this query takes.
+        share of this query takes, nor more than 16 times what was sent.
         """
         if not isinstance(spec, Spec) or not isinstance(query, Query):
             raise InputError(
@@ -114,26 +121,38 @@ class Share(Answer):
             raise WireError(
                 "Expected the answer to this query but the share answers another. Ask that client again."
             )
-        name, round_ = reader.take(ID_BYTES), reader.text(empty=True)
+        name = reader.take(ID_BYTES)
+        round_ = reader.text(empty=True)
+        flags = ReleaseFlag.read(reader, allowed=ReleaseFlag.ROWS_SKIPPED)
         how = reader.number(1)
         cells = read_cells(how, reader.rest, spec, query)
-        return cls(spec, query, cells, round_, name, skips_bad=how >= SKIPS_BAD)
+        return cls(spec, query, cells, round_, name, skips_bad=bool(flags))
 
 
 def pack_cells(answer: Answer) -> tuple[bytes, bytes]:
     """Return how the cells are encoded, in one byte, and their code."""
     _check_integers(answer.spec)
-    how, packed = rice.pack(
-        answer.cells.cpu().contiguous().numpy().reshape(-1), answer.spec.privacy.charges
-    )
-    return bytes([how + SKIPS_BAD * answer.skips_bad]), packed
+    _check_size(answer.cells.numel())
+    integers = answer.cells.cpu().contiguous().numpy().reshape(-1)
+    how, packed = rice.pack(integers, fixed=answer.spec.privacy.charges)
+    return bytes([how]), packed
 
 
 def read_cells(how: int, packed: bytes | memoryview, spec: Spec, query: Query) -> Tensor:
+    """Return the cells of an answer to ``query``, once there are known to be enough bytes for them."""
     _check_integers(spec)
     shape = spec.shape(query)
-    cells = rice.unpack(how % SKIPS_BAD, packed, math.prod(shape), spec.privacy.charges)
+    size = math.prod(shape)
+    _check_size(size)
+    cells = rice.unpack(how, packed, size, fixed=spec.privacy.charges)
     return torch.from_numpy(cells).reshape(shape)
+
+
+def _check_size(cells: int) -> None:
+    if cells > MOST_CELLS:
+        raise WireError(
+            f"Expected at most {MOST_CELLS} cells but spec and query have {cells}. Use fewer bins, classes or groups."
+        )
 
 
 def _check_integers(spec: Spec) -> None:

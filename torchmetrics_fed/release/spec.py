@@ -35,6 +35,8 @@ from torchmetrics_fed.release.wire import text_size
 from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
 SPEC_VERSION = 3
+MOST_SPEC_BYTES = 1 << 19
+"""The most bytes of a spec: parsed JSON takes up to 40 times its size."""
 MOST_GROUPS = 256
 MOST_PAIRED_BINS = 512
 MOST_QUERIES = 2
@@ -343,11 +345,21 @@ class Spec:
     @cached_property
     def canonical(self) -> bytes:
         """The fields as JSON, one encoding only."""
-        return _canonical(self.fields)
+        canonical = _canonical(self.fields)
+        if len(canonical) > MOST_SPEC_BYTES:
+            raise InputError(
+                f"Expected a spec of at most {MOST_SPEC_BYTES} bytes but this one takes {len(canonical)}. Use fewer "
+                "edges, or shorter names."
+            )
+        return canonical
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Spec:
         """Return the spec whose :attr:`canonical` encoding is ``data``, and refuse any other encoding of it."""
+        if len(data) > MOST_SPEC_BYTES:
+            raise WireError(
+                f"Expected a spec of at most {MOST_SPEC_BYTES} bytes but got {len(data)}."
+            )
         try:
             fields = json.loads(data)
             version = fields["version"]

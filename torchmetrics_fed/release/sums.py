@@ -6,6 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +21,10 @@ from torchmetrics_fed.errors import (
     SpecMismatchError,
     check_int,
 )
+from torchmetrics_fed.release.flags import NO_FLAGS, ReleaseFlag
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import (
     ID_BYTES,
-    SKIPS_BAD,
     Answer,
     Share,
     pack_cells,
@@ -105,12 +106,21 @@ class Sum(Answer):
 
         Raises :class:`ReleaseError` where fewer shares were summed than their noise is calibrated for.
         """
+        self.check_opened()
+        return self.spec.levels(self.query, self.cells)
+
+    def check_opened(self) -> None:
+        """Raise where fewer shares were summed than their noise is calibrated for: nobody may read such a sum."""
         if self.shares < self.spec.clients_needed:
             raise ReleaseError(
                 f"Expected shares of at least min_clients={self.spec.clients_needed} clients but the sum holds "
-                f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients."
+                f"{self.shares}: their noise does not add up to epsilon, so it is not opened. Wait for more clients. "
+                "To add a part elsewhere, send `bytes` of its shares."
             )
-        return self.spec.levels(self.query, self.cells)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.check_opened()
+        return super().__getstate__()
 
     @property
     def leaf(self) -> Tensor:
@@ -158,17 +168,17 @@ class Sum(Answer):
         )
 
     @classmethod
-    def read(cls, reader: Reader, spec: Spec) -> Sum:
+    def read(cls, reader: Reader, spec: Spec, flags: ReleaseFlag = NO_FLAGS) -> Sum:
+        """Return the sum that comes next. What the message around it says of all sums is in its ``flags``."""
         query = Query.from_bytes(reader.block())
         spec.check_query(query)
-        shares, times, ids, how = (
-            reader.number(8),
-            reader.number(2),
-            reader.block(),
-            reader.number(1),
-        )
+        shares = reader.number(8)
+        times = reader.number(2)
+        ids = reader.block()
+        how = reader.number(1)
         cells = read_cells(how, reader.view(reader.number(8)), spec, query)
-        return cls(spec, query, cells, shares, ids, times, skips_bad=how >= SKIPS_BAD)
+        skips_bad = ReleaseFlag.ROWS_SKIPPED in flags
+        return cls(spec, query, cells, shares, ids, times, skips_bad=skips_bad)
 
 
 class Adder:
@@ -179,6 +189,7 @@ class Adder:
             check_int("max_examples", max_examples, 1)
         self.spec, self.query, self.shares = spec, query, 0
         self._max_examples, self._cells = max_examples, torch.zeros(0)
+        self._cells_are_shared = True
         self._ids: set[bytes] = set()
         self._reach, self._times, self._skips_bad = 0, 1, False
 
@@ -209,9 +220,7 @@ class Adder:
             raise DuplicateClientError(
                 f"Expected every share once but {sender} holds {len(twice)} that came before. Keep one of the two."
             )
-        self._cells = (
-            self._cells.add_(part.cells.cpu()) if self.shares else part.cells.cpu().clone()
-        )
+        self._add_cells(part.cells.cpu())
         self._ids.update(ids)
         self._reach, self._times, self._skips_bad = (
             self._reach + reach,
@@ -220,15 +229,32 @@ class Adder:
         )
         self.shares += shares
 
+    def _add_cells(self, cells: Tensor) -> None:
+        """Add in place, except where the tensor is also that of a part or of a sum that was handed out."""
+        if not self.shares:
+            self._cells = cells
+        elif self._cells_are_shared:
+            self._cells = self._cells + cells
+            self._cells_are_shared = False
+        else:
+            self._cells += cells
+
     @property
     def sum(self) -> Sum:
+        """The sum so far. What is added later does not change it."""
         if not self.shares:
             raise ReleaseError(
                 "Expected at least one share to sum but got none. Did every client drop out?"
             )
-        ids, more = b"".join(sorted(self._ids)), {"skips_bad": self._skips_bad}
+        self._cells_are_shared = True
         return Sum(
-            self.spec, self.query, self._cells.clone(), self.shares, ids, self._times, **more
+            self.spec,
+            self.query,
+            self._cells,
+            self.shares,
+            ids=b"".join(sorted(self._ids)),
+            times=self._times,
+            skips_bad=self._skips_bad,
         )
 
 

@@ -1,10 +1,12 @@
 """Wire: the frame of all bytes that this package sends or keeps, and one reader that checks before it reads.
 
-A frame is magic, version, kind and a body. Integers are little-endian; a text is a length of one byte and UTF-8.
+A frame is magic, version, kind and a body. Integers are little-endian; a text is a length of one byte and UTF-8. A
+sealed frame ends with a checksum of all that stands before it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
@@ -15,7 +17,8 @@ from torchmetrics_fed.errors import FederatedMetricError, WireError
 DIGEST_BYTES = 32
 _HEADER = struct.Struct("<4sBB")
 _MAGIC = b"TMFD"
-_VERSION = 2
+VERSION = 3
+"""The version of the wire format: a change to any byte is a new one."""
 
 
 class Kind(IntEnum):
@@ -46,16 +49,33 @@ class Kind(IntEnum):
 
 
 def frame(kind: Kind, *parts: bytes) -> bytes:
-    return _HEADER.pack(_MAGIC, _VERSION, kind) + b"".join(parts)
+    return _HEADER.pack(_MAGIC, VERSION, kind) + b"".join(parts)
+
+
+def sealed_frame(kind: Kind, *parts: bytes) -> bytes:
+    """Return a frame that ends with its SHA-256, which finds damage. It is no signature: anybody can compute it."""
+    data = frame(kind, *parts)
+    return data + hashlib.sha256(data).digest()
 
 
 def kind_of(data: bytes) -> Kind:
-    """Return what a message is, or raise if it is none of this package."""
-    if len(data) < _HEADER.size or data[:4] != _MAGIC or data[5] not in set(Kind):
+    """Return what a message is, or raise if it is none of this package, or of another version."""
+    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+        raise WireError("Expected bytes that this package wrote but got others.")
+    _check_version(data[4])
+    if data[5] not in set(Kind):
         raise WireError(
-            "Expected bytes that this package wrote but got others, or of another version."
+            f"Expected a message that this package knows but got one of unknown kind {data[5]}."
         )
     return Kind(data[5])
+
+
+def _check_version(version: int, error: type[FederatedMetricError] = WireError) -> None:
+    if version != VERSION:
+        raise error(
+            f"Expected version {VERSION} of the wire format but got version {version}. Install one version of "
+            "torchmetrics-fed everywhere, and make the message or the file again with it."
+        )
 
 
 def pack_text(text: str) -> bytes:
@@ -93,10 +113,22 @@ def pack_table(rows: Mapping[int, bytes]) -> bytes:
 
 
 class Reader:
-    """Reads the body of a message of one kind, or raises. It never takes more bytes than there are."""
+    """Reads the body of a message of one kind, or raises. It never takes more bytes than there are.
+
+    Args:
+        data: the message.
+        kind: which kind it must be.
+        error: what is raised.
+        sealed: whether the message ends with a checksum, which is compared before anything is read.
+    """
 
     def __init__(
-        self, data: bytes | bytearray, kind: Kind, error: type[FederatedMetricError] = WireError
+        self,
+        data: bytes | bytearray,
+        kind: Kind,
+        error: type[FederatedMetricError] = WireError,
+        *,
+        sealed: bool = False,
     ) -> None:
         self._kind, self._error = kind, error
         if not isinstance(data, bytes | bytearray) or len(data) < _HEADER.size:
@@ -105,10 +137,7 @@ class Reader:
         magic, version, came = _HEADER.unpack_from(data)
         if magic != _MAGIC:
             raise self.error(f"the magic {_MAGIC!r}", f"{magic!r}")
-        if version != _VERSION:
-            raise error(
-                f"Expected version {_VERSION} of the wire format but got {version}. Install one version."
-            )
+        _check_version(version, error)
         if came != kind:
             name = Kind(came).name if came in set(Kind) else f"of unknown kind {came}"
             raise error(
@@ -116,6 +145,17 @@ class Reader:
             )
         self._data = memoryview(data).toreadonly()
         self._at = _HEADER.size
+        if sealed:
+            self._open_seal()
+
+    def _open_seal(self) -> None:
+        body = self._data[:-DIGEST_BYTES]
+        if hashlib.sha256(body).digest() != self._data[-DIGEST_BYTES:]:
+            raise self._error(
+                f"Expected a message {self._kind.name} with its own checksum but got another: the file was damaged, "
+                "cut or changed after it was written. Get it once more from where it came from."
+            )
+        self._data = body
 
     def take(self, size: int) -> bytes:
         return bytes(self.view(size))

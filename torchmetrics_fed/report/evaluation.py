@@ -238,6 +238,8 @@ def evaluation_report(
         source = source.clone()  # counts may go on; the report stays
     elif not isinstance(source, Release):
         raise no_release(source)
+    else:
+        source.check_opened()
     histograms = F.read(source, edges, reconstruction)
     classes = histograms.leaf[..., 0, 0].numel()
     if labels is not None and len(labels) != classes:
@@ -260,9 +262,9 @@ def evaluation_report(
         how: dict[str, Any] = {"labels": labels, "confidence": confidence, "population": population}
         groups = {
             n: evaluation_report(part, None, reconstruction, **how)
-            for n, part in source.by_group.items()
+            for n, part in ({} if source.last.query.pools_groups else source.by_group).items()
         }
-    said = str(spec.privacy), int(source.shares)
+    said = ", ".join([str(spec.privacy), *source.remarks]), int(source.shares)
     return EvaluationReport(histograms, spec.task, *about, *said, groups=groups, **found)
 
 
@@ -276,7 +278,8 @@ def _of_release(
         if probabilities
         else None
     )
-    gaps = F.group_gaps(release, confidence=confidence) if release.spec.groups else None
+    has_groups = bool(release.spec.groups) and not release.last.query.pools_groups
+    gaps = F.group_gaps(release, confidence=confidence) if has_groups else None
     found: dict[str, Any] = {"calibration_line": line, "gaps": gaps}
     if not uncertain:
         return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchmetrics_fed.errors import ReleaseError
 from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.version import VERSION
 
@@ -42,6 +43,11 @@ class PrivacyStatement:
 def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> PrivacyStatement:
     """Return what this release protects, for whom, against whom and at what price, and what it does not protect.
 
+    A release that carries the last sum of an earlier one (``plan="carry_over"``) discloses two evaluations: the
+    statement names the prior, and the epsilon of both together for a person who is in both. A simulated release hid
+    nothing from the process that made it, and the statement says that. A release of fewer than ``min_clients`` shares
+    raises: its noise does not add up to epsilon.
+
     Args:
         release: any; of exact counts it says that nothing is protected.
         ledger: the one that the release was charged to. Its entry says when, and its digest binds the statement to it.
@@ -56,6 +62,7 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     """
     if not isinstance(release, Release):
         raise no_release(release)
+    release.check_opened()
     spec = release.spec
     privacy = spec.privacy if spec.privacy.charges else None
     names = (
@@ -69,7 +76,7 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     )
     fields: dict[str, Any] = {
         "format": "torchmetrics-fed privacy statement",
-        "version": 1,
+        "version": 2,
         "package": f"torchmetrics-fed {VERSION}",
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "task": spec.task,
@@ -77,6 +84,7 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
         "leaves": " and ".join(str(query.tree.leaves) for query in release.queries),
         "round": release.round,
         "shares": int(release.shares),
+        "spent_fraction": release.spent_fraction,
         "clients_needed": spec.clients_needed,
         "spec": spec.digest.hex(),
         "sha256": _digest(release),
@@ -85,7 +93,8 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
         **{name: getattr(privacy, name, None) for name in (*names, "max_colluding")},
         "bound_enforced": None if privacy is None else privacy.enforced,
         "groups": list(spec.groups),
-        "skips_bad": release.last.skips_bad,
+        "prior": _prior(release),
+        **_flags(release),
         "ledger": None if ledger is None or privacy is None else _charged(release, ledger),
     }
     charged = fields["ledger"]
@@ -93,10 +102,12 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
         "exact" if privacy is None else "private",
         "hidden" if spec.hides_shares else "visible",
         "no-entry" if charged is None or charged["entry"] is None else "entry",
+        "prior" if fields["prior"] else "no-prior",
+        "simulated" if fields["simulated"] else "federated",
         {None: "", True: "enforced", False: "word"}[fields["bound_enforced"]],
         str(fields["privacy"]),
         str(fields["mechanism"]),
-        *(name for name in ("round", "groups", "skips_bad") if fields[name]),
+        *(name for name in ("round", "groups", "partial", "rows_skipped") if fields[name]),
         *(name for name, there in (("ledger", charged), ("file", fields["sha256"])) if there),
     }
     lines = (
@@ -109,6 +120,27 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
         if holding.issuperset(tags.split())
     ]
     return PrivacyStatement(fields)
+
+
+def _flags(release: Release) -> dict[str, bool]:
+    """Each flag by its name, and whether the release has it."""
+    return {str(flag.name).lower(): flag in release.flags for flag in ReleaseFlag}
+
+
+def _prior(release: Release) -> dict[str, Any] | None:
+    """What the file tells of an earlier evaluation, and what it costs a person who is in both."""
+    if release.prior is None:
+        return None
+    spec = release.spec
+    return {
+        "leaves": release.prior.query.tree.leaves,
+        "fraction": release.prior.query.fraction,
+        "shares": int(release.prior.shares),
+        "epsilon": release.prior_epsilon,
+        "delta": spec.delta,
+        "both_epsilon": spec.epsilon + release.prior_epsilon,
+        "both_delta": 2 * spec.delta,
+    }
 
 
 def _digest(release: Release) -> str | None:
