@@ -1,4 +1,4 @@
-"""Consumers: callers that compute a metric where its data is, each as its users write it, in one process or on ranks."""
+"""Consumers: callers that compute a metric where its data is, as users write them, in one process or on ranks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["CONSUMERS", "Consumed", "consume", "flat"]
 class Consumed(NamedTuple):
     """What a caller got of the last of some evaluations."""
 
-    release: bytes
+    release: Release
     result: Any
     """What it was given for the metric's answer, as :func:`flat` makes it."""
-    scalars: dict[str, float]
-    """The numbers that it logged or wrote, by name."""
+    scalars: dict[str, Tensor]
+    """The numbers that it logged or reported, by name."""
     charged: list[LedgerEntry]
 
 
@@ -47,8 +47,8 @@ def consume(
     if torch.distributed.is_initialized():
         parts = [parts[rank]]
     path = Path(folder, f"ledger {rank}")
-    charged = CONSUMERS[name](options, parts, rounds, path)
-    return charged._replace(charged=list(PrivacyLedger(path=path)))
+    consumed = CONSUMERS[name](options, parts, rounds, path)
+    return consumed._replace(charged=list(PrivacyLedger(path=path)))
 
 
 class _Module(lightning.LightningModule):
@@ -59,7 +59,7 @@ class _Module(lightning.LightningModule):
         self.metric = metric
         self.parts = parts
         self.bare = bare
-        self.release = b""
+        self.release: Release
 
     def validation_step(self, number: int) -> None:
         self.metric.update(**named(self.metric, self.parts[number]))
@@ -67,8 +67,8 @@ class _Module(lightning.LightningModule):
             self.log("logged", self.metric, on_step=False, on_epoch=True, batch_size=1)
 
     def on_validation_epoch_end(self) -> None:
-        if not self.bare:  # the callback was before, and whatever it spends is spent
-            self.release = bytes(self.metric.release())
+        if not self.bare:  # the callback has released already
+            self.release = self.metric.release()
 
     def val_dataloader(self) -> Any:
         numbers: Any = range(len(self.parts))
@@ -90,7 +90,7 @@ class _Figures(lightning.pytorch.loggers.logger.DummyLogger):
         self.names.append(name)
 
 
-def _validated(module: _Module, rounds: int, logger: Any, *callbacks: Any) -> dict[str, float]:
+def _validated(module: _Module, rounds: int, logger: Any, *callbacks: Any) -> dict[str, Tensor]:
     trainer = lightning.Trainer(
         accelerator="cpu",
         logger=logger,
@@ -101,7 +101,7 @@ def _validated(module: _Module, rounds: int, logger: Any, *callbacks: Any) -> di
     )
     for _ in range(rounds):
         trainer.validate(module, verbose=False)
-    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+    return dict(trainer.callback_metrics)
 
 
 def _by_callback(options: dict[str, Any], parts: list[Part], rounds: int, path: Path) -> Consumed:
@@ -117,12 +117,12 @@ def _by_callback(options: dict[str, Any], parts: list[Part], rounds: int, path: 
 def _by_log(options: dict[str, Any], parts: list[Part], rounds: int, path: Path) -> Consumed:
     metric = built(options, path)
     module = _Module(metric, parts, bare=True)
-    kept: list[bytes] = []
+    kept: list[Release] = []
     reset = metric.reset
 
     def keep_and_reset() -> None:  # Lightning resets what it has logged
         if metric.update_called:
-            kept.append(bytes(metric.release()))
+            kept.append(metric.release())
         reset()
 
     metric.reset = keep_and_reset  # type: ignore[method-assign]
@@ -131,7 +131,7 @@ def _by_log(options: dict[str, Any], parts: list[Part], rounds: int, path: Path)
 
 
 def _by_collection(options: dict[str, Any], parts: list[Part], rounds: int, path: Path) -> Consumed:
-    arguments = dict(options)
+    arguments = {name: value for name, value in options.items() if name != "models"}
     kind = arguments.pop("kind")
     ledger = PrivacyLedger(budget=1e6, path=path)
     collection = federated_collection(metrics={"only": kind}, ledger=ledger, **arguments)
@@ -144,7 +144,7 @@ def _by_collection(options: dict[str, Any], parts: list[Part], rounds: int, path
         release = metric.release()
     if metric.spec.groups:
         assert set(metric.by_group()) == set(metric.spec.groups)
-    return Consumed(bytes(release), flat(result), {}, [])
+    return Consumed(release, flat(result), {}, [])
 
 
 def _by_report(options: dict[str, Any], parts: list[Part], rounds: int, path: Path) -> Consumed:
@@ -154,16 +154,10 @@ def _by_report(options: dict[str, Any], parts: list[Part], rounds: int, path: Pa
         for part in parts:
             metric.update(**named(metric, part))
         release = metric.release()
-    report = evaluation_report(release, ledger=metric.ledger, confidence=metric.confidence or 0.95)
-    report.save(path.with_suffix(".html"))
-    report.save(path.with_suffix(".png"))
-    scalars = {}
-    if report.auroc.ndim == 0:
-        scalars = {
-            "auroc": float(report.auroc),
-            "average_precision": float(report.average_precision),
-        }
-    return Consumed(bytes(release), flat(metric.compute()), scalars, [])
+    report = evaluation_report(release, ledger=metric.ledger)
+    report.save(path.with_suffix(".json"))
+    scalars = {"auroc": report.auroc, "average_precision": report.average_precision}
+    return Consumed(release, flat(metric.compute()), scalars, [])
 
 
 CONSUMERS: dict[str, Callable[..., Consumed]] = {

@@ -1,6 +1,7 @@
 """Pairs: a small set of cases in which every two values of the metrics' optional arguments meet, and meet every caller.
 
-A case is one value of each factor. Which values go together is not written down here: the constructors are asked.
+A case is one value of each factor. Which arguments go together is not written down here: the constructors are asked.
+Which of them a caller refuses is written down, so that it is known to be refused, and hides no other pair of values.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from torchmetrics_fed import (
     FederatedROC,
     InputError,
     LocalDP,
+    ReleaseError,
     ScoreGrid,
 )
 from torchmetrics_fed.privacy import Privacy
@@ -36,13 +38,16 @@ __all__ = [
     "CLIENTS",
     "EPSILON",
     "FACTORS",
+    "TRANSPORTS",
     "Case",
+    "Refusal",
     "covering",
     "kind_of",
     "missing_pairs",
     "options_of",
     "parts_of",
     "reading_of",
+    "refusal",
 ]
 
 CLIENTS = 3
@@ -73,16 +78,9 @@ PRIVACY: dict[str, Privacy | None] = {
     "distributed": DistributedDP(EPSILON, min_clients=CLIENTS),
     "trusted": DistributedDP(EPSILON, min_clients=CLIENTS, trusted_aggregator=True),
 }
-INTEGRATIONS = (
-    "callback",
-    "log",
-    "collection",
-    "flower",
-    "nvflare",
-    "folder",
-    "simulate",
-    "report",
-)
+TRANSPORTS = ("flower", "nvflare", "folder")
+"""Integrations that carry each client's own share."""
+INTEGRATIONS = ("callback", "log", "collection", "report", "simulate", *TRANSPORTS)
 
 Case = Mapping[str, Any]
 """A value of each factor; the first of its values stands for an argument that is not passed."""
@@ -103,10 +101,41 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "secure": (False, True),
     "ignore_index": (None, -1),
 }
-_ENABLERS = ("task", "privacy", "metric", "grid")
+_ENABLERS = ("task", "metric", "privacy", "grid", "average")
 """Factors on whose values depends whether others can have theirs."""
 
 _Pair = tuple[tuple[str, Any], tuple[str, Any]]
+
+
+class Refusal(NamedTuple):
+    """How an integration refuses a case that a constructor takes."""
+
+    error: type[Exception]
+    match: str
+
+
+def refusal(case: Case) -> Refusal | None:
+    """Return how the case's integration refuses it; None if it does not."""
+    integration = case["integration"]
+    if integration in TRANSPORTS and case["privacy"] == "central":
+        return Refusal(InputError, "Expected clients that add noise")
+    if integration in TRANSPORTS and case["privacy"] == "local" and case["secure"]:
+        return Refusal(InputError, "Expected argument `min_clients`")
+    if case["metric"] == "comparison" and integration == "collection":
+        return Refusal(InputError, "Expected two names")
+    if case["metric"] == "comparison" and integration == "report":
+        return Refusal(InputError, "Expected a release of one model's scores")
+    if integration == "log" and not _is_number(case):
+        if case["privacy"] == "exact":  # Lightning's own words
+            return Refusal(ValueError, "must be a tensor|does not contain a single element")
+        return Refusal(ReleaseError, "Expected one number in `self.log`")
+    return None
+
+
+def _is_number(case: Case) -> bool:
+    """Whether the answer is one number, rather than a curve or one number for each class."""
+    is_area = case["metric"] in ("auroc", "average_precision")
+    return is_area and (case["task"] == "binary" or case["average"] is not None)
 
 
 def kind_of(case: Case) -> type[FederatedMetric]:
@@ -176,21 +205,25 @@ def _part(case: Case, number: int) -> tuple[Any, ...]:
 
 
 def covering(seed: int = 0) -> list[Case]:
-    """Return cases in which each pair of values that a constructor takes occurs: each is built around one."""
+    """Return cases in which each pair of values that a constructor takes occurs.
+
+    A pair occurs in a case that is not refused, if there is one: a refusal would hide the pair's own faults.
+    """
     generator = random.Random(seed)
-    allowed = _Allowed()
+    constructed = _Constructed()
     missing = dict.fromkeys(_pairs())
     cases: list[Case] = []
-    while missing:
-        pair = next(iter(missing))
-        case = _start(dict(pair), allowed)
-        if case is None:  # every constructor refuses these two together
-            del missing[pair]
-            continue
-        _fill(case, dict(pair), missing, allowed, generator)
-        for covered in combinations(case.items(), 2):
-            missing.pop(covered, None)
-        cases.append(case)
+    for allowed in (lambda case: refusal(case) is None and constructed(case), constructed):
+        for pair in list(missing):
+            if pair not in missing:
+                continue
+            case = _start(dict(pair), allowed)
+            if case is None:
+                continue
+            _fill(case, dict(pair), missing, allowed, generator)
+            for covered in combinations(case.items(), 2):
+                missing.pop(covered, None)
+            cases.append(case)
     return cases
 
 
@@ -243,7 +276,7 @@ def _gain(case: Case, name: str, missing: Mapping[_Pair, None]) -> int:
     )
 
 
-class _Allowed:
+class _Constructed:
     """Whether a constructor takes a case's arguments, asked once for each set of them."""
 
     def __init__(self) -> None:
