@@ -134,17 +134,20 @@ def _by_collection(options: dict[str, Any], parts: list[Part], rounds: int, path
     arguments = {name: value for name, value in options.items() if name != "models"}
     kind = arguments.pop("kind")
     ledger = PrivacyLedger(budget=1e6, path=path)
-    collection = federated_collection(metrics={"only": kind}, ledger=ledger, **arguments)
-    metric: Any = collection["only"]
+    collection = federated_collection(
+        metrics={"first": kind, "second": kind}, ledger=ledger, **arguments
+    )
+    metric: Any = collection["first"]
     for _ in range(rounds):
         collection.reset()
         for part in parts:
             collection.update(**named(metric, part))
-        result = collection.compute()["only"]
+        results = collection.compute()
         release = metric.release()
     if metric.spec.groups:
         assert set(metric.by_group()) == set(metric.spec.groups)
-    return Consumed(release, flat(result), {}, [])
+    assert flat(results["second"]) == flat(results["first"])
+    return Consumed(release, flat(results["first"]), {}, [])
 
 
 def _by_report(options: dict[str, Any], parts: list[Part], rounds: int, path: Path) -> Consumed:

@@ -176,8 +176,7 @@ def test_every_pair_of_arguments_through_every_integration(
                 else:
                     check_refused(case, rounds, Path(home), ranks)
             except Exception as error:
-                error.add_note(f"in the case {dict(case)}")
-                raise
+                raise AssertionError(f"The law does not hold for {dict(case)}.") from error
 
 
 def test_every_pair_that_a_constructor_takes_occurs(cases: list[Case]) -> None:

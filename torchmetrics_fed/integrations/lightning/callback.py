@@ -158,22 +158,21 @@ class FederatedEvaluation(lightning.Callback):
             return
         place = f"`{type(module).__name__}.{self.attribute}`"
         callbacks: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined, unused-ignore]
-        others = [
-            one
-            for one in callbacks
-            if isinstance(one, FederatedEvaluation) and one._prefix(trainer) is not None
-        ]
-        if any(
-            one.attribute == self.attribute and one.federated != self.federated for one in others
-        ):
-            raise InputError(
-                f"Expected one use of {place} but got a callback with `federated=True` and one without, which would "
-                "reset what the share is made of. Keep a metric for each."
-            )
-        _check_names(
-            module,
-            [(one._prefix(trainer) or "", one.attribute) for one in others if not one.federated],
-        )
+        logged: list[tuple[str, str]] = []
+        for callback in callbacks:
+            if not isinstance(callback, FederatedEvaluation):
+                continue
+            prefix = callback._prefix(trainer)
+            if prefix is None:
+                continue
+            if callback.attribute == self.attribute and callback.federated != self.federated:
+                raise InputError(
+                    f"Expected one use of {place} but got a callback with `federated=True` and one without, which "
+                    "would reset what the share is made of. Keep a metric for each."
+                )
+            if not callback.federated:
+                logged.append((prefix, callback.attribute))
+        _check_names(module, logged)
         check_data(trainer, place, held_metrics(module, self.attribute))
 
 
@@ -201,16 +200,19 @@ def _by_class(value: Tensor, ndim: int = 0) -> list[tuple[str, Tensor]]:
 
 
 def _scalar_names(group: Group) -> dict[str, dict[str, str]]:
-    """Return each metric's scalars' names: a number's is its metric's, a curve's its own, behind that if not unique."""
-    own = {name: metric.scalar_names or (name,) for name, metric in group.items()}
-    times = Counter(scalar for scalars in own.values() for scalar in scalars)
-    return {
-        name: {
-            one: f"{name}_{one}" if times[one] > 1 and group[name].scalar_names else one
-            for one in scalars
-        }
-        for name, scalars in own.items()
-    }
+    """Return the logged names of each metric's scalars.
+
+    A number has the name of its metric. A curve's scalar has its own name, behind the curve's where that is not unique.
+    """
+    scalars = {name: metric.scalar_names or (name,) for name, metric in group.items()}
+    times = Counter(scalar for names in scalars.values() for scalar in names)
+    logged: dict[str, dict[str, str]] = {}
+    for name, metric in group.items():
+        logged[name] = {scalar: scalar for scalar in scalars[name]}
+        for scalar in metric.scalar_names:
+            if times[scalar] > 1:
+                logged[name][scalar] = f"{name}_{scalar}"
+    return logged
 
 
 def _suffix(number: int, groups: Sequence[Group]) -> str:
