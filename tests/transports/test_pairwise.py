@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from tests.transports.pairs import (
     CLIENTS,
     EPSILON,
     FACTORS,
+    TRANSPORTS,
     Case,
     covering,
     kind_of,
@@ -31,7 +33,7 @@ from tests.transports.pairs import (
     reading_of,
     refusal,
 )
-from torchmetrics_fed import FederatedMetric, PrivacyLedger, Release
+from torchmetrics_fed import FederatedMetric, PrivacyLedger, Query, Release, Spec
 from torchmetrics_fed.folder import run_coordinator
 from torchmetrics_fed.functional import auroc_from_counts, average_precision_from_counts
 from torchmetrics_fed.privacy import LedgerEntry
@@ -66,6 +68,31 @@ class Outcome(NamedTuple):
     """Of each ledger, what was charged."""
 
 
+class Drawn:
+    """Records the counts that noise is added to, in this process, by the query that they answer."""
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[bytes, list[Tensor]] = defaultdict(list)
+        self._patch = pytest.MonkeyPatch()
+
+    def __enter__(self) -> Drawn:
+        cells = Spec.cells
+
+        def recorded(spec: Spec, query: Query, counts: Tensor) -> Tensor:
+            self._counts[query.digest].append(counts.cpu().clone())
+            return cells(spec, query, counts)
+
+        self._patch.setattr(Spec, "cells", recorded)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
+
+    def of_one_round(self, query: Query, parties: int) -> Tensor:
+        """Return the sum of all parties' counts, in the last of the rounds that asked the query."""
+        return torch.stack(self._counts[query.digest][-parties:]).sum(0)
+
+
 @pytest.fixture(scope="module")
 def cases() -> list[Case]:
     return covering()
@@ -97,7 +124,7 @@ def outcome_of(case: Case, rounds: int, folder: Path, ranks: RankPool) -> Outcom
     return Outcome(first.release, first.result, first.scalars, charged)
 
 
-def check_outcome(case: Case, outcome: Outcome) -> None:
+def check_outcome(case: Case, outcome: Outcome, drawn: Drawn) -> None:
     """The law: the release is of all clients' data, and every answer is what the metric reads from it by hand."""
     private = case["privacy"] != "exact"
     kind: Any = kind_of(case)
@@ -105,9 +132,14 @@ def check_outcome(case: Case, outcome: Outcome) -> None:
     assert outcome.release.spec == by_hand.spec
     read = kind.from_release(outcome.release, **reading_of(case))
     answer = read.compute()
+    for part in parts_of(case):
+        by_hand.update(**named(by_hand, part))
+    here = case["integration"] in CARRIERS or case["privacy"] not in SUMMED_OVER_RANKS
+    if private and here:
+        parties = CLIENTS if case["integration"] in TRANSPORTS else 1
+        counted = drawn.of_one_round(outcome.release.last.query, parties)
+        assert torch.equal(counted, by_hand.counts)
     if not private:
-        for part in parts_of(case):
-            by_hand.update(**named(by_hand, part))
         assert torch.equal(outcome.release.leaf, by_hand.release().leaf)
         assert flat(answer) == flat(by_hand.compute())
     if outcome.result is not None:
@@ -172,7 +204,9 @@ def test_every_pair_of_arguments_through_every_integration(
         with TemporaryDirectory(dir=MEMORY) as home:
             try:
                 if refusal(case) is None:
-                    check_outcome(case, outcome_of(case, rounds, Path(home), ranks))
+                    with Drawn() as drawn:
+                        outcome = outcome_of(case, rounds, Path(home), ranks)
+                    check_outcome(case, outcome, drawn)
                 else:
                     check_refused(case, rounds, Path(home), ranks)
             except Exception as error:
