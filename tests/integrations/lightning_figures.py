@@ -33,7 +33,7 @@ CURVES = ["roc", "precision_recall_curve", "auroc", "average_precision"]
 class Evaluated(lightning.LightningModule):
     """Has curves and areas in one collection, and a comparison of two models, all with a confidence."""
 
-    def __init__(self, private: bool, seed: int = 0) -> None:
+    def __init__(self, private: bool) -> None:
         super().__init__()
         privacy = CentralDP(5.0) if private else None
         self.ledger = PrivacyLedger()
@@ -41,7 +41,6 @@ class Evaluated(lightning.LightningModule):
             metrics=CURVES, confidence=0.9, privacy=privacy, ledger=self.ledger
         )
         self.comparison = FederatedModelComparison(privacy=privacy, ledger=self.ledger)
-        self.seed = seed
 
     def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
         scores, target = batch
