@@ -145,6 +145,23 @@ def test_a_curve_given_to_log_is_refused_before_it_is_released(habit: str, tmp_p
     assert len(ledger) == 0
 
 
+def test_areas_of_several_classes_given_to_log_are_refused_before_they_are_released(
+    tmp_path: Path,
+) -> None:
+    class Classes(Model):
+        def validation_step(self, batch: Any) -> None:
+            self.metrics.update(torch.rand(len(batch[1]), 2), batch[1])
+            self.log("area", self.metrics, on_step=False, on_epoch=True)
+
+    ledger = PrivacyLedger()
+    options: dict[str, Any] = {"num_classes": 2, "privacy": CentralDP(1.0), "ledger": ledger}
+    with pytest.raises(ReleaseError, match="with an `average`"):
+        trained(Classes(FederatedAUROC("multiclass", average=None, **options)), tmp_path)
+    assert len(ledger) == 0
+    trained(Classes(FederatedAUROC("multiclass", average="macro", **options)), tmp_path)
+    assert len(ledger) == EPOCHS + 1
+
+
 def test_scalars_of_a_collection_are_logged_as_one_dictionary(tmp_path: Path) -> None:
     class Together(Model):
         def validation_step(self, batch: Any) -> None:

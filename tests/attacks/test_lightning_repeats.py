@@ -12,7 +12,6 @@ import torch
 from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from lightning.pytorch.overrides.distributed import (
     UnrepeatedDistributedSampler,
-    UnrepeatedDistributedSamplerWrapper,
 )
 from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
@@ -33,7 +32,7 @@ from torch.utils.data import (
 )
 
 from tests.integrations.lightning_scores import QUIET, Scorer, loader, scores, trainer
-from torchmetrics_fed import CentralDP, FederatedROC, InputError, PrivacyLedger
+from torchmetrics_fed import CentralDP, FederatedROC, InputError, Privacy, PrivacyLedger
 from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 
 pytestmark = QUIET
@@ -83,16 +82,12 @@ def batched(batch_sampler: Any) -> DataLoader[Any]:
 
 
 REPLACING = WeightedRandomSampler([1.0] + [1e-9] * 8, MANY)
-SEEN = {
+REPEATING = {
     "replacing": sampled(RandomSampler(NINE, replacement=True)),
     "weighted": sampled(REPLACING),
     "more than there are": sampled(RandomSampler(NINE, num_samples=10)),
     "padded": sampled(DistributedSampler(NINE, num_replicas=2, rank=0)),
     "inside batch_sampler": batched(BatchSampler(REPLACING, 9, False)),
-    "list": sampled([0] * MANY),
-    "list of batches": batched([[0, 1], [2, 0]]),
-    "array": sampled(np.zeros(MANY, int)),
-    "subset of one": sampled(SubsetRandomSampler([0] * MANY)),
     "dealt by Lightning": sampled(DistributedSamplerWrapper(REPLACING, num_replicas=1, rank=0)),
     "padded by Lightning": sampled(
         DistributedSamplerWrapper(SequentialSampler(NINE), num_replicas=2, rank=0)
@@ -100,26 +95,33 @@ SEEN = {
     "shuffled by ranks": sampled(
         DistributedSamplerWrapper(SubsetRandomSampler(range(8)), num_replicas=2, rank=0)
     ),
-    "dealt unpadded": sampled(
-        UnrepeatedDistributedSamplerWrapper(REPLACING, num_replicas=1, rank=0)
-    ),
     "dictionary": {"only": sampled(REPLACING)},
     "nested": [{"only": [sampled(REPLACING)]}],
-    "same rows": DataLoader(Subset(NINE, [0] * MANY)),
-    "same data": DataLoader(ConcatDataset([NINE] * 8)),
-    "overlapping": DataLoader(
-        ConcatDataset([Subset(NINE, [0, 1, 2]), Subset(Subset(NINE, [5, 2]), [1])])
-    ),
 }
-UNSEEN = {
-    "own sampler": sampled(Own()),
-    "own batch sampler": batched(OwnBatches(SequentialSampler(NINE), 9, False)),
-    "own shuffling": sampled(Shuffled(NINE)),
-    "own sampler in batches": batched(BatchSampler(Own(), 9, False)),
-    "own sampler dealt": sampled(DistributedSamplerWrapper(Own(), num_replicas=1, rank=0)),
-    "iterable": DataLoader(Endless()),
-    "own loader": OwnLoader(NINE),
+"""Samplers of torch and Lightning whose public attributes tell that they repeat examples."""
+
+
+def doubled(rows: list[tuple[Tensor, ...]]) -> list[Tensor]:
+    return [torch.stack(column).repeat(2) for column in zip(*rows, strict=True)]
+
+
+ON_TRUST: dict[str, tuple[Any, int]] = {
+    "list": (sampled([0] * MANY), MANY),
+    "list of batches": (batched([[0, 1], [2, 0]]), 4),
+    "array": (sampled(np.zeros(MANY, int)), MANY),
+    "subset of one": (sampled(SubsetRandomSampler([0] * MANY)), MANY),
+    "same rows": (DataLoader(Subset(NINE, [8, -1])), 2),
+    "same data": (DataLoader(ConcatDataset([NINE] * 8)), 72),
+    "repeating collate_fn": (DataLoader(NINE, batch_size=9, collate_fn=doubled), 18),
+    "own sampler": (sampled(Own()), MANY),
+    "own batch sampler": (batched(OwnBatches(SequentialSampler(NINE), 9, False)), MANY),
+    "own shuffling": (sampled(Shuffled(NINE)), 9),
+    "own sampler in batches": (batched(BatchSampler(Own(), 9, False)), MANY),
+    "iterable": (DataLoader(Endless()), MANY),
+    "own loader": (OwnLoader(NINE), MANY),
 }
+"""Data that repeats examples in ways that no sampler tells, and how many examples come."""
+
 INNOCENT = {
     "plain": DataLoader(NINE, batch_size=4),
     "shuffled": DataLoader(NINE, shuffle=True),
@@ -132,7 +134,7 @@ INNOCENT = {
     "dealt": sampled(DistributedSampler(NINE, num_replicas=3, rank=0)),
     "dropping": sampled(DistributedSampler(NINE, num_replicas=2, rank=0, drop_last=True)),
     "unpadded": sampled(UnrepeatedDistributedSampler(NINE, num_replicas=2, rank=0)),
-    "dealt by Lightning": sampled(DistributedSamplerWrapper([0, 1, 2, 3], num_replicas=2, rank=0)),
+    "own sampler": sampled(Own(3, 1, 2)),
     "split": DataLoader(ConcatDataset(random_split(NINE, [4, 5]))),
     "joined": DataLoader(ConcatDataset([NINE, TensorDataset(*scores(2, 9))])),
 }
@@ -149,10 +151,13 @@ class Single(Scorer):
                 self.validation_step(part, batch_idx)
 
 
-def evaluated(folder: Path, loaders: Any, privacy: Any = None, **options: Any) -> FederatedROC:
+ONE = CentralDP(1.0)
+
+
+def evaluated(folder: Path, loaders: Any, privacy: Privacy = ONE) -> FederatedROC:
     """The metric after an evaluation, with its data, as a federated client keeps it."""
-    metric = FederatedROC(privacy=privacy or CentralDP(1.0), ledger=PrivacyLedger())
-    runner = trainer(folder, FederatedEvaluation("metrics", federated=True, **options))
+    metric = FederatedROC(privacy=privacy, ledger=PrivacyLedger())
+    runner = trainer(folder, FederatedEvaluation("metrics", federated=True))
     try:
         runner.validate(Single(metric), loaders, verbose=False)
     except InputError:
@@ -162,27 +167,20 @@ def evaluated(folder: Path, loaders: Any, privacy: Any = None, **options: Any) -
     return metric
 
 
-@pytest.mark.parametrize("loaders", SEEN.values(), ids=SEEN)
-def test_data_that_repeats_is_refused_whatever_the_user_says(loaders: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [1, MANY])
+@pytest.mark.parametrize("loaders", REPEATING.values(), ids=REPEATING)
+def test_samplers_that_repeat_are_refused_whatever_was_declared(
+    loaders: Any, most: int, tmp_path: Path
+) -> None:
+    """The bound is of persons, who may have several examples; a sampler that repeats multiplies them."""
     with pytest.raises(InputError, match="every example once"):
-        evaluated(tmp_path, loaders)
-    with pytest.raises(InputError, match="every example once"):
-        evaluated(tmp_path, loaders, each_example_once=True)
+        evaluated(tmp_path, loaders, CentralDP(1.0, examples_per_person=most))
 
 
-@pytest.mark.parametrize("loaders", UNSEEN.values(), ids=UNSEEN)
-def test_data_whose_repeats_nobody_sees_needs_the_users_word(loaders: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="each_example_once=True"):
-        evaluated(tmp_path, loaders)
-    with pytest.raises(
-        InputError, match="each_example_once=True"
-    ):  # it is no bound on what is not seen
-        evaluated(tmp_path, loaders, CentralDP(1.0, examples_per_person=MANY))
-
-
-def test_the_users_word_is_taken(tmp_path: Path) -> None:
-    metric = evaluated(tmp_path, sampled(Own(3, 1, 2)), each_example_once=True)
-    assert metric.counts.sum() == 3
+@pytest.mark.parametrize("name", ON_TRUST)
+def test_that_no_row_comes_twice_is_otherwise_the_users_word(name: str, tmp_path: Path) -> None:
+    loaders, examples = ON_TRUST[name]
+    assert evaluated(tmp_path, loaders).counts.sum() == examples
 
 
 @pytest.mark.parametrize("loaders", INNOCENT.values(), ids=INNOCENT)
@@ -199,37 +197,16 @@ def test_exact_metrics_take_any_data(tmp_path: Path) -> None:
     assert module.metrics.counts.sum() == 3
 
 
-def test_as_many_examples_per_person_as_can_come_are_declared(tmp_path: Path) -> None:
-    two = CentralDP(1.0, examples_per_person=2)
-    assert evaluated(tmp_path, DataLoader(ConcatDataset([NINE] * 2)), two).counts.sum() == 18
-    with pytest.raises(InputError, match="every example once"):
-        evaluated(tmp_path, DataLoader(ConcatDataset([NINE] * 3)), two)
-    three = sampled(RandomSampler(NINE, replacement=True, num_samples=3))
-    assert evaluated(tmp_path, three, CentralDP(1.0, examples_per_person=3)).counts.sum() == 3
-
-
 def test_combined_loaders_are_looked_through(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="every example once"):
         evaluated(tmp_path, CombinedLoader([sampled(REPLACING)], "sequential"))
     assert evaluated(tmp_path, CombinedLoader([DataLoader(NINE)], "sequential")).counts.sum() == 9
-    with pytest.raises(InputError, match="got CombinedLoader"):  # one inside another is not
-        evaluated(tmp_path, {"only": CombinedLoader([DataLoader(NINE)], "max_size_cycle")})
 
 
-def test_loaders_that_feed_one_metric_together_are_added_up(tmp_path: Path) -> None:
-    def zipped(mode: Any, *loaders: Any) -> CombinedLoader:
-        return CombinedLoader(list(loaders), mode)
-
-    one, other, short = (
-        DataLoader(NINE),
-        DataLoader(TensorDataset(*scores(2, 9))),
-        DataLoader(Subset(NINE, [0])),
-    )
-    assert evaluated(tmp_path, zipped("min_size", one, other)).counts.sum() == 18
-    with pytest.raises(InputError, match="every example once"):
-        evaluated(tmp_path, zipped("min_size", *[DataLoader(NINE) for _ in range(8)]))
-    with pytest.raises(InputError, match="cycles"):
-        evaluated(tmp_path, zipped("max_size_cycle", other, short))
+@pytest.mark.parametrize("mode", ["sequential", "min_size", "max_size_cycle"])
+def test_each_loader_has_a_metric_of_its_own_in_every_mode(mode: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="got 1 for 2 dataloaders"):
+        evaluated(tmp_path, CombinedLoader([DataLoader(NINE), DataLoader(NINE)], mode))
 
 
 def test_the_loaders_of_this_evaluation_are_looked_at(tmp_path: Path) -> None:
@@ -252,7 +229,7 @@ def test_a_fit_without_a_sanity_check_is_refused_before_its_first_step(tmp_path:
 
 def test_the_error_tells_nothing_of_the_data(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
-        evaluated(tmp_path, DataLoader(Subset(NINE, [0] * 4_711)))
+        evaluated(tmp_path, sampled(RandomSampler(NINE, num_samples=4_711)))
     assert "4711" not in str(refusal.value)
 
 
@@ -269,25 +246,17 @@ class WithIds(Single):
 
 
 @pytest.mark.parametrize("most", [1, 2])
-@pytest.mark.parametrize("name", [*SEEN, *UNSEEN])
+@pytest.mark.parametrize("name", [*REPEATING, *ON_TRUST])
 def test_with_ids_what_repeats_is_bounded_rather_than_refused(
     name: str, most: int, tmp_path: Path
 ) -> None:
     metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=most, enforced=True))
+    loaders = REPEATING[name] if name in REPEATING else ON_TRUST[name][0]
     runner = trainer(tmp_path, FederatedEvaluation("metrics", federated=True))
-    runner.validate(WithIds(metric), {**SEEN, **UNSEEN}[name], verbose=False)
+    runner.validate(WithIds(metric), loaders, verbose=False)
     assert 0 < int(metric.counts.sum()) <= 9 * most
     assert metric.counts.sum() > 9 or int(metric.counts.max()) <= most
     assert metric.bound_enforced
-
-
-def test_one_person_in_several_loaders_is_counted_as_often_as_allowed(tmp_path: Path) -> None:
-    metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=3, enforced=True))
-    loaders = CombinedLoader([DataLoader(NINE) for _ in range(8)], "max_size_cycle")
-    trainer(tmp_path, FederatedEvaluation("metrics", federated=True)).validate(
-        WithIds(metric), loaders, verbose=False
-    )
-    assert (int(metric.counts.sum()), metric.left_out) == (9 * 3, 9 * 5)
 
 
 def test_an_enforced_bound_is_not_the_users_word(tmp_path: Path) -> None:

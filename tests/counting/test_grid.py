@@ -273,6 +273,25 @@ def test_state_made_in_inference_mode_can_be_updated_outside() -> None:
     assert counts.sum() == 1
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [
+        ScoreGrid(),
+        ScoreGrid.even(64),
+        ScoreGrid.even(64, (-1.0, 2.0)),
+        ScoreGrid.from_edges([number / 300 for number in range(301)]),
+    ],
+)
+def test_batches_come_inside_and_outside_inference_mode(grid: ScoreGrid) -> None:
+    """As in Lightning, whose validation is inside, and whose training is not."""
+    scores = torch.linspace(0, 1, 777)
+    target = torch.arange(777) % 2
+    with torch.inference_mode():
+        inside = grid.add(grid.empty(), scores, target)
+    outside = grid.add(grid.empty(), scores, target)
+    assert torch.equal(inside, outside)
+
+
 def test_empty_batches_count_nothing() -> None:
     grid = ScoreGrid()
     assert grid.add(grid.empty(), torch.empty(0), torch.empty(0, dtype=torch.int64)).sum() == 0

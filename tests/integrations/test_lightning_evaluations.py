@@ -194,22 +194,26 @@ def test_a_metric_that_gets_none_of_its_dataloader_is_an_error(tmp_path: Path) -
         )
 
 
-def test_data_is_joined_in_one_dataloader_or_in_one_step(tmp_path: Path) -> None:
+def test_data_is_joined_in_one_dataloader(tmp_path: Path) -> None:
+    parts = [loader(1).dataset, loader(2).dataset]
+    joined: DataLoader[Any] = DataLoader(ConcatDataset(parts), batch_size=64)
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
+    logged = runner.validate(Scorer(FederatedROC()), joined, verbose=False)
+    assert logged == [{"val_auroc": area(1, 2)}]
+
+
+def test_loaders_that_come_in_one_step_have_a_metric_each(tmp_path: Path) -> None:
     class Zipped(Scorer):
         def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-            for part in batch:
-                super().validation_step(part, batch_idx)
+            for number, part in enumerate(batch):
+                super().validation_step(part, batch_idx, number)
 
-    one, other = loader(1), loader(2)
+    zipped = CombinedLoader([loader(1), loader(2)], "min_size")
+    module = Zipped(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"))
-    joined: DataLoader[Any] = DataLoader(ConcatDataset([one.dataset, other.dataset]), batch_size=64)
-    assert runner.validate(Scorer(FederatedROC()), joined, verbose=False) == [
-        {"val_auroc": area(1, 2)}
-    ]
-    zipped = CombinedLoader([one, other], "min_size")
-    assert runner.validate(Zipped(FederatedROC()), zipped, verbose=False) == [
-        {"val_auroc": area(1, 2)}
-    ]
+    logged = runner.validate(module, zipped, verbose=False)
+    names = ("val_auroc/dataloader_0", "val_auroc/dataloader_1")
+    assert logged == [{names[0]: area(1), names[1]: area(2)}]
 
 
 def test_numbers_reach_the_logger_and_the_table(

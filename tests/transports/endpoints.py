@@ -57,8 +57,8 @@ MARK = 7_230_171
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A folder in memory where there is one: what is synced to disk takes most of the time of a test."""
 
-Part = tuple[Tensor, ...]
-"""A client's scores, targets and, if it has them, groups or persons."""
+Part = tuple[Any, ...]
+"""A client's scores, targets and, if it has them, groups or persons; or two tensors and a mapping of all else."""
 
 VISIBLE_STAGES = ("counting", "asked", "charged", "drawn", "answered")
 SECURE_STAGES = (
@@ -83,7 +83,8 @@ class GoneError(Exception):
 def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
     ledger = None if path is None else PrivacyLedger(budget=1e6, path=path)
     kind: Any = FederatedModelComparison if "models" in options else FederatedROC
-    metric: FederatedROC = kind(ledger=ledger, **options)
+    arguments = {"kind": kind, **options}
+    metric: FederatedROC = arguments.pop("kind")(ledger=ledger, **arguments)
     return metric
 
 
@@ -94,6 +95,8 @@ def named(metric: FederatedMetric, part: Part) -> dict[str, Tensor]:
     names = (
         ("preds_old", "preds_new", "target") if metric.spec.models else ("preds", "target", third)
     )
+    if isinstance(part[-1], Mapping):
+        return {**dict(zip(names, part[:-1], strict=False)), **part[-1]}
     return dict(zip(names, part, strict=False))
 
 

@@ -10,6 +10,13 @@ from torchmetrics_fed import PrivacyLedger, Release
 
 __all__ = ["NVFlare"]
 
+OF_CLIENTS = ("kind", "normalization", "ignore_index", "average", "confidence")
+
+
+def agreed(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the aggregator: not those that only clients need to count, nor those that shape an answer."""
+    return {name: value for name, value in options.items() if name not in OF_CLIENTS}
+
 
 class NVFlare:
     """NVFlare's aggregator, and sites with the filter."""
@@ -32,7 +39,7 @@ class NVFlare:
             Site(f"site-{number}", built(options, path), *part, times=MARK if mark else 1)
             for number, (path, part) in enumerate(zip(paths, parts, strict=True))
         ]
-        federation = Federation(sites, folder, **options)
+        federation = Federation(sites, folder, **agreed(options))
         with leaking(leak):
             for number in range(rounds):
                 federation.round(number)

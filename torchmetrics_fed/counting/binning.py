@@ -53,7 +53,9 @@ class Scratch(threading.local):
         whole = self._whole.get((name, dtype))
         if whole is None or len(whole) < size:
             whole = self._whole[name, dtype] = np.empty(max(size, 1_024), dtype)
-        kept = self._kept[name, dtype] = torch.from_numpy(whole[:size]), whole[:size]
+        with torch.inference_mode(False):  # the next batch may come outside of it, and write here
+            tensor = torch.from_numpy(whole[:size])
+        kept = self._kept[name, dtype] = tensor, whole[:size]
         return kept
 
     def constant(self, dtype: Any, value: int, size: int) -> Array:

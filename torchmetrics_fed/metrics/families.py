@@ -12,7 +12,7 @@ from torchmetrics_fed.functional.band import Interval
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_values
 from torchmetrics_fed.functional.figures.page import caption, provenance
 from torchmetrics_fed.metrics.base import FederatedMetric
-from torchmetrics_fed.typing import Average
+from torchmetrics_fed.typing import Average, Task
 
 
 class CurveMetric(FederatedMetric):
@@ -73,7 +73,6 @@ class CurveMetric(FederatedMetric):
 class AreaMetric(FederatedMetric):
     """A metric whose ``compute`` returns the area under a curve, a number for each class or their average."""
 
-    is_scalar: bool = True
     higher_is_better: bool | None = True
     averages: tuple[Average, ...] = ("micro", "macro", "weighted")
     default_average: Average | None = "macro"
@@ -81,6 +80,10 @@ class AreaMetric(FederatedMetric):
     """The function that makes the curve whose area this is."""
     interval_of: ClassVar[Any]
     """The function that makes the area's interval of a release."""
+
+    def __init__(self, task: Task = "binary", **kwargs: Any) -> None:
+        super().__init__(task, **kwargs)
+        self.is_scalar = task == "binary" or self.average is not None
 
     @abstractmethod
     def _area(self, average: Average | None) -> Tensor:

@@ -4,7 +4,6 @@ import inspect
 import os
 import warnings
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from torchmetrics.wrappers import BootStrapper
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.privacy import PrivacyLedger
 
-# Where Lightning computes what was given to `self.log`.
-_LOGGING = "connectors.logger_connector.result"
+_LOGGED = "_ResultMetric"
+"""Lightning's class around a metric that was given to `self.log`. Lightning may not be installed."""
 _INSTEAD = {
     "thresholds": "the bins are the thresholds: `quantiles` sets how fine they are, `grid=ScoreGrid.from_edges(edges)` "
     "sets them one by one",
@@ -99,8 +98,11 @@ def warn_before_update(name: str) -> None:
     )
 
 
-# The callers below give no other sign of themselves than being on the stack, so looking there is the last resort. It is
-# never on the path of an exact metric.
+# The three guards below look at the objects whose methods are on the stack, because nothing plainer tells:
+# BootStrapper copies a metric as trackers and Lightning do, and resamples before the copies see a batch; Lightning
+# asks a metric for its answer before it looks whether that is a number; and a collection tells its metrics nothing of
+# each other. Without the guards, examples are counted too often, a release is charged and lost, or data is released
+# several times by habit. An exact metric never looks.
 
 
 def refuse_resampling() -> None:
@@ -108,7 +110,7 @@ def refuse_resampling() -> None:
 
     It would release the same data again, and count some people several times, beyond the declared sensitivity.
     """
-    if any(isinstance(frame.f_locals.get("self"), BootStrapper) for frame in _callers()):
+    if any(isinstance(caller, BootStrapper) for caller in _callers()):
         raise ReleaseError(
             "Expected a private metric outside BootStrapper, which resamples: an example that is drawn twice is "
             "protected half as well. Bootstrap without `privacy`, or ask a release for its bands."
@@ -116,12 +118,13 @@ def refuse_resampling() -> None:
 
 
 def refuse_logging(name: str) -> None:
-    """Raise if Lightning is about to log a private curve, before anything is released for what it cannot log."""
-    if any(frame.f_globals.get("__name__", "").endswith(_LOGGING) for frame in _callers()):
+    """Raise if Lightning is about to log a private answer that is not one number, before anything is released."""
+    if any(type(caller).__name__ == _LOGGED for caller in _callers()):
         raise ReleaseError(
-            f"Expected a scalar in `self.log` but {name} is a curve. Log FederatedAUROC or FederatedAveragePrecision, "
-            "in one `federated_collection` with the curve, or use integrations.lightning.FederatedEvaluation, which "
-            "logs the scalars and hands the figure to the logger."
+            f"Expected one number in `self.log` but {name} has several. Log FederatedAUROC or "
+            "FederatedAveragePrecision, of several classes with an `average`, in one `federated_collection` with the "
+            "curve. Or use integrations.lightning.FederatedEvaluation, which logs the scalars and hands the figure to "
+            "the logger."
         )
 
 
@@ -130,9 +133,11 @@ def warn_of_several_releases(metric: Metric) -> None:
 
     Never while ranks sum: one whose warning is an error would leave the others waiting.
     """
-    frames = (frame.f_locals.get("self") for frame in _callers())
-    collection = next((caller for caller in frames if isinstance(caller, MetricCollection)), None)
-    members: list[Any] = [] if collection is None else list(collection.values(copy_state=False))
+    callers = _callers()
+    collection = next((caller for caller in callers if isinstance(caller, MetricCollection)), None)
+    if collection is None:
+        return
+    members: list[Any] = list(collection.values(copy_state=False))
     private = [
         member for member in members if hasattr(member, "spec") and member.spec.privacy.charges
     ]
@@ -145,8 +150,9 @@ def warn_of_several_releases(metric: Metric) -> None:
         )
 
 
-def _callers() -> Iterator[FrameType]:
+def _callers() -> Iterator[Any]:
+    """The objects whose methods are on the stack, the nearest first."""
     frame = inspect.currentframe()
     while frame is not None:
-        yield frame
+        yield frame.f_locals.get("self")
         frame = frame.f_back

@@ -50,7 +50,7 @@ class StateMetric(Metric):
     plot_lower_bound: float = 0.0
     plot_upper_bound: float = 1.0
     is_scalar: bool = False
-    """Whether ``compute`` returns a number that can be logged."""
+    """Whether ``compute`` returns one number, which can be logged."""
 
     counts: Tensor
     layout: Tensor

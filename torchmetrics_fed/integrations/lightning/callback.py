@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning
 import torch
@@ -13,11 +14,20 @@ from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional import PrecisionRecallCurve, Source, confusion_at, read
+from torchmetrics_fed.functional import (
+    ModelComparison,
+    PrecisionRecallCurve,
+    Source,
+    confusion_at,
+    read,
+)
 from torchmetrics_fed.functional.figures.page import caption, provenance
 from torchmetrics_fed.integrations.lightning.loaders import Group, check_data, held_metrics
 from torchmetrics_fed.metrics import FederatedMetric
 from torchmetrics_fed.release import Release
+
+_PIXELS_PER_INCH = 200
+"""The resolution of logged figures: loggers show pixels."""
 
 
 class FederatedEvaluation(lightning.Callback):
@@ -37,8 +47,6 @@ class FederatedEvaluation(lightning.Callback):
             installed), and TensorBoard's PR-curve page the counts.
         federated: for a client of a federated trainer, whose curve is made elsewhere: nothing is computed here, and
             the metric keeps the last evaluation's data until its share is sent.
-        each_example_once: your word that no example comes twice in one evaluation, where that cannot be seen: private
-            metrics refuse samplers, loaders and iterable datasets that they do not know without it.
 
     Example:
         >>> FederatedEvaluation("metrics").prefix
@@ -53,12 +61,15 @@ class FederatedEvaluation(lightning.Callback):
         *,
         figures: bool = True,
         federated: bool = False,
-        each_example_once: bool = False,
     ) -> None:
-        self.attribute, self.prefix, self.test_prefix = attribute, prefix, test_prefix
-        self.figures, self.federated, self.each_example_once = figures, federated, each_example_once
+        self.attribute = attribute
+        self.prefix = prefix
+        self.test_prefix = test_prefix
+        self.figures = figures
+        self.federated = federated
         self.curves: dict[str, Any] = {}
         """The curves of the last evaluation, by metric name."""
+        self._drawings: list[_Drawing] = []
 
     def on_train_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
@@ -70,14 +81,14 @@ class FederatedEvaluation(lightning.Callback):
     def on_validation_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Refuse names that collide and data that is mixed or repeated; begin without earlier data."""
+        """Refuse names that collide, data that is mixed, samplers that repeat; begin without earlier data."""
         self._check(trainer, pl_module)
         self._reset(trainer, pl_module)
 
     def on_validation_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Release and log, except in the sanity check."""
+        """Release and log the scalars, except in the sanity check."""
         prefix = self._prefix(trainer)
         if prefix is None or self.federated or trainer.sanity_checking:
             return
@@ -92,29 +103,26 @@ class FederatedEvaluation(lightning.Callback):
                 )
         self.curves = {}
         for number, group in enumerate(groups):
-            end, names = _suffix(number, groups), _scalar_names(group)
+            suffix = _suffix(number, groups)
+            scalar_names = _scalar_names(group)
             for name, metric in group.items():
-                self.curves[name + end] = result = metric.compute()
-                # a number, or a result that knows its scalars and its figure
-                scalars = {name: result} if isinstance(result, Tensor) else result.scalars
-                for scalar, value in scalars.items():
-                    for of_class, one in _by_class(value):
-                        key = (
-                            f"{prefix}{names[name].get(scalar, f'{name}_{scalar}')}{of_class}{end}"
-                        )
-                        # every rank has the same release, hence the same number: nothing is left to average
-                        pl_module.log(key, one.float(), rank_zero_only=True, sync_dist=False)
-                if self.figures and trainer.loggers and not isinstance(result, Tensor):
-                    release = (
-                        metric.release()
-                    )  # on all ranks together; a private one is there already
-                    if trainer.is_global_zero:
-                        _log_curve(trainer, f"{prefix}{name}{end}", metric, result, release)
+                result = metric.compute()
+                self.curves[name + suffix] = result
+                for scalar, value in _scalars(name, result).items():
+                    key = prefix + scalar_names[name].get(scalar, f"{name}_{scalar}")
+                    _log_scalar(pl_module, key, suffix, value)
+        if self.figures and trainer.loggers:
+            self._drawings = self._collect_drawings(prefix, groups)
 
     def on_validation_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Reset, when every callback has read the release; a federated client's data stays for its share."""
+        """Draw, now that every logger has the scalars, and reset; a federated client's data stays for its share."""
+        drawings = self._drawings
+        self._drawings = []
+        if trainer.is_global_zero:
+            for drawing in drawings:
+                _log_drawing(trainer, drawing)
         if not self.federated or trainer.sanity_checking:
             self._reset(trainer, pl_module)
 
@@ -125,10 +133,22 @@ class FederatedEvaluation(lightning.Callback):
     def _prefix(self, trainer: lightning.Trainer) -> str | None:
         return self.test_prefix if trainer.testing else self.prefix
 
+    def _collect_drawings(self, prefix: str, groups: Sequence[Group]) -> list[_Drawing]:
+        """Return what the loggers get beside scalars. Runs on all ranks: exact counts are summed over them."""
+        drawings = []
+        for number, group in enumerate(groups):
+            suffix = _suffix(number, groups)
+            for name, metric in group.items():
+                result = self.curves[name + suffix]
+                if not isinstance(result, Tensor):
+                    release = metric.release()  # a private release is there already
+                    drawings.append(_Drawing(f"{prefix}{name}{suffix}", metric, result, release))
+        return drawings
+
     def _reset(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        for group in (
-            held_metrics(module, self.attribute) if self._prefix(trainer) is not None else ()
-        ):
+        if self._prefix(trainer) is None:
+            return
+        for group in held_metrics(module, self.attribute):
             for metric in group.values():
                 metric.reset()
 
@@ -138,45 +158,61 @@ class FederatedEvaluation(lightning.Callback):
             return
         place = f"`{type(module).__name__}.{self.attribute}`"
         callbacks: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined, unused-ignore]
-        others = [
-            one
-            for one in callbacks
-            if isinstance(one, FederatedEvaluation) and one._prefix(trainer) is not None
-        ]
-        if any(
-            one.attribute == self.attribute and one.federated != self.federated for one in others
-        ):
-            raise InputError(
-                f"Expected one use of {place} but got a callback with `federated=True` and one without, which would "
-                "reset what the share is made of. Keep a metric for each."
-            )
-        _check_names(
-            module,
-            [(one._prefix(trainer) or "", one.attribute) for one in others if not one.federated],
+        logged: list[tuple[str, str]] = []
+        for callback in callbacks:
+            if not isinstance(callback, FederatedEvaluation):
+                continue
+            prefix = callback._prefix(trainer)
+            if prefix is None:
+                continue
+            if callback.attribute == self.attribute and callback.federated != self.federated:
+                raise InputError(
+                    f"Expected one use of {place} but got a callback with `federated=True` and one without, which "
+                    "would reset what the share is made of. Keep a metric for each."
+                )
+            if not callback.federated:
+                logged.append((prefix, callback.attribute))
+        _check_names(module, logged)
+        check_data(trainer, place, held_metrics(module, self.attribute))
+
+
+def _scalars(name: str, result: Any) -> dict[str, Tensor]:
+    """Return the numbers of a result by name; a number is called what its metric is called."""
+    if isinstance(result, Tensor):
+        return {name: result}
+    scalars: dict[str, Tensor] = result.scalars
+    return scalars
+
+
+def _log_scalar(module: lightning.LightningModule, key: str, suffix: str, value: Tensor) -> None:
+    for class_suffix, number in _by_class(value):
+        # every rank has the same release, hence the same number: nothing is left to average
+        module.log(
+            f"{key}{class_suffix}{suffix}", number.float(), rank_zero_only=True, sync_dist=False
         )
-        check_data(trainer, place, held_metrics(module, self.attribute), self.each_example_once)
 
 
 def _by_class(value: Tensor, ndim: int = 0) -> list[tuple[str, Tensor]]:
-    """What has this many dimensions with nothing behind its name, or one per class, numbered."""
-    return (
-        [("", value)]
-        if value.ndim == ndim
-        else [(f"_{number}", one) for number, one in enumerate(value)]
-    )
+    """Return a value of this many dimensions with an empty suffix, or a value for each class with its number."""
+    if value.ndim == ndim:
+        return [("", value)]
+    return [(f"_{number}", row) for number, row in enumerate(value)]
 
 
 def _scalar_names(group: Group) -> dict[str, dict[str, str]]:
-    """Return each metric's scalars' names: a number's is its metric's, a curve's its own, behind that if not unique."""
-    own = {name: metric.scalar_names or (name,) for name, metric in group.items()}
-    times = Counter(scalar for scalars in own.values() for scalar in scalars)
-    return {
-        name: {
-            one: f"{name}_{one}" if times[one] > 1 and group[name].scalar_names else one
-            for one in scalars
-        }
-        for name, scalars in own.items()
-    }
+    """Return the logged names of each metric's scalars.
+
+    A number has the name of its metric. A curve's scalar has its own name, behind the curve's where that is not unique.
+    """
+    scalars = {name: metric.scalar_names or (name,) for name, metric in group.items()}
+    times = Counter(scalar for names in scalars.values() for scalar in names)
+    logged: dict[str, dict[str, str]] = {}
+    for name, metric in group.items():
+        logged[name] = {scalar: scalar for scalar in scalars[name]}
+        for scalar in metric.scalar_names:
+            if times[scalar] > 1:
+                logged[name][scalar] = f"{name}_{scalar}"
+    return logged
 
 
 def _suffix(number: int, groups: Sequence[Group]) -> str:
@@ -212,37 +248,90 @@ def _names(module: lightning.LightningModule, attribute: str) -> Iterator[tuple[
                     yield f"{scalar}{end}{_suffix(number, groups)}", owner
 
 
-def _log_curve(
-    trainer: lightning.Trainer, name: str, metric: FederatedMetric, result: Any, release: Release
-) -> None:
-    """Hand what a release says to the loggers, on rank zero: a figure, and of a PR curve the counts behind it."""
-    loggers, step = trainer.loggers, trainer.global_step
-    boards: list[Any] = [getattr(logger, "experiment", None) for logger in loggers]
-    if isinstance(result, PrecisionRecallCurve) and metric.average in (None, "micro"):
-        source = read(release, reconstruction=metric.reconstruction)
-        for end, rows in _pr_counts(source.pooled() if metric.average == "micro" else source):
-            for board in (board for board in boards if hasattr(board, "add_pr_curve_raw")):
-                board.add_pr_curve_raw(
-                    name + end, *rows.tolist(), step, num_thresholds=rows.shape[-1]
-                )
-    if find_spec("matplotlib") is None:
+class _Drawing(NamedTuple):
+    """One result for the loggers that take figures, with the release that it was read from."""
+
+    name: str
+    metric: FederatedMetric
+    result: Any
+    release: Release
+
+
+def _log_drawing(trainer: lightning.Trainer, drawing: _Drawing) -> None:
+    """Hand a drawing to the loggers, on rank zero; warn if that fails.
+
+    An error would end the training for want of a figure, and leave the other ranks waiting.
+    """
+    try:
+        _log_pr_counts(trainer, drawing)
+        _log_figure(trainer, drawing)
+    except Exception as error:
+        warnings.warn(
+            f"The figure {drawing.name!r} was not logged: {type(error).__name__}: {error}. The scalars of this "
+            "evaluation were.",
+            stacklevel=2,
+        )
+
+
+def _log_pr_counts(trainer: lightning.Trainer, drawing: _Drawing) -> None:
+    """Log the counts behind a PR curve on TensorBoard's page of these."""
+    metric = drawing.metric
+    boards = [_board(logger) for logger in trainer.loggers]
+    boards = [board for board in boards if hasattr(board, "add_pr_curve_raw")]
+    if not boards or not isinstance(drawing.result, PrecisionRecallCurve):
+        return
+    if metric.average not in (None, "micro"):
+        return
+    source = read(drawing.release, reconstruction=metric.reconstruction)
+    if metric.average == "micro":
+        source = source.pooled()
+    for suffix, rows in _pr_counts(source):
+        for board in boards:
+            board.add_pr_curve_raw(
+                drawing.name + suffix,
+                *rows.tolist(),
+                trainer.global_step,
+                num_thresholds=rows.shape[-1],
+            )
+
+
+def _log_figure(trainer: lightning.Trainer, drawing: _Drawing) -> None:
+    """Draw a result, with its band if its metric has a confidence, for the loggers that take figures."""
+    loggers = [logger for logger in trainer.loggers if _takes_figures(logger)]
+    if not loggers or find_spec("matplotlib") is None:
         return
     import matplotlib.pyplot as plt
 
-    sure = metric.confidence
-    fig, ax = result.plot(
-        **({} if sure is None else {"band": metric.bands_of(release, sure, metric.population)})
-    )
-    caption(ax, provenance(metric.spec.privacy, sure))
-    fig.set_dpi(200)  # loggers show pixels
-    for logger, board in zip(loggers, boards, strict=True):
-        if isinstance(logger, WandbLogger):
-            logger.log_image(name, [fig], step)
-        elif isinstance(logger, MLFlowLogger):
-            board.log_figure(logger.run_id, fig, f"{name}/{step:08}.png")
-        elif hasattr(board, "add_figure"):
-            board.add_figure(name, fig, step)
-    plt.close(fig)
+    name, metric, result, release = drawing
+    step = trainer.global_step
+    if metric.confidence is None or isinstance(result, ModelComparison):
+        fig, ax = result.plot()  # a comparison shows its interval itself
+        words = provenance(metric.spec.privacy)
+    else:
+        band = metric.bands_of(release, confidence=metric.confidence)
+        fig, ax = result.plot(band=band)
+        words = provenance(metric.spec.privacy, metric.confidence)
+    caption(ax, words)
+    fig.set_dpi(_PIXELS_PER_INCH)
+    try:
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_image(name, [fig], step)
+            elif isinstance(logger, MLFlowLogger):
+                logger.experiment.log_figure(logger.run_id, fig, f"{name}/{step:08}.png")
+            else:
+                _board(logger).add_figure(name, fig, step)
+    finally:
+        plt.close(fig)
+
+
+def _takes_figures(logger: Any) -> bool:
+    return isinstance(logger, WandbLogger | MLFlowLogger) or hasattr(_board(logger), "add_figure")
+
+
+def _board(logger: Any) -> Any:
+    """Return the client behind a logger, as TensorBoard's SummaryWriter is."""
+    return getattr(logger, "experiment", None)
 
 
 def _pr_counts(source: Source) -> Iterator[tuple[str, Tensor]]:

@@ -31,26 +31,23 @@ class FlareEvaluation(lightning.Callback):
 
     Args:
         attribute: the module's attribute that holds the metric or the collection.
-        each_example_once: as in :class:`~torchmetrics_fed.integrations.lightning.FederatedEvaluation`.
 
     Example:
         >>> FlareEvaluation("metrics").attribute
         'metrics'
     """
 
-    def __init__(self, attribute: str, *, each_example_once: bool = False) -> None:
-        self.attribute, self.each_example_once = attribute, each_example_once
+    def __init__(self, attribute: str) -> None:
+        self.attribute = attribute
 
     def on_validation_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Refuse data that is mixed or repeated, where a share is made of it; begin without earlier data."""
+        """Where a share is made of the data, refuse a mixture and samplers that repeat; begin without earlier data."""
         metric = self._metric(pl_module)
         if _is_received(trainer):
             place = f"`{type(pl_module).__name__}.{self.attribute}`"
-            check_data(
-                trainer, place, held_metrics(pl_module, self.attribute), self.each_example_once
-            )
+            check_data(trainer, place, held_metrics(pl_module, self.attribute))
         metric.reset()
 
     def on_validation_epoch_end(
