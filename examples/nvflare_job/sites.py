@@ -12,12 +12,16 @@ from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger
 
 SITES = ("site-1", "site-2", "site-3", "site-4")
 FEATURES = 8
+COUNTED: dict[str, Any] = {"normalization": "sigmoid"}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "secure": {"secure": True},
-    "distributed": {"privacy": DistributedDP(epsilon=1.0, min_clients=3)},
-    "trusted": {"privacy": DistributedDP(epsilon=1.0, min_clients=3, trusted_aggregator=True)},
-    "local": {"privacy": LocalDP(epsilon=1.0)},
+    "none": COUNTED,
+    "secure": {**COUNTED, "secure": True},
+    "distributed": {**COUNTED, "privacy": DistributedDP(epsilon=1.0, min_clients=3)},
+    "trusted": {
+        **COUNTED,
+        "privacy": DistributedDP(epsilon=1.0, min_clients=3, trusted_aggregator=True),
+    },
+    "local": {**COUNTED, "privacy": LocalDP(epsilon=1.0)},
 }
 """What server and sites agree on. One of four sites may drop out."""
 BUDGET = 5.0
@@ -30,7 +34,7 @@ def own_metric(site: str, setting: str, ledgers: str) -> FederatedROC:
     ledger = (
         PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite")) if "privacy" in options else None
     )
-    return FederatedROC(normalization="sigmoid", ledger=ledger, **options)
+    return FederatedROC(ledger=ledger, **options)
 
 
 def data(site: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:

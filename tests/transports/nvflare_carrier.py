@@ -10,11 +10,11 @@ from torchmetrics_fed import PrivacyLedger, Release
 
 __all__ = ["NVFlare"]
 
-OF_CLIENTS = ("kind", "normalization", "ignore_index", "average", "confidence")
+OF_CLIENTS = ("kind", "average", "confidence")
 
 
 def agreed(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the aggregator: not those that only clients need to count, nor those that shape an answer."""
+    """The options of the aggregator: not those that shape an answer."""
     return {name: value for name, value in options.items() if name not in OF_CLIENTS}
 
 

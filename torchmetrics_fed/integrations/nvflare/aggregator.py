@@ -41,7 +41,7 @@ from torchmetrics_fed.metrics.curves import (
 )
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
-from torchmetrics_fed.typing import MultiClass, Task
+from torchmetrics_fed.typing import MultiClass, Normalization, Task
 
 _log = logging.getLogger("torchmetrics_fed")
 _SCALARS = "global_auroc", "global_average_precision"
@@ -93,6 +93,9 @@ class FederatedMetricAggregator(ModelAggregator):
         multi_class: MultiClass = "ovr",
         quantiles: int = 1024,
         grid: GridName | ScoreGrid = "two_sided",
+        normalization: Normalization | None = None,
+        ignore_index: int | None = None,
+        labels: Sequence[str] = (),
         groups: Groups = None,
         models: Sequence[str] | None = None,
         thresholds: Sequence[float] = (0.5, 0.5),
@@ -119,6 +122,9 @@ class FederatedMetricAggregator(ModelAggregator):
         self.multi_class = multi_class
         self.quantiles = quantiles
         self.grid = grid
+        self.normalization = normalization
+        self.ignore_index = ignore_index
+        self.labels = labels
         self.groups = groups
         self.models = models
         self.thresholds = thresholds
@@ -153,6 +159,9 @@ class FederatedMetricAggregator(ModelAggregator):
                 multi_class=self.multi_class,
                 quantiles=self.quantiles,
                 grid=self.grid,
+                normalization=self.normalization,
+                ignore_index=self.ignore_index,
+                labels=self.labels,
                 groups=self.groups,
                 privacy=self.privacy,
                 secure=self.secure,
@@ -168,6 +177,9 @@ class FederatedMetricAggregator(ModelAggregator):
             models=self.models,
             thresholds=self.thresholds,
             grid=self.grid,
+            normalization=self.normalization,
+            ignore_index=self.ignore_index,
+            labels=self.labels,
             privacy=self.privacy,
             secure=self.secure,
             plan=self.plan,
