@@ -11,7 +11,12 @@ from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
-from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties, without_empty_ends
+from torchmetrics_fed.reconstruct.leaves import (
+    EndTies,
+    on_bins,
+    with_ties,
+    without_empty_ends,
+)
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, agree, fit, together
 from torchmetrics_fed.release import Release, Sum
@@ -70,10 +75,9 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
             levels = [without_empty_ends(levels[0], last.variances[0])]
         tensors = [torch.from_numpy(level) for level in levels]
         leaf = non_negative(least_squares(tensors, last.query.tree.weights))[-1].numpy()
-        yield (
-            with_ties(on_bins(leaf, last.places, u, lines_at_ends=True), leaf, last.places, u),
-            False,
-        )
+        ends = EndTies.of(release.spec.grid, last.places)
+        counts = on_bins(leaf, last.places, u, lines_at_ends=True)
+        yield with_ties(counts, leaf, last.places, u, ends), False
 
 
 def _models(release: Release, u: Floats) -> list[Floats | None]:

@@ -19,6 +19,7 @@ import torch
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.privacy.noise import Mechanism
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.leaves import EndTies
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Singles
@@ -27,6 +28,8 @@ from torchmetrics_fed.typing import Floats, Singles
 _CELLS, _FEWEST, _MOST = 1 << 22, 1_000, 4_000
 # This noise protects nobody, it only measures what noise does; the same seed makes the same band of the same release.
 _SEED = 20_240_229
+_STRAIGHT_PARTS = 64
+"""Parts of a straight line, each of which a step holds."""
 
 
 class Bounds(NamedTuple):
@@ -57,6 +60,8 @@ class UncertainTails(NamedTuple):
     """Variance of the noise alone at each edge, and its covariance with the total's, ``(2, edges)``."""
     sampled: bool
     """Whether sampling is in it."""
+    ties: EndTies
+    """Which end leaves are ties that hold anything."""
 
     @classmethod
     def of(cls, release: Release, population: bool) -> list[UncertainTails]:
@@ -69,8 +74,19 @@ class UncertainTails(NamedTuple):
         vectors = [
             noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess
         ]
+        alone = EndTies.of(release.spec.grid, release.last.places)
         return [
-            cls(*each, spread, population) for each in zip(seen, above(guess), vectors, strict=True)
+            cls(
+                seen=seen[number],
+                guess=above(leaf),
+                noise=vectors[number],
+                spread=spread,
+                sampled=population,
+                ties=EndTies(
+                    alone.first and bool(leaf[:, 0].any()), alone.last and bool(leaf[:, -1].any())
+                ),
+            )
+            for number, leaf in enumerate(guess)
         ]
 
     def ratios(self, pairs: tuple[tuple[int, int], ...], confidence: float) -> list[Bounds]:
@@ -166,6 +182,18 @@ def staircase(x: Bounds, y: Bounds, more: Floats | None = None) -> Steps:
     )
     low[at <= 0, 0], high[at >= 1, 1] = 0.0, y.high.max()
     return Steps(np.repeat(at, 2), low.ravel(), np.maximum(high, low).ravel())
+
+
+def straight(bounds: Bounds, ends: EndTies) -> Bounds:
+    """Return bounds with those of points between the edges of tied end leaves, where a ROC curve is a straight line."""
+    parts = np.arange(1, _STRAIGHT_PARTS) / _STRAIGHT_PARTS
+    pairs = [(0, 1)] * ends.first + [(-2, -1)] * ends.last
+    return Bounds(
+        *(
+            np.concatenate([end, *((1 - parts) * end[i] + parts * end[j] for i, j in pairs)])
+            for end in bounds
+        )
+    )
 
 
 class Vectors(NamedTuple):
