@@ -32,6 +32,10 @@ class EndTies(NamedTuple):
             return cls(False, False)
         return cls(bool(places[1] == 1), bool(places[-2] == grid.bins - 1))
 
+    def others(self, leaves: int) -> int:
+        """Return how many of so many leaves are no ties."""
+        return max(leaves - self.first - self.last, 1)
+
     def mask(self, leaves: int) -> NDArray[np.bool_]:
         """Return which of so many leaves are ties."""
         tied = np.zeros(leaves, dtype=np.bool_)
@@ -69,7 +73,7 @@ def are_tied(leaf: Floats, ends: EndTies = NO_TIES) -> NDArray[np.bool_]:
     A leaf that is an end bin alone was not placed so. What it holds says nothing of its neighbour.
     """
     share = (leaf / np.maximum(leaf.sum(1, keepdims=True), 1e-300)).mean(0)
-    part = 1 / leaf.shape[1]
+    part = 1 / ends.others(leaf.shape[1])
     told = np.where(ends.mask(len(share)), np.inf, share)
     beside = np.minimum(np.r_[np.inf, told[:-1]], np.r_[told[1:], np.inf])
     tied: NDArray[np.bool_] = (share > _TIED * part) | (

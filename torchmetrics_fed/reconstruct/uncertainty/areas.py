@@ -120,10 +120,7 @@ def area_interval(
             ends.append([0.0, 1.0])
             continue
         kept = _kept(tails)
-        ends_of_runs = EndTies(
-            tails.ties.first and bool(kept[1] == 1),
-            tails.ties.last and bool(kept[-2] == kept[-1] - 1),
-        )
+        ends_of_runs = _ends_of_runs(tails.ties, kept)
         # the smooth model's own area, whose error is less than that of least squares; without it that, whose noise is
         # known, and what is known of the order within leaves
         known = area(*finest, tails.ties)
@@ -163,10 +160,17 @@ def _kept(tails: UncertainTails) -> Places:
     return np.unique(np.r_[0, inner, last])
 
 
+def _ends_of_runs(ends: EndTies, kept: Places) -> EndTies:
+    """Return which end runs of leaves between kept edges are such an end leaf and no more."""
+    return EndTies(ends.first and bool(kept[1] == 1), ends.last and bool(kept[-2] == kept[-1] - 1))
+
+
 def _crowded(tails: UncertainTails, kept: Places) -> NDArray[np.bool_]:
     """Return which runs of leaves between kept edges hold far more than others: scores crowd in a spike there."""
     mass = -np.diff(tails.mass[kept])
-    crowded: NDArray[np.bool_] = mass > _CROWDED / len(mass)
+    crowded: NDArray[np.bool_] = mass > _CROWDED / _ends_of_runs(tails.alone, kept).others(
+        len(mass)
+    )
     return crowded
 
 

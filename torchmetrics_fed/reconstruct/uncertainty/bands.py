@@ -60,8 +60,8 @@ class UncertainTails(NamedTuple):
     """Variance of the noise alone at each edge, and its covariance with the total's, ``(2, edges)``."""
     sampled: bool
     """Whether sampling is in it."""
-    ties: EndTies
-    """Which end leaves are ties that hold anything."""
+    alone: EndTies
+    """Which end leaves are end bins alone."""
 
     @classmethod
     def of(cls, release: Release, population: bool) -> list[UncertainTails]:
@@ -82,9 +82,7 @@ class UncertainTails(NamedTuple):
                 noise=vectors[number],
                 spread=spread,
                 sampled=population,
-                ties=EndTies(
-                    alone.first and bool(leaf[:, 0].any()), alone.last and bool(leaf[:, -1].any())
-                ),
+                alone=alone,
             )
             for number, leaf in enumerate(guess)
         ]
@@ -100,6 +98,12 @@ class UncertainTails(NamedTuple):
         """The part of both classes at or above each edge, their mean."""
         mean: Floats = (self.guess / np.maximum(self.guess[:, :1], 1.0)).mean(0)
         return mean
+
+    @property
+    def ties(self) -> EndTies:
+        """Which end leaves are ties that hold anything."""
+        held = (self.guess[:, :-1] != self.guess[:, 1:]).any(0)
+        return EndTies(self.alone.first and bool(held[0]), self.alone.last and bool(held[-1]))
 
     @property
     def empty(self) -> bool:
