@@ -10,6 +10,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
+from torchmetrics_fed.counting import ScoreGrid
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
 from torchmetrics_fed.reconstruct.leaves import (
     EndTies,
@@ -31,6 +32,8 @@ _SLOPE = 6.0
 _MOST_EXCESS = 0.6
 # A model that changed more than this, relative to its counts, has jumped. Training moves it by 0.1 to 0.5.
 _JUMP = 0.55
+_ATOM = 3.0
+"""From so many standard deviations of noise on, an end bin holds scores of exactly 0, or of exactly 1."""
 
 
 def bin_counts(release: Release) -> Tensor:
@@ -93,6 +96,10 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
     tree = (
         len(last.levels) > 1
     )  # the upper levels of one query tell what a pilot query and a second one would
+    if pilot is not None and not tree:
+        atoms = _atoms(answers, EndTies.of(release.spec.grid, last.places))
+        if atoms.any():
+            return _beside_atoms(answers, noisy_leaves(pilot), atoms, release.spec.grid)
     first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
     carried = seen is not None and first is release.prior
@@ -111,6 +118,59 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
         else:  # the model has jumped
             seen = None
     return modelled(known, even_mass(last.places, u) if seen is None else seen.below, seen, u)
+
+
+def _atoms(answers: Sequence[Sequence[NoisyLeaves]], ends: EndTies) -> Floats:
+    """Return the counts of scores of exactly 0 and of exactly 1, ``(classes, 2, ends)``, where leaves show any.
+
+    An end bin that is a leaf of its own is known without a model, and no smooth model could follow it.
+    """
+    leaves = [known[-1] for known in answers]
+    counts = np.stack([known.counts[:, [0, -1]] for known in leaves])
+    noise = np.sqrt([known.variance for known in leaves])[:, None, None]
+    sure = (counts > _ATOM * noise).any(1, keepdims=True) & np.array(ends)
+    atoms: Floats = np.where(sure, np.maximum(counts, 0.0), 0.0)
+    return atoms
+
+
+def _beside_atoms(
+    answers: Sequence[Sequence[NoisyLeaves]],
+    pilots: Sequence[Sequence[NoisyLeaves]],
+    atoms: Floats,
+    grid: ScoreGrid,
+) -> list[Floats | None]:
+    """Return each class's counts: ``atoms`` in the end bins, and all other scores by the smooth model.
+
+    Without the atoms, the pilot says where the other scores are.
+    """
+    first, last = atoms.any((0, 1)).tolist()
+    kept = slice(int(first), -1 if last else None)
+    known, rest = [], []
+    for number, (*fine, best) in enumerate(answers):
+        own = [_less(leaves, atoms[number], best.variance) for leaves in pilots[number]]
+        other = NoisyLeaves(
+            best.edges[first : len(best.edges) - last], best.counts[:, kept], best.variance
+        )
+        known.append([other, *fine, *own])
+        rest.append(own)
+    u, spread = grid.coordinate, np.stack([np.maximum(own[0].counts, 0.0) for own in rest])
+    seen = ScoreMass.fitted(rest, spread, rest[0][0].edges, grid)
+    if not all(seen.smooth):
+        return [None] * len(answers)
+    models = modelled(known, seen.below, seen, u)
+    for model, ends in zip(models, atoms, strict=True):
+        if model is not None:
+            model[:, [0, -1]] += ends
+    return models
+
+
+def _less(leaves: NoisyLeaves, atoms: Floats, variance: float | Floats) -> NoisyLeaves:
+    """Return leaves without the atoms in their end leaves, which take over the noise of the atoms."""
+    counts = leaves.counts.copy()
+    counts[:, [0, -1]] -= atoms
+    noise = np.broadcast_to(leaves.variance, counts.shape).copy()
+    noise[:, [0, -1]] += variance * atoms.any(0)
+    return NoisyLeaves(leaves.edges, counts, noise)
 
 
 def weighed(leaves: NoisyLeaves, before: ScoreMass, number: int) -> NoisyLeaves | None:
@@ -192,8 +252,10 @@ def modelled(
             continue
         # of what a leaf holds beyond the model, the part that sampling (variance: expected count) explains beside noise
         beyond = (known[0].counts - model.bins) / (model.bins + known[0].variance)
-        factor = np.repeat(
-            np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1
+        inside = np.searchsorted(cells, places)
+        factor = np.ones_like(model.cells)
+        factor[:, inside[0] : inside[-1]] = np.repeat(
+            np.maximum(1 + beyond, 0), np.diff(inside), axis=1
         )
         models.append(on_bins(model.cells * factor, cells, u))
     return models

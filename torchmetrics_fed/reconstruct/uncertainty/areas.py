@@ -150,7 +150,7 @@ def _kept(tails: UncertainTails) -> Places:
     smaller, deviation = max(tails.guess[:, 0].min(), 1.0), np.sqrt(max(tails.spread[0].max(), 1.0))
     leaves = int(np.clip(_LEAVES * smaller / deviation, _FEWEST, _MOST))
     last = tails.guess.shape[1] - 1
-    if last <= leaves:
+    if tails.alone.others(last) <= leaves:
         return np.arange(last + 1)
     inner = np.searchsorted(-tails.mass, -np.linspace(1, 0, leaves + 1)[1:-1])
     if tails.ties.first:
