@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchmetrics_fed.counting.binning import SMALLEST
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure, named, open_axes
 from torchmetrics_fed.functional.figures.page import cut, ink, scale
@@ -40,7 +41,12 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
         edges = edges.clamp(max=1.0)
     crowded = _at_the_ends(counts, edges)
     if crowded:
-        edges, counts = _logits(edges, counts)
+        logits, shown = _logits(edges, counts)
+        crowded = bool(
+            logits[-1] > logits[0]
+        )  # not if nearly all scores are exactly 0, or exactly 1
+        if crowded:
+            edges, counts = logits, shown
     cuts = _cuts(edges, round(2 * float(total.min().clamp(min=0.0)) ** (1 / 3)))
     bars = torch.stack([part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)], -1)
     density = bars / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
@@ -64,11 +70,16 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
 
 
 def _at_the_ends(counts: Tensor, edges: Tensor) -> bool:
-    """Whether most scores are probabilities so near to 0 or 1 that even bars would show a single one."""
+    """Whether most scores are probabilities so near to 0 or 1 that even bars would show a single one.
+
+    Scores of exactly 0 or 1 do not count: no axis shows them better.
+    """
     if not are_probabilities(edges):
         return False
     near = (edges[1:] <= _NEAR) | (1 - edges[:-1] <= _NEAR)
-    return float(counts[:, near].clamp(min=0.0).sum()) > 0.5 * float(counts.clamp(min=0.0).sum())
+    between = edges.diff() > SMALLEST
+    held = counts.clamp(min=0.0)
+    return float(held[:, near & between].sum()) > 0.5 * float(held[:, between].sum())
 
 
 def _logits(edges: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

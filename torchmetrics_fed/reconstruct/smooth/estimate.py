@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmetrics_fed.counting import ScoreGrid
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
 from torchmetrics_fed.reconstruct.leaves import (
+    NO_TIES,
     EndTies,
     on_bins,
     with_ties,
@@ -97,9 +98,10 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
         len(last.levels) > 1
     )  # the upper levels of one query tell what a pilot query and a second one would
     if pilot is not None and not tree:
-        atoms = _atoms(answers, EndTies.of(release.spec.grid, last.places))
-        if atoms.any():
-            return _beside_atoms(answers, noisy_leaves(pilot), atoms, release.spec.grid)
+        ends = EndTies.of(release.spec.grid, last.places)
+        pilots = noisy_leaves(pilot)
+        if ends != NO_TIES and pilots:
+            return _beside_atoms(answers, pilots, ends, release.spec.grid)
     first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
     carried = seen is not None and first is release.prior
@@ -136,14 +138,15 @@ def _atoms(answers: Sequence[Sequence[NoisyLeaves]], ends: EndTies) -> Floats:
 def _beside_atoms(
     answers: Sequence[Sequence[NoisyLeaves]],
     pilots: Sequence[Sequence[NoisyLeaves]],
-    atoms: Floats,
+    ends: EndTies,
     grid: ScoreGrid,
 ) -> list[Floats | None]:
     """Return each class's counts: ``atoms`` in the end bins, and all other scores by the smooth model.
 
     Without the atoms, the pilot says where the other scores are.
     """
-    first, last = atoms.any((0, 1)).tolist()
+    atoms = _atoms(answers, ends)
+    first, last = ends
     kept = slice(int(first), -1 if last else None)
     known, rest = [], []
     for number, (*fine, best) in enumerate(answers):
@@ -158,9 +161,9 @@ def _beside_atoms(
     if not all(seen.smooth):
         return [None] * len(answers)
     models = modelled(known, seen.below, seen, u)
-    for model, ends in zip(models, atoms, strict=True):
+    for model, exact in zip(models, atoms, strict=True):
         if model is not None:
-            model[:, [0, -1]] += ends
+            model[:, [0, -1]] += exact
     return models
 
 
