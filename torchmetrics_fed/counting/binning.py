@@ -298,7 +298,7 @@ def two_sided_edges(bins: int) -> Floats:
 
     The first bin ends at the smallest number above 0. The last bin begins at 1, and its upper edge is the next number.
     """
-    edges = smooth_edges(bins).copy()
+    edges: Floats = smooth_edges(bins).copy()
     edges[1] = SMALLEST
     edges[-2] = 1.0
     edges[-1] = ABOVE_ONE

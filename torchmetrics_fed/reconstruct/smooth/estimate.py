@@ -129,8 +129,10 @@ def _atoms(answers: Sequence[Sequence[NoisyLeaves]], ends: EndTies) -> Floats:
     """
     leaves = [known[-1] for known in answers]
     counts = np.stack([known.counts[:, [0, -1]] for known in leaves])
-    noise = np.sqrt([known.variance for known in leaves])[:, None, None]
-    sure = (counts > _ATOM * noise).any(1, keepdims=True) & np.array(ends)
+    variance = np.stack(
+        [np.broadcast_to(known.variance, known.counts.shape)[:, [0, -1]] for known in leaves]
+    )
+    sure = (counts > _ATOM * np.sqrt(variance)).any(1, keepdims=True) & np.array(ends)
     atoms: Floats = np.where(sure, np.maximum(counts, 0.0), 0.0)
     return atoms
 

@@ -123,14 +123,17 @@ def area_interval(
         ends_of_runs = _ends_of_runs(tails.ties, kept)
         # the smooth model's own area, whose error is less than that of least squares; without it that, whose noise is
         # known, and what is known of the order within leaves
-        known = area(*finest, tails.ties)
+        known = area(finest[0], finest[1], tails.ties)
         centre = known.even
         if not (modelled and fits):
-            centre += area(*tails.seen[:, kept], ends_of_runs).even
-            centre -= area(*finest[:, places[kept]], ends_of_runs).even
+            seen = tails.seen[:, kept]
+            read = finest[:, places[kept]]
+            centre += area(seen[0], seen[1], ends_of_runs).even
+            centre -= area(read[0], read[1], ends_of_runs).even
         at = tails.guess[:, kept]
-        guess, level = area(*at, ends_of_runs), (1 + confidence) / 2
-        moved = area(*(at[:, None] + tails.noise[..., kept]), ends_of_runs).even - guess.even
+        drawn = at[:, None] + tails.noise[..., kept]
+        guess, level = area(at[0], at[1], ends_of_runs), (1 + confidence) / 2
+        moved = area(drawn[0], drawn[1], ends_of_runs).even - guess.even
         # ties count half in a ROC curve, as if they ran evenly through their leaf; a PR curve has to know of them
         suspects = _crowded(tails, kept) if area is roc_area else _maybe_tied(tails, kept, fits)
         if exact:
