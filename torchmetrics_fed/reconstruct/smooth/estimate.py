@@ -10,7 +10,6 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
-from torchmetrics_fed.counting import ScoreGrid
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
 from torchmetrics_fed.reconstruct.leaves import (
     NO_TIES,
@@ -101,7 +100,7 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
         ends = EndTies.of(release.spec.grid, last.places)
         pilots = noisy_leaves(pilot)
         if ends != NO_TIES and pilots:
-            return _beside_atoms(answers, pilots, ends, release.spec.grid)
+            return _beside_atoms(answers, pilots, ends, last)
     first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
     carried = seen is not None and first is release.prior
@@ -141,35 +140,36 @@ def _beside_atoms(
     answers: Sequence[Sequence[NoisyLeaves]],
     pilots: Sequence[Sequence[NoisyLeaves]],
     ends: EndTies,
-    grid: ScoreGrid,
+    last: Sum,
 ) -> list[Floats | None]:
-    """Return each class's counts: ``atoms`` in the end bins, and all other scores by the smooth model.
+    """Return each class's counts: atoms in the end bins, and all other scores by the smooth model.
 
     Without the atoms, the pilot says where the other scores are.
     """
+    grid = last.spec.grid
+    variance = last.variances[0]
     atoms = _atoms(answers, ends)
-    first, last = ends
-    kept = slice(int(first), -1 if last else None)
-    known, rest = [], []
+    between = slice(int(ends.first), -1 if ends.last else None)
+    known = []
+    pilots_between = []
     for number, (*fine, best) in enumerate(answers):
-        own = [_less(leaves, atoms[number], best.variance) for leaves in pilots[number]]
-        other = NoisyLeaves(
-            best.edges[first : len(best.edges) - last], best.counts[:, kept], best.variance
-        )
-        known.append([other, *fine, *own])
-        rest.append(own)
-    u, spread = grid.coordinate, np.stack([np.maximum(own[0].counts, 0.0) for own in rest])
-    seen = ScoreMass.fitted(rest, spread, rest[0][0].edges, grid)
-    if not all(seen.smooth):
+        counts = without_empty_ends(best.counts[:, between], variance)
+        leaves = NoisyLeaves(best.edges[between], counts, variance)
+        pilot = [_less(seen, atoms[number], variance) for seen in pilots[number]]
+        known.append([leaves, *fine, *pilot])
+        pilots_between.append(pilot)
+    spread = np.stack([np.maximum(pilot[0].counts, 0.0) for pilot in pilots_between])
+    mass = ScoreMass.fitted(pilots_between, spread, pilots_between[0][0].edges, grid)
+    if not all(mass.smooth):
         return [None] * len(answers)
-    models = modelled(known, seen.below, seen, u)
+    models = modelled(known, mass.below, mass, grid.coordinate)
     for model, exact in zip(models, atoms, strict=True):
         if model is not None:
             model[:, [0, -1]] += exact
     return models
 
 
-def _less(leaves: NoisyLeaves, atoms: Floats, variance: float | Floats) -> NoisyLeaves:
+def _less(leaves: NoisyLeaves, atoms: Floats, variance: float) -> NoisyLeaves:
     """Return leaves without the atoms in their end leaves, which take over the noise of the atoms."""
     counts = leaves.counts.copy()
     counts[:, [0, -1]] -= atoms

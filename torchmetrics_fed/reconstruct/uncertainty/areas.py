@@ -128,8 +128,8 @@ def area_interval(
         if not (modelled and fits):
             seen = tails.seen[:, kept]
             read = finest[:, places[kept]]
-            centre += area(seen[0], seen[1], ends_of_runs).even
-            centre -= area(read[0], read[1], ends_of_runs).even
+            noisy = area(seen[0], seen[1], ends_of_runs)
+            centre += noisy.even - area(read[0], read[1], ends_of_runs).even
         at = tails.guess[:, kept]
         drawn = at[:, None] + tails.noise[..., kept]
         guess, level = area(at[0], at[1], ends_of_runs), (1 + confidence) / 2
