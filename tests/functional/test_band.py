@@ -221,3 +221,15 @@ def test_coverage_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = np.mean([held(Cell("", always(scores), truth, two)) for _ in range(3 * runs)], 0)
     assert refuted(3 * runs, rates[0])
     assert refuted(3 * runs, rates[1])
+
+
+def test_classes_with_and_without_ties_at_the_ends_have_bands_side_by_side() -> None:
+    preds, target = ENDS["zeros"]
+    smooth = torch.rand(len(preds), generator=torch.Generator().manual_seed(5)).double()
+    metric = FederatedROC("multilabel", num_labels=2)
+    metric.update(torch.stack([preds, smooth], 1), torch.stack([target, target], 1))
+    release = metric.release()
+    for band in (roc_band(release), precision_recall_band(release)):
+        assert band.x.shape == band.low.shape == band.high.shape
+        assert bool((band.x.diff() >= 0).all())
+        assert bool((band.low <= band.high).all())

@@ -160,7 +160,11 @@ def _band(
 ) -> Band:
     release = check_uncertain(release, confidence)
     classes = [one(tails) for tails in UncertainTails.of(release, population)]
-    x, low, high = (torch.from_numpy(np.stack(each)) for each in zip(*classes, strict=True))
+    points = max(len(bounds[0]) for bounds in classes)  # classes with ties at an end have more
+    padded = [
+        [np.pad(each, (0, points - len(each)), "edge") for each in bounds] for bounds in classes
+    ]
+    x, low, high = (torch.from_numpy(np.stack(each)) for each in zip(*padded, strict=True))
     return Band(x[0], low[0], high[0]) if release.spec.task == "binary" else Band(x, low, high)
 
 

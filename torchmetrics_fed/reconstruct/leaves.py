@@ -33,11 +33,11 @@ class EndTies(NamedTuple):
         return cls(bool(places[1] == 1), bool(places[-2] == grid.bins - 1))
 
     def others(self, leaves: int) -> int:
-        """Return how many of so many leaves are no ties."""
+        """Return the number of leaves that are no ties, of this many in all."""
         return max(leaves - self.first - self.last, 1)
 
     def mask(self, leaves: int) -> NDArray[np.bool_]:
-        """Return which of so many leaves are ties."""
+        """Return which leaves are ties, of this many in all."""
         tied = np.zeros(leaves, dtype=np.bool_)
         tied[0] = self.first
         tied[-1] = self.last
@@ -74,8 +74,8 @@ def are_tied(leaf: Floats, ends: EndTies = NO_TIES) -> NDArray[np.bool_]:
     """
     share = (leaf / np.maximum(leaf.sum(1, keepdims=True), 1e-300)).mean(0)
     part = 1 / ends.others(leaf.shape[1])
-    told = np.where(ends.mask(len(share)), np.inf, share)
-    beside = np.minimum(np.r_[np.inf, told[:-1]], np.r_[told[1:], np.inf])
+    compared = np.where(ends.mask(len(share)), np.inf, share)
+    beside = np.minimum(np.r_[np.inf, compared[:-1]], np.r_[compared[1:], np.inf])
     tied: NDArray[np.bool_] = (share > _TIED * part) | (
         (share > _ALONE * beside) & (share > part / 2)
     )

@@ -33,7 +33,7 @@ _MOST_EXCESS = 0.6
 # A model that changed more than this, relative to its counts, has jumped. Training moves it by 0.1 to 0.5.
 _JUMP = 0.55
 _ATOM = 3.0
-"""From so many standard deviations of noise on, an end bin holds scores of exactly 0, or of exactly 1."""
+"""An end bin that exceeds this many standard deviations of its noise holds scores of exactly 0, or of exactly 1."""
 
 
 def bin_counts(release: Release) -> Tensor:
