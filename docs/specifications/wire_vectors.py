@@ -36,7 +36,7 @@ SPECS = {
     "hidden, two models": Spec(
         "binary",
         1,
-        ScoreGrid(bins=4, kind="two_sided"),
+        ScoreGrid(bins=8, kind="two_sided"),
         secure=True,
         models=("old", "new"),
         thresholds=(0.5, 0.25),

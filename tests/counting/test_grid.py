@@ -364,3 +364,85 @@ def test_logits_must_be_finite(value: float) -> None:
 )
 def test_bins_follow_the_papers_rule(quantiles: int, bins: int) -> None:
     assert ScoreGrid.even(quantiles).bins == bins
+
+
+def ends_of(dtype: torch.dtype) -> Tensor:
+    """Exactly 0 twice, with either sign, then the smallest scores above 0, the largest below 1, and 1 itself."""
+    nothing, one = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
+    smallest = torch.nextafter(nothing, one)
+    normal = torch.full((1,), torch.finfo(dtype).tiny, dtype=dtype)
+    below = torch.nextafter(one, nothing)
+    return torch.cat([nothing, -nothing, smallest, 2 * smallest, normal, below, one])
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bins", [4, 8, 64, 1024, 4096, 1 << 16, 1 << 17])
+def test_exactly_0_and_exactly_1_have_bins_of_their_own(bins: int, dtype: torch.dtype) -> None:
+    grid = ScoreGrid(bins, kind="two_sided")
+    for few in (1, 500):  # small batches and large ones take different ways
+        scores = ends_of(dtype).repeat(few)
+        target = torch.zeros(len(scores), dtype=torch.int64)
+        expected = histograms(grid, scores, target)
+        assert expected[0, 0, 0] == 2 * few
+        assert expected[0, 0, -1] == few
+        for validate in (True, False):
+            counts = grid.add(grid.empty(), scores, target, Rules(validate=validate))
+            assert torch.equal(counts, expected)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize(("dtype", "saturated"), [(torch.float32, 40.0), (torch.float64, 50.0)])
+@pytest.mark.parametrize("few", [1, 500])
+def test_logits_are_at_an_end_only_where_a_score_or_its_complement_is_0(
+    dtype: torch.dtype, saturated: float, few: int
+) -> None:
+    grid = ScoreGrid.two_sided(1024)
+    logits = torch.tensor([-1e4, -saturated, 0.0, saturated, 1e4], dtype=dtype)
+    assert logits.sigmoid()[3] == 1  # its complement is not 0
+    target = torch.zeros(few * len(logits), dtype=torch.int64)
+    counts = grid.add(grid.empty(), logits.repeat(few), target, Rules(normalization="sigmoid"))
+    assert counts[0, 0, [0, 1, -2, -1]].tolist() == [few] * 4
+
+
+@pytest.mark.parametrize("few", [1, 500])
+def test_a_softmax_is_at_an_end_only_where_a_score_or_its_complement_is_0(few: int) -> None:
+    grid = ScoreGrid.two_sided(1024)
+    logits = torch.tensor([[0.0, 40.0], [0.0, 1e4]]).repeat(few, 1)
+    target = torch.zeros(len(logits), dtype=torch.int64)
+    rules = Rules("multiclass", normalization="softmax")
+    low, high = grid.add(grid.empty(2), logits, target, rules).sum(1)
+    assert low[:2].tolist() == [few, few]
+    assert high[-2:].tolist() == [few, few]
+
+
+@pytest.mark.parametrize("power", range(2, 23))
+def test_edges_ascend_and_only_the_ends_differ_from_smooth_ones(power: int) -> None:
+    grid = ScoreGrid(1 << power, kind="two_sided")
+    edges, smooth = grid.edges.numpy(), grid.smooth_edges
+    assert (np.diff(edges) > 0).all()
+    assert (np.diff(smooth) > 0).all()
+    assert np.flatnonzero(edges != smooth).tolist() == [1, grid.bins - 1, grid.bins]
+    assert edges[1] == np.nextafter(0.0, 1.0)
+    assert edges[-2:].tolist() == [1.0, np.nextafter(1.0, 2.0)]
+    assert smooth[[0, -1]].tolist() == [0.0, 1.0]
+    assert (np.diff(grid.coordinate) > 0).all()
+    assert grid.coordinate[[0, -1]].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("bins", [1024, 1 << 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_next_number_above_1_is_refused(bins: int, dtype: torch.dtype) -> None:
+    grid = ScoreGrid(bins, kind="two_sided")
+    one = torch.ones(1, dtype=dtype)
+    above = torch.nextafter(one, 2 * one)
+    with pytest.raises(InputError, match=r"\[0.0, 1.0\]"):
+        grid.add(grid.empty(), above, torch.tensor([1]))
+    refused = torch.zeros(1, dtype=torch.int64)
+    counts = grid.add(grid.empty(), torch.cat([one, above]), torch.tensor([1, 1]), refused=refused)
+    assert (counts.sum().item(), refused.item()) == (1, 1)
+
+
+def test_a_two_sided_grid_of_two_bins_is_refused() -> None:
+    with pytest.raises(InputError, match="4 to 4194304 bins"):
+        ScoreGrid(2, kind="two_sided")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
+from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 from benchmarks.bands import Cell, Truth, always, federated, held, normal, once
@@ -36,6 +37,60 @@ def test_without_noise_everything_is_held(scored: tuple[Tensor, Tensor]) -> None
     preds, target = scored
     scores = target.numpy(), preds.numpy()
     assert held(Cell("", always(scores), Truth.exact(scores), once(None)))[:4] == [1, 1, 1, 1]
+
+
+def at_the_ends(zeros: float, ones: float, examples: int = 5_000) -> tuple[Tensor, Tensor]:
+    """Scores of which a part is exactly 0, more of the negatives, and a part exactly 1, more of the positives."""
+    rng = np.random.default_rng(3)
+    target = rng.random(examples) < 0.3
+    scores = 1 / (1 + np.exp(1 - 1.5 * target - 1.2 * rng.normal(size=examples)))
+    scores[rng.random(examples) < zeros * np.where(target, 0.7, 1.1)] = 0.0
+    scores[rng.random(examples) < ones * np.where(target, 1.2, 0.5)] = 1.0
+    return torch.from_numpy(scores), torch.from_numpy(target.astype(np.int64))
+
+
+def hard(examples: int = 5_000) -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng(4)
+    target = rng.random(examples) < 0.3
+    scores = (rng.random(examples) < np.where(target, 0.8, 0.2)).astype(np.float64)
+    return torch.from_numpy(scores), torch.from_numpy(target.astype(np.int64))
+
+
+ENDS = {
+    "zeros": at_the_ends(0.4, 0.0),
+    "ones": at_the_ends(0.0, 0.4),
+    "both": at_the_ends(0.3, 0.2),
+    "hard": hard(),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_scores_of_exactly_0_and_1_are_ties_that_nothing_is_allowed_for(name: str) -> None:
+    preds, target = ENDS[name]
+    scores = target.numpy(), preds.numpy()
+    bands = held(Cell("", always(scores), Truth.exact(scores), once(None)))[:2]
+    assert bands == [1, 1]
+    metric = FederatedROC()
+    metric.update(preds, target)
+    release = metric.release()
+    areas = roc_auc_score(*scores), average_precision_score(*scores)
+    intervals = auroc_interval(release), average_precision_interval(release)
+    for interval, area in zip(intervals, areas, strict=True):
+        assert float(interval.low) - 1e-12 <= area <= float(interval.high) + 1e-12
+        assert float(interval.high - interval.low) < 0.002
+    for band in (roc_band(release), precision_recall_band(release)):
+        assert float(torch.trapezoid(band.high - band.low, band.x)) < 0.02
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_private_release_finds_ties_at_the_ends(name: str) -> None:
+    preds, target = ENDS[name]
+    metric = FederatedROC(privacy=CentralDP(1.0))
+    metric.update(preds, target)
+    interval = auroc_interval(metric.release())
+    truth = roc_auc_score(target.numpy(), preds.numpy())
+    assert float(interval.high - interval.low) < 0.025
+    assert abs(float(interval.low + interval.high) / 2 - truth) < 0.025
 
 
 @pytest.mark.parametrize("plan", ["single", "adaptive"])
@@ -166,3 +221,15 @@ def test_coverage_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = np.mean([held(Cell("", always(scores), truth, two)) for _ in range(3 * runs)], 0)
     assert refuted(3 * runs, rates[0])
     assert refuted(3 * runs, rates[1])
+
+
+def test_classes_with_and_without_ties_at_the_ends_have_bands_side_by_side() -> None:
+    preds, target = ENDS["zeros"]
+    smooth = torch.rand(len(preds), generator=torch.Generator().manual_seed(5)).double()
+    metric = FederatedROC("multilabel", num_labels=2)
+    metric.update(torch.stack([preds, smooth], 1), torch.stack([target, target], 1))
+    release = metric.release()
+    for band in (roc_band(release), precision_recall_band(release)):
+        assert band.x.shape == band.low.shape == band.high.shape
+        assert bool((band.x.diff() >= 0).all())
+        assert bool((band.low <= band.high).all())

@@ -53,3 +53,14 @@ def test_a_single_example_and_none() -> None:
 def test_a_threshold_is_a_number(threshold: float) -> None:
     with pytest.raises(InputError, match="threshold"):
         confusion_at(torch.ones(2, 2), threshold)
+
+
+@pytest.mark.parametrize("threshold", [1e-300, 1e-20, 1.0])
+def test_the_ends_of_a_two_sided_grid_are_exact(threshold: float) -> None:
+    scores = torch.tensor([0.0, 0.0, 0.0, 0.5, 1.0, 1.0])
+    target = torch.tensor([0, 0, 1, 1, 0, 1])
+    found = confusion_at(count(scores, target), threshold)
+    truth = confusion_matrix(target.numpy(), (scores.double() >= threshold).numpy())
+    assert found.matrix.tolist() == truth.tolist()
+    nothing = confusion_at(count(scores, target), 2.0)
+    assert nothing.matrix[:, 1].sum() == 0

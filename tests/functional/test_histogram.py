@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -58,4 +59,19 @@ def test_other_ranges_keep_their_axis() -> None:
     leaf = torch.tensor([[50, 1, 1, 2], [40, 2, 2, 9]])
     _, ax = plot_histograms(leaf, torch.tensor([-4.0, 0.0, 1.0, 2.0, 3.0]))
     assert ax.get_xlabel() == "Score"
+    plt.close("all")
+
+
+@pytest.mark.parametrize("values", [[0.0], [1.0], [0.0, 1.0]])
+def test_scores_that_are_all_at_an_end_are_drawn_within_the_range(values: list[float]) -> None:
+    scores = torch.tensor(values).repeat(50)
+    metric = FederatedROC()
+    metric.update(scores, torch.arange(len(scores)) // len(values) % 2)
+    source = read(metric.release())
+    _, ax = plot_histograms(source.leaf, source.edges)
+    drawn_to = max(patch.get_data().edges[-1] for patch in ax.patches)
+    assert drawn_to <= 1.0
+    for patch in ax.patches:
+        density, edges, _ = patch.get_data()
+        assert float((density * np.diff(edges)).sum()) == pytest.approx(1.0)
     plt.close("all")

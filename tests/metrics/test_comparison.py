@@ -242,3 +242,12 @@ def test_a_simulation_counts_pairs() -> None:
     for client in clients:
         metric.update(*client)
     assert torch.equal(found.leaf, metric.counts)
+
+
+def test_a_grid_with_other_thresholds_still_ends_at_0_and_1() -> None:
+    metric = FederatedModelComparison(thresholds=(0.3, 0.5))
+    assert metric.spec.grid.kind == "custom"
+    assert metric.spec.grid.score_range == (0.0, 1.0)
+    assert 0.3 in metric.spec.grid.edges.tolist()
+    two_sided = FederatedModelComparison(thresholds=(1.0, 0.5))
+    assert two_sided.spec.grid.kind == "two_sided"

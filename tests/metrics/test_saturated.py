@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
 from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, ScoreGrid, evaluation_report
@@ -129,3 +129,36 @@ def test_functions_and_reports_warn_as_well() -> None:
     metric.update(scores, target)
     with pytest.warns(UserWarning, match="share a bin"):
         evaluation_report(metric.release())
+
+
+def test_scores_of_exactly_0_and_1_are_true_ties_and_no_reason_to_warn() -> None:
+    generator = torch.Generator().manual_seed(7)
+    target = torch.randint(0, 2, (4_000,), generator=generator)
+    scores = torch.rand(4_000, generator=generator)
+    chance = torch.rand(4_000, generator=generator)
+    scores[chance < 0.4] = 0.0
+    scores[chance > 0.8] = 1.0
+    metric = FederatedROC()
+    metric.update(scores, target)
+    assert warned(metric) == []
+    truth = roc_auc_score(target.numpy(), scores.numpy())
+    assert auroc(scores, target).item() == pytest.approx(truth, abs=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_hard_labels_have_the_exact_corner_and_area(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(8)
+    target = torch.randint(0, 2, (1_000,), generator=generator)
+    called = (torch.rand(1_000, generator=generator) + 0.3 * target > 0.6).to(dtype)
+    metric = FederatedROC()
+    metric.update(called, target)
+    curve = metric.compute()
+    truth = roc_curve(target.numpy(), called.float().numpy())
+    corners = torch.stack(curve[:2], -1).unique(dim=0)
+    assert np.allclose(corners.numpy(), np.stack(truth[:2], -1), rtol=0, atol=1e-15)
+    assert auroc(called, target).item() == pytest.approx(
+        roc_auc_score(target.numpy(), called.float().numpy()), abs=1e-12
+    )
+    at_one = curve.thresholds == 1.0
+    assert curve.tpr[at_one].item() == pytest.approx(truth[1][1], abs=1e-15)
+    assert curve.thresholds[0] > 1.0

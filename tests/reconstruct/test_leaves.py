@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchmetrics_fed import ScoreGrid
-from torchmetrics_fed.reconstruct.leaves import are_tied, on_bins, with_ties, without_empty_ends
+from torchmetrics_fed.reconstruct.leaves import (
+    EndTies,
+    are_tied,
+    on_bins,
+    with_ties,
+    without_empty_ends,
+)
 from torchmetrics_fed.typing import Floats, Places
 
 U = ScoreGrid.two_sided(64).coordinate
@@ -143,3 +149,16 @@ def test_of_a_class_that_is_lost_in_noise_nothing_is_empty() -> None:
     for placed_ in (True, False):
         seen = noisy(truth, 50.0, rng)
         assert np.array_equal(without_empty_ends(seen, 50.0, placed_), seen)
+
+
+def test_an_empty_end_bin_says_nothing_of_its_neighbour() -> None:
+    leaf = np.array([[0.0, 10.0, 10.0, 10.0, 0.0]] * 2)
+    assert are_tied(leaf).tolist() == [False, True, False, True, False]
+    assert not are_tied(leaf, EndTies(True, True)).any()
+
+
+def test_only_end_bins_of_a_two_sided_grid_are_ties() -> None:
+    grid = ScoreGrid.two_sided()
+    assert EndTies.of(grid, np.array([0, 1, 9, 4095, 4096])) == (True, True)
+    assert EndTies.of(grid, np.array([0, 2, 4095, 4096])) == (False, True)
+    assert EndTies.of(ScoreGrid.even(), np.array([0, 1, 4095, 4096])) == (False, False)

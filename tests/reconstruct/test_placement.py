@@ -34,7 +34,12 @@ from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import LedgerConflictError, SpecMismatchError
 from torchmetrics_fed.exchange import next_query
 from torchmetrics_fed.functional import auroc
-from torchmetrics_fed.reconstruct.placement import pilot_query, placed_query
+from torchmetrics_fed.reconstruct.placement import (
+    ScoreMass,
+    pilot_query,
+    placed_query,
+    snapped,
+)
 from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
 from torchmetrics_fed.release import Sum
 
@@ -95,6 +100,30 @@ def test_leaves_follow_the_scores() -> None:
         16,
         16,
     )  # most of the mass in one leaf of the pilot: more leaves
+
+
+def answered(counts: torch.Tensor) -> Sum:
+    """The sum of a pilot over these counts, its noise too small to matter."""
+    spec = FederatedROC(privacy=CentralDP(1.0)).spec
+    query = pilot_query(spec.grid)
+    return Sum(spec, query, spec.cells(query, counts.long()), 1)
+
+
+def test_an_end_bin_is_a_leaf_of_its_own_only_where_scores_crowd_at_that_end() -> None:
+    grid = ScoreGrid.two_sided()
+    spread = 20_000 * torch.from_numpy(np.diff(grid.coordinate)).expand(1, 2, -1)
+    for zeros, ones in ((0, 0), (8_000, 0), (0, 8_000), (20_000, 20_000)):
+        counts = spread.clone()
+        counts[..., 0] += zeros
+        counts[..., -1] += ones
+        seen = answered(counts)
+        places = placed_query(seen, 61 / 64).tree.places(grid.bins).numpy()
+        assert (places[1] == 1, places[-2] == grid.bins - 1) == (zeros > 0, ones > 0)
+        assert (np.diff(places) > 0).all()
+        if not zeros and not ones:
+            even = np.linspace(0, 1, len(places))
+            at = np.interp(even, ScoreMass.of(seen).below, grid.coordinate)
+            assert np.array_equal(places, snapped(at, grid))
 
 
 @pytest.mark.parametrize("plan", [None, "single", "adaptive", "carry_over", "paper"])

@@ -24,6 +24,11 @@ _BITS_OF_HALF = {4: 0x3F00_0000, 8: 0x3FE0_0000_0000_0000}
 _HALF = np.int32(_BITS_OF_HALF[4])
 _MANTISSA = {4: 23, 8: 52}
 
+SMALLEST = float(np.nextafter(0.0, 1.0))
+"""The smallest number above 0: the end of the bin of scores that are exactly 0."""
+ABOVE_ONE = float(np.nextafter(1.0, 2.0))
+"""The next number above 1: the upper edge of the bin of scores that are exactly 1."""
+
 # Up to here the calls cost more than the work: the fewest of them are fastest.
 _FEW = 1_024
 # Cells of the range, a few per bin, that tell the bin of a score up to the edges inside its cell.
@@ -72,13 +77,15 @@ scratch = Scratch()
 class Binning:
     """Bins between any ascending edges, float64: the bin of a score is the number of inner edges at or below it."""
 
-    def __init__(self, edges: Floats) -> None:
-        self.edges, self.bins = edges, len(edges) - 1
+    def __init__(self, edges: Floats, score_range: tuple[float, float]) -> None:
+        self.edges = edges
+        self.bins = len(edges) - 1
+        self.score_range = score_range
 
     def ends(self, dtype: torch.dtype) -> tuple[float, float]:
         """Return the lowest and the highest score, as the scores' own dtype can express them."""
-        low, high = self.edges[[0, -1]]
-        near_low, near_high = self.edges[[0, -1]].astype(_NUMPY[dtype])
+        low, high = self.score_range
+        near_low, near_high = np.asarray(self.score_range).astype(_NUMPY[dtype])
         return float(min(low, near_low)), float(max(high, near_high))
 
     def holds(self, scores: Tensor) -> Tensor:
@@ -165,13 +172,14 @@ class TwoSidedBinning(EvenBinning):
     .. math:: t = bits(\min(s, \tfrac12)) - bits(\min(1 - s, \tfrac12))
 
     rises with s, exactly: one of the two is the half, and where that is s, 1 - s is exact (Sterbenz). Edges are short
-    binary fractions, so the first bits of t, its cell, tell the bin.
+    binary fractions, so the first bits of t, its cell, tell the bin. Only the end bins need all of t: a score of
+    exactly 0 has the lowest t there can be, and a complement of exactly 0 the highest.
     """
 
     def __init__(self, bins: int) -> None:
-        super().__init__(two_sided_edges(bins))
+        super().__init__(two_sided_edges(bins), (0.0, 1.0))
         *octaves, rest = octave_bins(bins)
-        self.depth = max(*octaves, rest).bit_length() - 1
+        self.depth = max([*octaves, rest]).bit_length() - 1
         """Bits of the mantissa that a cell knows."""
         self.last = (len(octaves) + rest.bit_length()) << self.depth
         """The furthest cell from the middle; those beyond the last octave are as good as its last."""
@@ -186,36 +194,64 @@ class TwoSidedBinning(EvenBinning):
         t = scores.abs().clamp_(max=0.5).view(kind) - other.clamp(max=0.5).view(kind)
         cell = (t >> (_MANTISSA[size] - self.depth)).clamp_(-self.last, self.last).add_(self.last)
         table = _bins_of_cells(self.bins, scores.device)
-        return table.index_select(0, cell.reshape(-1)).view(scores.shape)
+        bins = table.index_select(0, cell.reshape(-1)).view(scores.shape)
+        bins.masked_fill_(t == -_BITS_OF_HALF[size], 0)
+        return bins.masked_fill_(t == _BITS_OF_HALF[size], self.bins - 1)
 
     def codes(
         self, scores: Array, out: Array, complement: Array | None = None, step: int = 1
     ) -> None:
-        if len(scores) <= _FEW and scores.itemsize == 4:
+        if scores.itemsize == 8:
+            self._codes_of_doubles(scores, out, complement, step)
+            return
+        ring = ring_of_bins(self.bins, out.dtype.char, step)
+        if len(scores) <= _FEW:
             other = np.float32(1) - scores if complement is None else complement
             few = np.minimum(scores.view(np.int32), _HALF)
             few -= np.minimum(other.view(np.int32), _HALF)
-            out[:] = ring_of_bins(self.bins, out.dtype.char, step).numpy()[
-                few.view(np.uint32) >> (23 - self.depth)
-            ]
+            out[:] = ring.numpy()[few.view(np.uint32) >> (23 - self.depth)]
+            out[few == -_HALF] = 0
             return
-        size, kind = scores.itemsize, np.int32 if scores.itemsize == 4 else np.int64
+        cells, t = self._differences(scores, scores, complement)
+        above_zero = t != -_HALF if np.minimum.reduce(t) == -_HALF else None
+        bits = t.view(np.uint32)
+        np.right_shift(bits, np.uint32(23 - self.depth), out=bits)
+        torch.index_select(ring, 0, cells, out=torch.from_numpy(out))
+        if above_zero is not None:
+            out *= above_zero  # a product takes a tenth of the time of a choice
+
+    def _codes_of_doubles(
+        self, scores: Array, out: Array, complement: Array | None, step: int
+    ) -> None:
+        half = _BITS_OF_HALF[8]
+        cells, t = self._differences(scores, np.abs(scores), complement)
+        above_zero = t != -half if np.minimum.reduce(t) == -half else None
+        ones = t == half if np.maximum.reduce(t) == half else None
+        np.right_shift(t, _MANTISSA[8] - self.depth, out=t)
+        np.clip(t, -self.last, self.last, out=t)
+        np.bitwise_and(t, self.ring - 1, out=t)
+        ring = ring_of_bins(self.bins, out.dtype.char, step)
+        torch.index_select(ring, 0, cells, out=torch.from_numpy(out))
+        if above_zero is not None:
+            out *= above_zero
+        if ones is not None:  # the last bin is the highest code
+            np.maximum(out, np.multiply(ones, (self.bins - 1) * step, dtype=out.dtype), out=out)
+
+    def _differences(
+        self, scores: Array, sizes: Array, complement: Array | None
+    ) -> tuple[Tensor, Array]:
+        """Return t of each score, as a tensor and as an array; ``sizes`` are the scores without their signs."""
+        size = scores.itemsize
+        kind = np.int32 if size == 4 else np.int64
         half = scratch.constant(kind, _BITS_OF_HALF[size], len(scores))
-        (cells, t), (_, other) = (scratch.room(name, kind, len(scores)) for name in ("t", "other"))
-        np.minimum((scores if size == 4 else np.abs(scores)).view(kind), half, out=t)
+        tensor, t = scratch.room("t", kind, len(scores))
+        _, other = scratch.room("other", kind, len(scores))
+        np.minimum(sizes.view(kind), half, out=t)
         if complement is None:
             complement = np.subtract(scores.dtype.type(1), scores, out=other.view(scores.dtype))
         np.minimum(complement.view(kind), half, out=other)
         np.subtract(t, other, out=t)
-        shift = _MANTISSA[size] - self.depth
-        if size == 8:
-            np.right_shift(t, shift, out=t)
-            np.clip(t, -self.last, self.last, out=t)
-            np.bitwise_and(t, self.ring - 1, out=t)
-        else:
-            np.right_shift(t.view(np.uint32), np.uint32(shift), out=t.view(np.uint32))
-        ring = ring_of_bins(self.bins, out.dtype.char, step)
-        torch.index_select(ring, 0, cells, out=torch.from_numpy(out))
+        return tensor, t
 
 
 @lru_cache(maxsize=16)
@@ -223,25 +259,29 @@ def octave_bins(bins: int) -> tuple[int, ...]:
     """Return how many bins each octave has, from the middle to the end, and the rest; half of ``bins`` in all.
 
     Every octave gets one bin, then the octave that is furthest below its share gets twice as many, while that fits.
-    Where there are few bins there are fewer octaves, so that two thirds of the bins are left for the middle.
+    Where there are few bins there are fewer octaves, so that two thirds of the bins are left for the middle. The rest
+    has two bins at least, one of them for the end itself: if need be, the last octave is part of it.
     """
     side = bins // 2
-    octaves = min(len(_SHARES) - 1, max(side // 3, int(side > 1)))
+    octaves = min(len(_SHARES) - 1, max(side // 3, 1))
     shares = [*_SHARES[:octaves], _SHARES[-1]]
     found = [1] * len(shares)
     while (left := side - sum(found)) > 0:
         fitting = [j for j in range(len(shares)) if found[j] <= left]
         furthest = max(fitting, key=lambda j: (shares[j] / found[j], -j))
         found[furthest] *= 2
+    if found[-1] == 1:  # then the last octave has one bin as well, as wide as the rest
+        found[-2:] = [2]
     return tuple(found)
 
 
 @lru_cache(maxsize=16)
-def two_sided_edges(bins: int) -> Floats:
-    r"""Return the ``bins + 1`` edges, ascending from 0 to 1, all of them exact: bins that narrow towards both ends.
+def smooth_edges(bins: int) -> Floats:
+    r"""Return ``bins + 1`` edges, ascending from 0 to 1, all of them exact: bins that narrow towards both ends.
 
     With d the distance of a score from the nearer end, octave j is :math:`2^{-j-2} \le d < 2^{-j-1}`. Each is cut into
-    a power of two of even bins, so that every edge is a short binary fraction.
+    a power of two of even bins, so that every edge is a short binary fraction. These edges place leaves. The bins
+    themselves differ at the ends: see :func:`two_sided_edges`.
     """
     *octaves, rest = octave_bins(bins)
     end = 2.0 ** -(len(octaves) + 1)
@@ -250,6 +290,20 @@ def two_sided_edges(bins: int) -> Floats:
         parts.append(2.0 ** -(j + 2) * (1 + np.arange(count) / count))
     low = np.concatenate(parts)
     edges: Floats = np.concatenate([low, [0.5], (1 - low)[::-1]])
+    edges.setflags(write=False)
+    return edges
+
+
+@lru_cache(maxsize=16)
+def two_sided_edges(bins: int) -> Floats:
+    """Return the ``bins + 1`` edges of a two-sided grid: the smooth ones, with end bins for exactly 0 and exactly 1.
+
+    The first bin ends at the smallest number above 0. The last bin begins at 1, and its upper edge is the next number.
+    """
+    edges: Floats = smooth_edges(bins).copy()
+    edges[1] = SMALLEST
+    edges[-2] = 1.0
+    edges[-1] = ABOVE_ONE
     edges.setflags(write=False)
     return edges
 
@@ -271,8 +325,12 @@ def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
     """Return ``step`` times the bins of all cells of float32 scores; negative cells from the end of the ring."""
     binning, table = TwoSidedBinning(bins), _bins_of_cells(bins, torch.device("cpu")).numpy()
     last, ring = binning.last, np.empty(binning.ring, char)
-    ring[: len(ring) // 2], ring[len(ring) // 2 :] = bins - 1, 0
-    ring[: last + 1], ring[-last:] = table[last:], table[:last]
+    ring[: len(ring) // 2] = bins - 2
+    ring[len(ring) // 2 :] = 1
+    ring[: last + 1] = table[last:]
+    ring[-last:] = table[:last]
+    # a complement of exactly 0 has a cell of its own; a score of exactly 0 shares that of the smallest scores
+    ring[_BITS_OF_HALF[4] >> (23 - binning.depth)] = bins - 1
     # unchecked, -0.0 arrives as well: its bits, less those of the half, wrap around to this cell
     ring[(0x8000_0000 - _BITS_OF_HALF[4]) >> (23 - binning.depth)] = 0
     return torch.from_numpy(ring * ring.dtype.type(step))

@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning, two_sided_edges
+from torchmetrics_fed.counting.binning import (
+    Binning,
+    EvenBinning,
+    TwoSidedBinning,
+    smooth_edges,
+    two_sided_edges,
+)
 from torchmetrics_fed.counting.kernel import Kernel
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats
@@ -25,8 +31,12 @@ from torchmetrics_fed.typing import Floats
 GridKind = Literal["two_sided", "even", "custom"]
 
 MOST_BINS = 1 << 24
-# Beyond these, edges near 1 are no longer exact, and beyond those a table of cells is larger than it is worth.
-_MOST_TWO_SIDED, _MOST_BY_TABLE = 1 << 22, 1 << 16
+_FEWEST_TWO_SIDED = 4
+"""Two bins of a two-sided grid hold exactly 0 and exactly 1, and two are between them."""
+_MOST_TWO_SIDED = 1 << 22
+"""Beyond these, edges near 1 are no longer exact."""
+_MOST_BY_TABLE = 1 << 16
+"""Beyond these, a table of cells is larger than it is worth."""
 # How much of the coordinate of a two-sided grid goes by the logarithm of the distance from the ends, down to this one.
 _BY_OCTAVES, _NEAREST = 0.05, 2.0**-42
 
@@ -73,10 +83,11 @@ class ScoreGrid(Kernel):
                 f"Expected argument `bins` to be a power of two, at least 2, but got {self.bins}."
             )
         low, high = self.score_range
-        if self.kind == "two_sided" and ((low, high) != (0.0, 1.0) or self.bins > _MOST_TWO_SIDED):
+        few_or_many = not _FEWEST_TWO_SIDED <= self.bins <= _MOST_TWO_SIDED
+        if self.kind == "two_sided" and ((low, high) != (0.0, 1.0) or few_or_many):
             raise InputError(
-                f"Expected a two-sided grid to have up to {_MOST_TWO_SIDED} bins on [0, 1] but got {self.bins} on "
-                f"[{low}, {high}]. Use ScoreGrid.even(quantiles, score_range)."
+                f"Expected a two-sided grid to have {_FEWEST_TWO_SIDED} to {_MOST_TWO_SIDED} bins on [0, 1] but got "
+                f"{self.bins} on [{low}, {high}]. Use ScoreGrid.even(quantiles, score_range)."
             )
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InputError(
@@ -96,7 +107,7 @@ class ScoreGrid(Kernel):
         """Return bins on [0, 1] that narrow towards both ends, as many as :meth:`even` has.
 
         Confident networks and rare events have their scores there: with 4,096 bins the last ones begin at a distance of
-        2^-41 from 0 and from 1.
+        2^-41 from 0 and from 1. The first bin holds scores of exactly 0, the last one scores of exactly 1.
         """
         return cls(bins=_bins_for(quantiles), kind="two_sided")
 
@@ -136,7 +147,10 @@ class ScoreGrid(Kernel):
 
     @cached_property
     def edges(self) -> Tensor:
-        """The ``bins + 1`` edges, ascending, float64."""
+        """The ``bins + 1`` edges, ascending, float64.
+
+        Those of a two-sided grid are 0, the smallest number above 0, ..., 1, and the next number above 1.
+        """
         return torch.from_numpy(self._edges.copy())
 
     @cached_property
@@ -150,6 +164,11 @@ class ScoreGrid(Kernel):
         edges[-1] = high  # low + (high - low) may round past it
         return edges
 
+    @property
+    def smooth_edges(self) -> Floats:
+        """The edges as if no bin were for exactly 0 or exactly 1: those that leaves are placed by."""
+        return smooth_edges(self.bins) if self.kind == "two_sided" else self._edges
+
     @cached_property
     def coordinate(self) -> Floats:
         r"""The grid's own coordinate at every edge, ascending from 0 to 1: wide where scores crowd.
@@ -157,7 +176,9 @@ class ScoreGrid(Kernel):
         With x the place in the range, :math:`u = \sqrt x / (\sqrt x + \sqrt{1-x})`, wide at both ends. A two-sided grid
         sees further, so a twentieth of its coordinate is the logit of the score.
         """
-        x = self._edges if self.kind == "two_sided" else np.arange(self.bins + 1) / self.bins
+        x = np.arange(self.bins + 1) / self.bins
+        if self.kind == "two_sided":
+            x = self.smooth_edges
         low, high = np.sqrt(x), np.sqrt(1 - x)
         u: Floats = low / (low + high)
         if self.kind == "two_sided":
@@ -198,7 +219,8 @@ class ScoreGrid(Kernel):
         if self.kind == "two_sided" and self.bins <= _MOST_BY_TABLE:
             return TwoSidedBinning(self.bins)
         powers = self.kind == "even" and self.score_range == (0.0, 1.0)
-        return EvenBinning(self._edges) if powers else Binning(self._edges)
+        kind = EvenBinning if powers else Binning
+        return kind(self._edges, self.score_range)
 
 
 def _bins_for(quantiles: int) -> int:

@@ -20,7 +20,12 @@ from torchmetrics_fed.reconstruct.uncertainty.areas import (
     noisy_areas,
     roc_area,
 )
-from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, staircase
+from torchmetrics_fed.reconstruct.uncertainty.bands import (
+    Bounds,
+    UncertainTails,
+    staircase,
+    straight,
+)
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach, uncertain_counts
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.typing import Average, Floats
@@ -102,7 +107,7 @@ def roc_band(release: Release, confidence: float = 0.95, population: bool = Fals
 
     def one(tails: UncertainTails) -> Sequence[Floats]:
         fpr, tpr = tails.ratios(((0, 0), (1, 1)), confidence)
-        return staircase(fpr, tpr)
+        return staircase(straight(fpr, tails.ties), straight(tpr, tails.ties))
 
     return _band(release, confidence, population, one)
 
@@ -129,6 +134,19 @@ def precision_recall_band(
         high = np.divide(
             reached.high, reached.high + steps.low, out=np.ones_like(x), where=reached.high > 0
         )
+        precision = Bounds(
+            recall.low / np.maximum(recall.low + false.high, 1e-300),
+            recall.high / np.maximum(recall.high + false.low, 1e-300),
+        )
+        # a PR curve is flat through tied scores, at the precision of their lower edge
+        flat = (
+            (tails.ties.first, 0, x > recall.high[1]),
+            (tails.ties.last, -2, (x > 0) & (x < recall.low[-2])),
+        )
+        for tied, edge, inside in flat:
+            if tied:
+                low = np.where(inside, np.maximum(low, precision.low[edge]), low)
+                high = np.where(inside, np.minimum(high, precision.high[edge]), high)
         return x, np.where(x > 0, low, 0.0), np.maximum(high, low)
 
     return _band(release, confidence, population, one)
@@ -142,7 +160,11 @@ def _band(
 ) -> Band:
     release = check_uncertain(release, confidence)
     classes = [one(tails) for tails in UncertainTails.of(release, population)]
-    x, low, high = (torch.from_numpy(np.stack(each)) for each in zip(*classes, strict=True))
+    points = max(len(bounds[0]) for bounds in classes)  # classes with ties at an end have more
+    padded = [
+        [np.pad(each, (0, points - len(each)), "edge") for each in bounds] for bounds in classes
+    ]
+    x, low, high = (torch.from_numpy(np.stack(each)) for each in zip(*padded, strict=True))
     return Band(x[0], low[0], high[0]) if release.spec.task == "binary" else Band(x, low, high)
 
 

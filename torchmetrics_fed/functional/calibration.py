@@ -11,7 +11,14 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves, rows
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average, read
+from torchmetrics_fed.functional.source import (
+    Averaging,
+    Edges,
+    Readable,
+    are_probabilities,
+    checked_average,
+    read,
+)
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.typing import Task
 
@@ -127,7 +134,7 @@ def calibration_from_counts(
 def check_probabilities(edges: Tensor) -> None:
     """Raise unless these edges are those of probabilities."""
     low, high = edges[0].item(), edges[-1].item()
-    if not 0 <= low < high <= 1:
+    if not are_probabilities(edges):
         raise InputError(
             f"Expected edges within [0, 1], for only probabilities can be calibrated, but they span [{low}, {high}]. "
             'Count probabilities: `normalization="sigmoid"` makes them of logits.'

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.functional.source import Readable, nearest_edge, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, uncertain_counts
 
@@ -34,7 +34,8 @@ def confusion_at(source: Readable, threshold: float) -> Confusion:
     """Return the confusion matrix of "score >= threshold" at the edge nearest to ``threshold``, the lower of two.
 
     Nothing is known inside a leaf, so the edge that was used comes with the counts. The highest edge selects nothing,
-    not even scores equal to it: these are counted in the last leaf.
+    not even scores equal to it: these are counted in the last leaf. On a two-sided grid the highest edge is the next
+    number above 1, and the threshold 1 selects scores of exactly 1.
 
     Example:
         >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.4).threshold
@@ -46,7 +47,7 @@ def confusion_at(source: Readable, threshold: float) -> Confusion:
             "everything, the highest nothing."
         )
     histograms = read(source)
-    nearest = int((histograms.edges - threshold).abs().argmin())
+    nearest = nearest_edge(histograms.edges, threshold)
     leaf = histograms.leaf.clamp(min=0)
     below, above = leaf[..., :nearest].sum(-1), leaf[..., nearest:].sum(-1)
     return Confusion(torch.stack([below, above], -1), histograms.edges[nearest])

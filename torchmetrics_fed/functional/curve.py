@@ -174,13 +174,17 @@ def warn_if_empty(total: Tensor, stacklevel: int = 3) -> None:
 def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
     """Warn where more than 1% of the pairs of a positive and a negative share a bin, and return whether they do.
 
-    The bins of a custom grid are the user's own, each made for a value that scores have.
+    The bins of a custom grid are the user's own, each made for a value that scores have. In the end bins of a
+    two-sided grid the scores themselves are equal: all of them are 0, or 1.
     """
     if grid.kind == "custom":
         return False
     negative, positive = source.leaf.double().unbind(-2)
     pairs = (negative.sum(-1) * positive.sum(-1)).clamp(min=1.0)
-    tied = float(((negative * positive).sum(-1) / pairs).max())
+    beside = negative * positive
+    if grid.kind == "two_sided":
+        beside = beside[..., 1:-1]
+    tied = float((beside.sum(-1) / pairs).max())
     if tied <= _MOST_TIED:
         return False
     finer = (

@@ -15,6 +15,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import auroc_interval, check_uncertain
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
 from torchmetrics_fed.functional.roc import auroc_from_counts
+from torchmetrics_fed.functional.source import nearest_edge
 from torchmetrics_fed.reconstruct.placement import whole_epsilon
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import Counted, Rates
 from torchmetrics_fed.release import Release, Spec
@@ -188,7 +189,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
             "Expected a release with groups, of negatives and positives. Build a metric with `groups=3`."
         )
     edges, parts = spec.grid.edges, list(release.by_group.values())
-    place = int((edges - threshold).abs().argmin())
+    place = nearest_edge(edges, threshold)
     found = [
         (auroc_from_counts(part), *auroc_interval(part, confidence, population=True))
         for part in parts

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from torchmetrics_fed.counting.binning import ABOVE_ONE
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release import ReleaseFlag
@@ -115,6 +116,22 @@ def read(
     if edges is None:
         edges = torch.linspace(0, 1, source.shape[-1] + 1, dtype=torch.float64)
     return Source([source], edges, reconstruction)
+
+
+def are_probabilities(edges: Tensor) -> bool:
+    """Whether these are edges of scores from 0 to 1. The upper edge of a bin for exactly 1 is just above 1."""
+    return bool(edges[0] >= 0 and edges[-1] <= ABOVE_ONE)
+
+
+def nearest_edge(edges: Tensor, threshold: float) -> int:
+    """Return the place of the edge nearest to a threshold, the lower of two.
+
+    A threshold above 0 that is nearest to 0 has the edge above the bin of exact zeros: it does not select them.
+    """
+    at = torch.tensor(threshold, dtype=edges.dtype)
+    upper = int(torch.searchsorted(edges, at, right=True).clamp(1, len(edges) - 1))
+    lower = upper - 1
+    return upper if edges[upper] - at < at - edges[lower] else lower
 
 
 def checked_average(average: Averaging, allowed: Sequence[Average], task: Task) -> Averaging:

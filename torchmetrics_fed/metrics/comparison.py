@@ -83,8 +83,10 @@ class FederatedModelComparison(FederatedMetric):
             )
         self._asked = tuple(models), tuple(map(float, thresholds))
         chosen = agreed_spec("binary", quantiles=_QUANTILES, grid=grid).grid
-        edges, wanted = chosen.edges.numpy(), np.union1d(chosen.edges.numpy(), self._asked[1])
-        if len(wanted) > len(edges) and (wanted[0], wanted[-1]) == (edges[0], edges[-1]):
+        edges = chosen.smooth_edges
+        wanted = np.union1d(edges, self._asked[1])
+        ends_stay = wanted[0] == edges[0] and wanted[-1] == edges[-1]
+        if ends_stay and not np.isin(self._asked[1], chosen.edges.numpy()).all():
             chosen = ScoreGrid.from_edges(wanted.tolist())
         super().__init__(
             "binary", quantiles=_QUANTILES, grid=chosen, confidence=confidence, **options

@@ -64,7 +64,9 @@ class ReferenceScores:
         """Return the probability of each bin between edges from 0 to 1, ``(2, bins)``, negatives first."""
         distance = math.sqrt(2) * float(ndtri(self.auroc))
         inner = np.asarray(edges)[1:-1]
-        seen = (np.log(inner / (1 - inner)) - math.log(self.n_pos / self.n_neg)) / distance
+        with np.errstate(divide="ignore"):  # a two-sided grid has an inner edge at 1
+            logit = np.log(inner / (1 - inner))
+        seen = (logit - math.log(self.n_pos / self.n_neg)) / distance
         below = ndtr(seen + np.array([[0.5], [-0.5]]) * distance)
         return np.asarray(np.diff(below, prepend=0.0, append=1.0, axis=1))
 
@@ -209,10 +211,9 @@ def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = 
 
 def _parts(grid: ScoreGrid) -> Floats:
     """Return the edges of equal parts of the grid's bins."""
-    edges, parts = grid.edges.numpy(), max(_EXACT_BINS // grid.bins, 1)
-    return np.asarray(
-        np.interp(np.arange(grid.bins * parts + 1) / parts, np.arange(grid.bins + 1), edges)
-    )
+    parts = max(_EXACT_BINS // grid.bins, 1)
+    at = np.arange(grid.bins * parts + 1) / parts
+    return np.asarray(np.interp(at, np.arange(grid.bins + 1), grid.smooth_edges))
 
 
 def _curves(source: Readable | NDArray[np.generic]) -> _Curves:

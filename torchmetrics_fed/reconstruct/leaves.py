@@ -1,9 +1,12 @@
 """From leaves to bins: what is known of counts between the edges of leaves, without a model."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
+from torchmetrics_fed.counting import ScoreGrid
 from torchmetrics_fed.typing import Floats, Places
 
 # Leaves are placed to hold equal parts. One that holds more than the first times its part, or more than the second
@@ -14,6 +17,34 @@ _TIED, _ALONE = 2.0, 4.0
 _DEVIATIONS, _SCALES = 2.5, 4.0
 # A class smaller than this, in standard deviations of its noisy size, is too small: what looks empty may be all of it.
 _PLENTY = 100.0
+
+
+class EndTies(NamedTuple):
+    """Whether the first and the last leaf are ties: an end bin alone, whose scores are all exactly 0, or exactly 1."""
+
+    first: bool
+    last: bool
+
+    @classmethod
+    def of(cls, grid: ScoreGrid, places: Places) -> "EndTies":
+        """Return those of leaves with edges at these places of a grid. Only two-sided grids have end bins."""
+        if grid.kind != "two_sided":
+            return cls(False, False)
+        return cls(bool(places[1] == 1), bool(places[-2] == grid.bins - 1))
+
+    def others(self, leaves: int) -> int:
+        """Return the number of leaves that are no ties, of this many in all."""
+        return max(leaves - self.first - self.last, 1)
+
+    def mask(self, leaves: int) -> NDArray[np.bool_]:
+        """Return which leaves are ties, of this many in all."""
+        tied = np.zeros(leaves, dtype=np.bool_)
+        tied[0] = self.first
+        tied[-1] = self.last
+        return tied
+
+
+NO_TIES = EndTies(False, False)
 
 
 def on_bins(leaf: Floats, places: Places, u: Floats, lines_at_ends: bool = False) -> Floats:
@@ -36,20 +67,26 @@ def on_bins(leaf: Floats, places: Places, u: Floats, lines_at_ends: bool = False
     return np.maximum(np.diff(each, axis=1), 0)
 
 
-def are_tied(leaf: Floats) -> NDArray[np.bool_]:
-    """Return which leaves hold tied scores, of leaves that were placed to hold equal parts of both classes' mean."""
+def are_tied(leaf: Floats, ends: EndTies = NO_TIES) -> NDArray[np.bool_]:
+    """Return which leaves hold tied scores, of leaves that were placed to hold equal parts of both classes' mean.
+
+    A leaf that is an end bin alone was not placed so. What it holds says nothing of its neighbour.
+    """
     share = (leaf / np.maximum(leaf.sum(1, keepdims=True), 1e-300)).mean(0)
-    part = 1 / leaf.shape[1]
-    beside = np.minimum(np.r_[np.inf, share[:-1]], np.r_[share[1:], np.inf])
+    part = 1 / ends.others(leaf.shape[1])
+    compared = np.where(ends.mask(len(share)), np.inf, share)
+    beside = np.minimum(np.r_[np.inf, compared[:-1]], np.r_[compared[1:], np.inf])
     tied: NDArray[np.bool_] = (share > _TIED * part) | (
         (share > _ALONE * beside) & (share > part / 2)
     )
     return tied
 
 
-def with_ties(counts: Floats, leaf: Floats, places: Places, u: Floats) -> Floats:
+def with_ties(
+    counts: Floats, leaf: Floats, places: Places, u: Floats, ends: EndTies = NO_TIES
+) -> Floats:
     """Return the counts with those of each tied leaf in one bin, the middle one: a tie is a step of the curve."""
-    for index in np.flatnonzero(are_tied(leaf)):
+    for index in np.flatnonzero(are_tied(leaf, ends)):
         first, after = places[index], places[index + 1]
         middle = np.searchsorted(u[first + 1 : after], (u[first] + u[after]) / 2) + first
         counts[:, first:after] = 0.0

@@ -36,6 +36,9 @@ _MOST_FLAT = 40
 # has two levels: their branching per square root as above, and the largest.
 _CROWDED, _CROWDED_SIDES, _MOST_SIDES = 0.4, 0.7, 16
 
+_END_CROWDED = 0.1
+"""An end leaf of the earlier sum with more than this part of the mass may hold scores of exactly 0, or exactly 1."""
+
 _SLOPE = 3.0
 # Even mass mixed into what was seen, so that no stretch of the range is left without edges; without a model, what
 # stands out is sharp and deserves more of them.
@@ -70,8 +73,12 @@ def placed_query(seen: Sum, fraction: float) -> Query:
         )
     mass, grid = ScoreMass.of(seen.overall), seen.spec.grid
     branching = _branching(mass, whole_epsilon(seen) * fraction, len(seen.spec.groups))
-    even = np.linspace(0, 1, math.prod(branching) + 1)
-    places = snapped(np.interp(even, mass.below, grid.coordinate), grid)
+    ends = _crowded_ends(mass)
+    if len(branching) == 1:
+        branching = (branching[0] + len(ends),)
+    even = np.linspace(0, 1, math.prod(branching) + 1 - len(ends))
+    inner = np.interp(even, mass.below, grid.coordinate)
+    places = snapped(np.sort(np.r_[inner, ends]), grid)
     return Query(Tree(branching, tuple(places.tolist())), fraction)
 
 
@@ -185,6 +192,18 @@ def _branching(mass: ScoreMass, epsilon: float, groups: int) -> tuple[int, ...]:
     elif leaves <= _MOST_FLAT:
         return (leaves,)
     return side, side
+
+
+def _crowded_ends(mass: ScoreMass) -> Floats:
+    """Return the coordinates of edges that make the end bins leaves of their own, for ends where scores crowd.
+
+    They may be exactly 0 or exactly 1. Then an end bin alone is a tie whose order is known.
+    """
+    share = mass.spread.mean((0, 1))
+    inner = mass.grid.coordinate[[1, -2]]
+    crowded = (share[[0, -1]] > _END_CROWDED) & (mass.grid.kind == "two_sided")
+    ends: Floats = inner[crowded]
+    return ends
 
 
 def snapped(at: Floats, grid: ScoreGrid) -> Places:

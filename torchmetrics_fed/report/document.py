@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from torchmetrics_fed import functional as F
+from torchmetrics_fed.functional.source import are_probabilities
 from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ def _points(report: EvaluationReport, index: int, most: int) -> dict[str, Any]:
 
 def _histogram(source: F.Source, index: int) -> dict[str, Any]:
     edges, leaf = source.edges.numpy(), source.flat[index]
+    if are_probabilities(source.edges):
+        edges = np.minimum(edges, 1.0)
     cuts = np.unique(
         [np.abs(edges - edge).argmin() for edge in np.linspace(edges[0], edges[-1], _BARS + 1)]
     )

@@ -19,6 +19,7 @@ from torchmetrics_fed.functional.band import check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import figure, room
 from torchmetrics_fed.functional.figures.page import scale
+from torchmetrics_fed.functional.source import are_probabilities
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release.release import Release, no_release
@@ -110,7 +111,7 @@ class EvaluationReport:
             for name, made in (
                 (each.name, each.metadata) for each in fields(self) if each.metadata
             ):
-                known = name not in _OF_PROBABILITIES or _are_probabilities(self.source)
+                known = name not in _OF_PROBABILITIES or are_probabilities(self.source.edges)
                 results[name] = made["function"](self.source) if known else None
         for name in results.keys() & self.intervals.keys():
             results[name] = results[name]._replace(**self.intervals[name]._asdict())
@@ -256,7 +257,7 @@ def evaluation_report(
     else:
         warn_if_drowned(source, None)
     if spec.multi_class != "ovo":
-        found |= _of_release(source, _are_probabilities(histograms), confidence, population)
+        found |= _of_release(source, are_probabilities(histograms.edges), confidence, population)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
         how: dict[str, Any] = {"labels": labels, "confidence": confidence, "population": population}
@@ -295,7 +296,3 @@ def _of_release(
         "precision_recall": F.precision_recall_band(release, *how),
     }
     return found | {"intervals": intervals, "bands": bands}
-
-
-def _are_probabilities(source: F.Source) -> bool:
-    return bool(source.edges[0] >= 0 and source.edges[-1] <= 1)

@@ -105,6 +105,23 @@ def test_smooth_scores_are_not_taken_for_tied_ones(
         assert are_smooth(released(*make(), 1.0, plan)) == [make is normal]
 
 
+def test_atoms_at_the_ends_stand_beside_the_smooth_model() -> None:
+    scores, target = normal()
+    chance = torch.rand(len(scores), generator=torch.Generator().manual_seed(1))
+    scores[chance < 0.3] = 0.0
+    scores[chance > 0.8] = 1.0
+    for _ in range(3):
+        release = released(scores, target, 1.0, "adaptive")
+        assert are_smooth(release) == [True]
+        counts = bin_counts(release)[0]
+        for value, place in ((0.0, 0), (1.0, -1)):
+            truth = [int(((scores == value) & (target == label)).sum()) for label in (0, 1)]
+            assert counts[:, place].tolist() == pytest.approx(truth, abs=40)
+        assert FederatedAUROC.from_release(release).compute() == pytest.approx(
+            float(auroc(scores, target)), abs=0.02
+        )
+
+
 @pytest.mark.parametrize(("plan", "epsilon"), [("single", 1.0), ("single", 4.0), ("adaptive", 1.0)])
 def test_ties_are_steps(plan: str, epsilon: float) -> None:
     """Five values are some five bins, and the curve through them is the exact one but for noise."""

@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchmetrics_fed.counting.binning import SMALLEST
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure, named, open_axes
 from torchmetrics_fed.functional.figures.page import cut, ink, scale
+from torchmetrics_fed.functional.source import are_probabilities
 
 _FEWEST, _MOST = 16, 64
 # Where more than half of the scores are this near to 0 or 1, the axis shows their logits, out to the second distance.
@@ -35,9 +37,16 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
     edges = edges.detach().cpu().double()
     counts = leaf.detach().cpu().double().reshape(-1, 2, leaf.shape[-1]).sum(0)
     total = counts.sum(-1)
+    if are_probabilities(edges):
+        edges = edges.clamp(max=1.0)
     crowded = _at_the_ends(counts, edges)
     if crowded:
-        edges, counts = _logits(edges, counts)
+        logits, shown = _logits(edges, counts)
+        crowded = bool(
+            logits[-1] > logits[0]
+        )  # not if nearly all scores are exactly 0, or exactly 1
+        if crowded:
+            edges, counts = logits, shown
     cuts = _cuts(edges, round(2 * float(total.min().clamp(min=0.0)) ** (1 / 3)))
     bars = torch.stack([part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)], -1)
     density = bars / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
@@ -61,11 +70,16 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
 
 
 def _at_the_ends(counts: Tensor, edges: Tensor) -> bool:
-    """Whether most scores are probabilities so near to 0 or 1 that even bars would show a single one."""
-    if edges[0] < 0 or edges[-1] > 1:
+    """Whether most scores are probabilities so near to 0 or 1 that even bars would show a single one.
+
+    Scores of exactly 0 or 1 do not count: no axis shows them better.
+    """
+    if not are_probabilities(edges):
         return False
     near = (edges[1:] <= _NEAR) | (1 - edges[:-1] <= _NEAR)
-    return float(counts[:, near].clamp(min=0.0).sum()) > 0.5 * float(counts.clamp(min=0.0).sum())
+    between = edges.diff() > SMALLEST
+    held = counts.clamp(min=0.0)
+    return float(held[:, near & between].sum()) > 0.5 * float(held[:, between].sum())
 
 
 def _logits(edges: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from torchmetrics_fed.functional import (
     read,
 )
 from torchmetrics_fed.functional.figures.page import caption, provenance
+from torchmetrics_fed.functional.source import are_probabilities
 from torchmetrics_fed.integrations.lightning.loaders import Group, check_data, held_metrics
 from torchmetrics_fed.metrics import FederatedMetric
 from torchmetrics_fed.release import Release
@@ -342,7 +343,7 @@ def _pr_counts(source: Source) -> Iterator[tuple[str, Tensor]]:
     edges = source.edges
     even = [torch.linspace(0, 1, parts + 1, dtype=edges.dtype) for parts in (64, 32, 16, 8)]
     thresholds = next((some for some in even if bool(torch.isin(some, edges).all())), None)
-    if thresholds is None or edges[0] < 0 or edges[-1] > 1:
+    if thresholds is None or not are_probabilities(edges):
         return
     matrix = torch.stack(
         [confusion_at(source, at).matrix for at in thresholds.tolist()], -1

@@ -11,7 +11,13 @@ from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
-from torchmetrics_fed.reconstruct.leaves import on_bins, with_ties, without_empty_ends
+from torchmetrics_fed.reconstruct.leaves import (
+    NO_TIES,
+    EndTies,
+    on_bins,
+    with_ties,
+    without_empty_ends,
+)
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, agree, fit, together
 from torchmetrics_fed.release import Release, Sum
@@ -26,6 +32,8 @@ _SLOPE = 6.0
 _MOST_EXCESS = 0.6
 # A model that changed more than this, relative to its counts, has jumped. Training moves it by 0.1 to 0.5.
 _JUMP = 0.55
+_ATOM = 3.0
+"""An end bin that exceeds this many standard deviations of its noise holds scores of exactly 0, or of exactly 1."""
 
 
 def bin_counts(release: Release) -> Tensor:
@@ -70,10 +78,9 @@ def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
             levels = [without_empty_ends(levels[0], last.variances[0])]
         tensors = [torch.from_numpy(level) for level in levels]
         leaf = non_negative(least_squares(tensors, last.query.level_weights))[-1].numpy()
-        yield (
-            with_ties(on_bins(leaf, last.places, u, lines_at_ends=True), leaf, last.places, u),
-            False,
-        )
+        ends = EndTies.of(release.spec.grid, last.places)
+        counts = on_bins(leaf, last.places, u, lines_at_ends=True)
+        yield with_ties(counts, leaf, last.places, u, ends), False
 
 
 def _models(release: Release, u: Floats) -> list[Floats | None]:
@@ -89,6 +96,11 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
     tree = (
         len(last.levels) > 1
     )  # the upper levels of one query tell what a pilot query and a second one would
+    if pilot is not None and not tree:
+        ends = EndTies.of(release.spec.grid, last.places)
+        pilots = noisy_leaves(pilot)
+        if ends != NO_TIES and pilots:
+            return _beside_atoms(answers, pilots, ends, last)
     first = last if tree else pilot or release.prior
     seen = None if first is None else ScoreMass.of(first)
     carried = seen is not None and first is release.prior
@@ -107,6 +119,63 @@ def _models(release: Release, u: Floats) -> list[Floats | None]:
         else:  # the model has jumped
             seen = None
     return modelled(known, even_mass(last.places, u) if seen is None else seen.below, seen, u)
+
+
+def _atoms(answers: Sequence[Sequence[NoisyLeaves]], ends: EndTies) -> Floats:
+    """Return the counts of scores of exactly 0 and of exactly 1, ``(classes, 2, ends)``, where leaves show any.
+
+    An end bin that is a leaf of its own is known without a model, and no smooth model could follow it.
+    """
+    leaves = [known[-1] for known in answers]
+    counts = np.stack([known.counts[:, [0, -1]] for known in leaves])
+    variance = np.stack(
+        [np.broadcast_to(known.variance, known.counts.shape)[:, [0, -1]] for known in leaves]
+    )
+    sure = (counts > _ATOM * np.sqrt(variance)).any(1, keepdims=True) & np.array(ends)
+    atoms: Floats = np.where(sure, np.maximum(counts, 0.0), 0.0)
+    return atoms
+
+
+def _beside_atoms(
+    answers: Sequence[Sequence[NoisyLeaves]],
+    pilots: Sequence[Sequence[NoisyLeaves]],
+    ends: EndTies,
+    last: Sum,
+) -> list[Floats | None]:
+    """Return each class's counts: atoms in the end bins, and all other scores by the smooth model.
+
+    Without the atoms, the pilot says where the other scores are.
+    """
+    grid = last.spec.grid
+    variance = last.variances[0]
+    atoms = _atoms(answers, ends)
+    between = slice(int(ends.first), -1 if ends.last else None)
+    known = []
+    pilots_between = []
+    for number, (*fine, best) in enumerate(answers):
+        counts = without_empty_ends(best.counts[:, between], variance)
+        leaves = NoisyLeaves(best.edges[between], counts, variance)
+        pilot = [_less(seen, atoms[number], variance) for seen in pilots[number]]
+        known.append([leaves, *fine, *pilot])
+        pilots_between.append(pilot)
+    spread = np.stack([np.maximum(pilot[0].counts, 0.0) for pilot in pilots_between])
+    mass = ScoreMass.fitted(pilots_between, spread, pilots_between[0][0].edges, grid)
+    if not all(mass.smooth):
+        return [None] * len(answers)
+    models = modelled(known, mass.below, mass, grid.coordinate)
+    for model, exact in zip(models, atoms, strict=True):
+        if model is not None:
+            model[:, [0, -1]] += exact
+    return models
+
+
+def _less(leaves: NoisyLeaves, atoms: Floats, variance: float) -> NoisyLeaves:
+    """Return leaves without the atoms in their end leaves, which take over the noise of the atoms."""
+    counts = leaves.counts.copy()
+    counts[:, [0, -1]] -= atoms
+    noise = np.broadcast_to(leaves.variance, counts.shape).copy()
+    noise[:, [0, -1]] += variance * atoms.any(0)
+    return NoisyLeaves(leaves.edges, counts, noise)
 
 
 def weighed(leaves: NoisyLeaves, before: ScoreMass, number: int) -> NoisyLeaves | None:
@@ -188,8 +257,10 @@ def modelled(
             continue
         # of what a leaf holds beyond the model, the part that sampling (variance: expected count) explains beside noise
         beyond = (known[0].counts - model.bins) / (model.bins + known[0].variance)
-        factor = np.repeat(
-            np.maximum(1 + beyond, 0), np.diff(np.searchsorted(cells, places)), axis=1
+        inside = np.searchsorted(cells, places)
+        factor = np.ones_like(model.cells)
+        factor[:, inside[0] : inside[-1]] = np.repeat(
+            np.maximum(1 + beyond, 0), np.diff(inside), axis=1
         )
         models.append(on_bins(model.cells * factor, cells, u))
     return models

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.leaves import NO_TIES, EndTies
 from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, above, order_statistic
 from torchmetrics_fed.release.query import Query
@@ -38,17 +39,28 @@ class Reach(NamedTuple):
         total: Floats = self.leaves.sum(-1)
         return total
 
+    def tied(self, ends: EndTies, value: Floats) -> "Reach":
+        """Return the same, but end leaves that are ties give a ``value`` of theirs, which no order can move."""
+        if ends == NO_TIES:
+            return self
+        tied = ends.mask(self.leaves.shape[-1])
+        return Reach(
+            np.where(tied, value, self.leaves),
+            np.where(tied, 0.0, self.down),
+            np.where(tied, 0.0, self.up),
+        )
+
     def around(self, known: Floats) -> tuple[Floats, Floats]:
         """Return how much less and how much more each leaf can give than what is known of its order."""
         least, most = self.leaves - self.down, self.leaves + self.up
         return np.maximum(known - least, 0), np.maximum(most - known, 0)
 
 
-Area = Callable[[Floats, Floats], Reach]
-"""Of tails of negatives and positives, ``(..., edges)``, edges ascending."""
+Area = Callable[[Floats, Floats, EndTies], Reach]
+"""Of tails of negatives and positives, ``(..., edges)``, edges ascending, and of which end leaves are ties."""
 
 
-def roc_area(negative: Floats, positive: Floats) -> Reach:
+def roc_area(negative: Floats, positive: Floats, ends: EndTies = NO_TIES) -> Reach:
     """Area under the ROC curve: leaf by leaf the negatives times the positives above them, and half of those beside."""
     size = np.maximum(negative[..., 0] * positive[..., 0], 1e-300)[
         ..., None
@@ -56,14 +68,15 @@ def roc_area(negative: Floats, positive: Floats) -> Reach:
     beside = negative[..., :-1] - negative[..., 1:]
     least, most = (beside * tail / size for tail in (positive[..., 1:], positive[..., :-1]))
     half = (most - least) / 2
-    return Reach(least + half, half, half)
+    return Reach(least + half, half, half).tied(ends, least + half)
 
 
-def average_precision_area(negative: Floats, positive: Floats) -> Reach:
+def average_precision_area(negative: Floats, positive: Floats, ends: EndTies = NO_TIES) -> Reach:
     r"""Average precision. A leaf of x positives, with p positives above it, q negatives above it and Q with its own:
 
     at least :math:`\int_0^x \frac{p+s}{p+s+Q}\,ds = x - Q \ln\frac{p+x+Q}{p+Q}`, all its negatives first, and at most
-    :math:`x\,\frac{p+x}{p+x+q}`, all its positives first and tied.
+    :math:`x\,\frac{p+x}{p+x+q}`, all its positives first and tied. If all its scores are tied, it is
+    :math:`x\,\frac{p+x}{p+x+Q}`.
     """
     found, false = np.maximum(positive, 0), np.maximum(negative, 0)
     x, size = positive[..., :-1] - positive[..., 1:], np.maximum(positive[..., :1], 1e-300)
@@ -72,7 +85,8 @@ def average_precision_area(negative: Floats, positive: Floats) -> Reach:
     p, q, with_it = found[..., 1:], false[..., 1:], false[..., :-1]
     least = (x - with_it * np.log1p(np.maximum(x, 0) / np.maximum(p + with_it, 1e-300))) / size
     most = x * _precision(found[..., :-1], q) / size
-    return Reach(even, even - least, most - even)
+    step = x * _precision(found[..., :-1], with_it) / size
+    return Reach(even, even - least, most - even).tied(ends, step)
 
 
 def _between(tail: Floats, part: float) -> Floats:
@@ -107,22 +121,28 @@ def area_interval(
             ends.append([0.0, 1.0])
             continue
         kept = _kept(tails)
+        ends_of_runs = _ends_of_runs(tails.ties, kept)
         # the smooth model's own area, whose error is less than that of least squares; without it that, whose noise is
         # known, and what is known of the order within leaves
-        centre = area(*finest).even
+        known = area(finest[0], finest[1], tails.ties)
+        centre = known.even
         if not (modelled and fits):
-            centre += area(*tails.seen[:, kept]).even - area(*finest[:, places[kept]]).even
+            seen = tails.seen[:, kept]
+            read = finest[:, places[kept]]
+            noisy = area(seen[0], seen[1], ends_of_runs)
+            centre += noisy.even - area(read[0], read[1], ends_of_runs).even
         at = tails.guess[:, kept]
-        guess, level = area(*at), (1 + confidence) / 2
-        moved = area(*(at[:, None] + tails.noise[..., kept])).even - guess.even
+        drawn = at[:, None] + tails.noise[..., kept]
+        guess, level = area(at[0], at[1], ends_of_runs), (1 + confidence) / 2
+        moved = area(drawn[0], drawn[1], ends_of_runs).even - guess.even
         # ties count half in a ROC curve, as if they ran evenly through their leaf; a PR curve has to know of them
         suspects = _crowded(tails, kept) if area is roc_area else _maybe_tied(tails, kept, fits)
-        known = area(*finest)
         if exact:
             part, (down, up) = np.asarray(binning), known[1:]
         else:
             part = np.where(suspects, 1.0, binning)
             down, up = guess.around(np.add.reduceat(known.leaves, places[kept[:-1]]))
+            part = np.where(ends_of_runs.mask(len(part)), 0.0, part)
         low = centre - order_statistic(moved, level) - (part * down).sum()
         high = centre + order_statistic(-moved, level) + (part * up).sum()
         ends.append([float(low), float(high)])
@@ -134,16 +154,27 @@ def _kept(tails: UncertainTails) -> Places:
     smaller, deviation = max(tails.guess[:, 0].min(), 1.0), np.sqrt(max(tails.spread[0].max(), 1.0))
     leaves = int(np.clip(_LEAVES * smaller / deviation, _FEWEST, _MOST))
     last = tails.guess.shape[1] - 1
-    if last <= leaves:
+    if tails.alone.others(last) <= leaves:
         return np.arange(last + 1)
     inner = np.searchsorted(-tails.mass, -np.linspace(1, 0, leaves + 1)[1:-1])
+    if tails.ties.first:
+        inner = np.r_[1, inner]
+    if tails.ties.last:
+        inner = np.r_[inner, last - 1]
     return np.unique(np.r_[0, inner, last])
+
+
+def _ends_of_runs(ends: EndTies, kept: Places) -> EndTies:
+    """Return which end runs of leaves between kept edges are such an end leaf and no more."""
+    return EndTies(ends.first and bool(kept[1] == 1), ends.last and bool(kept[-2] == kept[-1] - 1))
 
 
 def _crowded(tails: UncertainTails, kept: Places) -> NDArray[np.bool_]:
     """Return which runs of leaves between kept edges hold far more than others: scores crowd in a spike there."""
     mass = -np.diff(tails.mass[kept])
-    crowded: NDArray[np.bool_] = mass > _CROWDED / len(mass)
+    crowded: NDArray[np.bool_] = mass > _CROWDED / _ends_of_runs(tails.alone, kept).others(
+        len(mass)
+    )
     return crowded
 
 

@@ -18,6 +18,7 @@ import torch
 
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
+from torchmetrics_fed.reconstruct.leaves import EndTies
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sums import Sum
 from torchmetrics_fed.typing import Floats, Singles
@@ -26,6 +27,8 @@ from torchmetrics_fed.typing import Floats, Singles
 _CELLS, _FEWEST, _MOST = 1 << 22, 1_000, 4_000
 # This noise protects nobody, it only measures what noise does; the same seed makes the same band of the same release.
 _SEED = 20_240_229
+_STRAIGHT_PARTS = 64
+"""Parts of a straight line, each of which a step holds."""
 
 
 class Bounds(NamedTuple):
@@ -56,6 +59,8 @@ class UncertainTails(NamedTuple):
     """Variance of the noise alone at each edge, and its covariance with the total's, ``(2, edges)``."""
     sampled: bool
     """Whether sampling is in it."""
+    alone: EndTies
+    """Which end leaves are end bins alone."""
 
     @classmethod
     def of(cls, release: Release, population: bool) -> list[UncertainTails]:
@@ -68,8 +73,17 @@ class UncertainTails(NamedTuple):
         vectors = [
             noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess
         ]
+        alone = EndTies.of(release.spec.grid, release.last.places)
         return [
-            cls(*each, spread, population) for each in zip(seen, above(guess), vectors, strict=True)
+            cls(
+                seen=seen[number],
+                guess=above(leaf),
+                noise=vectors[number],
+                spread=spread,
+                sampled=population,
+                alone=alone,
+            )
+            for number, leaf in enumerate(guess)
         ]
 
     def ratios(self, pairs: tuple[tuple[int, int], ...], confidence: float) -> list[Bounds]:
@@ -83,6 +97,12 @@ class UncertainTails(NamedTuple):
         """The part of both classes at or above each edge, their mean."""
         mean: Floats = (self.guess / np.maximum(self.guess[:, :1], 1.0)).mean(0)
         return mean
+
+    @property
+    def ties(self) -> EndTies:
+        """Which end leaves are ties that hold anything."""
+        held = (self.guess[:, :-1] != self.guess[:, 1:]).any(0)
+        return EndTies(self.alone.first and bool(held[0]), self.alone.last and bool(held[-1]))
 
     @property
     def empty(self) -> bool:
@@ -165,6 +185,18 @@ def staircase(x: Bounds, y: Bounds, more: Floats | None = None) -> Steps:
     )
     low[at <= 0, 0], high[at >= 1, 1] = 0.0, y.high.max()
     return Steps(np.repeat(at, 2), low.ravel(), np.maximum(high, low).ravel())
+
+
+def straight(bounds: Bounds, ends: EndTies) -> Bounds:
+    """Return bounds with those of points between the edges of tied end leaves, where a ROC curve is a straight line."""
+    parts = np.arange(1, _STRAIGHT_PARTS) / _STRAIGHT_PARTS
+    pairs = [(0, 1)] * ends.first + [(-2, -1)] * ends.last
+    return Bounds(
+        *(
+            np.concatenate([end, *((1 - parts) * end[i] + parts * end[j] for i, j in pairs)])
+            for end in bounds
+        )
+    )
 
 
 class Vectors(NamedTuple):

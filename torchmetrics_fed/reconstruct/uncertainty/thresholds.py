@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from torchmetrics_fed.reconstruct.leaves import are_tied
+from torchmetrics_fed.reconstruct.leaves import EndTies, are_tied
 from torchmetrics_fed.reconstruct.tail import Reconstruction
 from torchmetrics_fed.reconstruct.uncertainty.bands import (
     UncertainTails,
@@ -60,6 +60,7 @@ def uncertain_counts(
     Where scores may be ``tied`` any order within a leaf is possible, whether it looks like it or not.
     """
     own = release.last.edges.numpy()
+    alone = EndTies.of(release.spec.grid, release.last.places)
     rows = np.broadcast_to(thresholds, (len(leaf), np.shape(thresholds)[-1]))
     for tails, read, row in zip(UncertainTails.of(release, population), leaf, rows, strict=True):
         at = np.r_[own[0], row]
@@ -76,8 +77,11 @@ def uncertain_counts(
             tails.noise[..., k] - tails.noise[..., k + 1],
         )
         # any order is possible among tied scores, and in the end leaves, where no leaf beyond tells how they go on
-        free = are_tied(held) | tied | (not tails.spread.any())
+        free = are_tied(held, alone) | tied | (not tails.spread.any())
         free[[0, -1]] = True
+        if len(free) > 2:  # beyond an end bin alone, no leaf tells more than beyond the end
+            free[1] |= alone.first
+            free[-2] |= alone.last
         free, held = free[k], held[:, k]
         most = (held + _NOISE * step.std(1)) * np.maximum(part, 1 - part)
         slack = np.where(free, (line * (1 - line) > 0) * most, 4 * _OFF * inside * held)
