@@ -39,12 +39,14 @@ class NVFlare:
             Site(f"site-{number}", built(options, path), *part, times=MARK if mark else 1)
             for number, (path, part) in enumerate(zip(paths, parts, strict=True))
         ]
-        federation = Federation(sites, folder, **agreed(options))
-        with leaking(leak):
-            for number in range(rounds):
-                federation.round(number)
-        for site in sites:
-            site.end()
+        try:
+            federation = Federation(sites, folder, **agreed(options))
+            with leaking(leak):
+                for number in range(rounds):
+                    federation.round(number)
+        finally:
+            for site in sites:
+                site.end()
         entries = [list(PrivacyLedger(path=path)) for path in paths]
         assert all(len(mine) <= rounds for mine in entries)
         sent = b"".join(data for _, _, data in federation.sent)
