@@ -189,7 +189,9 @@ class Spec:
         assert self.privacy is not None
         price = self.epsilon, self.delta, self.privacy.mechanism
         entry = LedgerEntry(data, round or name, *price, spec=self.digest.hex(), session=name)
-        ledger.charge(entry, query.digest, query.fraction, **again)
+        noise = self.noise(query)
+        assert noise is not None
+        ledger.charge(entry, query.digest, query.fraction, law=noise.law, **again)
 
     def check_query(self, query: Query) -> None:
         """Raise unless the query can be answered from counts of this spec."""
