@@ -163,7 +163,7 @@ def kept(folder: Path) -> dict[int, set[str]]:
     for node in NODES:
         with closing(sqlite3.connect(folder / str(node) / "notes")) as tables:
             rows = tables.execute(
-                "SELECT name FROM notes WHERE name != 'owner' AND content != x''"
+                "SELECT round FROM notes WHERE content != x''"
             ).fetchall()
         found[node] = {name for (name,) in rows}
     return found

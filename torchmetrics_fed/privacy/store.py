@@ -39,6 +39,7 @@ import secrets
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,14 @@ CREATE TABLE notes (
 CREATE TABLE owner (name TEXT NOT NULL, round TEXT NOT NULL, node TEXT NOT NULL);
 """
 
+_OLD = "WHERE content != x'' AND abs(? - time) > ?"
+"""A note whose time is more than a day away. A time to come is of a clock that was wrong."""
+
+
+def _oldest() -> tuple[float, float]:
+    return time.time(), NOTE_SECONDS
+
+
 # One for the whole process: SQLite's own table of locks is copied by a fork as it is, so nobody forks in a transaction.
 # A fork waits for it a moment only: an interrupt at the wrong instruction can leave it held.
 _turn = threading.RLock()
@@ -102,14 +111,6 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-class _Connection(sqlite3.Connection):
-    """A connection that is closed when nothing refers to it any more, also after an interrupt between two lines."""
-
-    def __del__(self) -> None:
-        with suppress(sqlite3.Error):  # it was never opened
-            self.close()
-
-
 class Store:
     """The tables in the file at ``path``, or in this process's memory if it is None.
 
@@ -124,8 +125,7 @@ class Store:
         if path is not None:
             if not os.path.lexists(path):
                 self._create(path)
-            self._check_format()
-            self._erase_old_notes()
+            self._check_file()
 
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[sqlite3.Connection]:
@@ -150,33 +150,29 @@ class Store:
         remedy = "Put back a copy from before the damage and enter what was spent since."
         return self.error(f"to be as it was written but {what}", remedy)
 
-    def _check_format(self) -> None:
-        """Raise unless the file is whole and of this format."""
+    def _check_file(self) -> None:
+        """Raise unless the file is whole and of this format. Erase notes that are too old."""
         with self.transaction(write=False) as tables:
             damage = tables.execute("PRAGMA quick_check").fetchone()
             about = tables.execute("SELECT format, version FROM about").fetchall()
-        if damage == ("ok",) and about == [(_FORMAT, _VERSION)]:
-            return
-        if damage == ("ok",) and [name for name, _ in about] == [_FORMAT]:
-            version = about[0][1]
-            raise LedgerFileError(
-                f"Cannot open the ledger file {self.path!r}: its format is version {version}, and this package reads "
-                f"version {_VERSION}. Give the path of a new file, with the budget that the old one has left."
+            if damage != ("ok",) or about != [(_FORMAT, _VERSION)]:
+                raise self._foreign(about)
+            old = tables.execute(f"SELECT 1 FROM notes {_OLD}", _oldest()).fetchone()
+        if old is not None:
+            with self.transaction() as tables:
+                tables.execute(f"UPDATE notes SET content = x'' {_OLD}", _oldest())
+
+    def _foreign(self, about: list[tuple[Any, Any]]) -> LedgerFileError:
+        """The error that a file is of another format, of another version, or damaged."""
+        if [name for name, _ in about] == [_FORMAT] and about[0][1] != _VERSION:
+            return LedgerFileError(
+                f"Cannot open the ledger file {self.path!r}: its format is version {about[0][1]}, and this package "
+                f"reads version {_VERSION}. Give the path of a new file, with the budget that the old one has left."
             )
-        raise self.error(
+        return self.error(
             f"to be a {_FORMAT} but it is another or damaged",
             "Give the path of a ledger that this package made, or of a new file.",
         )
-
-    def _erase_old_notes(self) -> None:
-        """Erase notes whose time is more than a day away. A time to come is of a clock that was wrong."""
-        old = "content != x'' AND abs(? - time) > ?"
-        limits = (time.time(), NOTE_SECONDS)
-        with self.transaction(write=False) as tables:
-            found = tables.execute(f"SELECT 1 FROM notes WHERE {old}", limits).fetchone()
-        if found is not None:
-            with self.transaction() as tables:
-                tables.execute(f"UPDATE notes SET content = x'' WHERE {old}", limits)
 
     @contextmanager
     def _opened(self, write: bool) -> Iterator[sqlite3.Connection]:
@@ -187,12 +183,8 @@ class Store:
                     "would not hear of. Build it with PrivacyLedger(path=...)."
                 )
             if self._memory is None:
-                memory = sqlite3.connect(
-                    ":memory:",
-                    isolation_level=None,
-                    check_same_thread=False,
-                    factory=_Connection,
-                )
+                memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+                weakref.finalize(self, memory.close)
                 memory.executescript(_SCHEMA)
                 self._memory = memory
             yield self._memory
@@ -203,25 +195,21 @@ class Store:
         if os.path.getsize(self.path) == 0:  # SQLite would take it for a new one
             raise self.damage("it is empty")
         # one connection for each transaction: none is carried over a fork
-        name = self.path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-        try:
-            tables = sqlite3.connect(
-                f"file:{name}?mode=rw",
-                uri=True,
-                timeout=_LOCK_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,  # what is left after an interrupt may be closed by another
-                factory=_Connection,
-            )
-        except (sqlite3.Error, UnicodeError) as error:
-            raise self._failure(error) from error
-        with closing(tables):
+        with closing(self._connect(self.path)) as tables:
             try:
                 tables.execute("PRAGMA synchronous=EXTRA")
                 tables.execute("PRAGMA secure_delete=ON")
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeError) as error:
                 raise self._failure(error) from error
             yield tables
+
+    def _connect(self, path: str) -> sqlite3.Connection:
+        name = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        uri = f"file:{name}?mode=rw"
+        try:
+            return sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
+        except (sqlite3.Error, UnicodeError) as error:
+            raise self._failure(error) from error
 
     def _create(self, path: str) -> None:
         """Make the whole file beside its place, then link it there: a file that is in place is complete."""
@@ -237,8 +225,7 @@ class Store:
             what = f"in a directory that can be written but got: {error.strerror}"
             raise self.error(what, "Make it, or choose another.") from error
         try:
-            connection = sqlite3.connect(fresh, isolation_level=None, factory=_Connection)
-            with closing(connection) as tables:
+            with closing(sqlite3.connect(fresh, isolation_level=None)) as tables:
                 tables.execute("PRAGMA synchronous=EXTRA")
                 tables.executescript(_SCHEMA)
             with suppress(FileExistsError):  # another process was first
