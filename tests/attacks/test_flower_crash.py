@@ -27,7 +27,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from tests.aggregation.secure.federation import request_of
-from tests.integrations.flower_grid import RUN_ID, Client, Draws, LocalGrid, ask
+from tests.integrations.flower_grid import RUN_ID, Client, Draws, LocalGrid, ask, stage_of
 from torchmetrics_fed import (
     Coordinator,
     DistributedDP,
@@ -42,6 +42,7 @@ from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD
+from torchmetrics_fed.privacy.store import NOTE_SECONDS
 from torchmetrics_fed.release import Spec, rice
 
 NODES = [11, 12, 13, 14]
@@ -292,7 +293,7 @@ def crash_after(stage: str) -> Callable[[Message, Context, ClientAppCallable], M
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
-        if message.content.config_records[RECORD]["stage"] == stage:
+        if stage_of(message) == stage:
             raise RuntimeError("crash")
         return reply
 
@@ -657,10 +658,14 @@ def test_what_is_deleted_without_care_can_be_read(asked_twice: Federation) -> No
     assert asked_twice.traces(asked_twice.counts) > 0.5
 
 
-def test_counts_of_a_round_are_gone_when_the_next_one_is_evaluated(asked_twice: Federation) -> None:
+def test_counts_of_a_round_are_gone_with_the_first_message_of_the_next_day(
+    asked_twice: Federation,
+) -> None:
     asked_twice.first_query()
     old, client, seen = asked_twice.counts, asked_twice.clients[VICTIM], []
     assert asked_twice.traces(old) == 1
+    with closing(sqlite3.connect(asked_twice.home / "notes")) as tables, tables:
+        tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
     client.preds = 1 - client.preds
     client.spoil = lambda content: seen.append(asked_twice.traces(old))
     asked_twice.open("another").keys()

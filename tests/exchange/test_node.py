@@ -18,6 +18,7 @@ from torchmetrics_fed import (
     Query,
     SecureAggregationConfig,
 )
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import (
     FederatedMetricError,
     InputError,
@@ -26,7 +27,6 @@ from torchmetrics_fed.errors import (
     SecureAggregationError,
     WireError,
 )
-from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.exchange.node import Node
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.privacy.store import NOTE_SECONDS, Notes, Store

@@ -37,7 +37,7 @@ from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
 from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET
 
-__all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask"]
+__all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask", "stage_of"]
 
 RUN_ID, SERVER = 2**63 + 11, 1
 

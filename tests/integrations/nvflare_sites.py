@@ -173,7 +173,7 @@ class Federation:
     def ask(self, name: str, asked: Asked) -> Shareable:
         """Return a site's reply to a server that need not be honest."""
         request = Shareable()
-        request.update(vars(asked))
+        request.update(asked.fields)
         request.set_peer_props({"server": "here"})
         site = self.sites[name]
         reply: Shareable = site.runner.dispatch(

@@ -32,6 +32,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
 from torchmetrics_fed.integrations.nvflare.client import HELD, filters, payload
@@ -279,7 +280,9 @@ def test_a_server_cannot_ask_about_another_round_or_begin_in_the_middle(tmp_path
         begun, start=replace(config, round_id=f"{begun.round}/7").to_bytes(), stage=Stage.MASK
     )
     assert "made for another" in replies(made, "site-1", other)
-    assert "secure aggregation" in replies(made, "site-1", replace(begun, stage=Stage.SHARE, start=b""))
+    assert "secure aggregation" in replies(
+        made, "site-1", replace(begun, stage=Stage.SHARE, start=b"")
+    )
     assert spent(tmp_path) == [0, 0, 0, 0]
 
 

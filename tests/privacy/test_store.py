@@ -263,8 +263,8 @@ def test_a_store_in_memory_is_closed_when_nothing_refers_to_it() -> None:
 def test_a_store_in_a_file_leaves_no_connection_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    opened = []
-    connect = sqlite3.connect
+    opened: list[sqlite3.Connection] = []
+    connect: Any = sqlite3.connect
 
     def recording(*arguments: Any, **options: Any) -> sqlite3.Connection:
         opened.append(connect(*arguments, check_same_thread=False, **options))

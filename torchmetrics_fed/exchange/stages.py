@@ -54,7 +54,7 @@ class Asked:
     def from_fields(cls, request: Mapping[str, Any]) -> Asked:
         """Return what a request holds, field by field."""
         round = request.get("round")
-        blocks = [request.get(name) for name in _BLOCKS]
+        blocks: list[Any] = [request.get(name) for name in _BLOCKS]
         if not isinstance(round, str) or not all(isinstance(block, bytes) for block in blocks):
             raise InputError(
                 f"Expected {['stage', 'round', *_BLOCKS]} in a request but got {list(request)}. "
