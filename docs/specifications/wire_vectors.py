@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, Share, Spec
-from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.aggregation.stage import Stage
+from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.release import rice
 from torchmetrics_fed.release.sums import Sum

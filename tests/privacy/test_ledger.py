@@ -24,7 +24,6 @@ import numpy as np
 import pytest
 
 from tests.light import LightProcess
-from torchmetrics_fed import DistributedDP, FederatedROC
 from torchmetrics_fed.errors import (
     BudgetExceededError,
     FederatedMetricError,
@@ -36,9 +35,6 @@ from torchmetrics_fed.errors import (
 from torchmetrics_fed.privacy.budget import LedgerEntry, compose_pld
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
-from torchmetrics_fed.privacy.noise import Mechanism, discrete_gaussian_delta, skellam_delta
-from torchmetrics_fed.privacy.sensitivity import Sensitivity
-from torchmetrics_fed.reconstruct.placement import pilot_query
 
 Open = Callable[..., PrivacyLedger]
 
@@ -683,53 +679,6 @@ def test_a_report_without_laws_has_no_table_of_them() -> None:
     ledger = PrivacyLedger()
     ledger.spend("val", 1, 0.5)
     assert "Noise in the answers" not in ledger.report()
-
-
-@pytest.mark.parametrize("mechanism", ["polya", "skellam", "discrete_gaussian"])
-def test_a_release_records_the_law_that_it_was_drawn_from(mechanism: Mechanism) -> None:
-    """From the law alone, without the metric, the loss of each answer is its part of the price."""
-    delta = 0.0 if mechanism == "polya" else 1e-6
-    privacy = DistributedDP(1.0, min_clients=4, mechanism=mechanism, delta=delta)
-    spec = FederatedROC(quantiles=64, privacy=privacy).spec
-    ledger = PrivacyLedger()
-    queries = [pilot_query(spec.grid), replace(spec.all_bins, fraction=0.953125)]
-    for query in queries:
-        spec.charge(ledger, query, "val", "5e55")
-    (entry,) = ledger
-    assert len(entry.laws) == 2
-    for query, law in zip(queries, entry.laws, strict=True):
-        noise = spec.noise(query)
-        assert noise is not None
-        assert law == noise.law == Law.from_fields(json.loads(json.dumps(law.fields)))
-        assert (law.mechanism, law.shares) == (mechanism, 3)
-        assert loss(law, query.fraction) <= delta * query.fraction
-        assert loss(law, 0.97 * query.fraction) > delta * query.fraction  # and no more noise
-
-
-def loss(law: Law, epsilon: float) -> float:
-    """The delta of an answer with this law, from what is recorded of it."""
-    worst = Sensitivity(law.shifts)
-    if law.mechanism == "skellam":
-        return skellam_delta(epsilon, law.parameter, worst)
-    if law.mechanism == "discrete_gaussian":
-        return discrete_gaussian_delta(epsilon, law.parameter, worst)
-    return max(0.0, float(law.parameter * worst.l1) - epsilon - 1e-12)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"parameter": Fraction(0)},
-        {"parameter": Fraction(-1, 2)},
-        {"shifts": ((0, 3),)},
-        {"shifts": ((1, 0),)},
-        {"shares": 0},
-    ],
-    ids=str,
-)
-def test_a_law_that_is_none_is_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(changed))):
-        replace(PILOT_LAW, **changed)
 
 
 # Reservations: of the budget, while they are open

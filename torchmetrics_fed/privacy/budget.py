@@ -312,14 +312,17 @@ def overview(
         f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}"
     )
     lines += _reservation_lines(reservations)
-    lines += ["", *_release_table(entries)]
+    lines += ["", *_release_table(entries), "", *_MEANING]
     if any(entry.laws for entry in entries):
-        lines += ["", "Noise in the answers of each release:", *_law_table(entries)]
-    return "\n".join(lines) + (
-        "\n\nEach row is one private release. What it tells anybody of one person, beyond what all others' data tell,\n"
-        "is limited by epsilon: the smaller, the less. Releases of the same people's data add up.\n"
-        f"SHA-256 of all records: {digest or 'there are none'}"
-    )
+        lines += ["", "Noise in the answers of each release:", *_law_table(entries), ""]
+    lines.append(f"SHA-256 of all records: {digest or 'there are none'}")
+    return "\n".join(lines)
+
+
+_MEANING = (
+    "Each row is one private release. What it tells anybody of one person, beyond what all others' data tell,",
+    "is limited by epsilon: the smaller, the less. Releases of the same people's data add up.",
+)
 
 
 def _budget_lines(budgets: Sequence[Budget]) -> list[str]:
