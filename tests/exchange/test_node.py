@@ -118,7 +118,7 @@ def test_rounds_live_side_by_side_and_none_that_is_over_comes_back(tmp_path: Pat
 
 def test_a_second_study_may_call_its_rounds_as_the_first_did(tmp_path: Path) -> None:
     """With the same ledger and the same notes."""
-    other: dict[str, Any] = {**VISIBLE, "quantiles": 32}
+    other: dict[str, Any] = {**VISIBLE, "quantiles": 128}
     for options in (VISIBLE, other):
         node(tmp_path, options).answer(asked(options, "1"), counted(tmp_path, options))
         node(tmp_path, options).forget("1")

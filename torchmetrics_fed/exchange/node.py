@@ -21,10 +21,11 @@ class Node:
 
     To read the notes, answer and note is one transaction. So a process that is killed in it has answered nothing and
     the next one goes on, no two processes go on from one note, and what was answered last is answered again in the very
-    same bytes. A crash after the charge and before the note counts as a dropout: the noise was paid for and is lost.
+    same bytes. A crash after the charge and before the note counts as a dropout: the noise was
+    paid for and is lost.
 
-    A note belongs to one spec and one round. It is erased by :meth:`forget`, or by the first process that opens the
-    store a day after it was written.
+    A note belongs to one spec and one round. It is erased by :meth:`forget`, or by the first
+    process that opens the store a day after it was written.
 
     Args:
         name: the client's.
@@ -66,8 +67,8 @@ class Node:
             kept = notes.read(asked.round)
             if kept == b"":
                 raise ReleaseError(
-                    f"Expected a round that this client is in but it has finished or left {asked.round!r}. A retry is "
-                    "a new round."
+                    "Expected a round that this client is in but it has finished or left "
+                    f"{asked.round!r}. A retry is a new round."
                 )
             note = _Note() if kept is None else _Note.from_bytes(kept)
             if note.mark != mark:

@@ -89,7 +89,7 @@ class Asked:
         return config
 
     def answered_by(self, client: SecureAggregationClient | None, metric: Any = None) -> bytes:
-        """Return a client's reply. Its metric draws and charges in ``SHARE`` and ``MASK``, nowhere else.
+        """Return a client's reply. Its metric draws and charges in ``SHARE`` and ``MASK`` alone.
 
         ``client`` is its side of secure aggregation, in every stage but ``SHARE``.
         """

@@ -1,8 +1,9 @@
-"""LedgerEntry: what one release costs. Budget: what all may cost, by addition (exact) or PLDs; both as a table.
+"""LedgerEntry: the price of one release. Budget: what all releases may cost, by addition or PLDs.
 
-An entry is charged for a whole release before its first draw. Each query that is answered adds an `AnsweredQuery` with
-the law of its noise, so that a tighter composition can be made of the same ledger later: the amounts (epsilon, delta)
-alone forget what the noise was. A `Reservation` is an entry that may still be charged, until a time.
+An entry is charged for a whole release before its first draw. Each query that is answered adds an
+`AnsweredQuery` with the law of its noise, so that a tighter composition can be made of the same
+ledger later: the amounts (epsilon, delta) alone forget what the noise was. A `Reservation` is an
+entry that may still be charged, until a time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LARGEST = 50.0  # beyond it e^epsilon is noise in float64, and addition is as g
 
 @dataclass(frozen=True)
 class AnsweredQuery:
-    """One query of a charged release: its digest, its fraction of epsilon, and the law of the noise in its answer."""
+    """One query of a charged release: its digest, its fraction of epsilon, the law of its noise."""
 
     digest: str
     fraction: float
@@ -109,7 +110,10 @@ class LedgerEntry:
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """The laws of the noise in the answers so far, in the order of the queries; none for a release by hand."""
+        """The laws of the noise in the answers so far, in the order of the queries.
+
+        A release that was entered by hand has none.
+        """
         return tuple(query.law for query in self.queries if query.law is not None)
 
     @property
@@ -135,7 +139,8 @@ class Reservation:
     def __post_init__(self) -> None:
         if not isinstance(self.until, Real) or not math.isfinite(self.until):
             raise InputError(
-                f"Expected argument `until` to be a finite number of seconds but got {self.until!r}."
+                "Expected argument `until` to be a finite number of seconds but got "
+                f"{self.until!r}."
             )
 
 
@@ -297,7 +302,7 @@ def overview(
     digest: str,
     reservations: Sequence[Reservation] = (),
 ) -> str:
-    """Return a ledger as text, for whoever answers for the data: budgets, oldest first, releases and their noise."""
+    """Return a ledger as text: budgets, oldest first, releases and the laws of their noise."""
     limit = budgets[-1]
     amounts = [entry.amounts for entry in entries]
     held = [reservation.entry.amounts for reservation in reservations]
@@ -343,8 +348,8 @@ def _reservation_lines(reservations: Sequence[Reservation]) -> list[str]:
         entry = reservation.entry
         until = datetime.fromtimestamp(reservation.until, timezone.utc).isoformat()
         lines.append(
-            f"Reserved: epsilon {entry.epsilon:.6g}, for data {_shown(entry.data)}, round {_shown(entry.round)}, until "
-            f"{_clock(until)} UTC."
+            f"Reserved: epsilon {entry.epsilon:.6g}, for data {_shown(entry.data)}, "
+            f"round {_shown(entry.round)}, until {_clock(until)} UTC."
         )
     return lines
 

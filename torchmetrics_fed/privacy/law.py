@@ -1,4 +1,4 @@
-"""Law: which noise an answer has, as a ledger records it. Without numpy, so that ledgers open quickly."""
+"""Law: the noise in an answer, as a ledger records it. Without numpy, so that ledgers open fast."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from torchmetrics_fed.errors import InputError, check_int
 
 @dataclass(frozen=True)
 class Law:
-    r"""The law of the noise in one answer and the change it hides: all that a composition of answers needs.
+    r"""The law of the noise in one answer, and the change it hides: what composing answers needs.
 
-    Every cell of the sum of ``shares`` honest shares has independent noise of one law, and the worst change between
-    neighbouring data moves the cells by ``shifts``. So the privacy loss of an answer is the sum, over all cells that
-    move, of the loss between the law and the law shifted.
+    Every cell of the sum of ``shares`` honest shares has independent noise of one law, and the
+    worst change between neighbouring data moves the cells by ``shifts``. So the privacy loss of an
+    answer is a sum over the cells that move: of each, the loss between the law and the law shifted.
 
     Args:
         mechanism: the name of the law.
-        parameter: of the noise in the sum, exactly. ``"polya"``: the rate r of the two-sided geometric law, whose mass
-            at x is proportional to :math:`e^{-r |x|}`. ``"gamma"``: the rate of the Laplace law, of that density.
-            ``"skellam"``: the mean of each of the two Poisson laws. ``"discrete_gaussian"``: sigma squared; the sum of
-            several shares is the convolution of as many discrete Gaussians of the n-th part of it.
+        parameter: of the noise in the sum, exactly. ``"polya"``: the rate r of the two-sided
+            geometric law, whose mass at x is proportional to :math:`e^{-r |x|}`. ``"gamma"``: the
+            rate of the Laplace law, whose density is. ``"skellam"``: the mean of each of the two
+            Poisson laws. ``"discrete_gaussian"``: sigma squared; the sum of n shares is the
+            convolution of n discrete Gaussians, each with the n-th part of it.
         shifts: pairs of a shift and of how many cells move by it.
         shares: how many honest shares the sum has at least.
 

@@ -178,8 +178,8 @@ class PrivacyLedger:
         """Charge a release, once, before the answer to a query with this digest and fraction of epsilon is drawn.
 
         The first query of a round charges all of the release's epsilon. A later one is only noted: of the same session,
-        not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left. With each
-        query the ``law`` of the noise in its answer is recorded.
+        not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left. The
+        ``law`` of the noise is recorded with each query.
         """
         if not 0 < fraction < math.inf:
             raise InputError(
@@ -273,7 +273,7 @@ class PrivacyLedger:
         return books.chain if entry is None else books.chains[entry.key]
 
     def report(self) -> str:
-        """Return budget, releases and the laws of their noise as tables, for whoever answers for the data."""
+        """Return the budget, all releases and the laws of their noise, as tables."""
         books = self._read()
         return overview(
             self.path,
@@ -356,7 +356,7 @@ class PrivacyLedger:
 
 
 def _check_continues(entry: LedgerEntry, charged: LedgerEntry) -> None:
-    """Raise unless a charged release may be continued: by the session that began it, at the same price."""
+    """Raise unless this session began the charged release, at the same price."""
     if charged.session != entry.session:
         raise LedgerConflictError(
             f"Expected a new round but {_named(charged)} was begun by another session on "

@@ -17,7 +17,7 @@ The tables of a file, format version 2:
 
     - ``budget``: the budget in force from here on,
     - ``entry``: a charged release,
-    - ``answer``: a query of a charged release, with its fraction of epsilon and the law of its noise,
+    - ``answer``: a query of a charged release, with its fraction of epsilon and its noise's law,
     - ``reservation``: a release that may be charged until a time,
     - ``cancellation``: of a reservation. That a reservation was charged or has expired is not
       recorded: it follows from the entries and from the time.
@@ -114,8 +114,8 @@ if hasattr(os, "register_at_fork"):
 class Store:
     """The tables in the file at ``path``, or in this process's memory if it is None.
 
-    The file is made if missing (mode 0600). Its directory must exist, on a file system with working locks. Notes that
-    are older than a day are erased when the file is opened.
+    The file is made if missing (mode 0600). Its directory must exist, on a file system with working locks.
+    Notes that are older than a day are erased when the file is opened.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -166,8 +166,9 @@ class Store:
         """The error that a file is of another format, of another version, or damaged."""
         if [name for name, _ in about] == [_FORMAT] and about[0][1] != _VERSION:
             return LedgerFileError(
-                f"Cannot open the ledger file {self.path!r}: its format is version {about[0][1]}, and this package "
-                f"reads version {_VERSION}. Give the path of a new file, with the budget that the old one has left."
+                f"Cannot open the ledger file {self.path!r}: its format is version {about[0][1]}, "
+                f"and this package reads version {_VERSION}. Give the path of a new file, with the "
+                "budget that the old one has left."
             )
         return self.error(
             f"to be a {_FORMAT} but it is another or damaged",

@@ -27,8 +27,8 @@ from torchmetrics_fed.release import Query
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
 EVALUATE = "evaluate"
-"""Whether the app evaluates to answer a query, or the node answers from the counts that it has kept: a bool beside the
-fields of a request."""
+"""A bool beside the fields of a request: whether the app evaluates to answer the query. Otherwise
+the node answers from the counts that it has kept."""
 FORGET = "forget"
 """The key of a round that is over, in a record that asks for nothing else."""
 _log = logging.getLogger("flwr")
@@ -280,6 +280,7 @@ def _evaluates(message: Message) -> bool:
     evaluates = message.content.config_records[RECORD].get(EVALUATE)
     if not isinstance(evaluates, bool):
         raise InputError(
-            f"Expected {EVALUATE!r} to be a bool in a request but got {evaluates!r}. Update both sides."
+            f"Expected {EVALUATE!r} to be a bool in a request but got {evaluates!r}. Update both "
+            "sides."
         )
     return evaluates
