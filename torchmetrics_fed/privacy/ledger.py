@@ -33,6 +33,9 @@ from torchmetrics_fed.privacy.budget import (
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.store import Records, Store
 
+MOST_RESERVED_SECONDS = 365 * 24 * 60 * 60
+"""The longest reservation. A round takes hours: a longer one would only block the budget."""
+
 
 class PrivacyLedger:
     """The record of every private release of the same people's data, shared by all metrics that make one.
@@ -116,7 +119,7 @@ class PrivacyLedger:
             return self._entered(tables, books, entry)
 
     def reserve(self, entry: LedgerEntry, seconds: float) -> None:
-        """Keep a release's part of the budget for so many seconds. Nothing is spent by it.
+        """Keep a release's part of the budget for this many seconds. Nothing is spent by it.
 
         While the reservation is open, other releases find as much less of the budget left. The
         first charge of the same data, round and spec takes its place, so the release can be paid
@@ -135,9 +138,10 @@ class PrivacyLedger:
             >>> ledger.remaining, ledger.spent().epsilon
             (0.2, 0.0)
         """
-        if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        if not (isinstance(seconds, int | float) and 0 < seconds <= MOST_RESERVED_SECONDS):
             raise InputError(
-                f"Expected argument `seconds` to be a finite number above 0 but got {seconds!r}."
+                "Expected argument `seconds` to be a number above 0, at most "
+                f"{MOST_RESERVED_SECONDS} (a year), but got {seconds!r}."
             )
         with self._books() as (tables, books):
             charged = books.entries.get(entry.key)
