@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.privacy.budget import compose_pld
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.noise import Mechanism, discrete_gaussian_delta, skellam_delta
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
-from torchmetrics_fed.reconstruct.placement import pilot_query
+from torchmetrics_fed.reconstruct.placement import pilot_query, single_query
 
 LAW = Law("polya", Fraction(1, 24), shifts=((1, 3),), shares=7)
 
@@ -71,3 +73,30 @@ def loss(law: Law, epsilon: float) -> float:
 def test_a_law_that_is_none_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(changed))):
         replace(LAW, **changed)
+
+
+def test_the_laws_of_a_ledger_are_enough_to_compose_its_releases() -> None:
+    """From their masses alone, and for less than the same prices of unknown mechanisms cost."""
+    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    metric = FederatedROC(quantiles=64, privacy=DistributedDP(0.5, min_clients=4), plan="single")
+    spec = metric.spec
+    query = single_query(spec.grid, spec.epsilon)
+    ledger = PrivacyLedger()
+    releases = 20
+    for round in range(releases):
+        spec.charge(ledger, query, "val", "5e55", str(round))
+    composed = None
+    for entry in ledger:
+        for law in entry.laws:
+            for shift, cells in law.shifts:
+                reach = range(-2000, 2001)
+                rate = float(law.parameter)
+                scale = math.log(math.tanh(rate / 2))
+                here = {x: scale - rate * abs(x) for x in reach}
+                there = {x: scale - rate * abs(x - shift) for x in reach}
+                loss = pld.from_two_probability_mass_functions(here, there).self_compose(cells)
+                composed = loss if composed is None else composed.compose(loss)
+    assert composed is not None
+    epsilon = composed.get_epsilon_for_delta(1e-6)
+    assert epsilon < 0.9 * compose_pld([(0.5, 0.0)] * releases, 1e-6)
+    assert epsilon < 0.9 * ledger.spent().epsilon
