@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, Share, Spec
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.release import ReleaseFlag, rice
@@ -138,8 +139,8 @@ def requests() -> dict[str, Asked]:
     """What a client is asked in a stage."""
     query, spec = bytes(QUERIES["all bins"]), SPECS["exact"].canonical
     return {
-        "share": Asked("share", "1", query, spec=spec),
-        "unmask": Asked("unmask", "1", query, b"\x01", b"\x02\x03"),
+        "share": Asked(Stage.SHARE, "1", query, spec=spec),
+        "unmask": Asked(Stage.UNMASK, "1", query, b"\x01", b"\x02\x03"),
     }
 
 
@@ -271,7 +272,7 @@ def vectors() -> dict[str, Any]:
                 "name": name,
                 "hex": each.to_bytes().hex(),
                 "fields": {
-                    "stage": each.stage,
+                    "stage": each.stage.value,
                     "round": each.round,
                     "query": each.query.hex(),
                     "message": each.message.hex(),

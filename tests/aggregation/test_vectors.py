@@ -31,7 +31,7 @@ from torchmetrics_fed.aggregation.secure.keys import (
 )
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
-from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, SERVER_MOVES
+from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, REPLIES, SERVER_MOVES
 from torchmetrics_fed.errors import SecureAggregationError
 
 FOLDER = Path(__file__).parents[2] / "docs" / "specifications" / "vectors"
@@ -149,11 +149,14 @@ def test_the_specification_has_every_move(signed: bool) -> None:
         for line in page.splitlines()
         if line.startswith("|")
     ]
-    for (before, call), after in (CLIENT_MOVES[signed] | SERVER_MOVES[signed]).items():
-        found = [
-            row for row in rows if len(row) > 3 and row[1] == f"`{call}`" and before.name in row[0]
-        ]
-        assert any(after.name == row[-1].strip("`") for row in found), (before, call)
+    rows = [row for row in rows if len(row) == 5]
+    for (state, stage), new in CLIENT_MOVES[signed].items():
+        moves = [row for row in rows if row[1] == f"`{stage}`" and state.name in row[0]]
+        assert any(new.name == row[-1] for row in moves), (state, stage)
+    for (stage, call), after in SERVER_MOVES[signed].items():
+        moves = [row for row in rows if row[2] == f"`{call}`" and f"`{stage}`" in row[0]]
+        assert any(f"`{after}`" == row[-1] for row in moves), (stage, call)
+        assert all(row[1] == f"`{REPLIES[stage].name}`" for row in moves)
 
 
 class Slow:

@@ -32,7 +32,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.errors import FederatedMetricError
-from torchmetrics_fed.exchange.node import _Notes
+from torchmetrics_fed.exchange.node import _Note
 from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.release import rice
 from torchmetrics_fed.release.release import contents
@@ -170,7 +170,7 @@ def made_up() -> Iterator[Input]:
     yield from queries()
     yield from specs()
     blocks = [pack_block(bytes(2**20)) for _ in range(4)]
-    yield Input("notes", _Notes.from_bytes, frame(Kind.NOTES, pack_block(b"0x1p+0"), *blocks))
+    yield Input("notes", _Note.from_bytes, frame(Kind.NOTES, pack_block(b"0x1p+0"), *blocks))
 
 
 def queries() -> Iterator[Input]:
@@ -237,7 +237,7 @@ def mutated(many: int, chance: random.Random) -> Iterator[Input]:
         Input(
             "coordinator", lambda data: Coordinator.from_bytes(data, metric), coordinator.to_bytes()
         ),
-        Input("notes", _Notes.from_bytes, _Notes(answer=bytes(1000)).to_bytes()),
+        Input("notes", _Note.from_bytes, _Note(answer=bytes(1000)).to_bytes()),
     ]
     for turn in range(many):
         source = sources[turn % len(sources)]

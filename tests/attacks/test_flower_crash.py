@@ -27,7 +27,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from tests.aggregation.secure.federation import request_of
-from tests.integrations.flower_grid import RUN_ID, Client, Draws, LocalGrid, ask
+from tests.integrations.flower_grid import RUN_ID, Client, Draws, LocalGrid, ask, stage_of
 from torchmetrics_fed import (
     Coordinator,
     DistributedDP,
@@ -37,10 +37,12 @@ from torchmetrics_fed import (
     SecureAggregationServer,
 )
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
-from torchmetrics_fed.aggregation.secure.states import Stage
+from torchmetrics_fed.aggregation.secure.states import ClientState
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD
+from torchmetrics_fed.privacy.store import NOTE_SECONDS
 from torchmetrics_fed.release import Spec, rice
 
 NODES = [11, 12, 13, 14]
@@ -48,6 +50,15 @@ VICTIM = NODES[0]
 ROUND = "a round"
 HIDDEN = DistributedDP(epsilon=1.0, min_clients=3)
 VISIBLE = DistributedDP(epsilon=1.0, min_clients=3, trusted_aggregator=True)
+
+
+READ_NOTES = """
+import sqlite3, sys
+from contextlib import closing
+with closing(sqlite3.connect(sys.argv[1])) as tables:
+    for round, content in tables.execute("SELECT round, content FROM notes"):
+        print(round.encode().hex(), content.hex() or "-")
+"""
 
 
 class Federation:
@@ -101,11 +112,15 @@ class Federation:
     def ask(self, stage: str, node: int, message: bytes = b"", round: str | None = None) -> Message:
         assert self.query is not None
         start = self.server.start() if self.hides else b""
-        return ask(
-            self.grid,
-            node,
-            Asked(stage, round or self.coordinator.round, bytes(self.query), message, start),
+        draws = Stage.MASK if self.hides else Stage.SHARE
+        asked = Asked(
+            stage=draws if stage in ("evaluate", "answer") else Stage[stage.upper()],
+            round=round or self.coordinator.round,
+            query=bytes(self.query),
+            message=message,
+            start=start,
         )
+        return ask(self.grid, node, asked, evaluate=stage == "evaluate")
 
     def go(self, stage: str, messages: dict[int, bytes]) -> None:
         for node, message in messages.items():
@@ -167,9 +182,7 @@ class Federation:
     @property
     def notes(self) -> dict[str, bytes]:
         """The victim's notes of aggregations by name, as another process finds them on disk now."""
-        read = "import sqlite3, sys\nnotes = sqlite3.connect(sys.argv[1]).execute('SELECT * FROM notes')\n"
-        read += "for name, note in notes:\n if name != 'owner': print(name.encode().hex(), note.hex() or '-')"
-        command = [sys.executable, "-c", read, str(self.home / "notes")]
+        command = [sys.executable, "-c", READ_NOTES, str(self.home / "notes")]
         lines = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=60
         ).stdout.splitlines()
@@ -190,10 +203,10 @@ class Federation:
         return found
 
     @property
-    def stage(self) -> Stage | None:
+    def state(self) -> ClientState | None:
         """How far the victim has come, by its notes; None if they hold nothing to go on from."""
         note = self.note
-        return SecureAggregationClient.from_bytes(note, self.server.config).stage if note else None
+        return SecureAggregationClient.from_bytes(note, self.server.config).state if note else None
 
     def back_up(self) -> None:
         shutil.copytree(self.home, self.folder / "backup")
@@ -280,7 +293,7 @@ def crash_after(stage: str) -> Callable[[Message, Context, ClientAppCallable], M
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
-        if message.content.config_records[RECORD]["stage"] == stage:
+        if stage_of(message) == stage:
             raise RuntimeError("crash")
         return reply
 
@@ -328,7 +341,7 @@ def test_who_crashed_with_a_masked_share_does_not_mask_another(
     client = federation.clients[VICTIM]
     client.outer = [crash_after("evaluate")]
     assert "crash" in str(federation.answer("evaluate").error.reason)
-    assert federation.stage is Stage.MASKED
+    assert federation.state is ClientState.MASKED
     client.outer = []
     assert refused(federation.answer("evaluate"), "each stage is gone through once")
     assert federation.entries == 1  # and it did not pay again
@@ -353,7 +366,7 @@ def test_a_repeated_message_neither_evaluates_nor_drops_the_node(either: Federat
     either.exchange_keys().evaluate()
     assert either.answer("evaluate").has_error()
     assert either.clients[VICTIM].evaluations == 1
-    assert either.stage is Stage.MASKED
+    assert either.state is ClientState.MASKED
     assert either.unmask()[1] == NODES
 
 
@@ -364,7 +377,7 @@ def test_a_restored_backup_of_a_private_node_masks_nothing_more(
     federation.exchange_keys().back_up()
     assert federation.answer("evaluate").has_content()
     federation.restore()
-    assert federation.stage is Stage.SHARED
+    assert federation.state is ClientState.SHARED
     again = federation.answer("evaluate")
     assert refused(again, "begun by another session", "LedgerConflictError")
     assert not again.has_content()
@@ -399,7 +412,7 @@ def test_a_crash_before_the_note_has_paid_and_sent_nothing(federation: Federatio
     assert reply.has_error()
     assert not reply.has_content()
     assert federation.entries == 1
-    assert federation.stage is None
+    assert federation.state is None
 
 
 def test_who_was_killed_with_an_answer_in_its_hands_has_dropped_out(
@@ -438,7 +451,7 @@ def test_no_two_processes_go_on_from_one_note(either: Federation) -> None:
     (other,) = others
     assert refused(other, "It stays out of this round")
     assert client.evaluations == 1
-    assert either.stage is Stage.MASKED  # the second has undone nothing of the first
+    assert either.state is ClientState.MASKED  # the second has undone nothing of the first
 
 
 @pytest.mark.parametrize("stage", ["share_keys", "evaluate", "unmask"])
@@ -512,7 +525,7 @@ def test_keys_are_shared_once(federation: Federation) -> None:
         federation.ask("share_keys", VICTIM, federation.server.keys()),
         "each stage is gone through once",
     )
-    assert federation.stage is Stage.SHARED
+    assert federation.state is ClientState.SHARED
 
 
 def test_who_forgot_the_round_stays_out(federation: Federation) -> None:
@@ -586,22 +599,27 @@ def test_notes_are_on_disk_before_the_answer_leaves(either: Federation) -> None:
 
     def look(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
-        seen.append(either.stage)
+        seen.append(either.state)
         return reply
 
     either.clients[VICTIM].outer = [look]
     either.exchange_keys().evaluate()
     either.ask("unmask", VICTIM, either.request(*NODES))
-    assert seen == [Stage.ADVERTISED, Stage.SHARED, Stage.MASKED, Stage.ANSWERED]
+    assert seen == [
+        ClientState.ADVERTISED,
+        ClientState.SHARED,
+        ClientState.MASKED,
+        ClientState.ANSWERED,
+    ]
 
 
 def test_a_note_is_taken_out_before_it_is_used(either: Federation) -> None:
     either.exchange_keys()
     seen = []
-    either.clients[VICTIM].spoil = lambda content: seen.append(either.stage)
+    either.clients[VICTIM].spoil = lambda content: seen.append(either.state)
     either.evaluate()
     assert seen == [None]
-    assert either.stage is Stage.MASKED
+    assert either.state is ClientState.MASKED
 
 
 # --- how long a node keeps raw counts
@@ -640,10 +658,14 @@ def test_what_is_deleted_without_care_can_be_read(asked_twice: Federation) -> No
     assert asked_twice.traces(asked_twice.counts) > 0.5
 
 
-def test_counts_of_a_round_are_gone_when_the_next_one_is_evaluated(asked_twice: Federation) -> None:
+def test_counts_of_a_round_are_gone_with_the_first_message_of_the_next_day(
+    asked_twice: Federation,
+) -> None:
     asked_twice.first_query()
     old, client, seen = asked_twice.counts, asked_twice.clients[VICTIM], []
     assert asked_twice.traces(old) == 1
+    with closing(sqlite3.connect(asked_twice.home / "notes")) as tables, tables:
+        tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
     client.preds = 1 - client.preds
     client.spoil = lambda content: seen.append(asked_twice.traces(old))
     asked_twice.open("another").keys()

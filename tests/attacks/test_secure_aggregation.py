@@ -33,7 +33,8 @@ from torchmetrics_fed.aggregation.secure import (
 )
 from torchmetrics_fed.aggregation.secure.keys import signing_key_of
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
-from torchmetrics_fed.aggregation.secure.states import Stage
+from torchmetrics_fed.aggregation.secure.states import ClientState
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
@@ -98,7 +99,7 @@ def test_equivocation_is_answered_unsigned_and_refused_signed() -> None:
                 SecureAggregationError, match=r"did not: the server may have|signed or answered for"
             ):
                 federation.clients[name].unmask(request_of(roster, cohort, survivors, among))
-            assert federation.clients[name].stage is Stage.SIGNED
+            assert federation.clients[name].state is ClientState.SIGNED
 
 
 def test_two_signed_lists_take_more_colluding_clients_than_were_agreed_on() -> None:
@@ -182,7 +183,7 @@ def test_lists_too_short_or_without_the_client_are_refused(
         SecureAggregationError, match=r"at least 3 of 4 clients to survive|this client included"
     ):
         (client.sign_survivors if signed else client.unmask)(message)
-    assert client.stage is Stage.MASKED
+    assert client.state is ClientState.MASKED
 
 
 def test_who_shared_nothing_cannot_survive() -> None:
@@ -213,7 +214,7 @@ def test_a_client_sees_when_its_own_keys_were_replaced(signed: bool) -> None:
     )
     with pytest.raises(SecureAggregationError, match="missing or changed"):
         federation.clients["a"].share_keys(forged)
-    assert federation.clients["a"].stage is Stage.ADVERTISED
+    assert federation.clients["a"].state is ClientState.ADVERTISED
     assert federation.clients["a"].share_keys(keys)
 
 
@@ -320,7 +321,7 @@ def test_boxes_open_only_for_whom_and_from_whom_they_are() -> None:
         roster.read_tables(boxes[name], Kind.CIPHERTEXTS, roster.hash) for name in "ab"
     )
     swapped = dict(zip(mine, [*mine.values()][::-1], strict=True))
-    reflected = dict(zip(mine, federation.server._rows[Kind.KEY_SHARES][0][1:], strict=True))
+    reflected = dict(zip(mine, federation.server._rows[Stage.SHARE_KEYS][0][1:], strict=True))
     for wrong in (swapped, reflected, dict(zip(mine, others.values(), strict=True))):
         with pytest.raises(SecureAggregationError, match="does not open"):
             federation.clients["a"].mask(
@@ -476,7 +477,7 @@ def test_stages_come_in_order() -> None:
     federation.mask(boxes)
     with pytest.raises(SecureAggregationError, match="SHARED for `mask` but this one is MASKED"):
         client.mask(boxes["a"], lambda: federation.factory("a"))
-    with pytest.raises(SecureAggregationError, match="signed for `sign_survivors`"):
+    with pytest.raises(SecureAggregationError, match="signed for `sign`"):
         client.sign_survivors(b"")
     assert federation.calls["a"] == 1
     assert server.keys() == keys
@@ -576,7 +577,7 @@ def test_a_client_draws_nothing_for_an_aggregation_of_another_query(signed: bool
     with pytest.raises(SecureAggregationError, match="bound to"):
         metric.mask(clients["a"], boxes["a"], round="7", query=WHOLE)
     assert len(metric.ledger) == 0
-    assert clients["a"].stage is Stage.SHARED
+    assert clients["a"].state is ClientState.SHARED
     metric.mask(clients["a"], boxes["a"], round="7", query=SMALL)  # what was agreed on is answered
     assert len(metric.ledger) == 1
 
@@ -600,7 +601,7 @@ def test_a_vector_that_fails_is_not_asked_for_again(error: type[BaseException]) 
 
     with pytest.raises(error):
         client.mask(boxes["a"], fail)
-    assert client.stage is Stage.PURGED
+    assert client.state is ClientState.PURGED
     with pytest.raises(SecureAggregationError, match="PURGED"):
         client.mask(boxes["a"], lambda: federation.factory("a"))
     assert federation.calls["a"] == 1
@@ -618,7 +619,7 @@ def test_a_vector_of_the_wrong_kind_is_not_sent(vector: object) -> None:
     boxes = federation.share(federation.advertise())
     with pytest.raises(InputError, match="Expected a vector of int64 of shape"):
         federation.clients["a"].mask(boxes["a"], lambda: vector)  # type: ignore[arg-type,return-value]
-    assert federation.clients["a"].stage is Stage.PURGED
+    assert federation.clients["a"].state is ClientState.PURGED
 
 
 def test_a_factory_cannot_mask_twice_by_calling_back() -> None:
@@ -630,7 +631,7 @@ def test_a_factory_cannot_mask_twice_by_calling_back() -> None:
             boxes["a"],
             lambda: np.frombuffer(client.mask(boxes["a"], lambda: ZEROS), dtype=np.int64),
         )
-    assert client.stage is Stage.PURGED
+    assert client.state is ClientState.PURGED
 
 
 def test_a_factory_that_purges_sends_nothing() -> None:
@@ -644,7 +645,7 @@ def test_a_factory_that_purges_sends_nothing() -> None:
 
     with pytest.raises(SecureAggregationError, match="purged meanwhile"):
         client.mask(boxes["a"], purging)
-    assert client.stage is Stage.PURGED
+    assert client.state is ClientState.PURGED
 
 
 def test_a_client_is_not_copied() -> None:

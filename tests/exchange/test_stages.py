@@ -20,6 +20,7 @@ from torchmetrics_fed import (
     SecureAggregationClient,
     SecureAggregationConfig,
 )
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
 from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
 
@@ -50,24 +51,27 @@ class Clients:
     def send(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
         answers: dict[str, bytes | FederatedMetricError] = {}
         for name, one in asked.items():
-            if one.stage == self.stage and name in self.refusing:
+            if str(one.stage) == self.stage and name in self.refusing:
                 answers[name] = ReleaseError("No budget.")
-            elif one.stage != self.stage or name not in self.silent:
+            elif str(one.stage) != self.stage or name not in self.silent:
                 answers[name] = self.answer(name, one)
         return answers
 
     def answer(self, name: str, asked: Asked) -> bytes:
         metric, query = self.metrics[name], Query.from_bytes(asked.query)
-        if asked.stage == "share":
+        if asked.stage is Stage.SHARE:
             return bytes(metric.share(round=asked.round, query=query))
-        if asked.stage == "advertise":
+        if asked.stage is Stage.ADVERTISE:
             self.sides[name] = SecureAggregationClient(
                 name, SecureAggregationConfig.from_bytes(asked.start)
             )
             return self.sides[name].advertise()
-        if asked.stage == "mask":
+        if asked.stage is Stage.MASK:
             return metric.mask(self.sides[name], asked.message, round=asked.round, query=query)
-        take = {"share_keys": self.sides[name].share_keys, "unmask": self.sides[name].unmask}
+        take = {
+            Stage.SHARE_KEYS: self.sides[name].share_keys,
+            Stage.UNMASK: self.sides[name].unmask,
+        }
         return take[asked.stage](asked.message)
 
 

@@ -65,6 +65,37 @@ def test_nobody_asks(shared: Path, tmp_path: Path) -> None:
     assert status(shared) == "round 1: not begun; here: Ann"
 
 
+@pytest.mark.parametrize("at_once", [False, True], ids=["one after the other", "at once"])
+def test_two_studies_with_one_ledger_may_name_their_rounds_alike(
+    tmp_path: Path, pool: ThreadPoolExecutor, at_once: bool
+) -> None:
+    """Each of two queries, in a folder of its own."""
+    ledger = tmp_path / "ledger"
+    running = []
+    for quantiles in (64, 128):
+        folder = tmp_path / f"{quantiles}"
+        folder.mkdir()
+        options: dict[str, Any] = {"quantiles": quantiles, "privacy": LocalDP(1.0)}
+        metric = FederatedROC(ledger=PrivacyLedger(2.0, ledger), **options)
+        metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
+        site = pool.submit(run_site, folder, "ann", metric, timeout=60.0, poll=0.01)
+        coordinator = pool.submit(
+            run_coordinator,
+            folder,
+            FederatedROC(**options),
+            clients=["ann"],
+            timeout=60.0,
+            poll=0.01,
+        )
+        running.append((site, coordinator))
+        if not at_once:
+            site.result()
+    for site, coordinator in running:
+        site.result()
+        assert len(coordinator.result().queries) == 2
+    assert PrivacyLedger(path=ledger).spent().epsilon == 2.0
+
+
 def test_a_round_from_its_beginning_to_its_end(
     shared: Path, tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 from uuid import uuid4
@@ -32,10 +32,12 @@ from torch import Tensor
 
 from tests.transports.endpoints import MEMORY, named
 from torchmetrics_fed import FederatedMetric, Query, Spec
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
+from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET
 
-__all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask"]
+__all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask", "stage_of"]
 
 RUN_ID, SERVER = 2**63 + 11, 1
 
@@ -130,8 +132,7 @@ class LocalGrid(Grid):
 
     def _deliver(self, message: Message) -> None:
         node = message.metadata.dst_node_id
-        asked = message.content.config_records.get(RECORD, ConfigRecord()).get("stage")
-        stage = str(asked or message.metadata.message_type)
+        stage = stage_of(message)
         self.asked.append((node, stage))
         if Cut(node, stage) in self.cuts:
             return
@@ -240,10 +241,23 @@ class Draws:
         self._patch.undo()
 
 
-def ask(grid: LocalGrid, node: int, asked: Asked, arrays: ArrayRecord | None = None) -> Message:
+def stage_of(message: Message) -> str:
+    """The stage of a message, where a query is answered by how, or its type if it is not ours."""
+    record = message.content.config_records.get(RECORD, ConfigRecord())
+    if FORGET in record:
+        return FORGET
+    asked = record.get("stage")
+    if asked not in [stage.value for stage in Stage]:
+        return str(message.metadata.message_type)
+    stage = Stage.of(asked)
+    if stage.asks_data:
+        return "evaluate" if record.get(EVALUATE) else "answer"
+    return str(stage)
+
+
+def ask(grid: LocalGrid, node: int, asked: Asked, *, evaluate: bool = True) -> Message:
     """Return a node's reply to a message of a server that need not be honest."""
-    content = RecordDict(
-        {RECORD: ConfigRecord({**asdict(asked)}), "arrays": arrays or ArrayRecord()}
-    )
+    record = ConfigRecord({**asked.fields, EVALUATE: evaluate})
+    content = RecordDict({RECORD: record, "arrays": ArrayRecord()})
     (reply,) = grid.send_and_receive([Message(content, node, MessageType.EVALUATE)])
     return reply

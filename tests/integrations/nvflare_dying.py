@@ -14,7 +14,7 @@ answer = FederatedMetricFilter.answer
 def last_words(guard: FederatedMetricFilter, asked: Asked) -> bytes:
     """Answer as before, or die before the answer has left."""
     given = answer(guard, asked)
-    if (guard.site, asked.stage) == (SITE, STAGE):
+    if (guard.site, str(asked.stage)) == (SITE, STAGE):
         os._exit(1)
     return given
 

@@ -157,23 +157,23 @@ class Federation:
     ) -> dict[str, Shareable]:
         """Deliver a request as the server's engine does."""
         (name,) = targets
-        asked = Asked.of(request)
+        asked = Asked.from_fields(request)
         self.asked.append((name, asked))
         query = (
             int(SecureAggregationConfig.from_bytes(asked.start).round_id[-1]) if asked.start else 1
         )
-        if Cut(name, asked.stage, query) in self.cuts:
+        if Cut(name, str(asked.stage), query) in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
         data = fobs.dumps(self.ask(name, asked))
-        self.sent.append((name, asked.stage, data))
-        if Cut(name, asked.stage, query, "after") in self.cuts:
+        self.sent.append((name, str(asked.stage), data))
+        if Cut(name, str(asked.stage), query, "after") in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
         return {name: fobs.loads(data)}
 
     def ask(self, name: str, asked: Asked) -> Shareable:
         """Return a site's reply to a server that need not be honest."""
         request = Shareable()
-        request.update(vars(asked))
+        request.update(asked.fields)
         request.set_peer_props({"server": "here"})
         site = self.sites[name]
         reply: Shareable = site.runner.dispatch(

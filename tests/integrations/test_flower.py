@@ -46,6 +46,7 @@ from torchmetrics_fed import (
     federated_collection,
 )
 from torchmetrics_fed.aggregation.secure import new_signing_keys
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import (
@@ -600,7 +601,8 @@ def test_a_server_cannot_make_queries_spend_more_than_epsilon(make: Make, tmp_pa
     ]
     name = second[0].content.config_records[RECORD]["round"]
     for query in (Query(Tree((16,)), 0.5), Query(Tree((16,)), 1.0), *strategy.releases[1].queries):
-        reply = ask(grid, NODES[0], Asked("answer", str(name), bytes(query), start=b""))
+        asked = Asked(Stage.SHARE, str(name), bytes(query))
+        reply = ask(grid, NODES[0], asked, evaluate=False)
         assert reply.has_error()
     assert [client.evaluations for client in parties.values()] == [1] * 5
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(tmp_path)] == [(1, 2.0)] * 5
@@ -789,11 +791,11 @@ def test_fewer_clients_than_agreed_are_refused(tmp_path: Path) -> None:
     ):
         grid.passed.clear()
         node = NODES[1] if asked_for.min_clients == 5 else NODES[0]
-        reply = ask(grid, node, Asked("advertise", "r", query, start=asked_for.to_bytes()))
+        reply = ask(grid, node, Asked(Stage.ADVERTISE, "r", query, start=asked_for.to_bytes()))
         assert reply.has_error() == refused, asked_for
         assert not refused or "both sides" in str(reply.error.reason)
     grid.passed.clear()
-    ask(grid, NODES[0], Asked("advertise", "r2", query, start=b""))
+    ask(grid, NODES[0], Asked(Stage.ADVERTISE, "r2", query, start=b""))
     assert grid.refusals("advertise")
 
 
@@ -816,13 +818,19 @@ def test_a_signed_aggregation_is_refused_without_keys(tmp_path: Path) -> None:
     assert len(grid.refusals("advertise")) == 5
 
 
+FLAT = bytes(Query(Tree.flat(256)))
+
+
 @pytest.mark.parametrize(
     "record",
     [
         ConfigRecord(),
-        ConfigRecord({"stage": "unmask"}),
-        ConfigRecord(vars(Asked("dance", "r", b""))),
-        ConfigRecord(vars(Asked("unmask", "r", bytes(Query(Tree.flat(256)))))),
+        ConfigRecord({"stage": Stage.UNMASK.value}),
+        ConfigRecord({**Asked(Stage.UNMASK, "r", FLAT).fields, "stage": 6}),
+        ConfigRecord({**Asked(Stage.UNMASK, "r", FLAT).fields, "stage": "unmask"}),
+        ConfigRecord({**Asked(Stage.UNMASK, "r", FLAT).fields}),
+        ConfigRecord({**Asked(Stage.SHARE, "r", FLAT).fields}),
+        ConfigRecord({"forget": 1}),
     ],
 )
 def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path: Path) -> None:
@@ -836,8 +844,8 @@ def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path:
 
 def test_a_server_cannot_ask_for_a_plain_share(tmp_path: Path) -> None:
     grid = grid_of(clients(secure, tmp_path))
-    reply = ask(grid, NODES[0], Asked("evaluate", "r", bytes(Query(Tree.flat(256)))))
-    assert reply.has_error()
+    reply = ask(grid, NODES[0], Asked(Stage.SHARE, "r", FLAT))
+    assert "because shares are hidden here" in str(reply.error.reason)
     (bare,) = grid.send_and_receive([Message(RecordDict(), NODES[0], MessageType.EVALUATE)])
     assert "Expected secure aggregation" in str(bare.error.reason)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from tests.integrations.flower_grid import MEMORY, RUN_ID, Client, Cut, LocalGrid
@@ -24,6 +24,7 @@ from torchmetrics_fed.integrations.flower import (
     aggregate_fn,
     evaluation_mod,
 )
+from torchmetrics_fed.privacy.store import NOTE_SECONDS
 
 NODES = range(11, 16)
 HIDDEN, VISIBLE = (
@@ -162,9 +163,7 @@ def kept(folder: Path) -> dict[int, set[str]]:
     found = {}
     for node in NODES:
         with closing(sqlite3.connect(folder / str(node) / "notes")) as tables:
-            rows = tables.execute(
-                "SELECT name FROM notes WHERE name != 'owner' AND content != x''"
-            ).fetchall()
+            rows = tables.execute("SELECT round FROM notes WHERE content != x''").fetchall()
         found[node] = {name for (name,) in rows}
     return found
 
@@ -200,18 +199,42 @@ def test_where_nothing_is_kept_nobody_is_asked_to_forget(tmp_path: Path) -> None
     assert {stage for _, stage in grid.asked} == {"train", "evaluate"}
 
 
-def test_what_a_killed_server_left_is_erased_when_the_next_round_begins(tmp_path: Path) -> None:
+def test_what_a_killed_server_left_is_erased_a_day_later(tmp_path: Path) -> None:
     grid = grid_of(private, tmp_path)
-    grid.cuts = {
-        Cut(node, "unmask", "after") for node in NODES
-    }  # nobody is there to be asked to forget
+    # nobody is there to be asked to forget
+    grid.cuts = {Cut(node, "unmask", "after") for node in NODES}
     assert not started(grid, curves(private())).releases
     old = kept(tmp_path)
-    assert [len(names) for names in old.values()] == [
-        2
-    ] * 5  # an aggregation, and raw counts for the second query
+    # an aggregation, and raw counts for the second query
+    assert [len(names) for names in old.values()] == [2] * 5
     grid.cuts = {Cut(node, "advertise", "after") for node in NODES}
+    started(grid, curves(private()))
+    both = kept(tmp_path)
+    assert [len(names) for names in both.values()] == [3] * 5
+    for node in NODES:
+        with closing(sqlite3.connect(tmp_path / str(node) / "notes")) as tables, tables:
+            tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
     started(grid, curves(private()))
     new = kept(tmp_path)
     assert [len(names) for names in new.values()] == [1] * 5
-    assert not any(old[node] & new[node] for node in NODES)
+    assert not any(both[node] & new[node] for node in NODES)
+
+
+@pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])
+def test_two_runs_at_the_same_time_leave_each_other_their_notes(
+    privacy: DistributedDP, tmp_path: Path
+) -> None:
+    """The second run goes through all its stages while the first has evaluated and waits."""
+    grid = grid_of(lambda: private(privacy), tmp_path)
+    second = curves(private(privacy))
+
+    class Waiting(Curves):
+        def aggregate_evaluate(
+            self, server_round: int, replies: Iterable[Message]
+        ) -> MetricRecord | None:
+            started(grid, second)
+            return super().aggregate_evaluate(server_round, replies)
+
+    first = started(grid, Waiting(metric=private(privacy), min_available_nodes=5))
+    assert [len(strategy.releases) for strategy in (first, second)] == [1, 1]
+    assert spent(tmp_path) == [4.0] * 5

@@ -32,6 +32,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
 from torchmetrics_fed.integrations.nvflare.client import HELD, filters, payload
@@ -134,7 +135,7 @@ def test_a_site_may_drop_out_in_any_stage(
     # charged if its noise was drawn, heard or not; nobody is charged twice for one release
     drew = query == 2 or masked or (stage, when) == ("mask", "after")
     assert spent(tmp_path) == [1, int(drew), 1, 1]
-    asked = [one.stage for name, one in made.asked if name == "site-2"]
+    asked = [str(one.stage) for name, one in made.asked if name == "site-2"]
     assert masked or asked[-1] == stage  # who has dropped out of a query is not asked again
 
 
@@ -149,7 +150,7 @@ def test_with_too_few_left_nothing_is_opened_and_training_goes_on(
     assert model.params == {"w": 1.0}
     assert "No curve for simulate_job/round-0" in caplog.text
     assert not released(tmp_path)
-    assert not [one for _, one in made.asked if one.stage == "unmask"]
+    assert not [one for _, one in made.asked if one.stage is Stage.UNMASK]
     made.cuts.clear()
     assert "global_auroc" in made.round(1).metrics
 
@@ -253,11 +254,11 @@ def test_a_server_that_asks_twice_gets_nothing(tmp_path: Path) -> None:
     made = federation(tmp_path, privacy=HIDDEN)
     made.round()
     for name, asked in list(made.asked):
-        if asked.stage == "unmask":
+        if asked.stage is Stage.UNMASK:
             continue  # the same request gets the same answer, while it is open
         assert replies(made, name, asked)
         assert replies(made, name, replace(asked, round=f"{asked.round}x"))
-        assert replies(made, name, replace(asked, stage="share"))
+        assert replies(made, name, replace(asked, stage=Stage.SHARE))
     assert spent(tmp_path) == [1, 1, 1, 1]
 
 
@@ -265,7 +266,7 @@ def test_a_server_cannot_ask_about_another_round_or_begin_in_the_middle(tmp_path
     made = federation(tmp_path, privacy=HIDDEN)
     made.cuts |= {Cut(name, "mask") for name in NAMES}  # the data stays where it is
     made.round()
-    begun = next(asked for name, asked in made.asked if asked.stage == "advertise")
+    begun = next(asked for name, asked in made.asked if asked.stage is Stage.ADVERTISE)
     late = replace(begun, round=begun.round.replace("round-0", "round-7"))
     assert (
         "Expected a question about data that this site holds, of simulate_job/round-0"
@@ -274,12 +275,14 @@ def test_a_server_cannot_ask_about_another_round_or_begin_in_the_middle(tmp_path
     config = SecureAggregationConfig.from_bytes(begun.start)
     weak = replace(begun, start=replace(config, min_clients=3, round_id="elsewhere/1").to_bytes())
     assert "Expected an aggregation of" in replies(made, "site-1", weak)
-    assert "Expected an aggregation of" in replies(made, "site-1", replace(weak, stage="mask"))
+    assert "Expected an aggregation of" in replies(made, "site-1", replace(weak, stage=Stage.MASK))
     other = replace(
-        begun, start=replace(config, round_id=f"{begun.round}/7").to_bytes(), stage="mask"
+        begun, start=replace(config, round_id=f"{begun.round}/7").to_bytes(), stage=Stage.MASK
     )
     assert "made for another" in replies(made, "site-1", other)
-    assert "secure aggregation" in replies(made, "site-1", replace(begun, stage="share", start=b""))
+    assert "secure aggregation" in replies(
+        made, "site-1", replace(begun, stage=Stage.SHARE, start=b"")
+    )
     assert spent(tmp_path) == [0, 0, 0, 0]
 
 

@@ -33,6 +33,7 @@ from torchmetrics_fed.errors import (
     LedgerFileError,
 )
 from torchmetrics_fed.privacy.budget import LedgerEntry, compose_pld
+from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
 
 Open = Callable[..., PrivacyLedger]
@@ -324,6 +325,10 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
         path,
         "CREATE TABLE about (format, version); INSERT INTO about VALUES ('torchmetrics-fed store', 99)",
     ),
+    "an earlier version": lambda path: (
+        PrivacyLedger(path=path),
+        foreign(path, "UPDATE about SET version = 1"),
+    ),
     "a store without records": lambda path: (
         PrivacyLedger(path=path),
         foreign(path, "DROP TABLE records"),
@@ -340,7 +345,10 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, kind: str) -> No
     path = tmp_path / "ledger"
     FOREIGN[kind](path)
     content = path.read_bytes()
-    with pytest.raises(LedgerFileError, match="Expected the ledger file"):
+    expected = "Expected the ledger file"
+    if "version" in kind and "journal" not in kind:
+        expected = r"its format is version \d+, and this package reads version 2"
+    with pytest.raises(LedgerFileError, match=expected):
         PrivacyLedger(1.0, path).charge(
             LedgerEntry("val", "1", 0.1, spec="a", session="b"), b"query", 1.0
         )
@@ -477,7 +485,7 @@ def test_a_deleted_file_whose_journal_is_left_is_not_a_new_ledger(tmp_path: Path
         )  # so that changed pages, and their journal, go to the disk early
         tables.execute("BEGIN IMMEDIATE")
         tables.executemany(
-            "INSERT INTO notes VALUES (?, ?)", [(str(i), b"x" * 3000) for i in range(50)]
+            "INSERT INTO notes VALUES ('', ?, ?, 0)", [(str(i), b"x" * 3000) for i in range(50)]
         )
         left = journal.read_bytes()
         tables.execute("ROLLBACK")
@@ -641,6 +649,187 @@ def test_a_charge_that_raises_writes_nothing(tmp_path: Path) -> None:
         assert (tmp_path / "ledger").read_bytes() == before
     assert answers(ledger) == [(1, b"pilot".hex(), 0.25)]
     assert os.listdir(tmp_path) == ["ledger"]
+
+
+# Laws of the noise
+
+PILOT_LAW = Law("polya", Fraction(1, 24), shifts=((1, 3),), shares=7)
+PLACED_LAW = Law("skellam", Fraction(3001, 512), shifts=((1, 3), (2, 5)), shares=1)
+
+
+def test_an_entry_has_the_laws_of_its_answers_in_their_order(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(path=tmp_path / "ledger")
+    ledger.charge(ENTRY, b"pilot", 0.25, law=PILOT_LAW)
+    assert [entry.laws for entry in ledger] == [(PILOT_LAW,)]
+    ledger.charge(ENTRY, b"placed", 0.75, law=PLACED_LAW)
+    ledger.charge(ENTRY, b"placed", 0.75, law=PILOT_LAW, again=True)  # of another rank
+    by_hand = ledger.spend("val", 2, 0.5)
+    for opened in (ledger, PrivacyLedger(path=tmp_path / "ledger")):
+        entry, other = opened
+        assert entry.laws == (PILOT_LAW, PLACED_LAW)
+        assert [query.fraction for query in entry.queries] == [0.25, 0.75]
+        assert other == by_hand
+        assert other.laws == ()
+    rows = [line.split() for line in ledger.report().splitlines()]
+    assert ["1", "0.25", "polya", "0.0416667", "1x3", "7"] in rows
+    assert ["1", "0.75", "skellam", "5.86133", "1x3", "2x5", "1"] in rows
+
+
+def test_a_report_without_laws_has_no_table_of_them() -> None:
+    ledger = PrivacyLedger()
+    ledger.spend("val", 1, 0.5)
+    assert "Noise in the answers" not in ledger.report()
+
+
+# Reservations: of the budget, while they are open
+
+
+def planned(round: int, epsilon: float = 1.0) -> LedgerEntry:
+    return LedgerEntry("val", str(round), epsilon, spec="5bec", session="5e55")
+
+
+def test_a_reservation_is_of_the_budget_and_costs_nothing(open_ledger: Open) -> None:
+    ledger = open_ledger(budget=3.0)
+    for round in range(3):
+        ledger.reserve(planned(round), seconds=600)
+    with pytest.raises(BudgetExceededError, match=r"needs epsilon 1\.0, 0\.0 of 3\.0 is left"):
+        ledger.reserve(planned(3), seconds=600)
+    with pytest.raises(BudgetExceededError):
+        ledger.charge(planned(3), b"pilot", 1.0)
+    with pytest.raises(BudgetExceededError):
+        ledger.spend("test", 1, 0.1)
+    assert (len(ledger), ledger.remaining, ledger.spent().epsilon) == (0, 0.0, 0.0)
+    assert [reservation.entry for reservation in ledger.reservations] == [*map(planned, range(3))]
+    assert ledger.report().count("Reserved: epsilon 1, for data val, round ") == 3
+
+
+def test_a_reservation_that_expires_leaves_its_part_to_others(open_ledger: Open) -> None:
+    ledger = open_ledger(budget=3.0)
+    ledger.reserve(planned(0), seconds=0.5)
+    for round in (1, 2):
+        ledger.reserve(planned(round), seconds=600)
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve(planned(3), seconds=600)
+    (ends, *_) = [reservation.until for reservation in ledger.reservations]
+    time.sleep(max(0.0, ends - time.time()) + 0.01)
+    ledger.reserve(planned(3), seconds=600)
+    assert [int(reservation.entry.round) for reservation in ledger.reservations] == [1, 2, 3]
+    with pytest.raises(BudgetExceededError):  # it came too late, and is as any other release
+        ledger.charge(planned(0), b"pilot", 1.0)
+    assert len(ledger) == 0
+
+
+def test_a_reserved_release_is_charged_when_the_budget_is_otherwise_full(
+    open_ledger: Open,
+) -> None:
+    ledger = open_ledger(budget=3.0)
+    ledger.reserve(planned(0), seconds=600)
+    ledger.spend("val", "by hand", 1.0)
+    ledger.reserve(planned(1), seconds=600)
+    ledger.charge(planned(0), b"pilot", 0.25)
+    ledger.charge(planned(0), b"placed", 0.75)
+    assert [int(reservation.entry.round) for reservation in ledger.reservations] == [1]
+    assert (ledger.spent().epsilon, ledger.remaining) == (2.0, 0.0)
+    ledger.cancel(planned(0))  # what was drawn is not given back
+    assert ledger.spent().epsilon == 2.0
+    ledger.reserve(planned(0), seconds=600)  # this session has paid for it
+    assert len(ledger.reservations) == 1
+
+
+def test_a_reservation_that_is_given_back_is_free_again(open_ledger: Open) -> None:
+    ledger = open_ledger(budget=1.0)
+    ledger.reserve(planned(0), seconds=600)
+    ledger.cancel(planned(0))
+    ledger.cancel(planned(0))  # there is nothing left to give back
+    ledger.cancel(planned(7))
+    assert (ledger.reservations, ledger.remaining) == ((), 1.0)
+    ledger.charge(planned(1), b"pilot", 1.0)
+    with pytest.raises(BudgetExceededError):
+        ledger.charge(planned(0), b"pilot", 1.0)
+
+
+def test_a_release_is_reserved_once_however_often_it_is_asked_for(open_ledger: Open) -> None:
+    ledger = open_ledger(budget=1.0)
+    for seconds in (600, 60):
+        ledger.reserve(planned(0), seconds=seconds)
+    (reservation,) = ledger.reservations
+    assert 0 < reservation.until - time.time() <= 60
+    ledger.cancel(planned(0))
+    assert ledger.reservations == ()
+
+
+def test_nobody_reserves_a_round_that_another_session_has_charged(open_ledger: Open) -> None:
+    ledger = open_ledger(budget=3.0)
+    ledger.charge(planned(0), b"pilot", 1.0)
+    for session in ("another", ""):
+        with pytest.raises(LedgerConflictError, match="another session"):
+            ledger.reserve(replace(planned(0), session=session), seconds=600)
+    with pytest.raises(LedgerConflictError, match="one price"):
+        ledger.reserve(planned(0, 0.5), seconds=600)
+    assert ledger.reservations == ()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 1e18, "60", None])
+def test_seconds_that_are_none_are_refused(open_ledger: Open, seconds: Any) -> None:
+    ledger = open_ledger(budget=3.0)
+    with pytest.raises(InputError, match="`seconds`"):
+        ledger.reserve(planned(0), seconds=seconds)
+    assert ledger.reservations == ()
+
+
+def test_no_clock_makes_the_ledger_charge_more_than_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reservation expires, another takes its place, and the clock is put back: both are open."""
+    ledger = PrivacyLedger(budget=1.0)
+    clock = [1000.0]
+    monkeypatch.setattr("torchmetrics_fed.privacy.ledger.time.time", lambda: clock[0])
+    ledger.reserve(planned(0), seconds=10)
+    clock[0] = 1010.0
+    ledger.reserve(planned(1), seconds=1000)
+    clock[0] = 1005.0
+    assert len(ledger.reservations) == 2
+    for round in (0, 1):
+        with pytest.raises(BudgetExceededError):
+            ledger.charge(planned(round), b"pilot", 1.0)
+    clock[0] = 1010.0
+    ledger.charge(planned(1), b"pilot", 1.0)
+    assert ledger.spent().epsilon == 1.0
+
+
+def test_a_ledger_in_memory_that_has_a_reservation_is_not_copied() -> None:
+    ledger = PrivacyLedger()
+    ledger.reserve(planned(0), seconds=600)
+    with pytest.raises(LedgerError, match="`path`"):
+        pickle.dumps(ledger)
+
+
+RESERVE = """
+from torchmetrics_fed.privacy.ledger import LedgerEntry, PrivacyLedger
+from torchmetrics_fed.errors import BudgetExceededError
+path, rank = sys.argv[1:3]
+print("ready", flush=True)
+sys.stdin.readline()
+ledger = PrivacyLedger(3.0, path)
+for round in range(2):
+    try:
+        ledger.reserve(LedgerEntry("val", f"{rank}.{round}", 0.5, spec="spec"), seconds=600)
+        print("reserved")
+    except BudgetExceededError:
+        print("refused")
+"""
+
+
+def test_processes_see_each_others_reservations(tmp_path: Path) -> None:
+    words = race(tmp_path / "ledger", "", RESERVE)
+    assert sorted(words) == ["refused"] * 10 + ["reserved"] * 6
+    ledger = PrivacyLedger(path=tmp_path / "ledger")
+    assert (len(ledger.reservations), ledger.remaining, len(ledger)) == (6, 0.0, 0)
+    with pytest.raises(BudgetExceededError):
+        ledger.spend("val", "another", 0.1)
+    for reservation in ledger.reservations:
+        ledger.charge(reservation.entry, b"query", 1.0)
+    assert ledger.spent().epsilon == 3.0
 
 
 # Threads and processes

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.light import LightProcess
 from torchmetrics_fed.errors import LedgerError, LedgerFileError
-from torchmetrics_fed.privacy.store import Store
+from torchmetrics_fed.privacy.store import NOTE_SECONDS, Notes, Store
 
 
 class StopHereError(Exception):
     pass
 
 
-def keep(store: Store, name: str, content: bytes) -> None:
+SPEC = b"\x5b\xec"
+
+
+def keep(store: Store, round: str, content: bytes) -> None:
     with store.transaction() as tables:
-        tables.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content))
+        Notes(tables, SPEC).write(round, content)
 
 
 def kept(store: Store) -> dict[str, bytes]:
     with store.transaction(write=False) as tables:
-        return dict(tables.execute("SELECT name, content FROM notes").fetchall())
+        return dict(tables.execute("SELECT round, content FROM notes").fetchall())
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -50,7 +56,7 @@ def test_a_block_that_raises_has_written_nothing(store: Store, error: type[BaseE
 
     def fail() -> None:
         with store.transaction() as tables:
-            tables.execute("INSERT INTO notes VALUES ('b', x'02')")
+            Notes(tables, SPEC).write("b", b"\x02")
             tables.execute("UPDATE notes SET content = x'03'")
             raise error
 
@@ -66,8 +72,8 @@ def test_a_statement_that_fails_is_a_typed_error_and_undoes_the_block(store: Sto
 
     def fail() -> None:
         with store.transaction() as tables:
-            tables.execute("INSERT INTO notes VALUES ('b', x'02')")
-            tables.execute("INSERT INTO notes VALUES ('a', x'02')")
+            Notes(tables, SPEC).write("b", b"\x02")
+            tables.execute("INSERT INTO notes VALUES ('5bec', 'a', x'02', 0)")
 
     with pytest.raises(LedgerFileError):
         fail()
@@ -95,10 +101,45 @@ def test_transactions_come_one_after_the_other(store: Store) -> None:
 def test_who_reads_sees_no_half_of_a_transaction(tmp_path: Path) -> None:
     writer, reader = Store(str(tmp_path / "store")), Store(str(tmp_path / "store"))
     with writer.transaction() as tables:
-        tables.execute("INSERT INTO notes VALUES ('a', x'01')")
+        Notes(tables, SPEC).write("a", b"\x01")
         assert kept(reader) == {}
-        tables.execute("INSERT INTO notes VALUES ('b', x'02')")
+        Notes(tables, SPEC).write("b", b"\x02")
     assert len(kept(reader)) == 2
+
+
+# Notes
+
+
+def test_notes_of_another_spec_are_others(store: Store) -> None:
+    """Two studies that call their rounds the same do not meet."""
+    with store.transaction() as tables:
+        notes, others = Notes(tables, b"one study"), Notes(tables, b"another")
+        notes.write("1", b"a")
+        assert (others.read("1"), others.rounds()) == (None, [])
+        others.write("1", b"b")
+        others.write("2", b"c")
+        others.erase("1")
+        others.erase("3")  # which was never begun, and still can be
+        assert (notes.read("1"), notes.rounds()) == (b"a", ["1"])
+        assert [others.read(round) for round in ("1", "2", "3")] == [b"", b"c", None]
+
+
+@pytest.mark.parametrize("away", [-1, 1], ids=["before", "to come"])
+def test_a_note_that_is_a_day_old_is_erased_when_the_store_is_opened(
+    tmp_path: Path, away: int
+) -> None:
+    """A time to come is of a clock that was wrong. That the round was begun stays."""
+    path = tmp_path / "store"
+    store = Store(str(path))
+    secret = os.urandom(64)
+    keep(store, "1", secret)
+    keep(store, "2", b"young")
+    for margin, content in ((-600, secret), (600, b"")):
+        when = time.time() + away * (NOTE_SECONDS + margin)
+        with store.transaction() as tables:
+            tables.execute("UPDATE notes SET time = ? WHERE round = '1'", (when,))
+        assert kept(Store(str(path))) == {"1": content, "2": b"young"}
+    assert secret not in path.read_bytes()
 
 
 # The file
@@ -109,7 +150,7 @@ def test_the_file_and_its_journal_are_the_owners_alone(tmp_path: Path) -> None:
     try:
         store = Store(str(tmp_path / "store"))
         with store.transaction() as tables:
-            tables.execute("INSERT INTO notes VALUES ('a', x'01')")
+            Notes(tables, SPEC).write("a", b"\x01")
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     finally:
         os.umask(before)
@@ -118,7 +159,7 @@ def test_the_file_and_its_journal_are_the_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "erase", ["DELETE FROM notes", "UPDATE notes SET content = x''", "replace"]
+    "erase", ["DELETE FROM notes", "UPDATE notes SET content = x''", "replace", "erase"]
 )
 @pytest.mark.parametrize("size", [20, 1_000, 50_000])
 def test_what_is_erased_is_not_in_the_file(tmp_path: Path, erase: str, size: int) -> None:
@@ -132,9 +173,11 @@ def test_what_is_erased_is_not_in_the_file(tmp_path: Path, erase: str, size: int
     assert all(piece in path.read_bytes() for piece in pieces)  # they can be found
     with store.transaction() as tables:
         if erase == "replace":
-            tables.execute("INSERT OR REPLACE INTO notes VALUES ('secret', ?)", (b"short",))
+            Notes(tables, SPEC).write("secret", b"short")
+        elif erase == "erase":
+            Notes(tables, SPEC).erase("secret")
         else:
-            tables.execute(f"{erase} WHERE name = 'secret'")
+            tables.execute(f"{erase} WHERE round = 'secret'")
     assert not any(piece in path.read_bytes() for piece in pieces)
     assert os.listdir(tmp_path) == ["store"]  # nor in a file beside it
     keep(store, "next", b"n" * size)
@@ -162,12 +205,12 @@ def test_a_link_leads_to_the_same_store(tmp_path: Path) -> None:
 
 
 CREATE = """
-from torchmetrics_fed.privacy.store import Store
+from torchmetrics_fed.privacy.store import Notes, Store
 print("ready", flush=True)
 sys.stdin.readline()
 store = Store(sys.argv[1])
 with store.transaction() as tables:
-    tables.execute("INSERT INTO notes VALUES (?, x'01')", (sys.argv[2],))
+    Notes(tables, b"spec").write(sys.argv[2], b"1")
 """
 
 
@@ -188,6 +231,54 @@ def test_what_a_crash_left_while_a_store_was_made_is_in_nobodys_way(tmp_path: Pa
     assert kept(Store(str(tmp_path / "store"))) == {"a": b"1"}
 
 
+# Connections
+
+
+def is_open(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("SELECT 1")
+    except sqlite3.ProgrammingError:
+        return False
+    return True
+
+
+def test_a_store_in_memory_is_closed_when_nothing_refers_to_it() -> None:
+    """Since Python 3.13 a connection that is not warns."""
+    stores = [Store(None) for _ in range(3)]
+    for store in stores:
+        keep(store, "a", b"1")
+    del store
+    connections = [store._memory for store in stores]
+    stores.pop()
+    gc.collect()
+    assert [connection and is_open(connection) for connection in connections] == [True, True, False]
+    thread = threading.Thread(target=stores.clear)  # not the one that opened it
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert not any(connection and is_open(connection) for connection in connections)
+
+
+@pytest.mark.parametrize("content", [b"no SQLite", b"SQLite format 3\0" + b"x" * 200])
+def test_a_store_in_a_file_leaves_no_connection_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    opened: list[sqlite3.Connection] = []
+    connect: Any = sqlite3.connect
+
+    def recording(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, check_same_thread=False, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", recording)
+    keep(Store(str(tmp_path / "store")), "a", b"1")
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(LedgerFileError):
+        Store(str(tmp_path / "other"))
+    assert len(opened) > 3
+    assert not any(map(is_open, opened))
+
+
 # Threads and forks
 
 
@@ -201,14 +292,14 @@ def test_a_store_in_memory_is_one_for_all_threads() -> None:
 
 FORK = """
 import os
-from torchmetrics_fed.privacy.store import Store
+from torchmetrics_fed.privacy.store import Notes, Store
 from torchmetrics_fed.errors import LedgerError
 def count(store):
     with store.transaction(write=False) as tables:
         return tables.execute("SELECT count(*) FROM notes").fetchone()[0]
 def keep(store, name):
     with store.transaction() as tables:
-        tables.execute("INSERT INTO notes VALUES (?, x'01')", (name,))
+        Notes(tables, b"spec").write(name, b"1")
 memory, file = Store(None), Store(sys.argv[1])
 keep(memory, "before"), keep(file, "before")
 child = os.fork()
@@ -234,12 +325,9 @@ def test_a_file_that_another_program_locks_is_an_error_in_time(
 ) -> None:
     store = Store(str(tmp_path / "store"))
     monkeypatch.setattr("torchmetrics_fed.privacy.store._LOCK_SECONDS", 0.1)
-    other = sqlite3.connect(tmp_path / "store", isolation_level=None)
-    try:
+    with closing(sqlite3.connect(tmp_path / "store", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         for ask in (lambda: kept(store), lambda: keep(store, "a", b"1"), lambda: Store(store.path)):
             with pytest.raises(LedgerError, match=r"within 0\.1 s"):
                 ask()
-    finally:
-        other.close()
     keep(store, "a", b"1")

@@ -117,8 +117,8 @@ def _site(
     answer, draw, write = Node.answer, Spec.noisy_cells, Files.write
 
     def answering(node: Node, asked: Asked, metric: Any) -> bytes:
-        now[:] = [1 if Query.from_bytes(asked.query).fraction < 0.5 else 2, asked.stage]
-        reach(asked.stage)
+        now[:] = [1 if Query.from_bytes(asked.query).fraction < 0.5 else 2, str(asked.stage)]
+        reach(str(asked.stage))
         given = answer(node, asked, metric)
         reach(f"{asked.stage} noted")
         return given

@@ -41,8 +41,8 @@ from tests.transports.test_faults import (
 from tests.transports.test_faults import check as check_release
 from tests.transports.test_faults import data as data_of
 from torchmetrics_fed import DistributedDP, FederatedAUROC, PrivacyLedger, Release
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
-from torchmetrics_fed.exchange.stages import STAGES
 from torchmetrics_fed.folder import run_coordinator, run_site
 from torchmetrics_fed.folder.files import Files
 from torchmetrics_fed.simulate import simulate
@@ -82,7 +82,9 @@ class Federation:
         how = {"clients": NAMES, "poll": POLL, "timeout": 60.0, **how}
         return run_coordinator(self.shared, built(options), **how)
 
-    def gone(self, patch: pytest.MonkeyPatch, *names: str, only: tuple[str, ...] = STAGES) -> None:
+    def gone(
+        self, patch: pytest.MonkeyPatch, *names: str, only: tuple[str, ...] = tuple(map(str, Stage))
+    ) -> None:
         """Let the coordinator's time be up, in some stages, as soon as all but these have answered."""
         files, seen = Files(self.shared, "1"), set[str]()
 

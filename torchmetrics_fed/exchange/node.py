@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import ReleaseError, SecureAggregationError
 from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.privacy.store import Store
+from torchmetrics_fed.privacy.store import Notes, Store
 from torchmetrics_fed.release import Spec
 from torchmetrics_fed.release.wire import Kind, Reader, frame, pack_block
 
@@ -20,7 +21,11 @@ class Node:
 
     To read the notes, answer and note is one transaction. So a process that is killed in it has answered nothing and
     the next one goes on, no two processes go on from one note, and what was answered last is answered again in the very
-    same bytes. Only between a charge and its note is a kill a dropout: the ledger knows the draw, and nobody has it.
+    same bytes. A crash after the charge and before the note counts as a dropout: the noise was
+    paid for and is lost.
+
+    A note belongs to one spec and one round. It is erased by :meth:`forget`, or by the first
+    process that opens the store a day after it was written.
 
     Args:
         name: the client's.
@@ -38,80 +43,93 @@ class Node:
         signing_key: bytes | None = None,
         verification_keys: Mapping[str, bytes] | None = None,
     ) -> None:
-        self._name, self._spec, self._store, self._keys = (
-            name,
-            spec,
-            store,
-            (signing_key, verification_keys),
-        )
+        self._name = name
+        self._spec = spec
+        self._store = store
+        self._signing_key = signing_key
+        self._verification_keys = verification_keys
+        self._round = ""
         self._metric: Any = None
+        """The metric that holds the session of the round above, between two queries."""
         self.left = 1.0
         """The fraction of epsilon that queries may still spend, by the notes that were read last."""
 
     def answer(self, asked: Asked, metric: Any) -> bytes:
-        """Return the answer to one stage. One that is refused changes nothing; one that is not erases other rounds.
+        """Return the reply to one stage. A request that is refused changes nothing.
 
-        The metric is a FederatedMetric with the data, or None where that is used up. Where there are counts of this
-        round in the notes, it continues with those.
+        Rounds live side by side: each has a note of its own. The metric is a FederatedMetric with
+        the data, or None where that is used up. Where there are counts of this round in the note,
+        it continues with those.
         """
         mark = hashlib.sha256(asked.to_bytes()).digest()
         with self._store.transaction() as tables:
-            found = tables.execute(
-                "SELECT content FROM notes WHERE name = ?", (asked.round,)
-            ).fetchone()
-            if found == (b"",):
+            notes = Notes(tables, self._spec.digest)
+            kept = notes.read(asked.round)
+            if kept == b"":
                 raise ReleaseError(
-                    f"Expected a round that this client is in but it has finished or left {asked.round!r}, or begun "
-                    "another since. A retry is a new round."
+                    "Expected a round that this client is in but it has finished or left "
+                    f"{asked.round!r}. A retry is a new round."
                 )
-            notes = _Notes.from_bytes(found[0]) if found else _Notes()
-            if notes.mark != mark:
-                notes.answer, notes.mark = self._answered(asked, notes, metric), mark
-                tables.execute("UPDATE notes SET content = x''")
-                tables.execute(
-                    "INSERT OR REPLACE INTO notes VALUES (?, ?)", (asked.round, notes.to_bytes())
-                )
-        self.left = notes.left
-        return notes.answer
+            note = _Note() if kept is None else _Note.from_bytes(kept)
+            if note.mark != mark:
+                note.answer = self._answered(asked, note, metric)
+                note.mark = mark
+                notes.write(asked.round, note.to_bytes())
+        self.left = note.left
+        return note.answer
 
     def forget(self, round: str) -> None:
         """Erase what was kept for a round. That it was begun stays: no round is answered again."""
         with self._store.transaction() as tables:
-            tables.execute("UPDATE notes SET content = x'' WHERE name = ?", (round,))
+            Notes(tables, self._spec.digest).erase(round)
 
-    def _answered(self, asked: Asked, notes: _Notes, metric: Any) -> bytes:
-        """Return a fresh answer, and note what comes of it."""
-        query, client = asked.agreed_query(self._spec), None
-        if asked.stage != "share":
-            config = asked.agreed_config(self._spec, self._keys[0] is not None)
-            if asked.stage == "advertise":
-                client = SecureAggregationClient(self._name, config, *self._keys)
-            elif notes.client:
-                client = SecureAggregationClient.from_bytes(notes.client, config, *self._keys)
-            if client is None or client.client_id != self._name:
-                raise SecureAggregationError(
-                    "Expected an aggregation that this client has begun but got another."
-                )
-        if (asked.asks_data or asked.stage == "advertise") and query.fraction > notes.left:
+    def _answered(self, asked: Asked, note: _Note, metric: Any) -> bytes:
+        """Return a fresh reply, and note what comes of it."""
+        query = asked.agreed_query(self._spec)
+        client = None if asked.stage is Stage.SHARE else self._client(asked, note)
+        draws_later = asked.stage is Stage.ADVERTISE
+        if (asked.stage.asks_data or draws_later) and query.fraction > note.left:
             raise ReleaseError(
                 f"Expected a query that the data is left for in round {asked.round!r} but it has been answered from. A "
                 "retry is a new round."
             )
-        if not asked.asks_data:
-            answer = asked.answered_by(client)
+        if asked.stage.asks_data:
+            answer = self._drawn(asked, note, client, metric)
+            note.left -= query.fraction
+            self._round = asked.round
+            self._metric = metric if note.left > 0 else None
+            note.session = metric.suspend() if note.left > 0 else b""
         else:
-            if metric is not None and notes.session and metric is not self._metric:
-                metric.resume(notes.session)
-            answer = asked.answered_by(client, metric)
-            notes.left -= query.fraction if self._spec.privacy.charges else 1.0
-            self._metric = metric if notes.left > 0 else None
-            notes.session = metric.suspend() if notes.left > 0 else b""
-        notes.client = client.to_bytes() if client is not None else b""
+            answer = asked.answered_by(client)
+        note.client = client.to_bytes() if client is not None else b""
         return answer
+
+    def _client(self, asked: Asked, note: _Note) -> SecureAggregationClient:
+        """Return this client's side of secure aggregation: a new one, or the one in the note."""
+        config = asked.agreed_config(self._spec, self._signing_key is not None)
+        keys = (self._signing_key, self._verification_keys)
+        if asked.stage is Stage.ADVERTISE:
+            return SecureAggregationClient(self._name, config, *keys)
+        if note.client:
+            client = SecureAggregationClient.from_bytes(note.client, config, *keys)
+            if client.client_id == self._name:
+                return client
+        raise SecureAggregationError(
+            "Expected an aggregation that this client has begun but got another."
+        )
+
+    def _drawn(
+        self, asked: Asked, note: _Note, client: SecureAggregationClient | None, metric: Any
+    ) -> bytes:
+        """Return the reply of a stage that draws, in the session of the round."""
+        holds_session = self._metric is metric and self._round == asked.round
+        if metric is not None and note.session and not holds_session:
+            metric.resume(note.session)
+        return asked.answered_by(client, metric)
 
 
 @dataclass(repr=False)
-class _Notes:
+class _Note:
     """What a node knows of one round, all of it secret."""
 
     left: float = 1.0
@@ -128,8 +146,20 @@ class _Notes:
         return frame(Kind.NOTES, *map(pack_block, blocks))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> _Notes:
+    def from_bytes(cls, data: bytes) -> _Note:
         reader = Reader(data, Kind.NOTES)
-        left, *blocks = (reader.block() for _ in range(5))
+        left, mark, answer, client, session = (reader.block() for _ in range(5))
         reader.end()
-        return cls(float.fromhex(left.decode()), *blocks)
+        try:
+            fraction = float.fromhex(left.decode())
+        except (ValueError, OverflowError):
+            fraction = -1.0
+        if not 0 <= fraction <= 1:
+            raise reader.error("a fraction of epsilon", "other bytes")
+        return cls(
+            left=fraction,
+            mark=mark,
+            answer=answer,
+            client=client,
+            session=session,
+        )

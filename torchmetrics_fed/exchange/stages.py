@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from logging import INFO, WARNING, Logger
 from time import monotonic
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from torchmetrics_fed.aggregation.secure import (
     SecureAggregationConfig,
     SecureAggregationServer,
 )
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import (
     FederatedMetricError,
     InputError,
@@ -23,15 +24,12 @@ from torchmetrics_fed.exchange.coordinator import Coordinator
 from torchmetrics_fed.release import Query, Release, Spec
 from torchmetrics_fed.release.wire import Kind, Reader, frame, pack_block, pack_text
 
-STAGES = "share", "advertise", "share_keys", "mask", "sign", "unmask"
-"""In their order. Of one query, the first alone where shares may be seen, and the others where they are hidden."""
-
 
 @dataclass(frozen=True)
 class Asked:
     """What a client is asked in one stage of a release."""
 
-    stage: str
+    stage: Stage
     round: str
     query: bytes
     message: bytes = b""
@@ -40,16 +38,37 @@ class Asked:
     spec: bytes = b""
     """The aggregator's spec, in the first stage of a query, so that a client can name what differs."""
 
+    @property
+    def fields(self) -> dict[str, int | str | bytes]:
+        """The content in plain values, for a transport that carries them by name."""
+        return {
+            "stage": self.stage.value,
+            "round": self.round,
+            "query": self.query,
+            "message": self.message,
+            "start": self.start,
+            "spec": self.spec,
+        }
+
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Asked:
+    def from_fields(cls, request: Mapping[str, Any]) -> Asked:
         """Return what a request holds, field by field."""
-        names = [field.name for field in fields(cls)]
-        values: list[Any] = [found.get(name) for name in names]
-        if not all(map(isinstance, values, [str, str, *[bytes] * 4])):
+        round = request.get("round")
+        blocks: list[Any] = [request.get(name) for name in _BLOCKS]
+        if not isinstance(round, str) or not all(isinstance(block, bytes) for block in blocks):
             raise InputError(
-                f"Expected {names} in a request but got {list(found)}. Update both sides."
+                f"Expected {['stage', 'round', *_BLOCKS]} in a request but got {list(request)}. "
+                "Update both sides."
             )
-        return cls(*values)
+        query, message, start, spec = blocks
+        return cls(
+            stage=Stage.of(request.get("stage")),
+            round=round,
+            query=query,
+            message=message,
+            start=start,
+            spec=spec,
+        )
 
     def agreed_query(self, own: Spec) -> Query:
         """Return the query if this client's spec is the aggregator's, which is the expected one, and admits it."""
@@ -70,43 +89,79 @@ class Asked:
         return config
 
     def answered_by(self, client: SecureAggregationClient | None, metric: Any = None) -> bytes:
-        """Return a client's answer. Its metric draws and charges in ``share`` and ``mask``, nowhere else."""
-        if self.asks_data:
-            if metric is None:
-                raise ReleaseError(
-                    "Expected a question about data that is held here but there is none any more."
-                )
-            query = Query.from_bytes(self.query)
-            if client is None or self.stage == "share":
-                return bytes(metric.share(round=self.round, query=query))
-            return bytes(metric.mask(client, self.message, round=self.round, query=query))
-        if client is None or self.stage not in STAGES:
-            raise InputError(
-                f"Expected a stage of secure aggregation but got {self.stage!r}. Update both sides."
-            )
-        if self.stage == "advertise":
-            return client.advertise()
-        take = {
-            "share_keys": client.share_keys,
-            "sign": client.sign_survivors,
-            "unmask": client.unmask,
-        }
-        return take[self.stage](self.message)
+        """Return a client's reply. Its metric draws and charges in ``SHARE`` and ``MASK`` alone.
 
-    @property
-    def asks_data(self) -> bool:
-        return self.stage in ("share", "mask")
+        ``client`` is its side of secure aggregation, in every stage but ``SHARE``.
+        """
+        if self.stage.asks_data and metric is None:
+            raise ReleaseError(
+                "Expected a question about data that is held here but there is none any more."
+            )
+        if self.stage is Stage.SHARE:
+            return _share(self, metric)
+        if client is None:
+            raise SecureAggregationError(
+                f"Cannot answer stage {self.stage}: this client has not begun an aggregation."
+            )
+        return _HANDLERS[self.stage](self, client, metric)
 
     def to_bytes(self) -> bytes:
         blocks = map(pack_block, (self.query, self.message, self.start, self.spec))
-        return frame(Kind.ASKED, pack_text(self.stage), pack_text(self.round), *blocks)
+        return frame(Kind.ASKED, bytes([self.stage.value]), pack_text(self.round), *blocks)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Asked:
         reader = Reader(data, Kind.ASKED)
-        asked = cls(reader.text(), reader.text(empty=True), *(reader.block() for _ in range(4)))
+        stage = Stage.of(reader.number(1))
+        round = reader.text(empty=True)
+        query, message, start, spec = (reader.block() for _ in range(4))
         reader.end()
-        return asked
+        return cls(
+            stage=stage,
+            round=round,
+            query=query,
+            message=message,
+            start=start,
+            spec=spec,
+        )
+
+
+_BLOCKS = ("query", "message", "start", "spec")
+
+
+def _share(asked: Asked, metric: Any) -> bytes:
+    return bytes(metric.share(round=asked.round, query=Query.from_bytes(asked.query)))
+
+
+def _advertise(asked: Asked, client: SecureAggregationClient, metric: Any) -> bytes:
+    return client.advertise()
+
+
+def _share_keys(asked: Asked, client: SecureAggregationClient, metric: Any) -> bytes:
+    return client.share_keys(asked.message)
+
+
+def _mask(asked: Asked, client: SecureAggregationClient, metric: Any) -> bytes:
+    query = Query.from_bytes(asked.query)
+    return bytes(metric.mask(client, asked.message, round=asked.round, query=query))
+
+
+def _sign(asked: Asked, client: SecureAggregationClient, metric: Any) -> bytes:
+    return client.sign_survivors(asked.message)
+
+
+def _unmask(asked: Asked, client: SecureAggregationClient, metric: Any) -> bytes:
+    return client.unmask(asked.message)
+
+
+_HANDLERS: dict[Stage, Callable[[Asked, SecureAggregationClient, Any], bytes]] = {
+    Stage.ADVERTISE: _advertise,
+    Stage.SHARE_KEYS: _share_keys,
+    Stage.MASK: _mask,
+    Stage.SIGN: _sign,
+    Stage.UNMASK: _unmask,
+}
+"""How a client replies in each stage of secure aggregation."""
 
 
 Answers: TypeAlias = Mapping[str, bytes | FederatedMetricError]
@@ -131,17 +186,20 @@ def release_stages(
     server: SecureAggregationServer | None = None
 
     def ask(
-        stage: str, messages: Mapping[str, bytes]
+        stage: Stage, messages: Mapping[str, bytes]
     ) -> Generator[dict[str, Asked], Answers, list[str]]:
         """Go through one stage, log what came of it, and return those whose answer was taken."""
-        begun, spec = (
-            monotonic(),
-            coordinator.spec.canonical if stage in ("advertise", "share") else b"",
-        )
+        begun = monotonic()
         start, take = (
             (b"", coordinator.receive) if server is None else (server.start(), server.receive)
         )
-        asked = Asked(stage, coordinator.round, bytes(coordinator.query or b""), b"", start, spec)
+        asked = Asked(
+            stage=stage,
+            round=coordinator.round,
+            query=bytes(coordinator.query or b""),
+            start=start,
+            spec=coordinator.spec.canonical if stage.begins_query else b"",
+        )
         answers = yield {
             name: replace(asked, message=message) for name, message in messages.items()
         }
@@ -171,14 +229,14 @@ def release_stages(
         hides = coordinator.spec.hides_shares
         server = SecureAggregationServer(coordinator.config_for(signed), keys) if hides else None
         if server is None:
-            yield from ask("share", dict.fromkeys(there, b""))
+            yield from ask(Stage.SHARE, dict.fromkeys(there, b""))
         else:
-            there = yield from ask("advertise", dict.fromkeys(there, b""))
-            yield from ask("share_keys", dict.fromkeys(there, server.keys()))
-            there = yield from ask("mask", server.ciphertexts())
+            there = yield from ask(Stage.ADVERTISE, dict.fromkeys(there, b""))
+            yield from ask(Stage.SHARE_KEYS, dict.fromkeys(there, server.keys()))
+            there = yield from ask(Stage.MASK, server.ciphertexts())
             if signed:
-                there = yield from ask("sign", dict.fromkeys(there, server.survivors()))
-            yield from ask("unmask", dict.fromkeys(there, server.request()))
+                there = yield from ask(Stage.SIGN, dict.fromkeys(there, server.survivors()))
+            yield from ask(Stage.UNMASK, dict.fromkeys(there, server.request()))
             coordinator.accept(server)
         coordinator.advance()
         there = sorted(coordinator.senders or ())

@@ -12,8 +12,8 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, WireError
 from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.exchange.stages import STAGES, Answers, Asked, ask_release, release_stages
-from torchmetrics_fed.folder.files import Files, decoded, encoded, packed, unpacked
+from torchmetrics_fed.exchange.stages import Answers, Asked, ask_release, release_stages
+from torchmetrics_fed.folder.files import Files, decoded, encoded, label, packed, unpacked
 from torchmetrics_fed.metrics import FederatedMetric, representative
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.release.wire import pack_block
@@ -101,9 +101,9 @@ def run_coordinator(
 
     def carry(asked: Mapping[str, Asked]) -> Answers:
         kind = next(iter(asked.values())).stage
-        stage = f"{len(coordinator.sums) + 1}.{STAGES.index(kind)}-{kind}"
+        stage = label(len(coordinator.sums) + 1, kind)
         while (closed := files.read(files.own / f"{stage}.closed")) is None:
-            if kind in ("share", "advertise"):
+            if kind.begins_query:
                 save()
             files.write(
                 files.own / f"{stage}.closed", packed(_ask(files, stage, asked, timeout, poll))

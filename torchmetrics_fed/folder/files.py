@@ -22,8 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import InputError, WireError
-from torchmetrics_fed.exchange.stages import STAGES, Asked
+from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.privacy.store import sync_directory
 from torchmetrics_fed.release.wire import (
     DIGEST_BYTES,
@@ -35,9 +36,13 @@ from torchmetrics_fed.release.wire import (
     text_size,
 )
 
-_LABELS = {
-    f"{query}.{number}-{stage}" for query in range(1, 10) for number, stage in enumerate(STAGES)
-}
+
+def label(query: int, stage: Stage) -> str:
+    """Return the name of a stage's files, in the order of the exchange."""
+    return f"{query}.{stage.value}-{stage}"
+
+
+_LABELS = {label(query, stage) for query in range(1, 10) for stage in Stage}
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
 _MOST_BYTES = 1 << 30
 
@@ -125,7 +130,7 @@ class Files:
             found = self.read(self.own / f"{stage}.{encoded('site-', site)}")
             if found is not None:
                 asked = Asked.from_bytes(found[1].block())
-                if asked.round != self.round or asked.stage != stage[4:]:
+                if asked.round != self.round or str(asked.stage) != stage[4:]:
                     raise WireError(
                         f"Expected {stage} of {self.round!r} but got {asked.stage} of {asked.round!r}."
                     )

@@ -35,7 +35,8 @@ def run_site(
 
     Killed at any point, it is called again with the same arguments and goes on: every answer is noted on this site's
     own disk before it leaves, with the counts if a second query may come. Notes are erased when the round is over, when
-    this site refuses, and with the first answer in another round. A site that was killed between the charge of its
+    this site refuses, and by the first call after a day. Other rounds, of this study or another, may use the same file
+    at the same time. A site that was killed between the charge of its
     ledger and the note has dropped out of the query.
 
     Args:

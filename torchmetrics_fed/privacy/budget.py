@@ -1,4 +1,10 @@
-"""LedgerEntry: what one release costs. Budget: what all may cost, by addition (exact) or PLDs; both as a table."""
+"""LedgerEntry: the price of one release. Budget: what all releases may cost, by addition or PLDs.
+
+An entry is charged for a whole release before its first draw. Each query that is answered adds an
+`AnsweredQuery` with the law of its noise, so that a tighter composition can be made of the same
+ledger later: the amounts (epsilon, delta) alone forget what the noise was. A `Reservation` is an
+entry that may still be charged, until a time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,8 @@ import importlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timezone
 from fractions import Fraction
 from functools import reduce
 from itertools import accumulate
@@ -19,8 +26,12 @@ from torchmetrics_fed.errors import (
     LedgerConflictError,
     check_choice,
 )
+from torchmetrics_fed.privacy.law import Law
 
 Amounts = tuple[float, float]
+"""Epsilon and delta."""
+EntryKey = tuple[str, str, str]
+"""Data, round and spec: entries that agree in them are one release."""
 Composition = Literal["addition", "pld"]
 
 _FINEST = 1e-4  # grid of the losses; coarser for a large sum, so that about 1e5 cells are the most ever held
@@ -29,12 +40,33 @@ _LARGEST = 50.0  # beyond it e^epsilon is noise in float64, and addition is as g
 
 
 @dataclass(frozen=True)
+class AnsweredQuery:
+    """One query of a charged release: its digest, its fraction of epsilon, the law of its noise."""
+
+    digest: str
+    fraction: float
+    law: Law | None = None
+    """None where a release was charged without one."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The content in plain JSON values."""
+        law = None if self.law is None else self.law.fields
+        return {"query": self.digest, "fraction": self.fraction, "law": law}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> AnsweredQuery:
+        law = None if fields["law"] is None else Law.from_fields(fields["law"])
+        return cls(digest=fields["query"], fraction=float(fields["fraction"]), law=law)
+
+
+@dataclass(frozen=True)
 class LedgerEntry:
     """One private release: of which data, in which round, at what price, by what, and when it was charged (UTC).
 
     ``spec`` is the digest of what was agreed on and ``session`` the random name of who counted the data; both are empty
     where a release is entered by hand. A round may be given as an integer and is kept as a string: rounds 1 and "1" are
-    the same.
+    the same. ``queries`` are those that were answered so far, in their order; the ledger fills them in.
 
     Example:
         >>> from torchmetrics_fed import PrivacyLedger
@@ -51,6 +83,7 @@ class LedgerEntry:
     time: str = field(default="", compare=False)
     spec: str = ""
     session: str = ""
+    queries: tuple[AnsweredQuery, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.round, Integral) and not isinstance(self.round, bool):
@@ -67,13 +100,48 @@ class LedgerEntry:
                 )
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> EntryKey:
         """Data, round and spec: entries that agree in it are one release."""
         return self.data, self.round, self.spec
 
     @property
     def amounts(self) -> Amounts:
         return self.epsilon, self.delta
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The laws of the noise in the answers so far, in the order of the queries.
+
+        A release that was entered by hand has none.
+        """
+        return tuple(query.law for query in self.queries if query.law is not None)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What is recorded when the release is charged: everything but the queries."""
+        return {
+            part.name: getattr(self, part.name) for part in fields(self) if part.name != "queries"
+        }
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A release that a client intends to take part in: its part of the budget is kept until a time.
+
+    Args:
+        entry: what the release will cost.
+        until: when the reservation ends, in seconds since 1970 (UTC).
+    """
+
+    entry: LedgerEntry
+    until: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.until, Real) or not math.isfinite(self.until):
+            raise InputError(
+                "Expected argument `until` to be a finite number of seconds but got "
+                f"{self.until!r}."
+            )
 
 
 class Spent(NamedTuple):
@@ -228,49 +296,106 @@ def pld_library() -> Any:
 
 
 def overview(
-    path: str | None, budgets: Sequence[Budget], entries: Sequence[LedgerEntry], digest: str
+    path: str | None,
+    budgets: Sequence[Budget],
+    entries: Sequence[LedgerEntry],
+    digest: str,
+    reservations: Sequence[Reservation] = (),
 ) -> str:
-    """Return a ledger as text, for whoever answers for the data: budgets, oldest first, and a row for each entry."""
-    limit, amounts = budgets[-1], [entry.amounts for entry in entries]
+    """Return a ledger as text: budgets, oldest first, releases and the laws of their noise."""
+    limit = budgets[-1]
+    amounts = [entry.amounts for entry in entries]
+    held = [reservation.entry.amounts for reservation in reservations]
     epsilon, delta = limit.spent(amounts)
-    lines = [
-        "Privacy ledger, in memory of one process"
-        if path is None
-        else f"Privacy ledger {_shown(path, 200)}"
-    ]
+    lines = ["Privacy ledger, in memory of one process"]
+    if path is not None:
+        lines = [f"Privacy ledger {_shown(path, 200)}"]
+    lines += _budget_lines(budgets)
+    left = "" if limit.epsilon is None else f" Left: epsilon {limit.left(amounts + held):.6g}."
+    several = "" if len(entries) == 1 else "s"
+    lines.append(
+        f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}"
+    )
+    lines += _reservation_lines(reservations)
+    lines += ["", *_release_table(entries), "", *_MEANING]
+    if any(entry.laws for entry in entries):
+        lines += ["", "Noise in the answers of each release:", *_law_table(entries), ""]
+    lines.append(f"SHA-256 of all records: {digest or 'there are none'}")
+    return "\n".join(lines)
+
+
+_MEANING = (
+    "Each row is one private release. What it tells anybody of one person, beyond what all others' data tell,",
+    "is limited by epsilon: the smaller, the less. Releases of the same people's data add up.",
+)
+
+
+def _budget_lines(budgets: Sequence[Budget]) -> list[str]:
+    lines = []
     for number, budget in enumerate(budgets):
         if budget.epsilon is None:
             lines.append("Budget: none. Nothing limits what is spent; this is a record only.")
         else:
+            title = "Budget" if number == 0 else "Changed to"
             since = f", recorded {_clock(budget.time)} UTC" if budget.time else ""
-            lines.append(f"{'Budget' if number == 0 else 'Changed to'}: {budget}{since}")
-    left = "" if limit.epsilon is None else f" Left: epsilon {limit.left(amounts):.6g}."
-    several = "" if len(entries) == 1 else "s"
-    lines += [
-        f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}",
-        "",
-    ]
-    rows = [
-        ["", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism", "epsilon so far"]
-    ]
+            lines.append(f"{title}: {budget}{since}")
+    return lines
+
+
+def _reservation_lines(reservations: Sequence[Reservation]) -> list[str]:
+    lines = []
+    for reservation in reservations:
+        entry = reservation.entry
+        until = datetime.fromtimestamp(reservation.until, timezone.utc).isoformat()
+        lines.append(
+            f"Reserved: epsilon {entry.epsilon:.6g}, for data {_shown(entry.data)}, "
+            f"round {_shown(entry.round)}, until {_clock(until)} UTC."
+        )
+    return lines
+
+
+def _release_table(entries: Sequence[LedgerEntry]) -> list[str]:
+    titles = ["", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism"]
+    rows = [[*titles, "epsilon so far"]]
     so_far = accumulate(exact(entry.epsilon) for entry in entries)
     for number, (entry, total) in enumerate(zip(entries, so_far, strict=True), 1):
-        price = (
+        row = [
+            f"{number}",
+            _clock(entry.time),
+            _shown(entry.data),
+            _shown(entry.round),
             f"{entry.epsilon:.6g}",
             f"{entry.delta:.3g}",
             _shown(entry.mechanism),
             f"{float(total):.6g}",
-        )
-        rows.append(
-            [f"{number}", _clock(entry.time), _shown(entry.data), _shown(entry.round), *price]
-        )
+        ]
+        rows.append(row)
+    return _aligned(rows)
+
+
+def _law_table(entries: Sequence[LedgerEntry]) -> list[str]:
+    """Return a row for each answered query: the laws, from which a tighter sum can be computed."""
+    rows = [["", "of epsilon", "mechanism", "parameter", "shift x cells", "honest shares"]]
+    for number, entry in enumerate(entries, 1):
+        for query in entry.queries:
+            law = query.law
+            if law is not None:
+                row = [
+                    f"{number}",
+                    f"{query.fraction:.6g}",
+                    law.mechanism,
+                    f"{float(law.parameter):.6g}",
+                    _shown(" ".join(f"{shift}x{cells}" for shift, cells in law.shifts)),
+                    f"{law.shares}",
+                ]
+                rows.append(row)
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, every column as wide as its longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join(lines) + (
-        "\n\nEach row is one private release. What it tells anybody of one person, beyond what all others' data tell,\n"
-        "is limited by epsilon: the smaller, the less. Releases of the same people's data add up.\n"
-        f"SHA-256 of all records: {digest or 'there are none'}"
-    )
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _shown(name: str, longest: int = 40) -> str:

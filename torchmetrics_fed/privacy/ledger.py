@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -20,14 +21,20 @@ from torchmetrics_fed.errors import (
     check_choice,
 )
 from torchmetrics_fed.privacy.budget import (
+    AnsweredQuery,
     Budget,
     Composition,
     LedgerEntry,
+    Reservation,
     Spent,
     overview,
     pld_library,
 )
+from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.store import Records, Store
+
+MOST_RESERVED_SECONDS = 365 * 24 * 60 * 60
+"""The longest reservation. A round takes hours: a longer one would only block the budget."""
 
 
 class PrivacyLedger:
@@ -111,49 +118,96 @@ class PrivacyLedger:
                 )
             return self._entered(tables, books, entry)
 
+    def reserve(self, entry: LedgerEntry, seconds: float) -> None:
+        """Keep a release's part of the budget for this many seconds. Nothing is spent by it.
+
+        While the reservation is open, other releases find as much less of the budget left. The
+        first charge of the same data, round and spec takes its place, so the release can be paid
+        for, whatever was spent meanwhile. It ends undrawn when the time is up, or with
+        :meth:`cancel`. A second reservation of the same release replaces the first. A release that
+        this session has charged needs none: then nothing happens.
+
+        Time is the wall clock of this machine, which all processes with the file share. A clock
+        that is put back can open a reservation again. No clock makes the ledger charge more than
+        its budget, because every charge is checked.
+
+        Example:
+            >>> ledger = PrivacyLedger(budget=1.0)
+            >>> entry = LedgerEntry("validation", "1", epsilon=0.8)
+            >>> ledger.reserve(entry, seconds=600)
+            >>> ledger.remaining, ledger.spent().epsilon
+            (0.2, 0.0)
+        """
+        if not (isinstance(seconds, int | float) and 0 < seconds <= MOST_RESERVED_SECONDS):
+            raise InputError(
+                "Expected argument `seconds` to be a number above 0, at most "
+                f"{MOST_RESERVED_SECONDS} (a year), but got {seconds!r}."
+            )
+        with self._books() as (tables, books):
+            charged = books.entries.get(entry.key)
+            if charged is not None:
+                _check_continues(entry, charged)
+                return
+            now = time.time()
+            committed = books.committed(now, besides=entry.key)
+            books.limit(self._limit).check(committed, entry.amounts)
+            books.append(tables, {"reservation": entry.fields, "until": now + seconds})
+
+    def cancel(self, entry: LedgerEntry) -> None:
+        """Give back the reservation of a release. A release that was charged stays charged.
+
+        Without a reservation nothing happens.
+
+        Example:
+            >>> ledger = PrivacyLedger(budget=1.0)
+            >>> entry = LedgerEntry("validation", "1", epsilon=0.8)
+            >>> ledger.reserve(entry, seconds=600)
+            >>> ledger.cancel(entry)
+            >>> ledger.remaining
+            1.0
+        """
+        with self._books() as (tables, books):
+            if entry.key in books.reservations:
+                books.append(tables, {"cancellation": list(entry.key)})
+
     def charge(
-        self, entry: LedgerEntry, query: bytes, fraction: float, *, again: bool = False
+        self,
+        entry: LedgerEntry,
+        query: bytes,
+        fraction: float,
+        *,
+        law: Law | None = None,
+        again: bool = False,
     ) -> None:
         """Charge a release, once, before the answer to a query with this digest and fraction of epsilon is drawn.
 
         The first query of a round charges all of the release's epsilon. A later one is only noted: of the same session,
-        not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left.
+        not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left. The
+        ``law`` of the noise is recorded with each query.
         """
         if not 0 < fraction < math.inf:
             raise InputError(
                 f"Expected argument `fraction` to be above 0, at most 1, but got {fraction!r}."
             )
+        answered = AnsweredQuery(query.hex(), float(fraction), law)
         with self._books() as (tables, books):
-            known = self._entered(tables, books, entry)
-            name = f"round {known.round!r} of data {known.data!r}"
-            if known.session != entry.session:
-                raise LedgerConflictError(
-                    f"Expected a new round but {name} was begun by another session on {known.time}, and only that one "
-                    "may continue it. A retry is a new round, charged again."
-                )
-            if known.amounts != entry.amounts:
-                raise LedgerConflictError(
-                    f"Expected one price for {name} but it was charged epsilon {known.epsilon}, delta {known.delta}, "
-                    f"now got {entry.epsilon}, {entry.delta}. Give the release a round of its own."
-                )
-            answered = books.answers.get(entry.key, {})
-            if query.hex() in answered:
+            charged = self._entered(tables, books, entry)
+            _check_continues(entry, charged)
+            if any(before.digest == answered.digest for before in charged.queries):
                 if again:
                     return
                 raise LedgerConflictError(
-                    f"Expected a query of {name} that was not answered but this one was: a second draw would average "
-                    "the noise away. Use the share that was sent."
+                    f"Expected a query of {_named(charged)} that was not answered but this one "
+                    "was: a second draw would average the noise away. Use the share that was sent."
                 )
-            spent = sum(map(Fraction, answered.values())) + Fraction(fraction)
+            spent = sum(Fraction(answer.fraction) for answer in (*charged.queries, answered))
             if spent > 1:
                 raise LedgerConflictError(
-                    f"Expected queries of {name} that spend its epsilon once but with this one they spend "
-                    f"{float(spent):g} times. Ask within the fraction that is left."
+                    f"Expected queries of {_named(charged)} that spend its epsilon once but with "
+                    f"this one they spend {float(spent):g} times. Ask within the fraction that is "
+                    "left."
                 )
-            books.append(
-                tables,
-                {"answer": list(entry.key), "query": query.hex(), "fraction": float(fraction)},
-            )
+            books.append(tables, {"answer": list(entry.key), **answered.fields})
 
     def check_lasting(self) -> None:
         """Raise unless this ledger has a limit that lasts: a budget and a path."""
@@ -196,14 +250,26 @@ class PrivacyLedger:
 
     @property
     def remaining(self) -> float:
-        """Epsilon left of the budget, infinite without one. By PLD a release may take less of it than its epsilon."""
-        return self._limit.left(self._read().amounts)
+        """Epsilon that is neither spent nor reserved; infinite without a budget.
+
+        By PLD a release may take less of it than its epsilon.
+        """
+        committed = self._read().committed(time.time())
+        return self._limit.left(committed)
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """The reservations that are open now, in the order of their making."""
+        return tuple(self._read().reserved(time.time()))
 
     def entries_of(self, spec: bytes, queries: Iterable[bytes]) -> list[LedgerEntry]:
         """Return the releases with this digest of their spec that answered all of these digests of queries."""
-        asked, books = {query.hex() for query in queries}, self._read()
-        found = [entry for entry in books.entries.values() if entry.spec == spec.hex()]
-        return [entry for entry in found if asked <= books.answers.get(entry.key, {}).keys()]
+        asked = {query.hex() for query in queries}
+        return [
+            entry
+            for entry in self
+            if entry.spec == spec.hex() and asked <= {query.digest for query in entry.queries}
+        ]
 
     def digest(self, entry: LedgerEntry | None = None) -> str:
         """Return the SHA-256, in hexadecimal, of all records up to this entry, or of all: what a document may name."""
@@ -211,10 +277,14 @@ class PrivacyLedger:
         return books.chain if entry is None else books.chains[entry.key]
 
     def report(self) -> str:
-        """Return the budget, what was spent of it and every release as a table, for whoever answers for the data."""
+        """Return the budget, all releases and the laws of their noise, as tables."""
         books = self._read()
         return overview(
-            self.path, books.budgets or (self._limit,), tuple(books.entries.values()), books.chain
+            self.path,
+            books.budgets or (self._limit,),
+            tuple(books.entries.values()),
+            books.chain,
+            books.reserved(time.time()),
         )
 
     def __iter__(self) -> Iterator[LedgerEntry]:
@@ -246,7 +316,7 @@ class PrivacyLedger:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.path is None and self.budget is None and not len(self):
+        if self.path is None and self.budget is None and not self._read().size:
             return type(self), ()  # nothing is lost: the copy begins as this one did
         if self.path is None:
             raise LedgerError(
@@ -283,9 +353,30 @@ class PrivacyLedger:
     ) -> LedgerEntry:
         """Return the entry of the same data, round and spec: the one there is, or this one, entered and checked."""
         if entry.key not in books.entries:
-            books.limit(self._limit).check(books.amounts, entry.amounts)
-            books.append(tables, {"entry": asdict(replace(entry, time=entry.time or _now()))})
+            committed = books.committed(time.time(), besides=entry.key)
+            books.limit(self._limit).check(committed, entry.amounts)
+            books.append(tables, {"entry": replace(entry, time=entry.time or _now()).fields})
         return books.entries[entry.key]
+
+
+def _check_continues(entry: LedgerEntry, charged: LedgerEntry) -> None:
+    """Raise unless this session began the charged release, at the same price."""
+    if charged.session != entry.session:
+        raise LedgerConflictError(
+            f"Expected a new round but {_named(charged)} was begun by another session on "
+            f"{charged.time}, and only that one may continue it. A retry is a new round, charged "
+            "again."
+        )
+    if charged.amounts != entry.amounts:
+        raise LedgerConflictError(
+            f"Expected one price for {_named(charged)} but it was charged epsilon "
+            f"{charged.epsilon}, delta {charged.delta}, now got {entry.epsilon}, {entry.delta}. "
+            "Give the release a round of its own."
+        )
+
+
+def _named(entry: LedgerEntry) -> str:
+    return f"round {entry.round!r} of data {entry.data!r}"
 
 
 def _now() -> str:

@@ -19,6 +19,7 @@ from scipy.special import ive
 
 from torchmetrics_fed.errors import InputError, check_int
 from torchmetrics_fed.privacy import samplers
+from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.loss import delta_bound
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 
@@ -43,6 +44,8 @@ class Noise:
     """Returns fresh noise of a shape, from the operating system's randomness."""
     variance: float
     """Of a cell of the sum of all shares that the noise is calibrated for."""
+    law: Law | None = None
+    """Of a cell of that sum, with the change it hides; None for exact counts."""
 
 
 def _zeros(shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -78,19 +81,32 @@ def calibrated_noise(
         )
     if mechanism == "skellam":
         mean = skellam_mean(epsilon, delta, sensitivity)
-        return Noise(lambda shape: samplers.skellam(shape, mean / shares), float(2 * mean))
+        return Noise(
+            draw=lambda shape: samplers.skellam(shape, mean / shares),
+            variance=float(2 * mean),
+            law=Law(mechanism, mean, sensitivity.shifts, shares),
+        )
     if mechanism == "discrete_gaussian":
         sigma2 = discrete_gaussian_sigma2(epsilon, delta, sensitivity, shares)
         return Noise(
-            lambda shape: samplers.discrete_gaussian(shape, sigma2 / shares), float(sigma2)
+            draw=lambda shape: samplers.discrete_gaussian(shape, sigma2 / shares),
+            variance=float(sigma2),
+            law=Law(mechanism, sigma2, sensitivity.shifts, shares),
         )
     rate = cell_epsilon(epsilon, sensitivity)
+    law = Law(mechanism, rate, sensitivity.shifts, shares)
     if mechanism == "gamma":
         return Noise(
-            lambda shape: samplers.gamma_difference(shape, 1 / rate, shares), 2 / float(rate) ** 2
+            draw=lambda shape: samplers.gamma_difference(shape, 1 / rate, shares),
+            variance=2 / float(rate) ** 2,
+            law=law,
         )
     ratio = math.exp(-rate)
-    return Noise(lambda shape: samplers.polya(shape, rate, shares), 2 * ratio / (1 - ratio) ** 2)
+    return Noise(
+        draw=lambda shape: samplers.polya(shape, rate, shares),
+        variance=2 * ratio / (1 - ratio) ** 2,
+        law=law,
+    )
 
 
 def cell_epsilon(epsilon: Number, sensitivity: Sensitivity) -> Fraction:

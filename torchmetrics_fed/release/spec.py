@@ -268,7 +268,8 @@ class Spec:
         """Charge a release to the ledger before an answer to one of its queries is drawn, in a session of this name."""
         price = self.epsilon, self.delta, self.privacy.mechanism
         entry = LedgerEntry(data, round or name, *price, spec=self.digest.hex(), session=name)
-        ledger.charge(entry, query.digest, query.fraction, **again)
+        law = self.noise(query).law
+        ledger.charge(entry, query.digest, query.fraction, law=law, **again)
 
     def check_query(self, query: Query) -> None:
         """Raise unless the query can be answered from counts of this spec."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
@@ -159,6 +159,6 @@ def _charged(release: Release, ledger: PrivacyLedger) -> dict[str, Any]:
             f"Expected a ledger with the entry of this release, of round {release.round!r}, but got {ledger}. Pass the "
             "ledger that it was charged to, or none."
         )
-    entry = asdict(named[0]) if len(named) == 1 else None
+    entry = named[0].fields if len(named) == 1 else None
     totals = {"releases": len(ledger), "spent": ledger.spent().epsilon, "budget": ledger.budget}
     return {"entry": entry, "digest": ledger.digest(None if entry is None else named[0]), **totals}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.aggregation.secure.federation import Federation, request_of
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
-from torchmetrics_fed.aggregation.secure.states import Stage
+from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.errors import SecureAggregationError
 
 
@@ -43,7 +43,7 @@ def test_a_restarted_client_gives_the_same_answer_and_no_other() -> None:
     federation = Restarting("abcd")
     federation.run()
     client = federation.clients["a"]
-    assert client.stage is Stage.ANSWERED
+    assert client.state is ClientState.ANSWERED
     request = federation.server.request()
     again = SecureAggregationClient.from_bytes(client.to_bytes(), federation.config)
     assert again.unmask(request) == client.unmask(request)
@@ -70,4 +70,4 @@ def test_a_purged_client_keeps_nothing() -> None:
         federation.client("a").to_bytes()
     )  # no more than one that has not begun
     assert not any(secret in saved for secret in federation.secrets["a"])
-    assert SecureAggregationClient.from_bytes(saved, federation.config).stage is Stage.PURGED
+    assert SecureAggregationClient.from_bytes(saved, federation.config).state is ClientState.PURGED

@@ -12,7 +12,7 @@ import pytest
 from tests.aggregation.secure.federation import STAGES, Federation
 from torchmetrics_fed.aggregation.secure import server
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
-from torchmetrics_fed.aggregation.secure.states import Stage
+from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.errors import SecureAggregationError
 
 OPENED: list[bytes] = []
@@ -134,7 +134,7 @@ def test_secrets_go_when_they_are_no_longer_needed() -> None:
     federation = Federation("abc")
     boxes = federation.share(federation.advertise())
     federation.mask(boxes)
-    client, stages = federation.clients["a"], [federation.clients["a"].stage]
+    client, stages = federation.clients["a"], [federation.clients["a"].state]
     progress = client._progress
     assert (progress.sealing, progress.masking, progress.seed, progress.agreed) == (
         b"",
@@ -143,10 +143,10 @@ def test_secrets_go_when_they_are_no_longer_needed() -> None:
         {},
     )
     client.unmask(federation.request())
-    stages.append(client.stage)
+    stages.append(client.state)
     assert client._progress.held == {}
     client.purge()
-    assert [*stages, client.stage] == [Stage.MASKED, Stage.ANSWERED, Stage.PURGED]
+    assert [*stages, client.state] == [ClientState.MASKED, ClientState.ANSWERED, ClientState.PURGED]
     assert client._progress.answer == b""
     with pytest.raises(SecureAggregationError, match="PURGED"):
         client.unmask(federation.request())

@@ -16,7 +16,8 @@ from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES, split
-from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, Progress, Stage
+from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, ClientState, Progress
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 from torchmetrics_fed.release.wire import Kind, text_size
 
@@ -112,14 +113,14 @@ class SecureAggregationClient:
         return client
 
     @property
-    def stage(self) -> Stage:
+    def state(self) -> ClientState:
         """How far the client has come."""
-        return self._progress.stage
+        return self._progress.state
 
     def advertise(self) -> bytes:
         """Return fresh public keys for everyone."""
         with self._lock:
-            after, sealing, masking = self._after("advertise"), keys.KeyPair(), keys.KeyPair()
+            after, sealing, masking = self._after(Stage.ADVERTISE), keys.KeyPair(), keys.KeyPair()
             own = Advertisement(self.client_id, sealing.public, masking.public)
             if self._signing:
                 own = replace(own, signature=self._signing.sign(own.statement(self.config)))
@@ -129,7 +130,7 @@ class SecureAggregationClient:
     def share_keys(self, keys_message: bytes) -> bytes:
         """Return shares of the masking key and of a fresh seed, one box for each other client."""
         with self._lock:
-            after, known = self._after("share_keys"), self._progress
+            after, known = self._after(Stage.SHARE_KEYS), self._progress
             sealing, masking = keys.KeyPair(known.sealing), keys.KeyPair(known.masking)
             roster = Roster.from_bytes(keys_message, self.config)
             own = roster.indices.get(self.client_id, -1)
@@ -166,7 +167,7 @@ class SecureAggregationClient:
         checked and all that is left is to add the mask: here noise is drawn and charged.
         """
         with self._lock:
-            after, known, (roster, own) = self._after("mask"), self._progress, self._known
+            after, known, (roster, own) = self._after(Stage.MASK), self._progress, self._known
             (boxes,) = roster.read_tables(ciphertexts_message, Kind.CIPHERTEXTS, roster.hash)
             if own in boxes:
                 raise SecureAggregationError(
@@ -187,7 +188,7 @@ class SecureAggregationClient:
                 secret = masking.agree(roster.clients[index].masking)
                 vector.mask_pair(keys.pair_key(secret, context, own, index), own, index)
             vector.mask(keys.seed_key(known.seed, context, own))
-            known.stage = after
+            known.state = after
             try:
                 vector.add(vector_factory())
                 if self._progress is not known:
@@ -203,7 +204,7 @@ class SecureAggregationClient:
     def sign_survivors(self, survivors_message: bytes) -> bytes:
         """Return a signature of the survivors, which binds this client to them."""
         with self._lock:
-            after = self._after("sign_survivors")
+            after = self._after(Stage.SIGN)
             assert self._signing is not None
             (roster, own), cohort = self._known, self._progress.cohort
             (listed,) = roster.read_tables(
@@ -211,14 +212,14 @@ class SecureAggregationClient:
             )
             survivors = tuple(listed)
             self._check_survivors(survivors)
-            self._progress.survivors, self._progress.stage = survivors, after
+            self._progress.survivors, self._progress.state = survivors, after
             statement = roster.survivors_hash(cohort, survivors)
             return roster.pack_rows(Kind.SIGNATURE, statement, own, self._signing.sign(statement))
 
     def unmask(self, request: bytes) -> bytes:
         """Return shares of the survivors' seeds and of the dropped clients' keys; for the same survivors, the same."""
         with self._lock:
-            after, known, (roster, own) = self._after("unmask"), self._progress, self._known
+            after, known, (roster, own) = self._after(Stage.UNMASK), self._progress, self._known
             listed, *signatures = roster.read_tables(
                 request, Kind.REQUEST, roster.cohort_hash(known.cohort)
             )
@@ -228,7 +229,7 @@ class SecureAggregationClient:
                     "Expected the survivors that this client signed or answered for but got others: two lists together "
                     "expose clients. Ask again with the first list, or start a new round."
                 )
-            if known.stage is after:
+            if known.state is after:
                 return known.answer
             self._check_survivors(survivors)
             statement, among = roster.survivors_hash(known.cohort, survivors), set(survivors)
@@ -239,31 +240,32 @@ class SecureAggregationClient:
                 for index in known.cohort
             ]
             known.answer = roster.pack_rows(Kind.ANSWER, statement, own, *halves)
-            known.survivors, known.stage, known.held = survivors, after, {}
+            known.survivors, known.state, known.held = survivors, after, {}
             return known.answer
 
     def purge(self) -> None:
         """Forget everything. The client answers no more."""
         with self._lock:
-            self._progress = Progress(Stage.PURGED)
+            self._progress = Progress(ClientState.PURGED)
 
     @property
     def _known(self) -> tuple[Roster, int]:
         assert self._progress.roster is not None
         return self._progress.roster, self._progress.roster.indices[self.client_id]
 
-    def _after(self, call: str) -> Stage:
-        """Return the stage that a call leads to, or raise where the table of states has none."""
-        moves, stage = CLIENT_MOVES[self.config.signed], self._progress.stage
-        if (stage, call) not in moves:
+    def _after(self, stage: Stage) -> ClientState:
+        """Return the state that a stage leads to, or raise where the table of states has none."""
+        moves, state = CLIENT_MOVES[self.config.signed], self._progress.state
+        if (state, stage) not in moves:
             expected = (
-                " or ".join(known.name for known, allowed in moves if allowed == call) or "signed"
+                " or ".join(before.name for before, allowed in moves if allowed is stage)
+                or "signed"
             )
             raise SecureAggregationError(
-                f"Expected a client that is {expected} for `{call}` but this one is {stage.name}: each stage is gone "
-                "through once, in order. For another aggregation make a new client."
+                f"Expected a client that is {expected} for `{stage}` but this one is {state.name}: each stage is "
+                "gone through once, in order. For another aggregation make a new client."
             )
-        return moves[stage, call]
+        return moves[state, stage]
 
     def _check_survivors(self, survivors: tuple[int, ...]) -> None:
         roster, own = self._known

@@ -20,7 +20,8 @@ from torchmetrics_fed.aggregation.secure.keys import (
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, Roster
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
-from torchmetrics_fed.aggregation.secure.states import SERVER_MOVES
+from torchmetrics_fed.aggregation.secure.states import REPLIES, SERVER_MOVES
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import SecureAggregationError
 from torchmetrics_fed.release.wire import Kind
 
@@ -41,18 +42,18 @@ class SecureAggregationServer:
         >>> config = SecureAggregationConfig.from_bytes(server.start())  # at the client
         >>> server.receive("ann", SecureAggregationClient("ann", config).advertise())
         >>> server.waits_for
-        <Kind.ADVERTISE: 11>
+        <Stage.ADVERTISE: 1>
     """
 
     def __init__(
         self, config: SecureAggregationConfig, verification_keys: Mapping[str, bytes] | None = None
     ) -> None:
         self.config, self._verification_keys = config, verification_keys
-        self._stage, self._total = Kind.ADVERTISE, MaskedVector(config.cells)
-        self._received: dict[tuple[Kind, str], bytes] = {}
+        self._stage, self._total = Stage.ADVERTISE, MaskedVector(config.cells)
+        self._received: dict[tuple[Stage, str], bytes] = {}
         self._advertised: dict[str, Advertisement] = {}
         self._roster: Roster  # from `keys` on, which closes the first stage
-        self._rows: dict[Kind, dict[int, list[bytes]]] = defaultdict(dict)
+        self._rows: dict[Stage, dict[int, list[bytes]]] = defaultdict(dict)
         self._cohort: tuple[int, ...] = ()
         self._boxes: dict[str, bytes] = {}
         self._sent: dict[str, bytes] = {}
@@ -63,8 +64,8 @@ class SecureAggregationServer:
         return self.config.to_bytes()
 
     @property
-    def waits_for(self) -> Kind:
-        """The kind of message that is collected now."""
+    def waits_for(self) -> Stage:
+        """The stage whose replies are collected now."""
         return self._stage
 
     def receive(self, sender: str, message: bytes) -> None:
@@ -76,7 +77,7 @@ class SecureAggregationServer:
         known = self._received.get((self._stage, sender))
         if known == mark:
             return
-        take = self._take_keys if self._stage is Kind.ADVERTISE else self._take_rows
+        take = self._take_keys if self._stage is Stage.ADVERTISE else self._take_rows
         take(sender, message, known is not None)
         self._received[self._stage, sender] = mark
 
@@ -92,7 +93,7 @@ class SecureAggregationServer:
     def ciphertexts(self) -> dict[str, bytes]:
         """Close the sharing and return each client's boxes, by name, for those who shared."""
         if self._closes("ciphertexts"):
-            roster, shares = self._roster, self._rows[Kind.KEY_SHARES]
+            roster, shares = self._roster, self._rows[Stage.SHARE_KEYS]
             cohort = tuple(sorted(shares))
             roster.check_quorum(cohort, "to exchange shares")
             for index in cohort:
@@ -129,7 +130,7 @@ class SecureAggregationServer:
             tables = [self._listed()]
             if self.config.signed:
                 signatures = {
-                    index: signature for index, (signature,) in self._rows[Kind.SIGNATURE].items()
+                    index: signature for index, (signature,) in self._rows[Stage.SIGN].items()
                 }
                 self._roster.check_quorum(tuple(signatures), "to sign the survivors")
                 tables.append(signatures)
@@ -142,9 +143,9 @@ class SecureAggregationServer:
         """Return the sum of the survivors' vectors, and who they are, once enough of them answered."""
         if self._result is None:
             self._closed("request")
-            self._roster.check_quorum(tuple(self._rows[Kind.ANSWER]), "to answer")
+            self._roster.check_quorum(tuple(self._rows[Stage.UNMASK]), "to answer")
             self._result = self._unmasked().values, tuple(map(self._name, self._survivors))
-            del self._rows[Kind.ANSWER], self._rows[Kind.KEY_SHARES]
+            del self._rows[Stage.UNMASK], self._rows[Stage.SHARE_KEYS]
         values, names = self._result
         return values.copy(), names
 
@@ -157,26 +158,28 @@ class SecureAggregationServer:
 
     def _take_rows(self, sender: str, message: bytes, again: bool) -> None:
         about, among = {
-            Kind.KEY_SHARES: (self._roster.hash, tuple(range(len(self._roster)))),
-            Kind.MASKED: (self._cohort_hash, self._cohort),
+            Stage.SHARE_KEYS: (self._roster.hash, tuple(range(len(self._roster)))),
+            Stage.MASK: (self._cohort_hash, self._cohort),
         }.get(self._stage, (self._survivors_hash, self._survivors))
-        index, rows = self._roster.read_rows(message, self._stage, about, len(self._cohort))
+        index, rows = self._roster.read_rows(
+            message, REPLIES[self._stage], about, len(self._cohort)
+        )
         self._check_sender(self._name(index), sender, again)
         if index not in among:
             raise SecureAggregationError(
-                f"Expected a message {self._stage.name} of those who took part in the stage before but client "
+                f"Expected a message {REPLIES[self._stage].name} of those who took part in the stage before but client "
                 f"{sender!r} did not. It has dropped out of this round."
             )
         keys = self._verification_keys
         if (
-            self._stage is Kind.SIGNATURE
+            self._stage is Stage.SIGN
             and keys is not None
             and not is_signed(about, rows[0], keys[sender])
         ):
             raise SecureAggregationError(
                 f"Expected the signature of client {sender!r} but it is wrong. Leave it out."
             )
-        if self._stage is Kind.MASKED:
+        if self._stage is Stage.MASK:
             self._total.add_bytes(rows.pop())
         self._rows[self._stage][index] = rows
 
@@ -187,7 +190,7 @@ class SecureAggregationServer:
             )
         if again:
             raise SecureAggregationError(
-                f"Expected one {self._stage.name} of {sender!r} but got 2. The first stands."
+                f"Expected one {REPLIES[self._stage].name} of {sender!r} but got 2. The first stands."
             )
 
     def _unmasked(self) -> MaskedVector:
@@ -195,7 +198,7 @@ class SecureAggregationServer:
         roster, context, answers, survivors = (
             self._roster,
             self._cohort_hash,
-            self._rows[Kind.ANSWER],
+            self._rows[Stage.UNMASK],
             self._survivors,
         )
         responders, among = sorted(answers)[: roster.threshold], set(survivors)
@@ -223,7 +226,7 @@ class SecureAggregationServer:
 
     def _verify(self, index: int, secret: bytes, survived: bool) -> None:
         committed = (
-            self._rows[Kind.KEY_SHARES][index][0]
+            self._rows[Stage.SHARE_KEYS][index][0]
             if survived
             else self._roster.clients[index].masking
         )
@@ -239,7 +242,7 @@ class SecureAggregationServer:
     @property
     def _survivors(self) -> tuple[int, ...]:
         """Those whose masked vectors are in the total."""
-        return tuple(sorted(self._rows[Kind.MASKED]))
+        return tuple(sorted(self._rows[Stage.MASK]))
 
     def _listed(self) -> dict[int, bytes]:
         """Return the survivors as a table without content, once there are enough."""
@@ -268,6 +271,7 @@ class SecureAggregationServer:
         if call not in self._sent:
             raise SecureAggregationError(
                 f"Expected the stages before `{call}` to be over but the server still collects messages "
-                f"{self._stage.name}. Close them in order: keys, ciphertexts, survivors if signed, request, sum."
+                f"{REPLIES[self._stage].name}. Close them in order: keys, ciphertexts, survivors if signed, request, "
+                "sum."
             )
         return self._sent[call]

@@ -1,6 +1,6 @@
-"""States: how far client and server of one aggregation have come, which call moves them on, what a client remembers.
+"""States: how far client and server of one aggregation have come, which stage moves them on, what a client remembers.
 
-Every call is allowed exactly where its table has a row; everything moves forward only, and once.
+Every stage is gone through exactly where its table has a row; everything moves forward only, and once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from torchmetrics_fed.aggregation.secure.config import MOST_CLIENTS, SecureAggre
 from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, digest
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.aggregation.secure.shamir import SHARE_BYTES
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.release.wire import (
     DIGEST_BYTES,
     Kind,
@@ -22,7 +23,7 @@ from torchmetrics_fed.release.wire import (
 )
 
 
-class Stage(IntEnum):
+class ClientState(IntEnum):
     """How far a client has come."""
 
     NEW = 0
@@ -35,32 +36,51 @@ class Stage(IntEnum):
 
 
 _CLIENT = {
-    (Stage.NEW, "advertise"): Stage.ADVERTISED,
-    (Stage.ADVERTISED, "share_keys"): Stage.SHARED,
-    (Stage.SHARED, "mask"): Stage.MASKED,
-    (Stage.ANSWERED, "unmask"): Stage.ANSWERED,  # the same request gets the same answer
+    (ClientState.NEW, Stage.ADVERTISE): ClientState.ADVERTISED,
+    (ClientState.ADVERTISED, Stage.SHARE_KEYS): ClientState.SHARED,
+    (ClientState.SHARED, Stage.MASK): ClientState.MASKED,
+    # the same request gets the same answer
+    (ClientState.ANSWERED, Stage.UNMASK): ClientState.ANSWERED,
 }
-CLIENT_MOVES = {
-    False: _CLIENT | {(Stage.MASKED, "unmask"): Stage.ANSWERED},
-    True: _CLIENT
-    | {(Stage.MASKED, "sign_survivors"): Stage.SIGNED, (Stage.SIGNED, "unmask"): Stage.ANSWERED},
+_UNSIGNED_CLIENT = {
+    (ClientState.MASKED, Stage.UNMASK): ClientState.ANSWERED,
 }
-"""By whether it is signed: stage and call to the client's next stage. ``purge`` is allowed anywhere, and ends it."""
+_SIGNED_CLIENT = {
+    (ClientState.MASKED, Stage.SIGN): ClientState.SIGNED,
+    (ClientState.SIGNED, Stage.UNMASK): ClientState.ANSWERED,
+}
+CLIENT_MOVES = {False: _CLIENT | _UNSIGNED_CLIENT, True: _CLIENT | _SIGNED_CLIENT}
+"""By whether it is signed: state and stage to the client's next state. ``purge`` is allowed anywhere, and ends it."""
 
-_SERVER = {(Kind.ADVERTISE, "keys"): Kind.KEY_SHARES, (Kind.KEY_SHARES, "ciphertexts"): Kind.MASKED}
-SERVER_MOVES = {
-    False: _SERVER | {(Kind.MASKED, "request"): Kind.ANSWER},
-    True: _SERVER
-    | {(Kind.MASKED, "survivors"): Kind.SIGNATURE, (Kind.SIGNATURE, "request"): Kind.ANSWER},
+_SERVER = {
+    (Stage.ADVERTISE, "keys"): Stage.SHARE_KEYS,
+    (Stage.SHARE_KEYS, "ciphertexts"): Stage.MASK,
 }
-"""By whether it is signed: the kind of message that the server collects and the call that closes it, to the next."""
+_UNSIGNED_SERVER = {
+    (Stage.MASK, "request"): Stage.UNMASK,
+}
+_SIGNED_SERVER = {
+    (Stage.MASK, "survivors"): Stage.SIGN,
+    (Stage.SIGN, "request"): Stage.UNMASK,
+}
+SERVER_MOVES = {False: _SERVER | _UNSIGNED_SERVER, True: _SERVER | _SIGNED_SERVER}
+"""By whether it is signed: the stage whose replies the server collects and the call that closes it, to the next."""
+
+REPLIES = {
+    Stage.ADVERTISE: Kind.ADVERTISE,
+    Stage.SHARE_KEYS: Kind.KEY_SHARES,
+    Stage.MASK: Kind.MASKED,
+    Stage.SIGN: Kind.SIGNATURE,
+    Stage.UNMASK: Kind.ANSWER,
+}
+"""The kind of message that a client replies in a stage."""
 
 
 @dataclass(repr=False)
 class Progress:
     """What a client knows of one sum, all of it secret."""
 
-    stage: Stage = Stage.NEW
+    state: ClientState = ClientState.NEW
     sealing: bytes = b""
     masking: bytes = b""
     """The private keys."""
@@ -84,7 +104,7 @@ class Progress:
             pack_indices(self.survivors),
         )
         body = b"".join(
-            (pack_text(client_id), bytes([self.stage]), *blocks, *tables, pack_block(self.answer))
+            (pack_text(client_id), bytes([self.state]), *blocks, *tables, pack_block(self.answer))
         )
         return config.frame(Kind.PROGRESS, digest(b"progress", body), body)
 
@@ -94,11 +114,11 @@ class Progress:
         checksum = reader.take(DIGEST_BYTES)
         if digest(b"progress", bytes(reader.rest)) != checksum:
             raise reader.error("the checksum of its content", "another")
-        client_id, stage = reader.text(), Stage(reader.number(1))
+        client_id, state = reader.text(), ClientState(reader.number(1))
         sealing, masking, seed, roster = (reader.block() for _ in range(4))
         known = Roster.from_bytes(roster, config) if roster else None
         tables = reader.table(MOST_CLIENTS, KEY_BYTES), reader.table(MOST_CLIENTS, 2 * SHARE_BYTES)
         lists = reader.indices(MOST_CLIENTS), reader.indices(MOST_CLIENTS)
-        progress = cls(stage, sealing, masking, seed, known, *tables, *lists, reader.block())
+        progress = cls(state, sealing, masking, seed, known, *tables, *lists, reader.block())
         reader.end()
         return client_id, progress

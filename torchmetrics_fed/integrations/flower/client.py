@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -14,7 +14,8 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
-from torchmetrics_fed.aggregation.secure.states import Stage
+from torchmetrics_fed.aggregation.secure.states import ClientState
+from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import InputError, ReleaseError, SecureAggregationError
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.exchange.stages import Asked
@@ -25,6 +26,11 @@ from torchmetrics_fed.release import Query
 
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
+EVALUATE = "evaluate"
+"""A bool beside the fields of a request: whether the app evaluates to answer the query. Otherwise
+the node answers from the counts that it has kept."""
+FORGET = "forget"
+"""The key of a round that is over, in a record that asks for nothing else."""
 _log = logging.getLogger("flwr")
 
 
@@ -76,24 +82,24 @@ def evaluation_mod(
         return _guarded(reply, published, weight) if protected else reply
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        request = _asked(message)
-        if request is None and not common.spec.privacy.charges:
+        record = message.content.config_records.get(RECORD)
+        if record is None and not common.spec.privacy.charges:
             return guard(call_next(message, context))
-        node = Node(context, folder)
-        if request is not None and request.stage == "forget":
-            node.forget(session_of(request.round))
+        node = Node(context, folder, common.spec)
+        if record is not None and isinstance(over := record.get(FORGET), str):
+            node.forget(over)
             return _reply(message, ConfigRecord(), weight)
+        request = _asked(message)
         agreed = node.charged(common, terms)
         if request is None:
             return guard(_evaluated(_Evaluation(agreed, None), message, context, call_next))
         request.agreed_query(agreed.spec)
 
         def answered(client: SecureAggregationClient | None) -> Message:
-            if request.stage == "answer":
+            if not _evaluates(message):
                 own = deepcopy(agreed)
                 own.resume(node.take(session_of(request.round)))
                 return _reply(message, _answer_record(own, request, client), weight)
-            node.forget()  # what an earlier round has left is erased
             evaluation = _Evaluation(agreed, request, client)
             reply = _evaluated(evaluation, message, context, call_next)
             if evaluation.kept is None:
@@ -103,23 +109,27 @@ def evaluation_mod(
             node.keep(session_of(request.round), evaluation.kept)
             return guard(reply)
 
+        if agreed.spec.hides_shares == (request.stage is Stage.SHARE):
+            how = "hidden" if agreed.spec.hides_shares else "sent as they are"
+            raise SecureAggregationError(
+                f"Expected another stage than {request.stage} because shares are {how} here."
+            )
         if not agreed.spec.hides_shares:
             node.claim(request.round, agreed.ledger.path)
             return answered(None)
         config = request.agreed_config(agreed.spec, signing_key is not None)
-        if request.stage == "advertise":
+        if request.stage is Stage.ADVERTISE:
             node.claim(request.round, agreed.ledger.path)
-            node.begin(request.round, config.round_id)
+            node.begin(config.round_id)
             client = SecureAggregationClient(str(context.node_id), config, *keys)
         else:
             client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
-        if request.stage in ("evaluate", "answer"):
-            if (
-                client.stage is not Stage.SHARED
-            ):  # a message that comes again must not undo what was answered
+        if request.stage is Stage.MASK:
+            if client.state is not ClientState.SHARED:
+                # a message that comes again must not undo what was answered
                 node.keep(config.round_id, client.to_bytes())
                 raise SecureAggregationError(
-                    f"Expected a client that is SHARED but this one is {client.stage.name}: each stage is gone "
+                    f"Expected a client that is SHARED but this one is {client.state.name}: each stage is gone "
                     "through once, in order."
                 )
             try:
@@ -257,13 +267,20 @@ _current: ContextVar[_Evaluation | None] = ContextVar("current", default=None)
 def _answer_record(
     metric: FederatedMetric, asked: Asked, client: SecureAggregationClient | None
 ) -> ConfigRecord:
-    stage = (
-        "share" if client is None else "mask"
-    )  # Flower's own stages say whether it takes an evaluation
-    return ConfigRecord({"answer": replace(asked, stage=stage).answered_by(client, metric)})
+    return ConfigRecord({"answer": asked.answered_by(client, metric)})
 
 
 def _asked(message: Message) -> Asked | None:
     """Return what a message asks for; None if it is not from our strategy."""
     record = message.content.config_records.get(RECORD)
-    return None if record is None else Asked.of(record)
+    return None if record is None else Asked.from_fields(record)
+
+
+def _evaluates(message: Message) -> bool:
+    evaluates = message.content.config_records[RECORD].get(EVALUATE)
+    if not isinstance(evaluates, bool):
+        raise InputError(
+            f"Expected {EVALUATE!r} to be a bool in a request but got {evaluates!r}. Update both "
+            "sides."
+        )
+    return evaluates

@@ -6,7 +6,6 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -19,7 +18,7 @@ from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, 
 from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.exchange.queries import check_one_query
 from torchmetrics_fed.exchange.stages import Answers, Asked, ask_release, release_stages
-from torchmetrics_fed.integrations.flower.client import RECORD
+from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET, RECORD
 from torchmetrics_fed.metrics import FederatedMetric, areas, representative
 from torchmetrics_fed.release import Release, Share, Spec
 
@@ -29,7 +28,6 @@ else:
     _Strategy = object  # whichever strategy it is mixed into
 
 AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
-_ANSWERS = "share", "mask"  # the stages in which a query is answered
 _log = logging.getLogger("flwr")
 
 
@@ -232,7 +230,7 @@ class _Round:
     def begin(self) -> list[Message]:
         """Return the messages that evaluate; where shares are hidden, to those who have exchanged keys."""
         asked = next(self._stages)
-        while any(each.stage not in _ANSWERS for each in asked.values()):
+        while any(not each.stage.asks_data for each in asked.values()):
             asked = self._stages.send(self._carry(asked))
         return self._messages(asked)
 
@@ -241,24 +239,25 @@ class _Round:
         return ask_release(self._stages, self._carry, self._answers(replies))
 
     def forget(self) -> None:
-        """Let the nodes that were there last erase their notes. Others erase them when they begin something else."""
+        """Let the nodes that were there last erase their notes. Others erase them after a day."""
         query, hides = self._coordinator.query, self._coordinator.spec.hides_shares
         if self._there and (hides or (query is not None and query.fraction < 1)):
-            self._carry(dict.fromkeys(self._there, Asked("forget", self._coordinator.round, b"")))
+            record = ConfigRecord({FORGET: self._coordinator.round})
+            messages = [self._message(node, RecordDict({RECORD: record})) for node in self._there]
+            self._grid.send_and_receive(messages, timeout=self._timeout)
 
     def _messages(self, asked: Mapping[str, Asked]) -> list[Message]:
         """Return what is sent in a stage. The first query is answered by evaluating, the second from what was kept."""
         self._sent = []
-        for node, each in asked.items():
-            stage = (
-                ("answer" if self._coordinator.sums else "evaluate")
-                if each.stage in _ANSWERS
-                else each.stage
-            )
-            content = RecordDict({**self._contents[node]} if stage == "evaluate" else {})
-            content[RECORD] = ConfigRecord({**asdict(replace(each, stage=stage))})
-            self._sent.append(Message(content, int(node), self._kind))
+        for node, request in asked.items():
+            evaluates = request.stage.asks_data and not self._coordinator.sums
+            content = RecordDict({**self._contents[node]} if evaluates else {})
+            content[RECORD] = ConfigRecord({**request.fields, EVALUATE: evaluates})
+            self._sent.append(self._message(node, content))
         return self._sent
+
+    def _message(self, node: str, content: RecordDict) -> Message:
+        return Message(content, int(node), self._kind)
 
     def _carry(self, asked: Mapping[str, Asked]) -> Answers:
         return self._answers(
@@ -292,7 +291,7 @@ def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
         answer = reply.content.config_records.get(RECORD, ConfigRecord()).get("answer")
         if isinstance(answer, bytes):
             return answer
-    if stranger and message.content.config_records[RECORD]["stage"] != "evaluate":
+    if stranger and not message.content.config_records[RECORD][EVALUATE]:
         # only the mod knows the other stages: an app takes them for an evaluation
         use = "use `@app.evaluate(mods=[evaluation_mod(metric)])`"
         got = f"`evaluation_mod` is not installed there: {use}. Got {got}"

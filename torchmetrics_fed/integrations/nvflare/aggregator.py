@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -261,7 +260,7 @@ class FederatedMetricAggregator(ModelAggregator):
             site: str,
         ) -> None:  # one site each: NVFlare 2.9 loses every request of its multicast
             request, send = Shareable(), context.get_engine().send_aux_request
-            request.update(asdict(asked[site]))
+            request.update(asked[site].fields)
             replies = send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {}
             reply = replies.get(site, make_reply(ReturnCode.TIMEOUT))
             code, answer = reply.get_return_code(ReturnCode.OK), reply.get("answer")

@@ -154,7 +154,7 @@ class FederatedMetricFilter(Filter):
             self._metric, self._round, self._guards = deepcopy(metric), round, True
 
     def answer(self, asked: Asked) -> bytes:
-        """Return the answer to one stage. Noise is drawn and charged in ``share`` and ``mask``, nowhere else."""
+        """Return the answer to one stage. Noise is drawn and charged in ``SHARE`` and ``MASK``, nowhere else."""
         with self._lock:
             if self._node is None or not f"{asked.round}/".startswith(f"{self._round}/"):
                 raise ReleaseError(
@@ -171,7 +171,7 @@ class FederatedMetricFilter(Filter):
         """Return the reply to one stage. An error of ours, which holds nothing of the data, is for both sides' logs."""
         reply = make_reply(ReturnCode.OK)
         try:
-            reply["answer"] = self.answer(Asked.of(request))
+            reply["answer"] = self.answer(Asked.from_fields(request))
         except FederatedMetricError as error:
             reply["error"] = str(error)
             self.log_warning(fl_ctx, f"Not answered to the server: {error}")
