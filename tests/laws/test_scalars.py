@@ -25,5 +25,5 @@ def test_scalars_are_declared(kind: type[FederatedMetric], scored: tuple[Tensor,
     metric = kind()
     metric.update(*scored)
     result = metric.compute()
-    assert isinstance(result, Tensor) == kind.is_scalar
+    assert isinstance(result, Tensor) == metric.is_scalar
     assert kind.scalar_names == (() if isinstance(result, Tensor) else tuple(result.scalars))

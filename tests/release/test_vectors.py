@@ -26,7 +26,8 @@ FOLDER = Path(__file__).parents[2] / "docs" / "specifications"
 VECTORS: dict[str, Any] = json.loads(
     (FOLDER / "vectors" / "wire_format.json").read_text(encoding="utf-8")
 )
-FIELDS = ["version", "task", "classes", "multi_class", "secure", "groups", "models"]
+FIELDS = ["version", "task", "classes", "multi_class", "normalization", "ignore_index", "labels"]
+FIELDS += ["labels_per_example", "secure", "groups", "models"]
 FIELDS += ["grid", "bins", "score_range", "score_edges", "privacy"]
 
 
@@ -162,6 +163,9 @@ class Slow:
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
+    def numbers(self, count: int) -> list[int]:
+        return list(struct.unpack(f"<{count}I", self.take(4 * count)))
+
     def text(self) -> str:
         return self.take(self.number(1)).decode()
 
@@ -170,20 +174,30 @@ class Slow:
 
     def query(self) -> dict[str, Any]:
         fraction, levels, flags = struct.unpack("<dBB", self.take(10))
-        branching = list(struct.unpack(f"<{levels}I", self.take(4 * levels)))
-        weights, leaves, table = list(self.take(levels)), 1, bool(flags & 4)
+        branching = self.numbers(levels)
+        leaves = 1
         for children in branching:
             leaves *= children
-        places = (sum(branching) + 2 if table else leaves + 1) if flags & 1 else 0
-        edges = list(struct.unpack(f"<{places}I", self.take(4 * places))) or None
+        table = bool(flags & 4)
+        joint = bool(flags & 8)
+        places = sum(branching) + 2 if table else leaves + 1
+        edges = self.numbers(places) if flags & 1 else None
+        weights = []
+        for _ in range(1 if joint else levels):
+            negatives = self.numbers(self.number(4))
+            positives = self.numbers(self.number(4))
+            weights.append({"negatives": negatives, "positives": positives})
         assert self.at == len(self.data)
-        flagged = {"pooled": bool(flags & 2), "table": table, "joint": bool(flags & 8)}
         return {
             "fraction": fraction,
             "branching": branching,
             "weights": weights,
             "edges": edges,
-        } | flagged
+            "pools_groups": bool(flags & 2),
+            "pools_classes": bool(flags & 16),
+            "table": table,
+            "joint": joint,
+        }
 
     def summed(self, spec: dict[str, Any]) -> dict[str, Any]:
         query, shares, times, ids, how = (
@@ -211,9 +225,10 @@ def cells_of(spec: dict[str, Any], query: bytes) -> int:
     cells = sum(levels)
     if fields["table"]:
         cells = size if fields["joint"] else sum(fields["branching"])
-    groups = 1 if fields["pooled"] else max(len(spec["groups"]), 1)
+    groups = 1 if fields["pools_groups"] else max(len(spec["groups"]), 1)
+    classes = 1 if fields["pools_classes"] else spec["classes"]
     rows = spec["classes"] if spec["multi_class"] == "ovo" else 2
-    return int(groups * spec["classes"] * rows * cells)
+    return int(groups * classes * rows * cells)
 
 
 def slow_cells(how: int, packed: bytes, size: int) -> list[int]:
@@ -307,14 +322,15 @@ def test_the_specification_is_enough_for_specs(vector: dict[str, Any]) -> None:
 def test_the_specification_is_enough_for_queries(vector: dict[str, Any]) -> None:
     data, fields = bytes.fromhex(vector["hex"]), vector["fields"]
     assert Slow(data, 1).query() == fields
-    levels, flags = (
-        len(fields["branching"]),
-        [fields["edges"] is not None, fields["pooled"], fields["table"]],
-    )
-    number = sum(2**place for place, flag in enumerate([*flags, fields["joint"]]) if flag)
-    body = struct.pack(f"<dBB{levels}I", fields["fraction"], levels, number, *fields["branching"])
-    edges = struct.pack(f"<{len(fields['edges'] or [])}I", *(fields["edges"] or []))
-    assert b"TMFD\x03\x01" + body + bytes(fields["weights"]) + edges == data
+    flags = int(fields["edges"] is not None) + 2 * fields["pools_groups"] + 4 * fields["table"]
+    flags += 8 * fields["joint"] + 16 * fields["pools_classes"]
+    levels = len(fields["branching"])
+    body = struct.pack(f"<dBB{levels}I", fields["fraction"], levels, flags, *fields["branching"])
+    body += struct.pack(f"<{len(fields['edges'] or [])}I", *(fields["edges"] or []))
+    for level in fields["weights"]:
+        for row in (level["negatives"], level["positives"]):
+            body += struct.pack(f"<{1 + len(row)}I", len(row), *row)
+    assert b"TMFD\x03\x01" + body == data
     assert sha(data).hex() == vector["digest"]
 
 
@@ -342,7 +358,7 @@ def test_the_specification_is_enough_for_shares(vector: dict[str, Any]) -> None:
     assert reader.number(1) == 4 * fields["skips_bad"]
     how = reader.number(1)
     assert slow_cells(how, reader.data[reader.at :], cells_of(spec, query)) == fields["cells"]
-    assert spec["privacy"] is None or how == 0
+    assert spec["privacy"] == {"kind": "Exact"} or how == 0
 
 
 @each("releases")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,8 +100,10 @@ def _validated(module: _Module, rounds: int, logger: Any, *callbacks: Any) -> di
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    for _ in range(rounds):
-        trainer.validate(module, verbose=False)
+    with warnings.catch_warnings():  # of Lightning about torch's own functions
+        warnings.filterwarnings("ignore", ".*LeafSpec.*")
+        for _ in range(rounds):
+            trainer.validate(module, verbose=False)
     return dict(trainer.callback_metrics)
 
 

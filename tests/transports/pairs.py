@@ -283,7 +283,7 @@ class _Constructed:
         self._known: dict[tuple[Any, ...], bool] = {}
 
     def __call__(self, case: Case) -> bool:
-        # no constructor is told of the integration, nor of ids, which need a bound to enforce
+        # no constructor knows the integration, or ids, which need a bound to enforce
         key = tuple(value for name, value in case.items() if name != "integration")
         if key not in self._known:
             self._known[key] = self._asked(case)

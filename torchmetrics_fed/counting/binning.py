@@ -213,7 +213,7 @@ class TwoSidedBinning(EvenBinning):
             out[few == -_HALF] = 0
             return
         cells, t = self._differences(scores, scores, complement)
-        above_zero = t != -_HALF if np.minimum.reduce(t) == -_HALF else None
+        above_zero = t != -_HALF if np.minimum.reduce(t, initial=0) == -_HALF else None
         bits = t.view(np.uint32)
         np.right_shift(bits, np.uint32(23 - self.depth), out=bits)
         torch.index_select(ring, 0, cells, out=torch.from_numpy(out))
@@ -225,8 +225,8 @@ class TwoSidedBinning(EvenBinning):
     ) -> None:
         half = _BITS_OF_HALF[8]
         cells, t = self._differences(scores, np.abs(scores), complement)
-        above_zero = t != -half if np.minimum.reduce(t) == -half else None
-        ones = t == half if np.maximum.reduce(t) == half else None
+        above_zero = t != -half if np.minimum.reduce(t, initial=0) == -half else None
+        ones = t == half if np.maximum.reduce(t, initial=0) == half else None
         np.right_shift(t, _MANTISSA[8] - self.depth, out=t)
         np.clip(t, -self.last, self.last, out=t)
         np.bitwise_and(t, self.ring - 1, out=t)

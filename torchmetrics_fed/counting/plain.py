@@ -112,7 +112,7 @@ def add_columns(
         (cells, cell), examples = scratch.room("cells", np.int64, score.size), len(score)
         score, complement = _normalized(score, rules)
         binning.codes(score, cell, complement, columns)
-        cell += _numbers(columns)[: len(cell)]
+        cell += _numbers(columns, CHUNK)[: len(cell)]
         if rules.task != "multiclass":
             cell += np.multiply(label.reshape(-1), below, dtype=np.int64)
         elif rules.are_pairs(columns, rows):
@@ -129,9 +129,9 @@ def add_columns(
 
 
 @lru_cache(maxsize=4)
-def _numbers(columns: int) -> Places:
+def _numbers(columns: int, chunk: int) -> Places:
     """Return the column of each score of a chunk."""
-    return np.tile(np.arange(columns), max(CHUNK // columns, 1))
+    return np.tile(np.arange(columns), max(chunk // columns, 1))
 
 
 def _are_plain(

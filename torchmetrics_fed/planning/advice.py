@@ -233,7 +233,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
         >>> from torchmetrics_fed.exchange import next_query
         >>> spec = FederatedROC(privacy=LocalDP(1.0)).spec
         >>> [bytes_per_client(spec, next_query(plan, (), spec=spec), clients=20) for plan in ("adaptive", "single")]
-        [544, 17824]
+        [577, 17857]
     """
     if spec.privacy.noise_drawn_by == "sum":
         return 8 * math.prod(spec.counts_shape)

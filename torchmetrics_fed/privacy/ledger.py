@@ -365,7 +365,8 @@ def _check_continues(entry: LedgerEntry, charged: LedgerEntry) -> None:
         raise LedgerConflictError(
             f"Expected a new round but {_named(charged)} was begun by another session on "
             f"{charged.time}, and only that one may continue it. A retry is a new round, charged "
-            "again."
+            "again. If the data is made up, keep the ledger in a temporary folder, or delete its "
+            "file before the next run."
         )
     if charged.amounts != entry.amounts:
         raise LedgerConflictError(
