@@ -112,7 +112,7 @@ def add_columns(
         (cells, cell), examples = scratch.room("cells", np.int64, score.size), len(score)
         score, complement = _normalized(score, rules)
         binning.codes(score, cell, complement, columns)
-        cell += _numbers(columns, CHUNK)[: len(cell)]
+        cell += _numbers(columns, examples)
         if rules.task != "multiclass":
             cell += np.multiply(label.reshape(-1), below, dtype=np.int64)
         elif rules.are_pairs(columns, rows):
@@ -128,10 +128,10 @@ def add_columns(
     return True
 
 
-@lru_cache(maxsize=4)
-def _numbers(columns: int, chunk: int) -> Places:
+@lru_cache(maxsize=4)  # most chunks are as large as the one before
+def _numbers(columns: int, examples: int) -> Places:
     """Return the column of each score of a chunk."""
-    return np.tile(np.arange(columns), max(chunk // columns, 1))
+    return np.tile(np.arange(columns), examples)
 
 
 def _are_plain(
