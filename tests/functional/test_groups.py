@@ -232,7 +232,9 @@ def apart(third: float, seed: int, size: int = 6_000) -> tuple[Tensor, Tensor, T
     return 0.5 * within + 0.5 * hit, target, groups
 
 
-@pytest.mark.filterwarnings("ignore:Gaps of", "ignore:The largest difference")
+@pytest.mark.filterwarnings(
+    "ignore:Gaps of", "ignore:The largest difference", "ignore:No .*tive examples"
+)
 def test_no_group_hides_the_largest_gap_by_being_withheld() -> None:
     """The third group is .619 below the first; the two that are shown are .3 apart."""
     found = group_gaps(released(apart(0.181, seed=0), CentralDP(1.0)), 0.5)
@@ -244,7 +246,9 @@ def test_no_group_hides_the_largest_gap_by_being_withheld() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Gaps of", "ignore:The largest difference")
+@pytest.mark.filterwarnings(
+    "ignore:Gaps of", "ignore:The largest difference", "ignore:No .*tive examples"
+)
 @pytest.mark.parametrize("third", [0.181, 0.65], ids=["the furthest", "in between"])
 def test_intervals_of_the_largest_gap_hold_it_whoever_is_withheld(third: float) -> None:
     """60 runs: 95% intervals that miss more than 14 times have a chance of 1e-6."""

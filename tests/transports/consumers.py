@@ -48,7 +48,9 @@ def consume(
     if torch.distributed.is_initialized():
         parts = [parts[rank]]
     path = Path(folder, f"ledger {rank}")
-    consumed = CONSUMERS[name](options, parts, rounds, path)
+    with warnings.catch_warnings():  # of noise and of Lightning, which ranks may take for errors
+        warnings.simplefilter("ignore")
+        consumed = CONSUMERS[name](options, parts, rounds, path)
     return consumed._replace(charged=list(PrivacyLedger(path=path)))
 
 
@@ -100,10 +102,8 @@ def _validated(module: _Module, rounds: int, logger: Any, *callbacks: Any) -> di
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    with warnings.catch_warnings():  # of Lightning about torch's own functions
-        warnings.filterwarnings("ignore", ".*LeafSpec.*")
-        for _ in range(rounds):
-            trainer.validate(module, verbose=False)
+    for _ in range(rounds):
+        trainer.validate(module, verbose=False)
     return dict(trainer.callback_metrics)
 
 
