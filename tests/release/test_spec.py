@@ -61,6 +61,9 @@ def test_what_cannot_be_counted_is_refused() -> None:
         Spec("multilabel", 4, ScoreGrid(), multi_class="ovo")
     with pytest.raises(InputError, match="privacy"):
         Spec("binary", 1, ScoreGrid(), "a lot")  # type: ignore[arg-type]
+    for privacy in PRIVACIES:
+        with pytest.raises(InputError, match="`secure` only with `privacy=None`"):
+            Spec("binary", 1, ScoreGrid(), privacy, secure=True)
     spec = Spec("binary", 1, ScoreGrid(), CentralDP(1.0))
     for tree in (Tree((3,)), Tree((2,), (0, 5, 4095)), Tree((2,), (0, 5, 4097))):
         with pytest.raises(InputError, match="whole bins"):

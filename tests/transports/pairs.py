@@ -119,8 +119,6 @@ def refusal(case: Case) -> Refusal | None:
     integration = case["integration"]
     if integration in TRANSPORTS and case["privacy"] == "central":
         return Refusal(InputError, "Expected clients that add noise")
-    if integration in TRANSPORTS and case["privacy"] == "local" and case["secure"]:
-        return Refusal(InputError, "Expected argument `min_clients`")
     if case["metric"] == "comparison" and integration == "collection":
         return Refusal(InputError, "Expected two names")
     if case["metric"] == "comparison" and integration == "report":

@@ -89,6 +89,11 @@ class Spec:
         _check_privacy(self.privacy)
         if not isinstance(self.secure, bool):
             raise InputError(f"Expected argument `secure` to be a bool but got {self.secure!r}.")
+        if self.secure and self.privacy.charges:
+            raise InputError(
+                f"Expected argument `secure` only with `privacy=None` but got it with {self.privacy}. Leave it out: "
+                "DistributedDP hides shares by itself, and the noise of LocalDP hides each share."
+            )
         if not _are_names(self.groups) or len(self.groups) == 1 or len(self.groups) > MOST_GROUPS:
             raise InputError(
                 f"Expected argument `groups` to be 2 to {MOST_GROUPS} different names, or their number, but got "
