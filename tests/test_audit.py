@@ -16,6 +16,7 @@ from torchmetrics_fed import CentralDP, Query, ScoreGrid, Spec
 from torchmetrics_fed.audit import AuditResult, Mechanism, audit, main
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.exchange.client import draw_noise
 from torchmetrics_fed.privacy.noise import skellam_mean
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 
@@ -131,8 +132,10 @@ def test_delta_is_taken_off() -> None:
 def release_of(query: Query, calibrated_for: Query, counts: Tensor) -> Mechanism:
     """Releases of these counts by the package's own samplers, with the noise that another query may have asked for."""
     spec = Spec("binary", 1, ScoreGrid(bins=4), CentralDP(1.0))
-    noise, cells = spec.noise(calibrated_for), spec.cells(query, counts).numpy()
-    return lambda trials: (cells + noise.draw((trials, *cells.shape))).astype(np.int64)
+    law = spec.noise(calibrated_for).law
+    assert law is not None
+    cells = spec.cells(query, counts)
+    return lambda trials: (cells + draw_noise(law, (trials, *cells.shape))).numpy()
 
 
 @pytest.mark.parametrize(("weights", "naive"), [((4, 1), 2.2), ((1, 3), 1.8)])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from torchmetrics_fed.errors import InputError, check_int
+from torchmetrics_fed.exchange.client import draw_noise
 from torchmetrics_fed.privacy.noise import calibrated_noise
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 from torchmetrics_fed.typing import Floats
@@ -218,14 +219,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         Sensitivity.of("binary", 1, tuple(options.weights)),
         Fraction(options.epsilon),
     )
-    noise = calibrated_noise(
+    law = calibrated_noise(
         options.mechanism, epsilon, delta, sensitivity, options.clients, len(weights)
-    )
+    ).law
+    assert law is not None
     arriving = range(options.clients if options.survivors is None else options.survivors)
 
     def outputs(cells: Integers) -> Mechanism:
         return lambda trials: sum(
-            (noise.draw((trials, len(cells))).astype(np.int64) for _ in arriving), cells
+            (draw_noise(law, (trials, len(cells))).numpy().astype(np.int64) for _ in arriving),
+            cells,
         )
 
     rules = {"trials": options.trials, "confidence": options.confidence}

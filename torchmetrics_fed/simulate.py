@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
+from torchmetrics_fed.exchange.client import Cohort
 from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.functional.source import read
@@ -26,8 +25,6 @@ from torchmetrics_fed.report.progress import Progress
 __all__ = ["simulate"]
 
 Batch = Sequence[Tensor] | Mapping[str, Any]
-
-_BLOCK = 1 << 18  # cells that are drawn at a time: two megabytes
 
 
 @dataclass(frozen=True)
@@ -114,15 +111,12 @@ def simulate(
             f"Expected at least {needed} client{'s' * (needed > 1)} but got {count}; nothing was drawn or charged. "
             "Simulate more clients, or ask for fewer with `min_clients`."
         )
-    name = f"{secrets.randbits(62):016x}"  # no other draw is taken for this one
+    cohort = Cohort(template.terms, round)
     draws = 1 if spec.privacy.noise_drawn_by == "sum" else count
 
     def answer(query: Query) -> Sum:
-        cells = spec.cells(query, total).to(spec.dtype)
-        if spec.privacy.charges:
-            spec.charge(template.ledger, query, template.data, name, round)
-            cells += _noise(spec, query, counter(range(draws), "drew noise for {} clients"))
-        return Sum(spec, query, cells, count)
+        counted = counter(range(draws), "drew noise for {} clients")
+        return cohort.sum(query, total, count, draws=counted)
 
     release = make_release(template.plan, spec, answer, previous=previous, round=round)
     release = replace(release, flags=release.flags | ReleaseFlag.SIMULATED)
@@ -170,17 +164,6 @@ def _is_batch(client: Any) -> bool:
         and len(client) in (2, 3)
         and all(isinstance(x, Tensor) for x in client)
     )
-
-
-def _noise(spec: Spec, query: Query, draws: Iterator[int]) -> Tensor:
-    """The sum of one share's noise for each of ``draws``; a block of them is one draw, which is faster."""
-    noise = spec.noise(query)
-    assert noise is not None
-    total = torch.zeros(spec.shape(query), dtype=spec.dtype).numpy()
-    block = max(_BLOCK // total.size, 1)
-    while shares := sum(1 for _ in islice(draws, block)):
-        total += noise.draw((shares, *spec.shape(query))).sum(0)
-    return torch.from_numpy(total)
 
 
 class _Areas:

@@ -23,6 +23,7 @@ from torchmetrics_fed import (
     Spec,
 )
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.functional import roc_from_counts
 from torchmetrics_fed.functional.curve import GridName
 
@@ -52,7 +53,7 @@ def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
     for clients in CLIENTS:
         spec = Spec("binary", 1, ScoreGrid(), DistributedDP(0.1, clients, max_colluding=0))
         candidates[noise_case(clients)] = partial(
-            spec.noisy_cells, Query(Tree.binary(4096)), exact.counts
+            noisy_cells, spec, Query(Tree.binary(4096)), exact.counts
         )
     few = preds[:1_000], target[:1_000]
     candidates["update of 1e3 and private release, plan adaptive"] = lambda: _released(*few)

@@ -32,8 +32,9 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.errors import FederatedMetricError
+from torchmetrics_fed.exchange.client import Client
 from torchmetrics_fed.exchange.node import _Note
-from torchmetrics_fed.exchange.session import Session
+from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.release import rice
 from torchmetrics_fed.release.release import contents
 from torchmetrics_fed.release.sums import Sum
@@ -82,8 +83,8 @@ def read_coordinator(data: bytes) -> Coordinator:
     return Coordinator.from_bytes(data, Agreed(WIDE))
 
 
-def read_session(data: bytes) -> Any:
-    return Session.from_bytes(data, WIDE, PrivacyLedger(), "data")
+def read_client(data: bytes) -> Any:
+    return Client.from_bytes(data, Terms(WIDE, None, PrivacyLedger(), "data"))
 
 
 def release_of(spec: Spec, how: int, packed: bytes, query: Query = ALL_BINS) -> bytes:
@@ -142,7 +143,7 @@ def made_up() -> Iterator[Input]:
         yield Input("coordinator", read_coordinator, coordinator_of(share, 2))
         packed = rice.pack(cells.reshape(-1).numpy())
         note = frame(
-            Kind.SESSION,
+            Kind.CLIENT,
             WIDE.digest,
             pack_text("a"),
             pack_text(""),
@@ -151,7 +152,7 @@ def made_up() -> Iterator[Input]:
             bytes([packed[0]]),
             packed[1],
         )
-        yield Input("session", read_session, note)
+        yield Input("client", read_client, note)
     one_byte_for_64_zeros = CELLS // 64
     half_a_byte_each = CELLS // 64 * 33
     for length in (one_byte_for_64_zeros, half_a_byte_each):

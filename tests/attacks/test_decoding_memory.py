@@ -17,7 +17,7 @@ TIMES = 20
 """Bytes of memory for each byte of the input, at most."""
 CONSTANT = 16 * 2**20
 """Bytes of memory beside that, whatever the input."""
-KINDS = {"release", "share", "query", "spec", "coordinator", "notes", "session"}
+KINDS = {"release", "share", "query", "spec", "coordinator", "notes", "client"}
 
 
 @pytest.mark.parametrize("mutants", [6_000, pytest.param(200_000, marks=pytest.mark.audit)])

@@ -40,10 +40,11 @@ from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureA
 from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD
 from torchmetrics_fed.privacy.store import NOTE_SECONDS
-from torchmetrics_fed.release import Spec, rice
+from torchmetrics_fed.release import rice
 
 NODES = [11, 12, 13, 14]
 VICTIM = NODES[0]
@@ -379,7 +380,7 @@ def test_a_restored_backup_of_a_private_node_masks_nothing_more(
     federation.restore()
     assert federation.state is ClientState.SHARED
     again = federation.answer("evaluate")
-    assert refused(again, "begun by another session", "LedgerConflictError")
+    assert refused(again, "begun by another client", "LedgerConflictError")
     assert not again.has_content()
     assert (federation.entries, len(drawn)) == (1, 1)
 
@@ -708,7 +709,7 @@ def test_who_was_killed_with_a_second_answer_has_erased_the_counts(
 ) -> None:
     asked_twice.first_query().keys()
     with monkeypatch.context() as patch:
-        patch.setattr(Spec, "noisy_cells", kill)
+        patch.setattr(client_module, "noisy_cells", kill)
         killed(lambda: asked_twice.answer("answer"))
     assert asked_twice.traces(asked_twice.counts) == 0
     assert refused(asked_twice.answer("answer"), "It stays out of this round")

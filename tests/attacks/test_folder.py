@@ -37,6 +37,7 @@ from torchmetrics_fed.errors import (
     SecureAggregationError,
     WireError,
 )
+from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.folder import run_coordinator, run_site
 from torchmetrics_fed.folder.files import Files
 from torchmetrics_fed.release import rice
@@ -109,13 +110,13 @@ def federation() -> Iterator[Federation]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """The cells that were drawn, in their order."""
     cells: list[Tensor] = []
-    draw = Spec.noisy_cells
+    draw = client_module.noisy_cells
 
     def drawing(spec: Spec, query: Query, counts: Tensor) -> Tensor:
         cells.append(draw(spec, query, counts))
         return cells[-1]
 
-    monkeypatch.setattr(Spec, "noisy_cells", drawing)
+    monkeypatch.setattr(client_module, "noisy_cells", drawing)
     return cells
 
 

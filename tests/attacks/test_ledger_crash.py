@@ -25,7 +25,7 @@ from torchmetrics_fed.privacy import store as store_module
 from torchmetrics_fed.privacy.budget import LedgerEntry
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
 
-SESSION = LedgerEntry("val", "session", 0.2, spec="spec", session="session")
+SESSION = LedgerEntry("val", "client", 0.2, spec="spec", client="client")
 
 # Processes that are killed
 
@@ -37,7 +37,7 @@ from torchmetrics_fed.privacy.ledger import LedgerEntry, PrivacyLedger
 
 directory, start, call = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 files = {module.__file__ for module in (store, ledger)}
-session = LedgerEntry("val", "session", 0.2, spec="spec", session="session")
+session = LedgerEntry("val", "client", 0.2, spec="spec", client="client")
 
 def run(path, step):
     left = step
@@ -55,7 +55,7 @@ def run(path, step):
     sys.settrace(trace)
     book = PrivacyLedger(path=path)
     if call == "spend":
-        book.spend("val", "session", 0.2)
+        book.spend("val", "client", 0.2)
     else:
         book.charge(session, b"query", 1.0)
     sys.settrace(None)
@@ -84,11 +84,11 @@ def test_killed_at_every_step(tmp_path: Path, start: str, call: str) -> None:
         path = tmp_path / str(step)
         ledger = PrivacyLedger(path=path)
         rounds = [entry.round for entry in ledger]
-        assert rounds in (before, [*before, "session"])
-        assert step < survived or rounds[-1] == "session"  # acknowledged, so it must be there
+        assert rounds in (before, [*before, "client"])
+        assert step < survived or rounds[-1] == "client"  # acknowledged, so it must be there
         entered += len(rounds) > len(before)
         if call == "spend":
-            ledger.spend("val", "session", 0.2)
+            ledger.spend("val", "client", 0.2)
         elif len(rounds) > len(before):  # the charge and what it was charged for are one
             with pytest.raises(LedgerConflictError, match="second draw"):
                 ledger.charge(SESSION, b"query", 1.0)
@@ -116,7 +116,7 @@ PrivacyLedger(path=path)
 acknowledged, inside, moments = 0, 0, 40
 
 def release(number):
-    return LedgerEntry("val", number, 0.1, spec="spec", session="session")
+    return LedgerEntry("val", number, 0.1, spec="spec", client="client")
 
 def check(path):
     book = PrivacyLedger(path=path)
@@ -394,7 +394,7 @@ def test_whatever_was_acknowledged_outlives_a_loss_of_power(tmp_path: Path) -> N
     with watched(see):
         for number in range(1, 4):
             ledger.charge(
-                LedgerEntry("x" * 3000, str(number), 0.1, spec="spec", session="session"),
+                LedgerEntry("x" * 3000, str(number), 0.1, spec="spec", client="client"),
                 b"query",
                 1.0,
             )
@@ -540,9 +540,9 @@ def test_an_interrupt_at_any_line_is_not_forgotten(
         finally:
             sys.settrace(tracer)
         rounds = [entry.round for entry in ledger]
-        assert rounds in (["before"], ["before", "session"])
+        assert rounds in (["before"], ["before", "client"])
         if done:
-            assert rounds == ["before", "session"]
+            assert rounds == ["before", "client"]
             break
         ledger.charge(SESSION, b"query", 1.0, again=True)
         assert len(ledger) == 2
@@ -559,7 +559,7 @@ def written(path: Path, releases: int = 3) -> list[LedgerEntry]:
     for number in range(releases):
         for query in (b"pilot", b"placed"):
             ledger.charge(
-                LedgerEntry("val", str(number), 0.1, spec="spec", session="session"), query, 0.5
+                LedgerEntry("val", str(number), 0.1, spec="spec", client="client"), query, 0.5
             )
     return list(ledger)
 

@@ -43,9 +43,9 @@ def work(rank: int, store: str, fault: str, connection: Connection) -> None:
         said = "computed"
     except SyncError as error:
         said = str(error)
-    session = metric._current_session()
+    client = metric._current_client()
     connection.send(
-        (said, time.monotonic() - start, session is not None and session.release is not None)
+        (said, time.monotonic() - start, client is not None and client.release is not None)
     )
     connection.recv()  # stay until all have reported
 

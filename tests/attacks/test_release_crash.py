@@ -18,6 +18,7 @@ from torchmetrics_fed import (
     Spec,
 )
 from torchmetrics_fed.errors import LedgerConflictError
+from torchmetrics_fed.exchange import client as client_module
 
 
 class CrashError(Exception):
@@ -27,7 +28,7 @@ class CrashError(Exception):
 def crash_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Noise whose ``number``-th draw is drawn, after which the process fails to go on."""
     draws = 0
-    draw = Spec.noisy_cells
+    draw = client_module.noisy_cells
 
     def crash(self: Spec, query: Query, counts: Tensor) -> Tensor:
         nonlocal draws
@@ -37,7 +38,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
             raise CrashError
         return drawn
 
-    monkeypatch.setattr(Spec, "noisy_cells", crash)
+    monkeypatch.setattr(client_module, "noisy_cells", crash)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_nothing_is_drawn_beyond_the_budget(
 ) -> None:
     metric = FederatedROC(quantiles=16, privacy=CentralDP(2.0), ledger=PrivacyLedger(1.0))
     metric.update(*scored)
-    monkeypatch.setattr(Spec, "noisy_cells", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(client_module, "noisy_cells", lambda *_: pytest.fail("noise was drawn"))
     with pytest.raises(BudgetExceededError):
         metric.compute()
 

@@ -25,6 +25,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.cli import main
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange.client import draw_noise
 from torchmetrics_fed.release import Query, Sum
 from torchmetrics_fed.report import evaluation_report, privacy_statement
 from torchmetrics_fed.simulate import simulate
@@ -46,10 +47,10 @@ def test_a_file_with_a_prior_is_audited_above_epsilon_and_within_its_statement()
     query = Query(Tree.flat(16))
     cells = torch.zeros(spec.shape(query), dtype=torch.int64)
     release = Release((Sum(spec, query, cells),), prior=Sum(spec, query, cells))
-    noise = spec.noise(query)
-    assert noise is not None
-    without = torch.from_numpy(noise.draw((TRIALS, 2)))
-    present = torch.from_numpy(noise.draw((TRIALS, 2))) + 1
+    law = spec.noise(query).law
+    assert law is not None
+    without = draw_noise(law, (TRIALS, 2))
+    present = draw_noise(law, (TRIALS, 2)) + 1
     both_cells = lower_bound(int((present >= 1).all(1).sum()), int((without >= 1).all(1).sum()))
     last_cell = lower_bound(int((present >= 1)[:, 0].sum()), int((without >= 1)[:, 0].sum()))
     assert last_cell < spec.epsilon < both_cells

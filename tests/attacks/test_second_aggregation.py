@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import LedgerConflictError, SecureAggregationError
+from torchmetrics_fed.exchange.client import noisy_cells
 
 HIDDEN = DistributedDP(1.0, min_clients=3)
 CLIENTS = [f"client {number}" for number in range(4)]
@@ -106,12 +110,65 @@ def test_a_draw_enters_one_aggregation_whatever_the_second_calls_itself(
     assert total.any()
 
 
+@pytest.mark.parametrize(
+    "options", [{"privacy": HIDDEN}, {"secure": True}], ids=["private", "secure"]
+)
+def test_a_copy_of_the_data_enters_no_aggregation_of_its_own(options: dict[str, Any]) -> None:
+    """Copies that are made between the first update and the first aggregation share the client."""
+    metrics = counted(**options)
+    copies = deepcopy(metrics)
+    config, query = first(metrics, "7")
+    _, refusals = aggregated(metrics, config, query, "7")
+    assert not refusals
+    rest = {client: metric for client, metric in copies.items() if client != VICTIM}
+    again = SecureAggregationConfig.for_query(metrics[VICTIM].spec, query, "7/2")
+    _, refusals = aggregated(rest, again, query, "7")
+    assert refusals.keys() == rest.keys()
+    assert all("entered one before" in str(error) for error in refusals.values())
+
+
+@pytest.mark.parametrize(
+    "options", [{"privacy": HIDDEN}, {"secure": True}], ids=["private", "secure"]
+)
+def test_of_two_threads_one_enters_an_aggregation(options: dict[str, Any]) -> None:
+    for _ in range(20):
+        metric = counted(**options)[VICTIM]
+        query = first({VICTIM: metric}, "7")[1]
+        ready = [masking(metric, query, f"7/{number}") for number in (1, 2)]
+        barrier = Barrier(2)
+
+        def mask(client: SecureAggregationClient, boxes: bytes) -> bool:
+            barrier.wait()  # noqa: B023
+            try:
+                metric.mask(client, boxes, round="7", query=query)  # noqa: B023
+            except ReleaseError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            entered = [pool.submit(mask, *side).result for side in ready]
+            assert sum(result() for result in entered) == 1
+
+
+def masking(metric: FederatedROC, query: Query, name: str) -> tuple[SecureAggregationClient, bytes]:
+    """The metric's side of an aggregation of four that has come to its masks, and its boxes."""
+    config = SecureAggregationConfig.for_query(metric.spec, query, name)
+    server = SecureAggregationServer(config)
+    clients = {client: SecureAggregationClient(client, config) for client in CLIENTS}
+    for client, side in clients.items():
+        server.receive(client, side.advertise())
+    keys = server.keys()
+    for client, side in clients.items():
+        server.receive(client, side.share_keys(keys))
+    return clients[VICTIM], server.ciphertexts()[VICTIM]
+
+
 def test_the_difference_would_have_been_the_victim() -> None:
     """The naive counterpart: vectors that are given out again, with one client fewer."""
     metrics = counted(privacy=DistributedDP(1.0, min_clients=22))
     query = first(metrics, "7")[1]
     drawn = {
-        name: metric.spec.noisy_cells(query, metric.counts) for name, metric in metrics.items()
+        name: noisy_cells(metric.spec, query, metric.counts) for name, metric in metrics.items()
     }
     everyone = torch.stack(list(drawn.values())).sum(0)
     others = torch.stack([cells for name, cells in drawn.items() if name != VICTIM]).sum(0)
@@ -176,7 +233,7 @@ def test_forty_requests_in_one_round_are_one_draw(tmp_path: Path) -> None:
         )
         metric.update(torch.rand(50), torch.randint(0, 2, (50,)))
         with (
-            pytest.raises(LedgerConflictError, match="another session") if shares else nullcontext()
+            pytest.raises(LedgerConflictError, match="another client") if shares else nullcontext()
         ):
             shares.append(metric.share(round="7", query=Query(Tree((16,)), 0.5)))
     assert len(shares) == 1

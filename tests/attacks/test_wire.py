@@ -22,7 +22,6 @@ from torchmetrics_fed import (
     FederatedAUROC,
     FederatedROC,
     LocalDP,
-    PrivacyLedger,
     Query,
     Release,
     ScoreGrid,
@@ -38,7 +37,7 @@ from torchmetrics_fed.errors import (
     SpecMismatchError,
     WireError,
 )
-from torchmetrics_fed.exchange.session import Session
+from torchmetrics_fed.exchange.client import Client
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import contents
 from torchmetrics_fed.release.sums import Sum
@@ -70,14 +69,14 @@ BINDING, MARKS = 6, 39  # where the binding begins, and the marks of the fields
 NAMES = MARKS + 8 * len(SPEC.digests) + 16  # where the round begins
 
 
-def session_note() -> tuple[bytes, Callable[[bytes], bytes]]:
+def client_note() -> tuple[bytes, Callable[[bytes], bytes]]:
     metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), plan=PILOT)
     metric.update(torch.linspace(0, 1, 50), torch.arange(50) % 2)
     metric.share(round="round-7", query=PILOT)
 
     def read(data: bytes) -> bytes:
-        session, counts = Session.from_bytes(data, metric.spec, PrivacyLedger(), "data")
-        return session.to_bytes(counts)
+        client, counts = Client.from_bytes(data, metric.terms)
+        return client.to_bytes(counts)
 
     return metric.suspend(), read
 
@@ -141,7 +140,7 @@ def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
         "releases": [(data, release) for data in (*releases, two_queries)],
         "bodies of releases": [(data[:-CHECKSUM], body) for data in releases],
         "bodies of releases of two queries": [(two_queries[:-CHECKSUM], body)],
-        "sessions": [session_note()],
+        "clients": [client_note()],
         "coordinators": [(note, coordinator) for note in notes],
     }
 
@@ -149,7 +148,7 @@ def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
 CHECKED = ["releases"]
 """What ends with a checksum. A body is what stands before it: whoever changes it on purpose makes a new checksum."""
 FAMILIES = ["shares", "queries", "bodies of releases", "bodies of releases of two queries"]
-FAMILIES += ["sessions", "coordinators", *CHECKED]
+FAMILIES += ["clients", "coordinators", *CHECKED]
 
 
 def mutants(payload: bytes, chance: random.Random) -> Iterator[bytes]:
@@ -240,7 +239,7 @@ def test_pickle_bytes_are_not_opened(family: str) -> None:
 
 
 def test_a_session_names_every_query_once() -> None:
-    note, read = families()["sessions"][0]
+    note, read = families()["clients"][0]
     place = note.index(PILOT.digest)
     assert note[place - 1] == 1
     twice = note[: place - 1] + b"\2" + PILOT.digest + note[place:]

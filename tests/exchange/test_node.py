@@ -82,7 +82,7 @@ def test_another_question_in_the_same_round_goes_on_from_the_session_that_was_ke
     node(tmp_path, VISIBLE).answer(asked(VISIBLE), counted(tmp_path, VISIBLE))
     second = asked(VISIBLE)
     rest = replace(Query.from_bytes(second.query), fraction=0.953125)
-    with pytest.raises(LedgerConflictError, match="begun by another session"):
+    with pytest.raises(LedgerConflictError, match="begun by another client"):
         counted(tmp_path, VISIBLE).share(round="1", query=rest)
     last = node(tmp_path, VISIBLE)
     empty = FederatedROC(ledger=PrivacyLedger(9.0, tmp_path / "ledger"), **VISIBLE)

@@ -21,6 +21,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import PlanName, next_query
+from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.exchange.queries import check_plan, first_query, make_release
 from torchmetrics_fed.reconstruct.placement import LEAST_BINS, placed_query
 from torchmetrics_fed.release import Sum
@@ -40,7 +41,7 @@ def spec_of(**options: Any) -> Spec:
 def answered(spec: Spec, query: Query) -> Sum:
     """The sum of some data's answers."""
     counts = torch.full((spec.classes, spec.rows, spec.grid.bins), 3)
-    return Sum(spec, query, spec.noisy_cells(query, counts))
+    return Sum(spec, query, noisy_cells(spec, query, counts))
 
 
 def asked(plan: Any, spec: Spec, **options: Any) -> list[Query]:

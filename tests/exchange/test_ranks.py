@@ -28,6 +28,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SpecMismatchError
+from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.functional import ROCCurve, area_error_roc, roc
 
 pytestmark = pytest.mark.slow
@@ -58,13 +59,13 @@ class Draws:
     def __enter__(self) -> Draws:
         self.count = 0
         self.patch = pytest.MonkeyPatch()
-        original = Spec.noisy_cells
+        original = client_module.noisy_cells
 
         def counting(spec: Spec, query: Query, counts: Tensor) -> Tensor:
             self.count += 1
             return original(spec, query, counts)
 
-        self.patch.setattr(Spec, "noisy_cells", counting)
+        self.patch.setattr(client_module, "noisy_cells", counting)
         return self
 
     def __exit__(self, *_: object) -> None:

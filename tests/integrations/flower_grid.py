@@ -33,6 +33,7 @@ from torch import Tensor
 from tests.transports.endpoints import MEMORY, named
 from torchmetrics_fed import FederatedMetric, Query, Spec
 from torchmetrics_fed.aggregation.stage import Stage
+from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
 from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET
@@ -227,14 +228,14 @@ class Draws:
 
     def __enter__(self) -> list[Tensor]:
         drawn: list[Tensor] = []
-        original = Spec.noisy_cells
+        original = client_module.noisy_cells
 
         def recording(spec: Spec, query: Query, counts: Tensor) -> Tensor:
             drawn.append(original(spec, query, counts))
             return drawn[-1]
 
         self._patch = pytest.MonkeyPatch()
-        self._patch.setattr(Spec, "noisy_cells", recording)
+        self._patch.setattr(client_module, "noisy_cells", recording)
         return drawn
 
     def __exit__(self, *_: object) -> None:

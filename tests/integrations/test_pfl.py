@@ -30,6 +30,7 @@ from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 
+from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.integrations.pfl import ShareValue, UserShares
 
 pytestmark = [
@@ -129,13 +130,13 @@ def pooled(weights: Callable[[Tensor], Tensor]) -> Tensor:
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
     """The queries that noise is drawn for, from here on."""
-    drawn, draw = list[Query](), Spec.noisy_cells
+    drawn, draw = list[Query](), client_module.noisy_cells
 
     def drawing(spec: Spec, query: Query, counts: Tensor) -> Tensor:
         drawn.append(query)
         return draw(spec, query, counts)
 
-    monkeypatch.setattr(Spec, "noisy_cells", drawing)
+    monkeypatch.setattr(client_module, "noisy_cells", drawing)
     return drawn
 
 

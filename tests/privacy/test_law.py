@@ -12,6 +12,8 @@ import pytest
 
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.exchange.client import charge
+from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.privacy.budget import compose_pld
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.noise import Mechanism, discrete_gaussian_delta, skellam_delta
@@ -37,7 +39,7 @@ def test_a_release_records_the_law_that_it_was_drawn_from(mechanism: Mechanism) 
     ledger = PrivacyLedger()
     queries = [pilot_query(spec.grid), replace(spec.all_bins, fraction=0.953125)]
     for query in queries:
-        spec.charge(ledger, query, "val", "5e55")
+        charge(Terms(spec, None, ledger, "val"), query, "5e55")
     (entry,) = ledger
     assert len(entry.laws) == 2
     for query, law in zip(queries, entry.laws, strict=True):
@@ -84,7 +86,7 @@ def test_the_laws_of_a_ledger_are_enough_to_compose_its_releases() -> None:
     ledger = PrivacyLedger()
     releases = 20
     for round in range(releases):
-        spec.charge(ledger, query, "val", "5e55", str(round))
+        charge(Terms(spec, None, ledger, "val"), query, "5e55", str(round))
     composed = None
     for entry in ledger:
         for law in entry.laws:

@@ -350,7 +350,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, kind: str) -> No
         expected = r"its format is version \d+, and this package reads version 2"
     with pytest.raises(LedgerFileError, match=expected):
         PrivacyLedger(1.0, path).charge(
-            LedgerEntry("val", "1", 0.1, spec="a", session="b"), b"query", 1.0
+            LedgerEntry("val", "1", 0.1, spec="a", client="b"), b"query", 1.0
         )
     assert path.read_bytes() == content
 
@@ -450,7 +450,7 @@ def test_a_file_that_forgets_is_refused_while_it_is_open(
     if read:
         len(ledger)
     forget(path, old)
-    entry = LedgerEntry("val", "2", 0.1, spec="a", session="b")
+    entry = LedgerEntry("val", "2", 0.1, spec="a", client="b")
     for ask in (
         ledger.spent,
         lambda: len(ledger),
@@ -498,7 +498,7 @@ def test_a_deleted_file_whose_journal_is_left_is_not_a_new_ledger(tmp_path: Path
 
 # Charges: one entry for a release, and what of it was answered
 
-ENTRY = LedgerEntry("val", "1", 0.5, 1e-7, "polya", spec="5bec", session="5e55")
+ENTRY = LedgerEntry("val", "1", 0.5, 1e-7, "polya", spec="5bec", client="5e55")
 
 
 def answers(ledger: PrivacyLedger) -> list[tuple[int, str, float]]:
@@ -568,8 +568,8 @@ def test_only_the_session_that_began_a_round_may_continue_it(
     ledger = open_ledger()
     ledger.charge(ENTRY, b"pilot", 0.25)
     for session in ("another", ""):
-        with pytest.raises(LedgerConflictError, match="another session"):
-            ledger.charge(replace(ENTRY, session=session), query, 0.25, again=again)
+        with pytest.raises(LedgerConflictError, match="another client"):
+            ledger.charge(replace(ENTRY, client=session), query, 0.25, again=again)
     assert list(ledger) == [ENTRY]
     ledger.charge(ENTRY, b"placed", 0.75)
 
@@ -620,7 +620,7 @@ def test_other_data_round_or_spec_is_another_release(
 ) -> None:
     ledger = open_ledger(budget=1.0)
     ledger.charge(ENTRY, b"pilot", 1.0)
-    ledger.charge(replace(ENTRY, session="another", **other), b"pilot", 1.0)
+    ledger.charge(replace(ENTRY, client="another", **other), b"pilot", 1.0)
     assert len(ledger) == 2
     assert ledger.remaining == 0.0
 
@@ -639,7 +639,7 @@ def test_a_charge_that_raises_writes_nothing(tmp_path: Path) -> None:
     for entry, query, fraction in (
         (ENTRY, b"pilot", 0.25),
         (ENTRY, b"placed", 0.8),
-        (replace(ENTRY, session="another"), b"placed", 0.75),
+        (replace(ENTRY, client="another"), b"placed", 0.75),
         (replace(ENTRY, epsilon=0.25), b"placed", 0.75),
         (replace(ENTRY, round="2"), b"pilot", 0.25),  # beyond the budget
         (replace(ENTRY, round="3", epsilon=0.1), b"pilot", 1.5),  # would be a new entry
@@ -685,7 +685,7 @@ def test_a_report_without_laws_has_no_table_of_them() -> None:
 
 
 def planned(round: int, epsilon: float = 1.0) -> LedgerEntry:
-    return LedgerEntry("val", str(round), epsilon, spec="5bec", session="5e55")
+    return LedgerEntry("val", str(round), epsilon, spec="5bec", client="5e55")
 
 
 def test_a_reservation_is_of_the_budget_and_costs_nothing(open_ledger: Open) -> None:
@@ -762,8 +762,8 @@ def test_nobody_reserves_a_round_that_another_session_has_charged(open_ledger: O
     ledger = open_ledger(budget=3.0)
     ledger.charge(planned(0), b"pilot", 1.0)
     for session in ("another", ""):
-        with pytest.raises(LedgerConflictError, match="another session"):
-            ledger.reserve(replace(planned(0), session=session), seconds=600)
+        with pytest.raises(LedgerConflictError, match="another client"):
+            ledger.reserve(replace(planned(0), client=session), seconds=600)
     with pytest.raises(LedgerConflictError, match="one price"):
         ledger.reserve(planned(0, 0.5), seconds=600)
     assert ledger.reservations == ()
@@ -917,7 +917,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 ledger = PrivacyLedger(2.0, path)
 for round in range(4):
-    entry = LedgerEntry("val", round, 0.5, spec="spec", session=rank if kind == "rebuilt" else "session")
+    entry = LedgerEntry("val", round, 0.5, spec="spec", client=rank if kind == "rebuilt" else "client")
     try:
         ledger.charge(entry, b"query", 1.0, again=kind == "ranks")
         print("drawn")
@@ -926,7 +926,7 @@ for round in range(4):
 """
 
 
-@pytest.mark.parametrize(("kind", "drawn"), [("ranks", 32), ("session", 4), ("rebuilt", 4)])
+@pytest.mark.parametrize(("kind", "drawn"), [("ranks", 32), ("client", 4), ("rebuilt", 4)])
 def test_processes_that_are_asked_the_same_draw_once(tmp_path: Path, kind: str, drawn: int) -> None:
     """Ranks of one session all draw, for one sum. Of processes that do not know of each other, one does."""
     words = race(tmp_path / "ledger", kind, CHARGE)

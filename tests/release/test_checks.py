@@ -9,6 +9,7 @@ from tests.queries import weighted
 from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import ImpossibleCountsError
+from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.release.sums import check_counts
 
 EXACT = Spec("binary", 1, ScoreGrid(bins=16))
@@ -53,13 +54,13 @@ def test_noise_is_not_taken_for_examples_on_any_level(
     counts = torch.zeros(1, 2, 16, dtype=torch.int64)
     counts[0, 0, 3] = 100
     for _ in range(300):
-        check_counts(Share(spec, query, spec.noisy_cells(query, counts)), "ann", max_examples=100)
+        check_counts(Share(spec, query, noisy_cells(spec, query, counts)), "ann", max_examples=100)
 
 
 def test_a_level_that_is_counted_more_often_is_checked_more_closely() -> None:
     """Of noise that is 8 times less there, 200 examples more stand out; where a level is counted once they do not."""
     query = weighted(Tree((4, 4)), 8, 1)
-    noisy = PRIVATE.noisy_cells(query, torch.zeros(1, 2, 16, dtype=torch.int64))
+    noisy = noisy_cells(PRIVATE, query, torch.zeros(1, 2, 16, dtype=torch.int64))
     top, leaf = noisy.clone(), noisy.clone()
     top[0, 1, 2] += 8 * 200
     leaf[0, 1, 4 + 5] += 200

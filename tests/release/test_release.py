@@ -47,6 +47,7 @@ from torchmetrics_fed.errors import (
     WireError,
 )
 from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import contents
 from torchmetrics_fed.release.sums import Sum, noise_tail
@@ -233,7 +234,7 @@ def test_more_examples_than_a_client_can_have() -> None:
 def test_noise_is_not_taken_for_examples() -> None:
     counts = torch.zeros(1, 2, 16, dtype=torch.int64)
     counts[0, 0, 3] = 100
-    honest = [Share(PRIVATE, TREE, PRIVATE.noisy_cells(TREE, counts)) for _ in range(300)]
+    honest = [Share(PRIVATE, TREE, noisy_cells(PRIVATE, TREE, counts)) for _ in range(300)]
     assert Release.sum(honest, max_examples=100).shares == 300
     for place, amount in (
         (0, 200),

@@ -154,7 +154,7 @@ def test_the_entry_is_found_by_what_was_asked(scored: Data) -> None:
         _release(scored, DISTRIBUTED, ledger, round="") for _ in range(3)
     ]  # placed by their noise
     entries = [privacy_statement(release, ledger).fields["ledger"]["entry"] for release in releases]
-    assert [entry["session"] for entry in entries] == [entry.session for entry in ledger]
+    assert [entry["client"] for entry in entries] == [entry.client for entry in ledger]
 
 
 def test_an_entry_that_could_be_another_is_not_named(scored: Data) -> None:

@@ -34,6 +34,7 @@ from torchmetrics_fed import (
 from torchmetrics_fed.aggregation import Ranks
 from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.errors import FederatedMetricError
+from torchmetrics_fed.exchange import client as client_module
 
 __all__ = [
     "MARK",
@@ -113,7 +114,9 @@ def leaking(leak: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if leak:
             patch.setattr(
-                Spec, "noisy_cells", lambda spec, query, counts: spec.cells(query, counts.cpu())
+                client_module,
+                "noisy_cells",
+                lambda spec, query, counts: spec.cells(query, counts.cpu()),
             )
             patch.setattr(Ranks, "hidden_sum", lambda ranks, cells, view: ranks.sum(cells))
             patch.setattr(MaskedVector, "mask", lambda vector, key: None)
@@ -207,9 +210,14 @@ class Client:
     @contextmanager
     def _charging(self) -> Iterator[None]:
         """Reach a stage between the charge and the draw."""
-        draw = Spec.noisy_cells
+        draw = client_module.noisy_cells
+
+        def reaching(spec: Spec, query: Query, counts: Tensor) -> Tensor:
+            self.reach("charged")
+            return draw(spec, query, counts)
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Spec, "noisy_cells", lambda *args: self.reach("charged") or draw(*args))  # type: ignore[func-returns-value]
+            patch.setattr(client_module, "noisy_cells", reaching)
             yield
 
 

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from tests.transports.endpoints import Part, built, counted
-from torchmetrics_fed import Query, Spec
+from torchmetrics_fed import Query
+from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.exchange.node import Node
 from torchmetrics_fed.exchange.stages import Asked
 from torchmetrics_fed.folder import run_coordinator, run_site
@@ -114,7 +115,7 @@ def _site(
         if (now[0], point) == dies:
             die()
 
-    answer, draw, write = Node.answer, Spec.noisy_cells, Files.write
+    answer, draw, write = Node.answer, client_module.noisy_cells, Files.write
 
     def answering(node: Node, asked: Asked, metric: Any) -> bytes:
         now[:] = [1 if Query.from_bytes(asked.query).fraction < 0.5 else 2, str(asked.stage)]
@@ -136,7 +137,7 @@ def _site(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Node, "answer", answering)
-        patch.setattr(Spec, "noisy_cells", drawing)
+        patch.setattr(client_module, "noisy_cells", drawing)
         patch.setattr(Files, "write", writing)
         part = torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])
         run_site(

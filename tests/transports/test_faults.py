@@ -288,7 +288,7 @@ def test_a_client_is_killed(
     if setting == "local":
         assert first is not None
         if paid:
-            with pytest.raises(LedgerConflictError, match="begun by another session"):
+            with pytest.raises(LedgerConflictError, match="begun by another client"):
                 again.share("1", bytes(first))
         else:
             again.share("1", bytes(first))

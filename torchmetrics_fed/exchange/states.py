@@ -1,4 +1,4 @@
-"""States: what may happen to a session and to a coordinator, and what comes of it. Tables, and no I/O."""
+"""States: what may happen to a client and to a coordinator, and what comes of it. Tables, and no I/O."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -10,40 +10,36 @@ _State = TypeVar("_State", bound=Enum)
 
 
 class State(Enum):
-    """How far a session has come."""
+    """How far a client has come."""
 
     COUNTING = "has released nothing"
     ANSWERED = "has sent its share"
     RELEASED = "has its release"
 
 
-SESSION_MOVES: dict[tuple[State, str], State | str] = {
+CLIENT_MOVES: dict[tuple[State, str], State | str] = {
     (State.COUNTING, "update"): State.COUNTING,
-    (
-        State.ANSWERED,
-        "update",
-    ): "Expected no update after the share of this data was sent: a second one would spend "
-    "again. Call `reset` before data of the next round.",
-    (
-        State.RELEASED,
-        "update",
-    ): "Expected no update after the release of this data: a second one would spend again. "
-    "Call `reset` before data of the next round.",
+    (State.ANSWERED, "update"): (
+        "Expected no update after the share of this data was sent: a second one would spend again. Call `reset` before "
+        "data of the next round."
+    ),
+    (State.RELEASED, "update"): (
+        "Expected no update after the release of this data: a second one would spend again. Call `reset` before data "
+        "of the next round."
+    ),
     (State.COUNTING, "answer"): State.ANSWERED,
     (State.ANSWERED, "answer"): State.ANSWERED,
-    (
-        State.RELEASED,
-        "answer",
-    ): "Expected one release of this data but it was computed already. Call `reset` first.",
+    (State.RELEASED, "answer"): (
+        "Expected one release of this data but it was computed already. Call `reset` first."
+    ),
     (State.COUNTING, "publish"): State.RELEASED,
-    (
-        State.ANSWERED,
-        "publish",
-    ): "Expected one release of this data but its share was sent already. The curve is made "
-    "from the sum of all clients' shares: FederatedROC.from_release(Release.sum(shares)).",
+    (State.ANSWERED, "publish"): (
+        "Expected one release of this data but its share was sent already. The curve is made from the sum of all "
+        "clients' shares: FederatedROC.from_release(Release.sum(shares))."
+    ),
     (State.RELEASED, "publish"): State.RELEASED,  # the very same release
 }
-"""Under privacy, the state after an event, or what is said of one that is refused. ``reset`` begins a new session."""
+"""The state of a client after an event, or the error where the event is refused. ``reset`` begins a new client."""
 
 
 class Asking(Enum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import next_query
+from torchmetrics_fed.exchange.client import Cohort
 from torchmetrics_fed.exchange.queries import check_one_query, finished
 from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representative
 from torchmetrics_fed.release import Query, Release, Sum
@@ -48,6 +48,8 @@ class UserShares:
         """The release that was read last."""
         self.carried: Release | None = None
         """The one that the open release was placed by, and carries as data."""
+        self.cohort = Cohort(self.one.terms)
+        """The users of the open release."""
         if self.one.spec.privacy.noise_drawn_by == "sum":
             raise InputError(
                 "Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP."
@@ -69,12 +71,13 @@ class UserShares:
 
     def begin(self) -> Query:
         """Return the query of a new release, which is charged."""
-        one, spec, name = self.one, self.one.spec, f"{secrets.randbits(62):016x}"
-        query = next_query(one.plan, (), spec=spec, can_ask_again=False, previous=self.previous)
+        query = next_query(
+            self.one.plan, (), spec=self.one.spec, can_ask_again=False, previous=self.previous
+        )
         assert query is not None
         self.carried = self.previous
-        if spec.privacy.charges:
-            spec.charge(one.ledger, query, one.data, name)
+        self.cohort = Cohort(self.one.terms)
+        self.cohort.charge(query)
         return query
 
 
@@ -98,9 +101,9 @@ class ShareValue(MetricValue):
                     "Expected a user's share but got counts. Return both of what UserShares returns: pfl calls the "
                     "second for each user."
                 )
-            spec, query = self.users.one.spec, query or self.users.begin()
-            self._sum = Sum(spec, query, spec.answer(query, self.counts).contiguous())
-            self.counts = spec.empty_counts()
+            query = query or self.users.begin()
+            self._sum = self.users.cohort.share(query, self.counts)
+            self.counts = self.users.one.spec.empty_counts()
         return self._sum
 
     def __add__(self, other: ShareValue) -> ShareValue:

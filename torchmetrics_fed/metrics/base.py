@@ -1,4 +1,4 @@
-"""FederatedMetric: a torchmetrics Metric that has a session. ``update`` counts, one release moves the counts."""
+"""FederatedMetric: a torchmetrics Metric that has a client. ``update`` counts, one release moves the counts."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import Plan
 from torchmetrics_fed.exchange.queries import check_plan
-from torchmetrics_fed.exchange.session import Session
 from torchmetrics_fed.functional.band import Band, check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import GridName, Groups, Quantiles, agreed_spec, warn_if_tied
 from torchmetrics_fed.functional.source import Source, checked_average, read
@@ -158,7 +157,7 @@ class FederatedMetric(PersonsMetric):
             raise no_release(release)
         metric = cls._like(release.spec, options)
         release.spec.check(metric.spec)
-        metric._session = Session.of_release(release, metric.ledger, metric.data, metric.counts)
+        metric._given = release
         return metric
 
     @classmethod

@@ -6,7 +6,7 @@ from typing import Any
 from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.exchange.session import Sessions
+from torchmetrics_fed.exchange.client import SharedClient
 from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.comparison import FederatedModelComparison
 from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedAveragePrecision
@@ -61,13 +61,14 @@ def federated_collection(
             f"Expected argument `metrics` to name some of {list(known)} but got {list(metrics)}."
         )
     classes = metrics if isinstance(metrics, Mapping) else {name: known[name] for name in metrics}
-    ledger, sessions = PrivacyLedger() if ledger is None else ledger, Sessions()
+    ledger = PrivacyLedger() if ledger is None else ledger
+    shared = SharedClient()
     # only some metrics have bands; the others go without
     bands = {"confidence": options.pop("confidence")} if "confidence" in options else {}
     built: dict[str, Metric | MetricCollection] = {}
     for name, kind in classes.items():
         metric = kind(task, ledger=ledger, **options, **(bands if kind.bands_of else {}))
-        metric.sessions = sessions
+        metric.shared = shared
         built[name] = metric
     return MetricCollection(built, prefix=prefix, postfix=postfix)
 

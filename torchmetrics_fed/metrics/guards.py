@@ -141,7 +141,7 @@ def warn_of_several_releases(metric: Metric) -> None:
     private = [
         member for member in members if hasattr(member, "spec") and member.spec.privacy.charges
     ]
-    releases = {id(member.sessions): member.spec.epsilon for member in private}
+    releases = {id(member.shared): member.spec.epsilon for member in private}
     if len(releases) > 1 and private[0] is metric:
         warnings.warn(
             f"This collection's {len(private)} private metrics make {len(releases)} releases of the same data, "

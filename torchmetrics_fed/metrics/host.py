@@ -1,4 +1,4 @@
-"""CountsMetric: counts with a session as a torchmetrics Metric. Only this module and `states` know its internals."""
+"""CountsMetric: counts with a client as a torchmetrics Metric. Only this module and `states` know its internals."""
 
 import functools
 from collections.abc import Callable
@@ -14,8 +14,9 @@ from torchmetrics_fed.aggregation import Alone
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import Plan
+from torchmetrics_fed.exchange.client import Client, SharedClient
 from torchmetrics_fed.exchange.queries import first_query
-from torchmetrics_fed.exchange.session import Session, Sessions
+from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.metrics.guards import (
     check_state,
     refuse_logging,
@@ -38,16 +39,16 @@ _FORWARD_SWITCHES = (
 
 
 class CountsMetric(StateMetric):
-    """A Metric whose counts belong to a session, and that no error or pickle can spoil or leak.
+    """A Metric whose counts belong to a client, and that no error or pickle can spoil or leak.
 
-    The session makes a release over ranks, or answers an aggregator's queries: in the open, or masked.
+    The client makes a release over ranks, or answers an aggregator's queries: in the open, or masked.
     """
 
     # as in torchmetrics: a module that holds a metric can be scripted, without what the metric does
     __jit_unused_properties__: ClassVar[list[str]] = [
         *Metric.__jit_unused_properties__,
         "update_called",
-        "_given",
+        "terms",
     ]
 
     def __init__(
@@ -69,8 +70,10 @@ class CountsMetric(StateMetric):
                     "`sync_on_compute=False`, which would compute from raw counts, with `privacy`."
                 )
         self.plan, self.ledger, self.data = plan, ledger, data
-        self.sessions = Sessions()
-        self._session: Session | None = None
+        self.shared = SharedClient()
+        self._client: Client | None = None
+        self._given: Release | None = None
+        """The release that this metric was made from, if it was."""
         self._part: Release | None = None  # the group's release that is read at the moment
         self._parties, self._counted = (
             1,
@@ -111,7 +114,7 @@ class CountsMetric(StateMetric):
                 )
         self._check_local()
         check_state(state, self.counts, self.layout)
-        self._join_session()
+        self._join()
         self.counts = self.counts + state["counts"].to(self.counts.device)
         self.refused = self.refused + state["refused"].to(self.refused.device)
         self._update_count += (
@@ -138,9 +141,7 @@ class CountsMetric(StateMetric):
         if self.spec.privacy.charges:
             if not self.is_scalar:
                 refuse_logging(type(self).__name__)
-            self._joined().publish(
-                total, self.plan, self.sessions.previous, self.update_called, ranks
-            )
+            self._joined().publish(total, self.shared.previous, self.update_called, ranks)
         elif isinstance(ranks, Alone):
             ranks.check_counted(self.spec, ranks.refused)
             return
@@ -162,8 +163,7 @@ class CountsMetric(StateMetric):
             round: the round that the aggregator has opened, if it has; only shares of one round add up.
             query: what the aggregator asks; the first query of this metric's own plan if not given.
         """
-        session = self._answering()
-        return session.share(
+        return self._answering().share(
             self.counts, query or first_query(self.plan, self.spec), round, self._ranks()
         )
 
@@ -185,37 +185,39 @@ class CountsMetric(StateMetric):
             boxes: the server's ciphertexts for this client.
             round: as in :meth:`share`, and likewise ``query``.
         """
-        session, ranks = self._answering(), self._ranks()
+        answering = self._answering()
+        ranks = self._ranks()
         if not isinstance(ranks, Alone):
             raise ReleaseError(
                 "Expected one process for secure aggregation but this client has ranks. Add their counts up in one "
                 "metric with `merge_state`, outside of the process group."
             )
-        return session.mask(
+        return answering.mask(
             self.counts, client, boxes, query or first_query(self.plan, self.spec), round, ranks
         )
 
     def suspend(self) -> bytes:
-        """Return this session with its raw counts, for a node that is asked the second query in a new process.
+        """Return this client with its raw counts, for a node that is asked the second query in a new process.
 
         Keep it where this user alone may read it, erase it when the round is over, and send it nowhere.
         """
         return self._answering().to_bytes(self.counts)
 
     def resume(self, note: bytes) -> None:
-        """Continue the session that :meth:`suspend` returned. What was answered before is refused."""
-        session, counts = Session.from_bytes(note, self.spec, self.ledger, self.data)
+        """Continue the client that :meth:`suspend` returned. What was answered before is refused."""
+        client, counts = Client.from_bytes(note, self.terms)
         self.reset()
-        self._session, self.counts = session, counts.to(self.counts.device)
+        self._client = client
+        self.counts = counts.to(self.counts.device)
         self._update_count = 1
 
     def charge_to(self, ledger: PrivacyLedger) -> None:
         """Charge releases to another ledger from now on; raises once something of this data was drawn."""
-        session = self._current_session()
-        if session is not None:
-            session.check("update")
-            session.ledger = ledger
+        client = self._current_client()
         self.ledger = ledger
+        if client is not None:
+            client.check("update")
+            client.terms = self.terms
 
     def check_ledger(self) -> None:
         """Raise unless a server may decide how often this metric is asked: a private one needs a limit that lasts."""
@@ -225,8 +227,14 @@ class CountsMetric(StateMetric):
     def reset(self) -> None:
         """Forget counts and release. The ledger keeps what was spent."""
         super().reset()
-        self.sessions.close(self._session)
-        self._session = None
+        self.shared.close(self._client)
+        self._client = None
+        self._given = None
+
+    @property
+    def terms(self) -> Terms:
+        """What this metric tells the exchange."""
+        return Terms(self.spec, self.plan, self.ledger, self.data)
 
     @property
     def update_called(self) -> bool:
@@ -247,24 +255,24 @@ class CountsMetric(StateMetric):
         state: dict[str, Any] = super().__getstate__()
         if not self.spec.privacy.charges:
             return state
-        session = self._current_session()
-        if (session is None or session.release is None) and bool(self.counts.any()):
+        client = self._current_client()
+        if (client is None or client.release is None) and bool(self.counts.any()):
             raise ReleaseError(
                 "Expected no raw counts in a pickle but this private metric holds some that are not released. Release "
                 "or reset it first, or send its `share()`."
             )
         empty, none = torch.zeros_like(self.counts), torch.zeros_like(self.refused)
-        kept = session and session.without_counts(empty)
-        return state | {"counts": empty, "refused": none, "_cache": None, "_session": kept}
+        kept = None if client is None else client.without_counts(empty)
+        return state | {"counts": empty, "refused": none, "_cache": None, "_client": kept}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy with counts of its own. One that holds private data shares the session, so it cannot draw again."""
+        """A copy with counts of its own. One that holds private data shares the client, so it cannot draw again."""
         if self.spec.privacy.charges:
             refuse_resampling()
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         state = super().__getstate__()
-        shared = {"_session": self._current_session(), "ledger": self.ledger}
+        shared = {"_client": self._current_client(), "ledger": self.ledger}
         twin.__setstate__(
             {key: shared[key] if key in shared else deepcopy(state[key], memo) for key in state}
         )
@@ -280,7 +288,7 @@ class CountsMetric(StateMetric):
         """Call ``update`` where data can be added. One that is refused changes nothing."""
         try:
             self._check_local()
-            self._join_session()
+            self._join()
             update(*args, **kwargs)
         except Exception:
             self._update_count -= 1  # torchmetrics has counted the call already
@@ -288,19 +296,20 @@ class CountsMetric(StateMetric):
 
     def _summed(self) -> Any:
         """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
-        session = self._current_session()
-        done = self._is_synced or (session is not None and session.release is not None)
+        done = self._is_synced or self._released() is not None
         unsync = self._should_unsync and not self._is_synced
         return self.sync_context(should_sync=self._to_sync and not done, should_unsync=unsync)
 
     def _source(self) -> Release:
         """The release that answers are read from: the one given, the one made, or the exact counts as they are now."""
-        session = self._current_session()
         if self._part is not None:
             return self._part
-        if session is not None and session.release is not None:
-            session.check_unchanged(self.counts)
-            return session.release
+        if self._given is not None:
+            return self._given
+        client = self._current_client()
+        if client is not None and client.release is not None:
+            client.check_unchanged(self.counts)
+            return client.release
         if not self.spec.privacy.charges:
             return Release.exact(self.spec, self.counts, self._parties if self._is_synced else 1)
         raise ReleaseError(
@@ -315,32 +324,36 @@ class CountsMetric(StateMetric):
         finally:
             self._part = None
 
-    @property
-    def _given(self) -> Release | None:
-        """The release that this metric was made from, if it was."""
-        session = self._session
-        return session.release if session is not None and not session.charged else None
+    def _released(self) -> Release | None:
+        """The release that was given or made, if there is one."""
+        if self._given is not None:
+            return self._given
+        client = self._current_client()
+        return None if client is None else client.release
 
-    def _current_session(self) -> Session | None:
-        """The session that this metric's data belongs to. In a compute group only the leader is updated and joins."""
-        return self._session or self.sessions.open
+    def _current_client(self) -> Client | None:
+        """The client that this metric's data belongs to. In a compute group only the leader is updated and joins."""
+        return self._client or self.shared.client
 
-    def _joined(self) -> Session:
-        """The session that this metric's data belongs to, begun if there is none."""
-        self._session = self._current_session() or self.sessions.join(
-            self.spec, self.ledger, self.data
-        )
-        return self._session
+    def _joined(self) -> Client:
+        """The client that this metric's data belongs to, begun if there is none."""
+        self._client = self._current_client() or self.shared.begun(self.terms)
+        return self._client
 
-    def _join_session(self) -> None:
-        """Make sure that data can be added, and under privacy that it belongs to a session."""
-        if self.spec.privacy.charges or self._session is not None:
-            if self._current_session() is None:
-                warn_of_several_releases(self)
+    def _join(self) -> None:
+        """Make sure that data can be added, and where shares are noisy or hidden that it belongs to a client."""
+        if self._given is not None:
+            raise ReleaseError(
+                "Expected no update of a metric that was made from a release: its data is elsewhere. Call `reset` "
+                "first."
+            )
+        if self.spec.privacy.charges and self._current_client() is None:
+            warn_of_several_releases(self)
+        if self.spec.privacy.charges or self.spec.hides_shares or self._client is not None:
             self._joined().check("update")
 
-    def _answering(self) -> Session:
-        """The session that answers queries."""
+    def _answering(self) -> Client:
+        """The client that answers queries."""
         if self._given is not None:
             raise ReleaseError(
                 "Expected a client's metric but this one was made from a release, which has no share."

@@ -20,7 +20,7 @@ class PersonsMetric(CountsMetric):
     """A Metric with a table of the persons in its counts. It goes where the counts go, and into nothing that is kept.
 
     A collection's first batch updates every metric, so each has a table of its own; later ones the one that counts for
-    all. What it has admitted is looked up through the session.
+    all. What it has admitted is looked up through the client.
     """
 
     __jit_unused_properties__: ClassVar[list[str]] = [
@@ -75,8 +75,9 @@ class PersonsMetric(CountsMetric):
                 times,
                 kept,
             )
-            if (session := self._current_session()) is not None:
-                session.persons = kept
+            client = self._current_client()
+            if client is not None:
+                client.persons = kept
             raise
 
     def reset(self) -> None:
@@ -110,10 +111,11 @@ class PersonsMetric(CountsMetric):
     @property
     def _table(self) -> Persons | None:
         """The table of all that is in the counts."""
-        own, session = self._persons, self._current_session()
-        if session is None or (own is not None and own.batches == self._update_count):
-            return own
-        return session.persons
+        table = self._persons
+        client = self._current_client()
+        if client is None or (table is not None and table.batches == self._update_count):
+            return table
+        return client.persons
 
     @property
     def _enforced(self) -> bool:

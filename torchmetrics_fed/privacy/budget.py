@@ -64,7 +64,7 @@ class AnsweredQuery:
 class LedgerEntry:
     """One private release: of which data, in which round, at what price, by what, and when it was charged (UTC).
 
-    ``spec`` is the digest of what was agreed on and ``session`` the random name of who counted the data; both are empty
+    ``spec`` is the digest of what was agreed on and ``client`` the random name of who counted the data; both are empty
     where a release is entered by hand. A round may be given as an integer and is kept as a string: rounds 1 and "1" are
     the same. ``queries`` are those that were answered so far, in their order; the ledger fills them in.
 
@@ -82,7 +82,7 @@ class LedgerEntry:
     mechanism: str = ""
     time: str = field(default="", compare=False)
     spec: str = ""
-    session: str = ""
+    client: str = ""
     queries: tuple[AnsweredQuery, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class LedgerEntry:
         object.__setattr__(self, "epsilon", _checked("epsilon", self.epsilon))
         object.__setattr__(self, "delta", _checked("delta", self.delta))
         named = {"data": "a name", "round": "an integer or a name"}
-        for name in ("data", "round", "mechanism", "time", "spec", "session"):
+        for name in ("data", "round", "mechanism", "time", "spec", "client"):
             value = getattr(self, name)
             known = isinstance(value, str) and value.encode(errors="replace").decode() == value
             if not known or (name in named and not value):

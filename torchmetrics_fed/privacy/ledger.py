@@ -125,7 +125,7 @@ class PrivacyLedger:
         first charge of the same data, round and spec takes its place, so the release can be paid
         for, whatever was spent meanwhile. It ends undrawn when the time is up, or with
         :meth:`cancel`. A second reservation of the same release replaces the first. A release that
-        this session has charged needs none: then nothing happens.
+        this client has charged needs none: then nothing happens.
 
         Time is the wall clock of this machine, which all processes with the file share. A clock
         that is put back can open a reservation again. No clock makes the ledger charge more than
@@ -181,7 +181,7 @@ class PrivacyLedger:
     ) -> None:
         """Charge a release, once, before the answer to a query with this digest and fraction of epsilon is drawn.
 
-        The first query of a round charges all of the release's epsilon. A later one is only noted: of the same session,
+        The first query of a round charges all of the release's epsilon. A later one is only noted: of the same client,
         not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left. The
         ``law`` of the noise is recorded with each query.
         """
@@ -360,10 +360,10 @@ class PrivacyLedger:
 
 
 def _check_continues(entry: LedgerEntry, charged: LedgerEntry) -> None:
-    """Raise unless this session began the charged release, at the same price."""
-    if charged.session != entry.session:
+    """Raise unless this client began the charged release, at the same price."""
+    if charged.client != entry.client:
         raise LedgerConflictError(
-            f"Expected a new round but {_named(charged)} was begun by another session on "
+            f"Expected a new round but {_named(charged)} was begun by another client on "
             f"{charged.time}, and only that one may continue it. A retry is a new round, charged "
             "again. If the data is made up, keep the ledger in a temporary folder, or delete its "
             "file before the next run."

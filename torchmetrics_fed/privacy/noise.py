@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ive
 
 from torchmetrics_fed.errors import InputError, check_int
@@ -38,21 +37,15 @@ _MOST_SAMPLING_ERROR = 2.0**-20
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of one share."""
+    """The noise of a reply. It is a law with a variance, and cannot draw."""
 
-    draw: Callable[[tuple[int, ...]], NDArray[np.int64] | NDArray[np.float64]]
-    """Returns fresh noise of a shape, from the operating system's randomness."""
     variance: float
     """Of a cell of the sum of all shares that the noise is calibrated for."""
     law: Law | None = None
     """Of a cell of that sum, with the change it hides; None for exact counts."""
 
 
-def _zeros(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    return np.zeros(shape, dtype=np.int64)
-
-
-NO_NOISE = Noise(draw=_zeros, variance=0.0)
+NO_NOISE = Noise(variance=0.0)
 """The noise of exact counts."""
 
 
@@ -82,14 +75,12 @@ def calibrated_noise(
     if mechanism == "skellam":
         mean = skellam_mean(epsilon, delta, sensitivity)
         return Noise(
-            draw=lambda shape: samplers.skellam(shape, mean / shares),
             variance=float(2 * mean),
             law=Law(mechanism, mean, sensitivity.shifts, shares),
         )
     if mechanism == "discrete_gaussian":
         sigma2 = discrete_gaussian_sigma2(epsilon, delta, sensitivity, shares)
         return Noise(
-            draw=lambda shape: samplers.discrete_gaussian(shape, sigma2 / shares),
             variance=float(sigma2),
             law=Law(mechanism, sigma2, sensitivity.shifts, shares),
         )
@@ -97,13 +88,11 @@ def calibrated_noise(
     law = Law(mechanism, rate, sensitivity.shifts, shares)
     if mechanism == "gamma":
         return Noise(
-            draw=lambda shape: samplers.gamma_difference(shape, 1 / rate, shares),
             variance=2 / float(rate) ** 2,
             law=law,
         )
     ratio = math.exp(-rate)
     return Noise(
-        draw=lambda shape: samplers.polya(shape, rate, shares),
         variance=2 * ratio / (1 - ratio) ** 2,
         law=law,
     )

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.privacy import draws
 from torchmetrics_fed.privacy.draws import NEGLIGIBLE, UNIT, Table
+from torchmetrics_fed.privacy.law import Law
 
 CELL_TOTAL_VARIATION = 2.0**-100
 """Bound on the total variation between a cell of integer noise and its law in the table above.
@@ -45,6 +46,17 @@ SPARSE = Fraction(1, 4)
 """Up to this many terms a cell on average, it is cheaper to ask which cells have any than how many each has."""
 WIDEST = 1 << 22
 """The largest mean of a Poisson law with a table of its own, of about 55,000 weights."""
+
+
+def drawn(law: Law, shape: Shape) -> NDArray[np.int64] | NDArray[np.float64]:
+    """Return a fresh draw of the noise of one share, of a law that is that of the sum of all shares."""
+    if law.mechanism == "skellam":
+        return skellam(shape, law.parameter / law.shares)
+    if law.mechanism == "discrete_gaussian":
+        return discrete_gaussian(shape, law.parameter / law.shares)
+    if law.mechanism == "gamma":
+        return gamma_difference(shape, 1 / law.parameter, law.shares)
+    return polya(shape, law.parameter, law.shares)
 
 
 def polya(shape: Shape, epsilon: Number, clients: int) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from torchmetrics_fed.errors import (
     check_choice,
     check_int,
 )
-from torchmetrics_fed.privacy import Exact, LedgerEntry, Privacy, PrivacyLedger
+from torchmetrics_fed.privacy import Exact, Privacy
 from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 from torchmetrics_fed.release.query import Query
@@ -249,32 +249,6 @@ class Spec:
         is_positive = torch.eye(self.classes, dtype=torch.int64)
         groups, _ = self.histograms(query)
         return weights[is_positive].repeat(groups, 1, 1)
-
-    def noisy_cells(self, query: Query, counts: Tensor) -> Tensor:
-        """Return the cells of ``counts`` with one fresh draw of noise. Only for what has been charged."""
-        drawn = self.noise(query).draw(self.shape(query))
-        return self.cells(query, counts.cpu()) + torch.from_numpy(drawn)
-
-    def answer(self, query: Query, counts: Tensor) -> Tensor:
-        """Return the cells of ``counts``: exact, or under privacy with one fresh draw of noise, which was charged."""
-        if self.privacy.charges:
-            return self.noisy_cells(query, counts)
-        return self.cells(query, counts.cpu())
-
-    def charge(
-        self,
-        ledger: PrivacyLedger,
-        query: Query,
-        data: str,
-        name: str,
-        round: str = "",
-        **again: bool,
-    ) -> None:
-        """Charge a release to the ledger before an answer to one of its queries is drawn, in a session of this name."""
-        price = self.epsilon, self.delta, self.privacy.mechanism
-        entry = LedgerEntry(data, round or name, *price, spec=self.digest.hex(), session=name)
-        law = self.noise(query).law
-        ledger.charge(entry, query.digest, query.fraction, law=law, **again)
 
     def check_query(self, query: Query) -> None:
         """Raise unless the query can be answered from counts of this spec."""

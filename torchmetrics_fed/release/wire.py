@@ -43,7 +43,7 @@ class Kind(IntEnum):
     ANSWER = 19
     # never sent: what a session, a coordinator or a node keeps for its next process
     PROGRESS = 30
-    SESSION = 31
+    CLIENT = 31
     COORDINATOR = 32
     NOTES = 33
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmetrics_fed import CentralDP, FederatedROC, Release, Spec
+from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.exchange.queries import make_release
 from torchmetrics_fed.functional import area_error_roc, roc
 from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
@@ -47,7 +48,7 @@ def released(counts: Tensor, epsilon: float, previous: Release | None = None) ->
     return make_release(
         "carry_over",
         spec,
-        lambda query: Sum(spec, query, spec.noisy_cells(query, counts)),
+        lambda query: Sum(spec, query, noisy_cells(spec, query, counts)),
         previous=previous,
     )
 
@@ -119,7 +120,7 @@ def test_a_prior_is_worth_the_less_the_more_the_model_has_changed() -> None:
     query = released(scored(0)[2], epsilon, earlier).last.query
     worth = []
     for shift in (0.0, 0.3, 0.6):
-        last = Sum(spec, query, spec.noisy_cells(query, scored(0, 1.5, shift)[2]))
+        last = Sum(spec, query, noisy_cells(spec, query, scored(0, 1.5, shift)[2]))
         answer = weighed(noisy_leaves(last)[0][0], mass, 0)
         assert answer is not None
         assert answer.counts.sum(1) == pytest.approx(last.leaf[0].double().sum(1).numpy(), rel=0.05)

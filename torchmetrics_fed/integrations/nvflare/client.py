@@ -148,8 +148,8 @@ class FederatedMetricFilter(Filter):
         """Take the data of a round, for the queries to come, in place of an earlier round's."""
         with self._lock:
             self._forget()
-            # a session from here on, which the copy shares: exact counts, too, enter one sum
-            metric.sessions.join(metric.spec, metric.ledger, metric.data)
+            # a client from here on, which the copy shares, also of a site that has counted nothing
+            metric.shared.begun(metric.terms)
             self._node = Node(self.site, metric.spec, Store(None))
             self._metric, self._round, self._guards = deepcopy(metric), round, True
 

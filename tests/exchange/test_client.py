@@ -1,4 +1,4 @@
-"""A session: counted, drawn once, charged once, and never more; its table of states is all there is."""
+"""A client: counted, drawn once, charged once, and never more; its table of states is all there is."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import LedgerConflictError, WireError
-from torchmetrics_fed.exchange.states import SESSION_MOVES, State, moved
+from torchmetrics_fed.exchange import client as client_module
+from torchmetrics_fed.exchange.states import CLIENT_MOVES, State, moved
 from torchmetrics_fed.simulate import simulate
 
 LOCAL = LocalDP(1.0)
-EVENTS = {event for _, event in SESSION_MOVES}
+EVENTS = {event for _, event in CLIENT_MOVES}
 
 
 def metric_in(state: State, scored: tuple[Tensor, Tensor]) -> FederatedROC:
-    """A private metric whose session has come so far."""
+    """A private metric whose client has come so far."""
     metric = FederatedROC(privacy=LOCAL)
     metric.update(*scored)
     if state is State.ANSWERED:
@@ -54,27 +55,27 @@ def test_calls_are_allowed_exactly_where_the_table_has_a_state(
     state: State, event: str, scored: tuple[Tensor, Tensor]
 ) -> None:
     metric = metric_in(state, scored)
-    session = metric._current_session()
-    assert session is not None
-    assert session.state is state
+    client = metric._current_client()
+    assert client is not None
+    assert client.state is state
     entries = len(metric.ledger)
-    if isinstance(SESSION_MOVES[state, event], State):
+    if isinstance(CLIENT_MOVES[state, event], State):
         CALLS[event](metric)
-        assert session.state is SESSION_MOVES[state, event]
+        assert client.state is CLIENT_MOVES[state, event]
         return
     counts = metric.counts.clone()
     with pytest.raises(ReleaseError) as caught:
         CALLS[event](metric)
     with pytest.raises(ReleaseError) as said:
-        moved(SESSION_MOVES, state, event)
+        moved(CLIENT_MOVES, state, event)
     assert str(caught.value) == str(said.value)
-    assert session.state is state
+    assert client.state is state
     assert torch.equal(metric.counts, counts)
     assert len(metric.ledger) == entries
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_reset_begins_a_new_session_anywhere(state: State, scored: tuple[Tensor, Tensor]) -> None:
+def test_a_reset_begins_a_new_client_anywhere(state: State, scored: tuple[Tensor, Tensor]) -> None:
     metric = metric_in(state, scored)
     spent = metric.ledger.spent().epsilon
     metric.reset()
@@ -120,13 +121,13 @@ def test_the_whole_epsilon_is_charged_before_the_first_draw(
     metric = FederatedROC(privacy=LOCAL)
     metric.update(*scored)
     charged: list[float] = []
-    draw = type(metric.spec).noisy_cells
+    draw = client_module.noisy_cells
 
     def watched(*args: Any) -> Tensor:
         charged.append(metric.ledger.spent().epsilon)
         return draw(*args)
 
-    monkeypatch.setattr(type(metric.spec), "noisy_cells", watched)
+    monkeypatch.setattr(client_module, "noisy_cells", watched)
     metric.share(round="3", query=Query(Tree((16,)), 0.125))
     assert charged == [1.0]
 
@@ -156,19 +157,19 @@ def rebuilt(ledger: PrivacyLedger, scored: tuple[Tensor, Tensor]) -> FederatedRO
     return metric
 
 
-def test_a_rebuilt_metric_is_not_the_session_that_began_the_round(
+def test_a_rebuilt_metric_is_not_the_client_that_began_the_round(
     scored: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
     ledger = PrivacyLedger(budget=9.0, path=tmp_path / "ledger")
     first, second = Query(Tree((16,)), 0.5), Query(Tree((8,)), 0.5)
     rebuilt(ledger, scored).share(round="3", query=first)
     for query in (first, second):
-        with pytest.raises(LedgerConflictError, match="another session"):
+        with pytest.raises(LedgerConflictError, match="another client"):
             rebuilt(ledger, scored).share(round="3", query=query)
     assert len(ledger) == 1
 
 
-def test_a_suspended_session_goes_on_in_a_new_process(
+def test_a_suspended_client_goes_on_in_a_new_process(
     scored: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
     path = tmp_path / "ledger"
@@ -189,7 +190,7 @@ def test_a_suspended_session_goes_on_in_a_new_process(
     assert len(again.ledger) == 1
 
 
-def test_only_a_session_between_two_queries_is_suspended(scored: tuple[Tensor, Tensor]) -> None:
+def test_only_a_client_between_two_queries_is_suspended(scored: tuple[Tensor, Tensor]) -> None:
     metric = FederatedROC(privacy=LOCAL)
     metric.update(*scored)
     with pytest.raises(ReleaseError, match="between two queries"):
