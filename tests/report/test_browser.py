@@ -34,6 +34,7 @@ webdriver = pytest.importorskip(
     "selenium.webdriver", reason="the browser's driver is part of the extra `integration`"
 )
 Keys = webdriver.Keys
+waiting = pytest.importorskip("selenium.webdriver.support.ui")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -241,7 +242,10 @@ def test_the_table_has_every_threshold(browser: Any, show: Show) -> None:
     report = evaluation_report(release_of("exact binary"))
     show(report)
     browser.find_element("css selector", "#table-details summary").send_keys(Keys.ENTER)
-    rows = browser.find_elements("css selector", "#table tbody tr")
+    # the page fills the table when it hears that it was opened, which is a moment later
+    rows = waiting.WebDriverWait(browser, 10).until(
+        lambda page: page.find_elements("css selector", "#table tbody tr")
+    )
     assert len(rows) == len(document(report)["classes"][0]["points"]["threshold"])
 
 
