@@ -248,9 +248,9 @@ def with_persons(**options: Any) -> FederatedROC:
 
 
 def hashed(metric: FederatedROC) -> Any:
-    assert metric._persons is not None
-    assert isinstance(metric._persons._numbering, Hashed)
-    return metric._persons._numbering
+    assert metric._persons.table is not None
+    assert isinstance(metric._persons.table._numbering, Hashed)
+    return metric._persons.table._numbering
 
 
 def names_somebody(channel: bytes | str, metric: FederatedROC) -> bool:
@@ -258,7 +258,7 @@ def names_somebody(channel: bytes | str, metric: FederatedROC) -> bool:
     data = channel.encode() if isinstance(channel, str) else channel
     secrets = [name.encode() for name in PERSONS]
     secrets += [hashlib.blake2b(secret, digest_size=16).digest() for secret in secrets]
-    if metric._persons is not None:
+    if metric._persons.table is not None:
         secrets += [
             hashed(metric)._aes.algorithm.key,
             *(block.tobytes() for block in hashed(metric)._hashes[1:3]),
@@ -300,10 +300,10 @@ def test_a_pickle_names_no_person(tmp_path: Any) -> None:
     data = pickle.dumps(metric)
     assert not names_somebody(data, metric)
     assert not names_somebody((tmp_path / "ledger").read_bytes(), metric)
-    assert metric._persons is not None
+    assert metric._persons.table is not None
     assert names_somebody(hashed(metric)._hashes.tobytes(), metric)  # the scan finds what is there
     metric.reset()
-    assert metric._persons is None
+    assert metric._persons.table is None
 
 
 def test_a_pickle_names_no_person_of_a_range(tmp_path: Any) -> None:
@@ -312,9 +312,9 @@ def test_a_pickle_names_no_person_of_a_range(tmp_path: Any) -> None:
     )
     people = 5_177_100_051_771, 5_177_100_051_772
     metric.update(torch.tensor([0.1, 0.9]), torch.tensor([0, 1]), persons=people)
-    assert metric._persons is not None
-    assert isinstance(metric._persons._numbering, Ranged)
-    secret = *people, *metric._persons._numbering._key
+    assert metric._persons.table is not None
+    assert isinstance(metric._persons.table._numbering, Ranged)
+    secret = *people, *metric._persons.table._numbering._key
     release = bytes(metric.release())
     for data in (
         release,

@@ -294,7 +294,9 @@ def test_exact_counts_enter_one_sum(tmp_path: Path, caplog: pytest.LogCaptureFix
     made.sites["site-1"].metric = metric
     metric.reset = lambda: None  # type: ignore[method-assign]  # a script that forgets it
     made.round(1)
-    made.sites["site-1"].preds, made.sites["site-1"].target = scores(0, 0)
+    with pytest.raises(ReleaseError, match="Expected no update"):
+        metric.update(*scores(0))
+    metric.update = lambda **_: None  # type: ignore[method-assign]  # and counts nothing more
     made.round(2)
     assert [release.shares for release in released(tmp_path).values()] == [4, 4, 3]
     assert "query 1, mask: dropped out: site-1. " in caplog.text

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
-import torchmetrics_fed
-from torchmetrics_fed import FederatedMetric
+import torchmetrics_fed.metrics
+from torchmetrics_fed import FederatedMetric, FederatedModelComparison
 
 KINDS = [
     kind
-    for family in FederatedMetric.__subclasses__()
-    for kind in family.__subclasses__()
-    if kind.__module__.startswith(torchmetrics_fed.__name__)
+    for kind in map(vars(torchmetrics_fed.metrics).get, torchmetrics_fed.metrics.__all__)
+    if isinstance(kind, type) and issubclass(kind, FederatedMetric) and kind.short_name
+    if kind is not FederatedModelComparison  # which takes two models' scores
 ]
 
 

@@ -1,6 +1,6 @@
 """torchmetrics' Metric on top of a release."""
 
-from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.areas import AreaMetric
 from torchmetrics_fed.metrics.collection import areas, federated_collection, representative
 from torchmetrics_fed.metrics.comparison import FederatedModelComparison
 from torchmetrics_fed.metrics.curves import (
@@ -12,25 +12,20 @@ from torchmetrics_fed.metrics.curves import (
     FederatedPrecisionRecallGain,
     FederatedROC,
 )
-from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
+from torchmetrics_fed.metrics.metric import FederatedMetric
 
 __all__ = [
     "AreaMetric",
-    "CurveMetric",
+    "FederatedAUROC",
+    "FederatedAveragePrecision",
+    "FederatedCalibration",
+    "FederatedDET",
     "FederatedMetric",
+    "FederatedModelComparison",
+    "FederatedPrecisionRecallCurve",
+    "FederatedPrecisionRecallGain",
+    "FederatedROC",
     "areas",
     "federated_collection",
     "representative",
-]
-__all__ += [
-    "FederatedAUROC",
-    "FederatedAveragePrecision",
-    "FederatedPrecisionRecallCurve",
-    "FederatedROC",
-]
-__all__ += [
-    "FederatedCalibration",
-    "FederatedDET",
-    "FederatedModelComparison",
-    "FederatedPrecisionRecallGain",
 ]

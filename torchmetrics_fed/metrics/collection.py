@@ -7,13 +7,32 @@ from torchmetrics import Metric, MetricCollection
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.client import SharedClient
-from torchmetrics_fed.metrics.base import FederatedMetric
+from torchmetrics_fed.metrics.areas import AreaMetric
 from torchmetrics_fed.metrics.comparison import FederatedModelComparison
-from torchmetrics_fed.metrics.curves import FederatedAUROC, FederatedAveragePrecision
-from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
+from torchmetrics_fed.metrics.curves import (
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedCalibration,
+    FederatedDET,
+    FederatedPrecisionRecallCurve,
+    FederatedPrecisionRecallGain,
+    FederatedROC,
+)
+from torchmetrics_fed.metrics.metric import FederatedMetric
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.typing import Task
+
+_BY_NAME: tuple[type[FederatedMetric], ...] = (
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedROC,
+    FederatedPrecisionRecallCurve,
+    FederatedPrecisionRecallGain,
+    FederatedDET,
+    FederatedCalibration,
+)
+"""The metrics that a collection knows by their short names."""
 
 # What has to be the same, beside the spec, where one metric counts and pays for others.
 _COUNTED_ALIKE = ("ledger", "data")
@@ -50,11 +69,7 @@ def federated_collection(
         >>> collection["roc"].ledger
         PrivacyLedger(epsilon 1, delta ... spent, 1 release)
     """
-    known = {
-        kind.short_name: kind
-        for family in (AreaMetric, CurveMetric)
-        for kind in family.__subclasses__()
-    }
+    known = {kind.short_name: kind for kind in _BY_NAME}
     unknown = [name for name in metrics if not isinstance(metrics, Mapping) and name not in known]
     if unknown or not metrics:
         raise InputError(

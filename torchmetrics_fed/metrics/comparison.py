@@ -15,8 +15,8 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import roc_band
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
 from torchmetrics_fed.functional.curve import GridName, agreed_spec
-from torchmetrics_fed.metrics.base import FederatedMetric
 from torchmetrics_fed.metrics.guards import warn_before_update
+from torchmetrics_fed.metrics.metric import FederatedMetric
 from torchmetrics_fed.release import Spec
 
 _QUANTILES = 64  # 256 bins of each model
@@ -130,6 +130,8 @@ class FederatedModelComparison(FederatedMetric):
             warn_before_update(type(self).__name__)
         return self._answer(compare_models(self._source(), self._asked_confidence()))
 
-    def plot(self, result: ModelComparison | None = None, ax: Any = None) -> Any:
+    def plot(  # type: ignore[override]
+        self, result: ModelComparison | None = None, ax: Any = None
+    ) -> Any:
         """Draw ``result``, or what :meth:`compute` returns, and return ``(fig, ax)``."""
         return (self.compute() if result is None else result).plot(ax)

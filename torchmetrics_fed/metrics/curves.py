@@ -9,11 +9,12 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import warn_of_precision
 from torchmetrics_fed.functional.precision_recall import check_strategy
 from torchmetrics_fed.functional.roc import checked_max_fpr
-from torchmetrics_fed.metrics.families import AreaMetric, CurveMetric
+from torchmetrics_fed.metrics.areas import AreaMetric
+from torchmetrics_fed.metrics.metric import FederatedMetric
 from torchmetrics_fed.typing import Average, Task
 
 
-class FederatedROC(CurveMetric):
+class FederatedROC(FederatedMetric):
     """ROC curve of all ranks' or clients' data together.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)`` in torchmetrics'
@@ -38,7 +39,7 @@ class FederatedROC(CurveMetric):
         return self._answer(F.roc_from_counts(self._read(), average=self.average))
 
 
-class FederatedPrecisionRecallCurve(CurveMetric):
+class FederatedPrecisionRecallCurve(FederatedMetric):
     """Precision-recall curve of all ranks' or clients' data together.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision, recall,
@@ -78,7 +79,7 @@ class FederatedPrecisionRecallCurve(CurveMetric):
         )
 
 
-class FederatedPrecisionRecallGain(CurveMetric):
+class FederatedPrecisionRecallGain(FederatedMetric):
     """Precision-recall-gain curve (Flach and Kull 2015) of all ranks' or clients' data together, with its area.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallGainCurve` ``(precision_gain, recall_gain,
@@ -102,7 +103,7 @@ class FederatedPrecisionRecallGain(CurveMetric):
         return self._answer(F.precision_recall_gain_from_counts(self._read(), average=self.average))
 
 
-class FederatedDET(CurveMetric):
+class FederatedDET(FederatedMetric):
     """Detection error tradeoff of all ranks' or clients' data together: false negatives against false positives.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.DETCurve` ``(fpr, fnr, thresholds)`` in scikit-learn's
@@ -126,7 +127,7 @@ class FederatedDET(CurveMetric):
         return self._answer(F.det_from_counts(self._read(), average=self.average))
 
 
-class FederatedCalibration(CurveMetric):
+class FederatedCalibration(FederatedMetric):
     """Calibration of all ranks' or clients' data together: calibration error, Brier score and reliability curve.
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.Calibration`; each bin stands for its centre. Scores must
