@@ -22,8 +22,9 @@ from torchmetrics_fed.functional import (
     precision_recall_from_counts,
     roc_from_counts,
 )
-from torchmetrics_fed.functional.curve import GridName, count
+from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.reconstruct import Method, Reconstruction
+from torchmetrics_fed.typing import GridName
 
 CASES: list[tuple[str, Method, GridName]] = [
     ("quantile", "quantile", "even"),

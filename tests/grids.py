@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import ScoreGrid
-from torchmetrics_fed.functional.curve import GridName
+from torchmetrics_fed.typing import GridName
 
 __all__ = ["bin_of", "centred", "grid_for"]
 

@@ -1,15 +1,18 @@
 """Global ROC and precision-recall curves for federated learning, with optional differential privacy."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from torchmetrics_fed.version import VERSION
+from torchmetrics_fed.version import VERSION as _VERSION
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from torchmetrics_fed import functional
-    from torchmetrics_fed.aggregation.secure.client import SecureAggregationClient
-    from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig
-    from torchmetrics_fed.aggregation.secure.server import SecureAggregationServer
+    from torchmetrics_fed.aggregation.secure import (
+        SecureAggregationClient,
+        SecureAggregationConfig,
+        SecureAggregationServer,
+    )
     from torchmetrics_fed.counting import ScoreGrid
     from torchmetrics_fed.errors import (
         BudgetExceededError,
@@ -35,58 +38,89 @@ if TYPE_CHECKING:
     from torchmetrics_fed.release import Query, Release, Share, Spec
     from torchmetrics_fed.report import EvaluationReport, evaluation_report
 
-__version__ = VERSION
+__version__ = _VERSION
 
-__all__ = ["BudgetExceededError", "FederatedMetricError", "InputError", "ReleaseError"]
-__all__ += [
+__all__ = [
+    "BudgetExceededError",
     "CentralDP",
+    "Coordinator",
     "DistributedDP",
-    "LocalDP",
-    "Privacy",
-    "PrivacyLedger",
-    "Reconstruction",
-    "ScoreGrid",
-]
-__all__ += ["Coordinator", "Query", "Release", "Share", "Spec"]
-__all__ += ["SecureAggregationClient", "SecureAggregationConfig", "SecureAggregationServer"]
-__all__ += [
+    "EvaluationReport",
     "FederatedAUROC",
     "FederatedAveragePrecision",
     "FederatedCalibration",
     "FederatedDET",
     "FederatedMetric",
-]
-__all__ += [
+    "FederatedMetricError",
     "FederatedModelComparison",
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",
+    "InputError",
+    "LocalDP",
+    "Privacy",
+    "PrivacyLedger",
+    "Query",
+    "Reconstruction",
+    "Release",
+    "ReleaseError",
+    "ScoreGrid",
+    "SecureAggregationClient",
+    "SecureAggregationConfig",
+    "SecureAggregationServer",
+    "Share",
+    "Spec",
+    "evaluation_report",
+    "federated_collection",
+    "functional",
 ]
-__all__ += ["EvaluationReport", "evaluation_report", "federated_collection", "functional"]
 
-# Where the public names are. They are imported when the first of them is asked for: `torchmetrics-fed --help` asks for
-# none, and torch with torchmetrics takes seconds.
-_FROM = (
-    "errors",
-    "counting",
-    "privacy",
-    "aggregation.secure",
-    "release",
-    "reconstruct",
-    "exchange",
-    "metrics",
-    "report",
-)
+# The module of each public name. A name is imported when it is first asked for: protocol and command line need not load
+# torchmetrics, and `torchmetrics-fed --help` need not load torch.
+_HOMES = {
+    "BudgetExceededError": "errors",
+    "FederatedMetricError": "errors",
+    "InputError": "errors",
+    "ReleaseError": "errors",
+    "ScoreGrid": "counting",
+    "CentralDP": "privacy",
+    "DistributedDP": "privacy",
+    "LocalDP": "privacy",
+    "Privacy": "privacy",
+    "PrivacyLedger": "privacy",
+    "Query": "release",
+    "Release": "release",
+    "Share": "release",
+    "Spec": "release",
+    "SecureAggregationClient": "aggregation.secure",
+    "SecureAggregationConfig": "aggregation.secure",
+    "SecureAggregationServer": "aggregation.secure",
+    "Reconstruction": "reconstruct",
+    "Coordinator": "exchange",
+    "FederatedAUROC": "metrics",
+    "FederatedAveragePrecision": "metrics",
+    "FederatedCalibration": "metrics",
+    "FederatedDET": "metrics",
+    "FederatedMetric": "metrics",
+    "FederatedModelComparison": "metrics",
+    "FederatedPrecisionRecallCurve": "metrics",
+    "FederatedPrecisionRecallGain": "metrics",
+    "FederatedROC": "metrics",
+    "federated_collection": "metrics",
+    "EvaluationReport": "report",
+    "evaluation_report": "report",
+}
 
-if not TYPE_CHECKING:
+if not _TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
+    def __getattr__(name: str) -> _Any:
+        if name == "functional":
+            return _import_module(f"{__name__}.functional")
+        if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        for home in _FROM:
-            found = vars(import_module(f"{__name__}.{home}"))
-            globals().update({public: found[public] for public in __all__ if public in found})
-        return globals()[name]
+        value = getattr(_import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return [*__all__, "__version__"]

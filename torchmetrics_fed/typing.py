@@ -1,5 +1,6 @@
 """Names of types that several packages share."""
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -9,6 +10,9 @@ Task = Literal["binary", "multiclass", "multilabel"]
 MultiClass = Literal["ovr", "ovo"]
 Normalization = Literal["sigmoid", "softmax"]
 Average = Literal["micro", "macro", "weighted", "none"]
+GridName = Literal["two_sided", "even"]
+Groups: TypeAlias = int | Sequence[str] | None
+"""Names of groups, their number, or None where there are none."""
 Validation = bool | Literal["deferred"]
 
 Floats: TypeAlias = NDArray[np.float64]

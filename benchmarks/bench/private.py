@@ -25,7 +25,7 @@ from torchmetrics_fed import (
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.functional import roc_from_counts
-from torchmetrics_fed.functional.curve import GridName
+from torchmetrics_fed.typing import GridName
 
 __all__ = ["CLIENTS", "ROUND_SECTION", "noise_case", "once_a_round"]
 

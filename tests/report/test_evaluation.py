@@ -17,7 +17,6 @@ from torchmetrics_fed.functional import (
     roc_from_counts,
 )
 from torchmetrics_fed.functional.calibration import calibration_from_counts
-from torchmetrics_fed.functional.curve import GridName
 from torchmetrics_fed.functional.operating import best_f1, youden
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
@@ -29,6 +28,7 @@ from torchmetrics_fed.functional.tradeoffs import (
 )
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.report.evaluation import EvaluationReport, evaluation_report
+from torchmetrics_fed.typing import GridName
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")

@@ -1,8 +1,7 @@
 """What every curve starts from: the options all of them share, the counts of a batch, exact quantiles."""
 
 import warnings
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -13,14 +12,9 @@ from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.rules import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.source import Edges, Readable, Source, read
-from torchmetrics_fed.privacy import Exact, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.release import Release, Spec
-from torchmetrics_fed.release.spec import MOST_GROUPS
-from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task
-
-GridName = Literal["two_sided", "even"]
-Groups: TypeAlias = int | Sequence[str] | None
+from torchmetrics_fed.typing import Average, GridName, MultiClass, Normalization, Task
 
 _MOST_TIED = 0.01
 
@@ -54,81 +48,6 @@ class Quantiles(NamedTuple):
     positive: Tensor
 
 
-def agreed_spec(
-    task: Task,
-    num_classes: int | None = None,
-    num_labels: int | None = None,
-    multi_class: MultiClass = "ovr",
-    quantiles: int = 1024,
-    grid: GridName | ScoreGrid = "two_sided",
-    normalization: Normalization | None = None,
-    ignore_index: int | None = None,
-    privacy: Privacy | None = None,
-    secure: bool = False,
-    groups: Groups = None,
-    labels: Sequence[str] = (),
-) -> Spec:
-    """Return what a curve's options ask for, or raise and say what to pass instead."""
-    named = {"two_sided": ScoreGrid.two_sided, "even": ScoreGrid.even}
-    chosen = named[grid](quantiles) if isinstance(grid, str) and grid in named else grid
-    if not isinstance(chosen, ScoreGrid):
-        raise InputError(
-            f"Expected argument `grid` to be one of {get_args(GridName)} or a ScoreGrid but got {grid!r}. Ranges and "
-            "edges are ScoreGrid.even(quantiles, score_range) and ScoreGrid.from_edges(edges)."
-        )
-    if isinstance(labels, str):
-        raise InputError(
-            f"Expected argument `labels` to be a list of names but got {labels!r}. Pass `labels=[...]`."
-        )
-    low, high = chosen.score_range
-    spec = Spec(
-        task,
-        _classes(task, num_classes, num_labels),
-        chosen,
-        privacy=Exact() if privacy is None else privacy,
-        multi_class=multi_class,
-        secure=secure,
-        groups=_names(groups),
-        normalization=normalization,
-        ignore_index=ignore_index,
-        labels=tuple(labels),
-    )
-    if normalization is not None and not low <= 0 < 1 <= high:
-        raise InputError(
-            f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
-            f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
-        )
-    return spec
-
-
-def _names(groups: Groups) -> tuple[str, ...]:
-    """The groups' names: digits where only their number is given."""
-    if groups is None:
-        return ()
-    if isinstance(groups, int) and not isinstance(groups, bool) and 2 <= groups <= MOST_GROUPS:
-        return tuple(map(str, range(groups)))
-    return (
-        tuple(groups) if isinstance(groups, list | tuple) and groups else (repr(groups),)
-    )  # which the spec refuses
-
-
-def _classes(task: Task, num_classes: int | None, num_labels: int | None) -> int:
-    """The length of the class axis; raises for one that is missing or belongs to another task."""
-    given = {"multiclass": ("num_classes", num_classes), "multilabel": ("num_labels", num_labels)}
-    for other, (name, number) in given.items():
-        if other != task and number is not None and task in get_args(Task):
-            raise InputError(
-                f'Expected no argument `{name}` for task="{task}" but got {number!r}. Pass `task="{other}"`, or leave '
-                f"out `{name}`."
-            )
-    name, number = given.get(task, ("classes", 1))
-    if number is None:
-        raise InputError(
-            f'Expected argument `{name}` for task="{task}" but got none. Pass it, as in `{name}=3`.'
-        )
-    return number
-
-
 def count(
     preds: Tensor,
     target: Tensor,
@@ -139,7 +58,7 @@ def count(
     **options: Unpack[_SpecOptions],
 ) -> Source:
     """Return the histograms of one batch, to be read as the options ask for."""
-    spec = agreed_spec(task, **options)
+    spec = Spec.build(task, **options)
     rules = Rules(task, spec.normalization, spec.ignore_index, validate_args)
     counts = spec.grid.add(spec.empty_counts().to(preds.device), preds, target, rules)
     reading = Reconstruction.sized(reconstruction, options.get("quantiles", 1024))

@@ -14,10 +14,10 @@ from torchmetrics_fed.counting.rules import check_pairs
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import roc_band
 from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
-from torchmetrics_fed.functional.curve import GridName, agreed_spec
 from torchmetrics_fed.metrics.guards import warn_before_update
 from torchmetrics_fed.metrics.metric import FederatedMetric
 from torchmetrics_fed.release import Spec
+from torchmetrics_fed.typing import GridName
 
 _QUANTILES = 64  # 256 bins of each model
 
@@ -82,7 +82,7 @@ class FederatedModelComparison(FederatedMetric):
                 f"Expected two names and two scores but got models={models!r}, thresholds={thresholds!r}."
             )
         self._asked = tuple(models), tuple(map(float, thresholds))
-        chosen = agreed_spec("binary", quantiles=_QUANTILES, grid=grid).grid
+        chosen = Spec.build("binary", quantiles=_QUANTILES, grid=grid).grid
         edges = chosen.smooth_edges
         wanted = np.union1d(edges, self._asked[1])
         ends_stay = wanted[0] == edges[0] and wanted[-1] == edges[-1]

@@ -23,7 +23,7 @@ from torchmetrics_fed.exchange.client import Client, SharedClient
 from torchmetrics_fed.exchange.queries import check_plan, first_query
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.functional.band import Band, check_confidence, warn_if_drowned
-from torchmetrics_fed.functional.curve import GridName, Groups, Quantiles, agreed_spec, warn_if_tied
+from torchmetrics_fed.functional.curve import Quantiles, warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import Labels, Score
 from torchmetrics_fed.functional.figures.page import caption, provenance
 from torchmetrics_fed.functional.source import Source, checked_average, read
@@ -34,7 +34,15 @@ from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Query, Release, Share, Spec
 from torchmetrics_fed.release.release import no_release
-from torchmetrics_fed.typing import Average, MultiClass, Normalization, Task, Validation
+from torchmetrics_fed.typing import (
+    Average,
+    GridName,
+    Groups,
+    MultiClass,
+    Normalization,
+    Task,
+    Validation,
+)
 
 _Value = TypeVar("_Value")
 
@@ -131,7 +139,7 @@ class FederatedMetric(CountsMetric):
     ) -> None:
         guards.refuse_others(kwargs)
         spec = self._extended(
-            agreed_spec(
+            Spec.build(
                 task,
                 num_classes=num_classes,
                 num_labels=num_labels,

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, get_args
@@ -32,7 +33,7 @@ from torchmetrics_fed.privacy.noise import Noise
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.wire import text_size
-from torchmetrics_fed.typing import MultiClass, Normalization, Task
+from torchmetrics_fed.typing import GridName, Groups, MultiClass, Normalization, Task
 
 SPEC_VERSION = 3
 MOST_SPEC_BYTES = 1 << 19
@@ -103,6 +104,55 @@ class Spec:
             plain = self.task == "binary" and not self.groups
             _check_models(self.models, self.thresholds, self.grid, plain)
         self._check_reading()
+
+    @classmethod
+    def build(
+        cls,
+        task: Task,
+        *,
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        multi_class: MultiClass = "ovr",
+        quantiles: int = 1024,
+        grid: GridName | ScoreGrid = "two_sided",
+        normalization: Normalization | None = None,
+        ignore_index: int | None = None,
+        privacy: Privacy | None = None,
+        secure: bool = False,
+        groups: Groups = None,
+        labels: Sequence[str] = (),
+    ) -> Spec:
+        """Return the spec that a metric's arguments ask for, or raise and say what to pass instead.
+
+        Example:
+            >>> from torchmetrics_fed import Spec
+            >>> Spec.build("multiclass", num_classes=3, quantiles=64).counts_shape
+            (3, 2, 256)
+        """
+        if isinstance(labels, str):
+            raise InputError(
+                f"Expected argument `labels` to be a list of names but got {labels!r}. Pass `labels=[...]`."
+            )
+        chosen = _grid(grid, quantiles)
+        spec = cls(
+            task,
+            _classes(task, num_classes, num_labels),
+            chosen,
+            privacy=Exact() if privacy is None else privacy,
+            multi_class=multi_class,
+            secure=secure,
+            groups=_group_names(groups),
+            normalization=normalization,
+            ignore_index=ignore_index,
+            labels=tuple(labels),
+        )
+        low, high = chosen.score_range
+        if normalization is not None and not low <= 0 < 1 <= high:
+            raise InputError(
+                f'Expected scores from 0 to 1 to fit the bins with `normalization="{normalization}"` but they span '
+                f"[{low}, {high}]. Leave out `grid`: its range is that after normalization."
+            )
+        return spec
 
     def _check_reading(self) -> None:
         """Raise unless the fields that say how a batch is read fit the task."""
@@ -434,6 +484,47 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = re.sub(r"-?0x[\da-f.]+p[+-]\d+", lambda found: repr(float.fromhex(found[0])), str(value))
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _grid(grid: GridName | ScoreGrid, quantiles: int) -> ScoreGrid:
+    if grid == "two_sided":
+        return ScoreGrid.two_sided(quantiles)
+    if grid == "even":
+        return ScoreGrid.even(quantiles)
+    if not isinstance(grid, ScoreGrid):
+        raise InputError(
+            f"Expected argument `grid` to be one of {get_args(GridName)} or a ScoreGrid but got {grid!r}. Ranges and "
+            "edges are ScoreGrid.even(quantiles, score_range) and ScoreGrid.from_edges(edges)."
+        )
+    return grid
+
+
+def _group_names(groups: Groups) -> tuple[str, ...]:
+    """The groups' names: digits where only their number is given."""
+    if groups is None:
+        return ()
+    if isinstance(groups, int) and not isinstance(groups, bool) and 2 <= groups <= MOST_GROUPS:
+        return tuple(map(str, range(groups)))
+    if isinstance(groups, list | tuple) and groups:
+        return tuple(groups)
+    return (repr(groups),)  # which the spec refuses
+
+
+def _classes(task: Task, num_classes: int | None, num_labels: int | None) -> int:
+    """The length of the class axis; raises for one that is missing or belongs to another task."""
+    given = {"multiclass": ("num_classes", num_classes), "multilabel": ("num_labels", num_labels)}
+    for other, (name, number) in given.items():
+        if other != task and number is not None and task in get_args(Task):
+            raise InputError(
+                f'Expected no argument `{name}` for task="{task}" but got {number!r}. Pass `task="{other}"`, or leave '
+                f"out `{name}`."
+            )
+    name, number = given.get(task, ("classes", 1))
+    if number is None:
+        raise InputError(
+            f'Expected argument `{name}` for task="{task}" but got none. Pass it, as in `{name}=3`.'
+        )
+    return number
 
 
 def _check_privacy(privacy: object) -> None:

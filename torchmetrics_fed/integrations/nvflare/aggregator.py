@@ -30,7 +30,6 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.exchange import Coordinator, PlanName
 from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
-from torchmetrics_fed.functional.curve import GridName, Groups
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, TOPIC, round_name
 from torchmetrics_fed.metrics import FederatedMetric, FederatedModelComparison, areas
 from torchmetrics_fed.metrics.curves import (
@@ -40,7 +39,7 @@ from torchmetrics_fed.metrics.curves import (
 )
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Release
-from torchmetrics_fed.typing import MultiClass, Normalization, Task
+from torchmetrics_fed.typing import GridName, Groups, MultiClass, Normalization, Task
 
 _log = logging.getLogger("torchmetrics_fed")
 _SCALARS = "global_auroc", "global_average_precision"
