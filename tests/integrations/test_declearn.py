@@ -172,7 +172,7 @@ def test_a_client_of_another_spec_refuses_to_evaluate(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, SETTING="local", SETTING_ben="exact")
     found = deployment.result()
     assert "ben: evaluation failed: SpecMismatchError" in found["error"], deployment.logs
-    assert "privacy: expected None, got" in found["error"]
+    assert "privacy: expected Exact, got" in found["error"]
     assert deployment.releases == []
     assert deployment.charged() == {"ann": [2.0], "ben": [], "cem": [2.0]}  # the others have drawn
 
