@@ -353,12 +353,20 @@ class CountsMetric(Metric):
                 "Expected no raw counts in a pickle but this private metric holds some that are not released. Release "
                 "or reset it first, or send its `share()`."
             )
-        empty = torch.zeros_like(self.counts)
+        # The defaults are empty counts that outlive this call. Where processes are spawned, tensors travel as file
+        # descriptors, and those of a tensor that is made here would be closed before the child starts.
         return state | {
-            "counts": empty,
-            "refused": torch.zeros_like(self.refused),
+            "counts": self._defaults["counts"],
+            "refused": self._defaults["refused"],
             "_cache": None,
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for name in ("counts", "refused"):
+            value: Tensor = getattr(self, name)
+            if value is self._defaults[name]:  # counting in place must not change it
+                setattr(self, name, value.clone())
 
     def _copied(self, memo: dict[int, Any], **shared: Any) -> Self:
         """Return a deep copy that has these attributes in common with this metric."""
