@@ -57,7 +57,7 @@ class Persons:
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Persons:
-        """A table of its own, for counts of their own: each keeps the bound, and one session releases one of them."""
+        """A table of its own, for counts of their own: each keeps the bound, and one client releases one of them."""
         twin: Persons = memo.setdefault(id(self), Persons(self.most))
         twin.merge(self)
         return twin

@@ -50,7 +50,7 @@ class Node:
         self._verification_keys = verification_keys
         self._round = ""
         self._metric: Any = None
-        """The metric that holds the session of the round above, between two queries."""
+        """The metric that holds the client of the round above, between two queries."""
         self.left = 1.0
         """The fraction of epsilon that queries may still spend, by the notes that were read last."""
 
@@ -98,7 +98,7 @@ class Node:
             note.left -= query.fraction
             self._round = asked.round
             self._metric = metric if note.left > 0 else None
-            note.session = metric.suspend() if note.left > 0 else b""
+            note.suspended = metric.suspend() if note.left > 0 else b""
         else:
             answer = asked.answered_by(client)
         note.client = client.to_bytes() if client is not None else b""
@@ -121,10 +121,10 @@ class Node:
     def _drawn(
         self, asked: Asked, note: _Note, client: SecureAggregationClient | None, metric: Any
     ) -> bytes:
-        """Return the reply of a stage that draws, in the session of the round."""
-        holds_session = self._metric is metric and self._round == asked.round
-        if metric is not None and note.session and not holds_session:
-            metric.resume(note.session)
+        """Return the reply of a stage that draws, by the client of the round."""
+        holds_client = self._metric is metric and self._round == asked.round
+        if metric is not None and note.suspended and not holds_client:
+            metric.resume(note.suspended)
         return asked.answered_by(client, metric)
 
 
@@ -138,17 +138,17 @@ class _Note:
     answer: bytes = b""
     client: bytes = b""
     """The progress of secure aggregation."""
-    session: bytes = b""
-    """Between two queries, the session with its counts."""
+    suspended: bytes = b""
+    """Between two queries, the client with its counts."""
 
     def to_bytes(self) -> bytes:
-        blocks = self.left.hex().encode(), self.mark, self.answer, self.client, self.session
+        blocks = self.left.hex().encode(), self.mark, self.answer, self.client, self.suspended
         return frame(Kind.NOTES, *map(pack_block, blocks))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Note:
         reader = Reader(data, Kind.NOTES)
-        left, mark, answer, client, session = (reader.block() for _ in range(5))
+        left, mark, answer, client, suspended = (reader.block() for _ in range(5))
         reader.end()
         try:
             fraction = float.fromhex(left.decode())
@@ -161,5 +161,5 @@ class _Note:
             mark=mark,
             answer=answer,
             client=client,
-            session=session,
+            suspended=suspended,
         )

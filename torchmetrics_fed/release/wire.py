@@ -41,7 +41,7 @@ class Kind(IntEnum):
     SIGNATURE = 17
     REQUEST = 18
     ANSWER = 19
-    # never sent: what a session, a coordinator or a node keeps for its next process
+    # never sent: what a client, a coordinator or a node keeps for its next process
     PROGRESS = 30
     CLIENT = 31
     COORDINATOR = 32

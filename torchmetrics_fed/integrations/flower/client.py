@@ -231,10 +231,10 @@ class _Evaluation:
     metric: FederatedMetric  # that the mod has agreed on with the server, with the node's ledger
     asked: Asked | None  # None for a strategy without our mix-in
     client: SecureAggregationClient | None = None
-    kept: bytes | None = None  # the session after the answer, for a second query
+    kept: bytes | None = None  # the client after the answer, for a second query
 
     def answer(self, metric: FederatedMetric) -> ConfigRecord | None:
-        """Return what was asked for, and keep the session where there may be a second query.
+        """Return what was asked for, and keep the client where there may be a second query.
 
         Raises unless it is the metric that was agreed on; its releases are charged to the node's ledger.
         """
