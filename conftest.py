@@ -10,7 +10,7 @@ TRAINERS = {
     "torchmetrics_fed/integrations/declearn.py": "declearn",
     "tests/integrations/declearn_program.py": "declearn",
     "torchmetrics_fed/integrations/pfl.py": "pfl",
-    "torchmetrics_fed/integrations/tables.py": "pyarrow",
+    "torchmetrics_fed/app/tables.py": "pyarrow",
     "torchmetrics_fed/integrations/batches.py": "pyarrow",
 }
 

@@ -27,7 +27,7 @@ from torchmetrics_fed.functional import (
     roc_from_counts,
 )
 from torchmetrics_fed.functional.area_error import Reading
-from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import read
 
 CLASSES, EXAMPLES = 10, 10_000
 SIZES = np.array([0.3, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.03, 0.02, 0.01])

@@ -22,7 +22,7 @@ from nvflare.fuel.utils import fobs
 
 from tests.integrations.nvflare_sites import Federation, Site
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.nvflare import META_KEY
 
 ROUNDS, EXAMPLES = 3, 10_000
@@ -33,7 +33,7 @@ class Metered(Federation):
 
     seconds, received = 0.0, 0
 
-    def ask(self, name: str, asked: Asked) -> Shareable:
+    def ask(self, name: str, asked: Request) -> Shareable:
         """Ask a site, and note what that costs it."""
         start = thread_time()
         reply = super().ask(name, asked)

@@ -37,7 +37,7 @@ from torchmetrics_fed.functional import area_error_pr, area_error_roc
 from torchmetrics_fed.functional.area_error import Reading
 from torchmetrics_fed.functional.precision_recall import precision_recall_from_tails
 from torchmetrics_fed.functional.roc import roc_from_tails
-from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.simulate import simulate
 from torchmetrics_fed.typing import GridName

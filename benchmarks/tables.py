@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from torchmetrics_fed import FederatedROC
-from torchmetrics_fed.integrations.tables import PartialCounts, count_table, merge_counts
+from torchmetrics_fed.app.tables import PartialCounts, count_table, merge_counts
 
 FILES, BLOCK = 8, 1 << 20
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torchmetrics_fed import DistributedDP, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.client import reply_cells
-from torchmetrics_fed.reconstruct.placement import single_query
+from torchmetrics_fed.exchange.placement import single_query
 
 EXAMPLES, CLIENTS = 100_000, 100_000
 PRIVACY = DistributedDP(1.0, min_clients=8, trusted_aggregator=True)

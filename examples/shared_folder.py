@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, PrivacyLedger, Release
-from torchmetrics_fed.folder import run_coordinator, run_site, status
+from torchmetrics_fed.app.folder import run_coordinator, run_site, status
 from torchmetrics_fed.functional import auroc, roc
 
 SITES = ("ann", "ben", "cem")

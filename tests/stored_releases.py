@@ -413,7 +413,7 @@ def _quantile_readings(release: Release) -> dict[str, Tensor]:
 
 
 def _comparison_readings(release: Release) -> dict[str, Tensor]:
-    comparison = functional.compare_models(release, CONFIDENCE)
+    comparison = comparison.compare_models(release, CONFIDENCE)
     values = dict(comparison.scalars)
     for name, curve in zip(("first", "second"), comparison.curves, strict=True):
         values[f"{name}.roc.fpr"] = curve.fpr

@@ -7,12 +7,13 @@ from typing import Any as _Any
 from torchmetrics_fed.version import VERSION as _VERSION
 
 if _TYPE_CHECKING:
-    from torchmetrics_fed import functional
+    from torchmetrics_fed import functional, paper
     from torchmetrics_fed.aggregation.secure import (
         SecureAggregationClient,
         SecureAggregationConfig,
         SecureAggregationServer,
     )
+    from torchmetrics_fed.comparison import FederatedModelComparison
     from torchmetrics_fed.counting import ScoreGrid
     from torchmetrics_fed.errors import (
         BudgetExceededError,
@@ -27,7 +28,6 @@ if _TYPE_CHECKING:
         FederatedCalibration,
         FederatedDET,
         FederatedMetric,
-        FederatedModelComparison,
         FederatedPrecisionRecallCurve,
         FederatedPrecisionRecallGain,
         FederatedROC,
@@ -73,6 +73,7 @@ __all__ = [
     "evaluation_report",
     "federated_collection",
     "functional",
+    "paper",
 ]
 
 # The module of each public name. A name is imported when it is first asked for: protocol and command line need not load
@@ -102,7 +103,7 @@ _HOMES = {
     "FederatedCalibration": "metrics",
     "FederatedDET": "metrics",
     "FederatedMetric": "metrics",
-    "FederatedModelComparison": "metrics",
+    "FederatedModelComparison": "comparison",
     "FederatedPrecisionRecallCurve": "metrics",
     "FederatedPrecisionRecallGain": "metrics",
     "FederatedROC": "metrics",
@@ -114,8 +115,8 @@ _HOMES = {
 if not _TYPE_CHECKING:
 
     def __getattr__(name: str) -> _Any:
-        if name == "functional":
-            return _import_module(f"{__name__}.functional")
+        if name in ("functional", "paper"):
+            return _import_module(f"{__name__}.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(_import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,7 +2,7 @@
 
 import sys
 
-from torchmetrics_fed.cli import main
+from torchmetrics_fed.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

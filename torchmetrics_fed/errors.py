@@ -32,6 +32,10 @@ class FederatedMetricError(Exception):
         InputError
     """
 
+    depends_on_data: bool = False
+    """Whether it was raised because of the data. Its text then stays on the client: others hear that the client
+    refused, and not why."""
+
 
 class InputError(FederatedMetricError, ValueError):
     """Arguments, scores or targets that cannot be used. Nothing was counted.
@@ -107,6 +111,12 @@ class SecureAggregationError(FederatedMetricError, RuntimeError):
 
 class WireError(FederatedMetricError, ValueError):
     """Bytes that are not what they should be, or something that has no bytes."""
+
+
+def about_data(error: FederatedMetricError) -> FederatedMetricError:
+    """Return the error, marked as one that depends on the data."""
+    error.depends_on_data = True
+    return error
 
 
 def check_int(

@@ -13,11 +13,11 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
-from torchmetrics_fed.exchange.client import Cohort
-from torchmetrics_fed.exchange.queries import make_release
+from torchmetrics_fed.exchange.cohort import Cohort
+from torchmetrics_fed.exchange.plans import make_release
 from torchmetrics_fed.functional import auroc_from_counts
-from torchmetrics_fed.functional.source import read
-from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.metrics import CountsMetric, representative, terms_of
+from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.release import Query, Release, ReleaseFlag, Spec, Sum
 from torchmetrics_fed.release.wire import pack_text
 from torchmetrics_fed.report.progress import Progress
@@ -52,7 +52,7 @@ class Simulation:
 
 def simulate(
     clients: Iterable[Batch | Iterable[Batch]],
-    metric: FederatedMetric | MetricCollection,
+    metric: CountsMetric | MetricCollection,
     *,
     compare: bool = False,
     progress: bool | None = None,
@@ -95,7 +95,9 @@ def simulate(
             "Call `reset`, or build another."
         )
     pack_text(round)  # raises for a name that no message can hold, before anything is charged
-    spec, counter = template.spec, Progress(progress)
+    terms = terms_of(template)
+    spec = terms.spec
+    counter = Progress(progress)
     areas = _Areas(spec) if compare else None
     total, own, count = spec.empty_counts(), spec.empty_counts(), 0
     for count, client in enumerate(counter(clients, "counted {} clients"), 1):
@@ -111,19 +113,19 @@ def simulate(
             f"Expected at least {needed} client{'s' * (needed > 1)} but got {count}; nothing was drawn or charged. "
             "Simulate more clients, or ask for fewer with `min_clients`."
         )
-    cohort = Cohort(template.terms, round)
+    cohort = Cohort(terms, round)
     draws = 1 if spec.privacy.noise_drawn_by == "sum" else count
 
     def answer(query: Query) -> Sum:
         counted = counter(range(draws), "drew noise for {} clients")
-        return cohort.sum(query, total, count, draws=counted)
+        return cohort.sum(query, total, clients=count, draws=counted)
 
-    release = make_release(template.plan, spec, answer, previous=previous, round=round)
+    release = make_release(terms.plan, spec, answer, previous=previous, round=round)
     release = replace(release, flags=release.flags | ReleaseFlag.SIMULATED)
     return Simulation(release, count, None if areas is None else areas.compared(total))
 
 
-def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) -> Tensor:
+def _added(template: CountsMetric, counts: Tensor, client: Any, number: int) -> Tensor:
     """Add a client to ``counts``, in place where the grid's kernel can, and return them."""
     spec, own, plain = template.spec, None, False
     names = ("preds_old", "preds_new", "target") if spec.models else ("preds", "target", "groups")
@@ -145,7 +147,12 @@ def _added(template: FederatedMetric, counts: Tensor, client: Any, number: int) 
                 own.update(**parts)
             else:
                 arrays, group, plain = (parts["preds"], parts["target"]), parts.get("groups"), True
-                counts = spec.grid.add(counts, *arrays, template.rules, group=group)
+                counts = spec.grid.add(
+                    counts,
+                    *arrays,
+                    spec.rules(validates=bool(template.validate_args)),
+                    group=group,
+                )
             if own is not None and plain:
                 raise InputError(
                     "Expected batches of one kind but got tuples and mappings. Name the parts of all."

@@ -11,10 +11,10 @@ import torch
 from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, Share, Spec
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Table, Tree
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.release import ReleaseFlag, rice
 from torchmetrics_fed.release.query import LevelWeights
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sum import Sum
 from torchmetrics_fed.release.wire import pack_block
 
 TRUSTED = DistributedDP(1.0, 3, trusted_aggregator=True)
@@ -135,12 +135,12 @@ def releases() -> dict[str, Release]:
     }
 
 
-def requests() -> dict[str, Asked]:
+def requests() -> dict[str, Request]:
     """What a client is asked in a stage."""
     query, spec = bytes(QUERIES["all bins"]), SPECS["exact"].canonical
     return {
-        "share": Asked(Stage.SHARE, "1", query, spec=spec),
-        "unmask": Asked(Stage.UNMASK, "1", query, b"\x01", b"\x02\x03"),
+        "share": Request(Stage.SHARE, "1", query, spec=spec),
+        "unmask": Request(Stage.UNMASK, "1", query, b"\x01", b"\x02\x03"),
     }
 
 

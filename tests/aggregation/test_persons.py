@@ -32,9 +32,9 @@ def counted(rank: int, kind: str, people: str, group: Any = None) -> tuple[str, 
         )
     try:
         metric.share() if kind == "local" else metric.release()
-        return "released", len(metric.ledger), metric.bound_enforced
+        return "released", len(metric.ledger), metric.persons.bound_enforced
     except ReleaseError as error:
-        return str(error), len(metric.ledger), metric.bound_enforced
+        return str(error), len(metric.ledger), metric.persons.bound_enforced
 
 
 @pytest.mark.slow

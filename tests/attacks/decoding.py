@@ -37,7 +37,7 @@ from torchmetrics_fed.exchange.node import _Note
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.release import rice
 from torchmetrics_fed.release.release import contents
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sum import Sum
 from torchmetrics_fed.release.wire import Kind, frame, pack_block, pack_text, sealed_frame
 
 CLASSES = 250

@@ -41,7 +41,7 @@ from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import client as client_module
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.flower import RECORD
 from torchmetrics_fed.privacy.store import NOTE_SECONDS
 from torchmetrics_fed.release import rice
@@ -114,7 +114,7 @@ class Federation:
         assert self.query is not None
         start = self.server.start() if self.hides else b""
         draws = Stage.MASK if self.hides else Stage.SHARE
-        asked = Asked(
+        asked = Request(
             stage=draws if stage in ("evaluate", "answer") else Stage[stage.upper()],
             round=round or self.coordinator.round,
             query=bytes(self.query),

@@ -38,8 +38,8 @@ from torchmetrics_fed.errors import (
     WireError,
 )
 from torchmetrics_fed.exchange import client as client_module
-from torchmetrics_fed.folder import run_coordinator, run_site
-from torchmetrics_fed.folder.files import Files
+from torchmetrics_fed.app.folder import run_coordinator, run_site
+from torchmetrics_fed.app.folder.files import Files
 from torchmetrics_fed.release import rice
 
 NAMES = ("ann", "ben", "cem", "dia")
@@ -327,7 +327,7 @@ def test_who_cannot_give_its_answer_again_has_dropped_out(
         looks[0] += all(os.path.lexists(files.of(name) / "1.0-share") for name in NAMES)
         return time.monotonic() + (1e6 if looks[0] > 1 else 0.0)
 
-    monkeypatch.setattr("torchmetrics_fed.folder.coordinator.monotonic", clock)
+    monkeypatch.setattr("torchmetrics_fed.app.folder.coordinator.monotonic", clock)
     sites = [federation.site(name, {}) for name in NAMES]
     with caplog.at_level(logging.WARNING):
         assert federation.coordinator({}).shares == 3

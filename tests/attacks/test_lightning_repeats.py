@@ -256,7 +256,7 @@ def test_with_ids_what_repeats_is_bounded_rather_than_refused(
     runner.validate(WithIds(metric), loaders, verbose=False)
     assert 0 < int(metric.counts.sum()) <= 9 * most
     assert metric.counts.sum() > 9 or int(metric.counts.max()) <= most
-    assert metric.bound_enforced
+    assert metric.persons.bound_enforced
 
 
 def test_an_enforced_bound_is_not_the_users_word(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct import Method
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sum import Sum
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=64), CentralDP(1.0))
 QUERIES = [Query(Tree((8, 8))), Query(Tree.binary(64)), Query(Tree((4,), (0, 1, 5, 60, 64)))]

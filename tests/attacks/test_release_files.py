@@ -23,7 +23,7 @@ from torchmetrics_fed import (
     ScoreGrid,
     Spec,
 )
-from torchmetrics_fed.cli import main
+from torchmetrics_fed.app.cli import main
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.client import draw_noise
 from torchmetrics_fed.release import Query, Sum

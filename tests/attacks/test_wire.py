@@ -40,7 +40,7 @@ from torchmetrics_fed.errors import (
 from torchmetrics_fed.exchange.client import Client
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import contents
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sum import Sum
 from torchmetrics_fed.release.wire import (
     VERSION,
     Kind,

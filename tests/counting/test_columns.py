@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchmetrics_fed import FederatedROC, InputError, ScoreGrid
 from torchmetrics_fed.counting import kernel
-from torchmetrics_fed.counting.rules import Rules
+from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.typing import Task
 
 GRID = ScoreGrid(bins=64)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.counting import kernel, plain
-from torchmetrics_fed.counting.rules import Rules
+from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.typing import Task
 
 GRID, K = ScoreGrid.two_sided(64), 5

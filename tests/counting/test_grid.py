@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.counting import kernel, plain
 from torchmetrics_fed.counting.binning import Binning
-from torchmetrics_fed.counting.rules import Rules
+from torchmetrics_fed.counting.validation import Rules
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 

@@ -85,7 +85,7 @@ def test_a_group_that_there_is_not_refuses_the_batch(
 def test_deferred_strangers_are_counted_and_refused_at_the_end() -> None:
     metric = FederatedROC(groups=2, validate_args="deferred")
     metric.update(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 1, 0]), torch.tensor([0, 2, 1]))
-    assert int(metric.refused) == 1
+    assert int(metric._refused) == 1
     assert int(metric.counts.sum()) == 2
     with pytest.raises(InputError, match="1 could not be counted"):
         metric.release()

@@ -18,7 +18,7 @@ from torchmetrics_fed.counting import numbering, persons
 from torchmetrics_fed.counting.binning import scratch
 from torchmetrics_fed.counting.numbering import BLOCK, Hashed, Ranged, blocks, encrypted, encryptor
 from torchmetrics_fed.counting.persons import Persons
-from torchmetrics_fed.counting.rules import Rules
+from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.errors import InputError, ReleaseError
 
 BATCHES = st.lists(st.lists(st.integers(-3, 12), max_size=30), max_size=8)

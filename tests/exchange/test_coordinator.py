@@ -30,7 +30,7 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking
 from torchmetrics_fed.release import ReleaseFlag
-from torchmetrics_fed.release.sums import Adder
+from torchmetrics_fed.release.sum import Adder
 
 LOCAL = LocalDP(1.0)
 NAMES = ("ann", "ben", "cleo")

@@ -28,7 +28,7 @@ from torchmetrics_fed.errors import (
     WireError,
 )
 from torchmetrics_fed.exchange.node import Node
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.privacy.store import NOTE_SECONDS, Notes, Store
 from torchmetrics_fed.release.wire import Kind, frame, pack_block
 
@@ -51,10 +51,10 @@ def node(path: Path, options: dict[str, Any], name: str = "ann") -> Node:
     return Node(name, FederatedROC(**options).spec, Store(str(path / "notes")))
 
 
-def asked(options: dict[str, Any], round: str = "1", stage: Stage = Stage.SHARE) -> Asked:
+def asked(options: dict[str, Any], round: str = "1", stage: Stage = Stage.SHARE) -> Request:
     coordinator = Coordinator(FederatedROC(**options), round=round)
     start = coordinator.config.to_bytes() if coordinator.spec.hides_shares else b""
-    return Asked(
+    return Request(
         stage, round, bytes(coordinator.query or b""), b"", start, coordinator.spec.canonical
     )
 
@@ -173,11 +173,11 @@ def test_an_aggregation_begins_with_keys_and_is_of_one_client(
 
 def test_a_request_has_one_encoding() -> None:
     request = asked(HIDDEN, stage=Stage.ADVERTISE)
-    assert Asked.from_bytes(request.to_bytes()) == request
-    assert Asked.from_fields(request.fields) == request
+    assert Request.from_bytes(request.to_bytes()) == request
+    assert Request.from_fields(request.fields) == request
     for broken in (request.to_bytes()[:-1], request.to_bytes() + b"x", b""):
         with pytest.raises(WireError, match="Expected"):
-            Asked.from_bytes(broken)
+            Request.from_bytes(broken)
 
 
 def test_an_unknown_stage_is_refused() -> None:
@@ -186,18 +186,18 @@ def test_an_unknown_stage_is_refused() -> None:
     assert [encoded[6]] == [Stage.ADVERTISE.value]
     for number in (6, 255):
         with pytest.raises(WireError, match=f"Expected a stage.*but got {number}"):
-            Asked.from_bytes(encoded[:6] + bytes([number]) + encoded[7:])
+            Request.from_bytes(encoded[:6] + bytes([number]) + encoded[7:])
     for stage in (6, -1, "advertise", True, 1.0, None):
         with pytest.raises(WireError, match="Expected a stage"):
-            Asked.from_fields({**request.fields, "stage": stage})
+            Request.from_fields({**request.fields, "stage": stage})
     for name in ("round", "query", "message", "start", "spec"):
         with pytest.raises(InputError, match="Update both sides"):
-            Asked.from_fields({**request.fields, name: None})
+            Request.from_fields({**request.fields, name: None})
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.SHARE], ids=str)
 def test_only_a_client_of_an_aggregation_answers_its_stages(stage: Stage, tmp_path: Path) -> None:
     request = asked(HIDDEN, stage=stage)
     with pytest.raises(SecureAggregationError, match=f"Cannot answer stage {stage}"):
-        request.answered_by(None, counted(tmp_path, HIDDEN))
+        request.reply(None, counted(tmp_path, HIDDEN))
     assert len(PrivacyLedger(path=tmp_path / "ledger")) == 0

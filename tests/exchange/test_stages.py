@@ -22,7 +22,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
-from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
+from torchmetrics_fed.exchange.stages import Request, ask_release, release_stages
 
 NAMES = ("ann", "ben", "cem", "dua")
 
@@ -48,7 +48,7 @@ class Clients:
             )
         self.counts = {name: metric.counts.clone() for name, metric in self.metrics.items()}
 
-    def send(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
+    def send(self, asked: Mapping[str, Request]) -> dict[str, bytes | FederatedMetricError]:
         answers: dict[str, bytes | FederatedMetricError] = {}
         for name, one in asked.items():
             if str(one.stage) == self.stage and name in self.refusing:
@@ -57,7 +57,7 @@ class Clients:
                 answers[name] = self.answer(name, one)
         return answers
 
-    def answer(self, name: str, asked: Asked) -> bytes:
+    def answer(self, name: str, asked: Request) -> bytes:
         metric, query = self.metrics[name], Query.from_bytes(asked.query)
         if asked.stage is Stage.SHARE:
             return bytes(metric.share(round=asked.round, query=query))

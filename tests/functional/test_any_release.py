@@ -24,7 +24,7 @@ from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.calls import confusion_at
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
-from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.functional.tradeoffs import (
     area_under_gain,
     det_from_counts,
@@ -36,8 +36,8 @@ from torchmetrics_fed.release import Sum
 SPEC = Spec("binary", 1, ScoreGrid(bins=16), CentralDP(1.0))
 QUERIES = [Query(Tree((4, 4))), Query(Tree.binary(16))]
 RELEASES = 5_000  # of each query
-Source = Release | Tensor
-Values = Callable[[Source, Reconstruction], tuple[Tensor, ...]]
+Histograms = Release | Tensor
+Values = Callable[[Histograms, Reconstruction], tuple[Tensor, ...]]
 
 # functions whose every value is in [0, 1], thresholds of the unit interval included
 FRACTIONS: dict[str, Values] = {
@@ -71,7 +71,7 @@ def releases(query: Query, number: int) -> Iterator[Release]:
         yield Release((Sum(SPEC, query, cells.abs() if turn % 3 == 0 else cells),))
 
 
-def check(source: Source, how: Reconstruction) -> None:
+def check(source: Histograms, how: Reconstruction) -> None:
     for name, function in FRACTIONS.items():
         for value in function(source, how):
             assert bool(((value >= 0) & (value <= 1)).all()), name

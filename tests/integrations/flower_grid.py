@@ -34,7 +34,7 @@ from tests.transports.endpoints import MEMORY, named
 from torchmetrics_fed import FederatedMetric, Query, Spec
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.exchange import client as client_module
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
 from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET
 
@@ -256,7 +256,7 @@ def stage_of(message: Message) -> str:
     return str(stage)
 
 
-def ask(grid: LocalGrid, node: int, asked: Asked, *, evaluate: bool = True) -> Message:
+def ask(grid: LocalGrid, node: int, asked: Request, *, evaluate: bool = True) -> Message:
     """Return a node's reply to a message of a server that need not be honest."""
     record = ConfigRecord({**asked.fields, EVALUATE: evaluate})
     content = RecordDict({RECORD: record, "arrays": ArrayRecord()})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.nvflare.client import FederatedMetricFilter
 
 SITE, STAGE = os.environ["TORCHMETRICS_FED_DIES"].split(":")
 answer = FederatedMetricFilter.answer
 
 
-def last_words(guard: FederatedMetricFilter, asked: Asked) -> bytes:
+def last_words(guard: FederatedMetricFilter, asked: Request) -> bytes:
     """Answer as before, or die before the answer has left."""
     given = answer(guard, asked)
     if (guard.site, str(asked.stage)) == (SITE, STAGE):

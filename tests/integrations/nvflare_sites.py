@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tests.transports.endpoints import named
 from torchmetrics_fed import FederatedMetric, SecureAggregationConfig
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.nvflare import (
     FederatedMetricAggregator,
     FederatedMetricFilter,
@@ -123,7 +123,7 @@ class Federation:
         self.cuts: set[Cut] = set()
         self.sent: list[tuple[str, str, bytes]] = []
         """Site, stage and bytes of all that left one."""
-        self.asked: list[tuple[str, Asked]] = []
+        self.asked: list[tuple[str, Request]] = []
         self.aggregator = FederatedMetricAggregator(
             folder=str(folder), stage_timeout=1.0, **options
         )
@@ -157,7 +157,7 @@ class Federation:
     ) -> dict[str, Shareable]:
         """Deliver a request as the server's engine does."""
         (name,) = targets
-        asked = Asked.from_fields(request)
+        asked = Request.from_fields(request)
         self.asked.append((name, asked))
         query = (
             int(SecureAggregationConfig.from_bytes(asked.start).round_id[-1]) if asked.start else 1
@@ -170,7 +170,7 @@ class Federation:
             return {name: make_reply(ReturnCode.TIMEOUT)}
         return {name: fobs.loads(data)}
 
-    def ask(self, name: str, asked: Asked) -> Shareable:
+    def ask(self, name: str, asked: Request) -> Shareable:
         """Return a site's reply to a server that need not be honest."""
         request = Shareable()
         request.update(asked.fields)

@@ -14,7 +14,7 @@ from torchmetrics_fed import FederatedROC, LocalDP, PrivacyLedger
 pytestmark = pytest.mark.integration
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
-tables = pytest.importorskip("torchmetrics_fed.integrations.tables")
+tables = pytest.importorskip("torchmetrics_fed.app.tables")
 ROWS = 200_000
 
 

@@ -48,7 +48,7 @@ from torchmetrics_fed import (
 from torchmetrics_fed.aggregation.secure import new_signing_keys
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.flower import (
     RECORD,
     FederatedEvaluationMixin,
@@ -601,7 +601,7 @@ def test_a_server_cannot_make_queries_spend_more_than_epsilon(make: Make, tmp_pa
     ]
     name = second[0].content.config_records[RECORD]["round"]
     for query in (Query(Tree((16,)), 0.5), Query(Tree((16,)), 1.0), *strategy.releases[1].queries):
-        asked = Asked(Stage.SHARE, str(name), bytes(query))
+        asked = Request(Stage.SHARE, str(name), bytes(query))
         reply = ask(grid, NODES[0], asked, evaluate=False)
         assert reply.has_error()
     assert [client.evaluations for client in parties.values()] == [1] * 5
@@ -791,11 +791,11 @@ def test_fewer_clients_than_agreed_are_refused(tmp_path: Path) -> None:
     ):
         grid.passed.clear()
         node = NODES[1] if asked_for.min_clients == 5 else NODES[0]
-        reply = ask(grid, node, Asked(Stage.ADVERTISE, "r", query, start=asked_for.to_bytes()))
+        reply = ask(grid, node, Request(Stage.ADVERTISE, "r", query, start=asked_for.to_bytes()))
         assert reply.has_error() == refused, asked_for
         assert not refused or "both sides" in str(reply.error.reason)
     grid.passed.clear()
-    ask(grid, NODES[0], Asked(Stage.ADVERTISE, "r2", query, start=b""))
+    ask(grid, NODES[0], Request(Stage.ADVERTISE, "r2", query, start=b""))
     assert grid.refusals("advertise")
 
 
@@ -826,10 +826,10 @@ FLAT = bytes(Query(Tree.flat(256)))
     [
         ConfigRecord(),
         ConfigRecord({"stage": Stage.UNMASK.value}),
-        ConfigRecord({**Asked(Stage.UNMASK, "r", FLAT).fields, "stage": 6}),
-        ConfigRecord({**Asked(Stage.UNMASK, "r", FLAT).fields, "stage": "unmask"}),
-        ConfigRecord({**Asked(Stage.UNMASK, "r", FLAT).fields}),
-        ConfigRecord({**Asked(Stage.SHARE, "r", FLAT).fields}),
+        ConfigRecord({**Request(Stage.UNMASK, "r", FLAT).fields, "stage": 6}),
+        ConfigRecord({**Request(Stage.UNMASK, "r", FLAT).fields, "stage": "unmask"}),
+        ConfigRecord({**Request(Stage.UNMASK, "r", FLAT).fields}),
+        ConfigRecord({**Request(Stage.SHARE, "r", FLAT).fields}),
         ConfigRecord({"forget": 1}),
     ],
 )
@@ -844,7 +844,7 @@ def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path:
 
 def test_a_server_cannot_ask_for_a_plain_share(tmp_path: Path) -> None:
     grid = grid_of(clients(secure, tmp_path))
-    reply = ask(grid, NODES[0], Asked(Stage.SHARE, "r", FLAT))
+    reply = ask(grid, NODES[0], Request(Stage.SHARE, "r", FLAT))
     assert "because shares are hidden here" in str(reply.error.reason)
     (bare,) = grid.send_and_receive([Message(RecordDict(), NODES[0], MessageType.EVALUATE)])
     assert "Expected secure aggregation" in str(bare.error.reason)

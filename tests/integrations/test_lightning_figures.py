@@ -22,7 +22,7 @@ pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:About", "ignore:Too few
 SCALARS = {
     *("val_auroc", "val_roc_auroc", "val_average_precision"),
     "val_precision_recall_curve_average_precision",
-    *(f"val_{name}" for name in FederatedModelComparison.scalar_names),
+    *(f"val_{name}" for name in FederatedModelComparison.definition.scalars),
 }
 RELEASES = 2
 """One of the collection, and one of the comparison."""

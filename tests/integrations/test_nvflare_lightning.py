@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from tests.integrations.lightning_scores import QUIET, Scorer, loader, scores, trainer
 from torchmetrics_fed import DistributedDP, FederatedROC, InputError, PrivacyLedger, Share
-from torchmetrics_fed.exchange.queries import first_query
+from torchmetrics_fed.exchange.plans import first_query
 from torchmetrics_fed.privacy import Privacy
 
 pytest.importorskip("nvflare")

@@ -33,7 +33,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
 from torchmetrics_fed.aggregation.stage import Stage
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
 from torchmetrics_fed.integrations.nvflare.client import HELD, filters, payload
 
@@ -244,7 +244,7 @@ def spoiled(shareable: Shareable, context: FLContext) -> Shareable:
     return dxo.update_shareable(shareable)
 
 
-def replies(made: Federation, name: str, asked: Asked) -> str:
+def replies(made: Federation, name: str, asked: Request) -> str:
     reply = made.ask(name, asked)
     assert "answer" not in reply
     return str(reply["error"])

@@ -34,10 +34,10 @@ PUBLIC = [
     "torchmetrics_fed.exchange",
     "torchmetrics_fed.report",
     "torchmetrics_fed.planning",
-    "torchmetrics_fed.planning.bounds",
+    "torchmetrics_fed.paper.bounds",
     "torchmetrics_fed.audit",
     "torchmetrics_fed.simulate",
-    "torchmetrics_fed.folder",
+    "torchmetrics_fed.app.folder",
     *(f"torchmetrics_fed.integrations.{name}" for name in TRAINERS),
 ]
 

@@ -158,7 +158,7 @@ def test_dtype_is_the_curves_and_never_the_counts(
 def test_the_state_moves_with_the_metric() -> None:
     """`meta` stands for any other device: nothing can be counted there, but tensors can lie there."""
     metric = FederatedROC().to("meta")
-    assert metric.counts.device.type == metric.layout.device.type == metric.device.type == "meta"
+    assert metric.counts.device.type == metric._layout.device.type == metric.device.type == "meta"
     metric.reset()
     assert metric.counts.device.type == "meta"
 

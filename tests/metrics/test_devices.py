@@ -145,7 +145,7 @@ def test_looking_for_one_hot_targets_waits_no_more() -> None:
         assert update(FederatedROC(validate_args=validate), scores, target).reads == reads
     metric = FederatedROC(validate_args="deferred")
     metric.update(scores, torch.eye(2).repeat(25, 1))
-    assert metric.refused == 100
+    assert metric._refused == 100
     assert metric.counts.sum() == 0
 
 
@@ -180,7 +180,7 @@ def test_deferred_checks_count_what_is_good_and_raise_before_anything_leaves(
     for _ in range(2):
         expected.update(scores[good], target[good])
     assert torch.equal(metric.counts, expected.counts)
-    assert metric.refused == 3
+    assert metric._refused == 3
     for ask in (metric.compute, metric.share, metric.release, metric.plot):
         with pytest.raises(InputError, match="3 could not be counted"):
             ask()
@@ -239,7 +239,7 @@ def test_refused_examples_merge_copy_and_stay_in_their_group() -> None:
     with torch.inference_mode():
         metric.update(torch.tensor([2.0]), torch.tensor([1]))
     metric.update(torch.tensor([2.0]), torch.tensor([1]))
-    assert metric.refused == 3
+    assert metric._refused == 3
 
 
 def test_another_word_for_validation_is_refused() -> None:
@@ -260,5 +260,5 @@ def test_weights_wait_no_more_and_bad_ones_are_refused_later() -> None:
             metric.update(scores, target, sample_weight=weight)
         assert operations.reads == reads
     metric.update(scores, target, sample_weight=weight.index_fill(0, torch.tensor([3, 5]), -1))
-    assert metric.refused == 2
+    assert metric._refused == 2
     assert metric.counts.sum() == 298

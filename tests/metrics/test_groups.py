@@ -26,7 +26,7 @@ from torchmetrics_fed import (
     ReleaseError,
     federated_collection,
 )
-from torchmetrics_fed.exchange.queries import PlanName
+from torchmetrics_fed.exchange.plans import PlanName
 from torchmetrics_fed.functional import auroc_from_counts
 from torchmetrics_fed.metrics import FederatedMetric
 

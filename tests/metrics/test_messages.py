@@ -260,7 +260,7 @@ def test_a_batch_of_which_all_is_ignored_counts_nothing(
     metric.update(preds, target)
     metric.update(torch.full_like(preds, torch.nan), target)
     assert metric.counts.sum() == 0
-    assert metric.refused == 0
+    assert metric._refused == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

@@ -59,10 +59,10 @@ def test_one_person_in_64_batches_is_counted_as_often_as_allowed(backwards: bool
         metric.update(preds, target, persons=ids)
     comes = Counter(int(one) for _, _, ids in given for one in ids)
     assert int(metric.counts.sum()) == sum(min(times, MOST) for times in comes.values()) < 64 * 8
-    assert metric.left_out == comes[7] - MOST
-    assert metric.bound_enforced
+    assert metric.persons.left_out == comes[7] - MOST
+    assert metric.persons.bound_enforced
     metric.reset()
-    assert (metric.left_out, metric.bound_enforced) == (0, False)
+    assert (metric.persons.left_out, metric.persons.bound_enforced) == (0, False)
     metric.update(*given[0][:2], persons=given[0][2])
     assert int(metric.counts.sum()) == 8
 
@@ -82,7 +82,7 @@ def test_a_refused_batch_uses_up_nothing() -> None:
                 torch.tensor([0.1, 0.5, 0.5, 0.5]), torch.tensor([0, 7, 1, 1]), persons=[1, 2, 2, 2]
             )
     metric.update(torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), persons=[1, 1])
-    assert (int(metric.counts.sum()), metric.left_out) == (5, 1)
+    assert (int(metric.counts.sum()), metric.persons.left_out) == (5, 1)
 
 
 def test_batches_without_ids_do_not_mix_with_others() -> None:
@@ -97,7 +97,7 @@ def test_batches_without_ids_do_not_mix_with_others() -> None:
     with pytest.raises(InputError, match="`preds`"):
         metric.update(one + 1, zero, persons=[1])
     metric.update(one, zero)  # what was refused does not count
-    assert not metric.bound_enforced
+    assert not metric.persons.bound_enforced
 
 
 def test_an_enforced_bound_needs_ids() -> None:
@@ -129,10 +129,10 @@ def test_a_collection_counts_a_person_once_for_all_its_metrics(groups: bool) -> 
     for preds, target, ids in batches():
         collection.update(preds, target, persons=ids)
     roc, precision_recall = collection["roc"], collection["precision_recall_curve"]
-    assert int(roc.counts.sum()) == int(precision_recall.counts.sum()) == 64 * 8 - roc.left_out
-    assert roc.left_out == precision_recall.left_out > 100
-    assert roc.bound_enforced
-    assert precision_recall.bound_enforced
+    assert int(roc.counts.sum()) == int(precision_recall.counts.sum()) == 64 * 8 - roc.persons.left_out
+    assert roc.persons.left_out == precision_recall.persons.left_out > 100
+    assert roc.persons.bound_enforced
+    assert precision_recall.persons.bound_enforced
     collection.compute()
     assert len(roc.ledger) == 1
 
@@ -174,7 +174,7 @@ def test_metrics_merge_with_their_persons() -> None:
     empty.merge_state(one)
     empty.merge_state(other)
     empty.update(*given, persons=[1, 1])
-    assert (int(empty.counts.sum()), empty.left_out, empty.bound_enforced) == (5, 1, True)
+    assert (int(empty.counts.sum()), empty.persons.left_out, empty.persons.bound_enforced) == (5, 1, True)
     without = private()
     without.update(*given)
     for incoming in (without, without.metric_state, other.metric_state):
@@ -193,7 +193,7 @@ def test_ids_stay_out_of_what_is_kept(tmp_path: Any) -> None:
     assert state["_persons"].table is None
     assert state["_client"].persons is None
     metric.reset()
-    assert pickle.loads(pickle.dumps(private())).left_out == 0
+    assert pickle.loads(pickle.dumps(private())).persons.left_out == 0
 
 
 @pytest.mark.parametrize("validate", [True, False, "deferred"])
@@ -225,7 +225,7 @@ def test_what_is_counted_is_what_the_admitted_examples_count(task: Any, validate
                     preds[row : row + 1, ..., position], target[row : row + 1, ..., position]
                 )
     assert torch.equal(metric.counts, expected.counts)
-    assert metric.left_out == sum(max(times - MOST, 0) for times in seen.values())
+    assert metric.persons.left_out == sum(max(times - MOST, 0) for times in seen.values())
 
 
 def test_each_simulated_client_bounds_its_own_persons() -> None:

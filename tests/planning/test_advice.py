@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from torchmetrics_fed import CentralDP, DistributedDP, LocalDP, Privacy
-from torchmetrics_fed.cli import main
-from torchmetrics_fed.planning import Study
+from torchmetrics_fed.app.cli import main
+from torchmetrics_fed.app.study import Study
 from torchmetrics_fed.planning.advice import Advice, advise
 
 if sys.version_info >= (3, 11):

@@ -35,7 +35,7 @@ from torchmetrics_fed.planning import (
     expected_area_error,
     expected_sampling_error,
 )
-from torchmetrics_fed.reconstruct.placement import pilot_query
+from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.simulate import simulate
 
 PLANS: tuple[PlanName, ...] = get_args(PlanName)

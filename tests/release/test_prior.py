@@ -25,7 +25,7 @@ from torchmetrics_fed import (
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SpecMismatchError, WireError
 from torchmetrics_fed.release.release import contents
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sum import Sum
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))
 QUERY = weighted(Tree((4, 4)), 3, 1)

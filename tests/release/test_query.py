@@ -16,7 +16,7 @@ from tests.queries import weighted
 from torchmetrics_fed import InputError, Query, ReleaseError, ScoreGrid
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import FederatedMetricError, WireError
-from torchmetrics_fed.reconstruct.placement import pilot_query, single_query
+from torchmetrics_fed.exchange.placement import pilot_query, single_query
 from torchmetrics_fed.release.query import LEAST_FRACTION, MOST_WEIGHT, LevelWeights
 from torchmetrics_fed.release.wire import Kind, frame
 

@@ -18,7 +18,7 @@ import pytest
 
 from torchmetrics_fed import Query, Release, Share, Spec
 from torchmetrics_fed.errors import WireError
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.release import ReleaseFlag, rice
 from torchmetrics_fed.release.wire import Kind, kind_of
 
@@ -109,7 +109,7 @@ def test_releases_are_read_and_written(vector: dict[str, Any]) -> None:
 
 @each("requests")
 def test_requests_are_read_and_written(vector: dict[str, Any]) -> None:
-    asked, fields = Asked.from_bytes(bytes.fromhex(vector["hex"])), vector["fields"]
+    asked, fields = Request.from_bytes(bytes.fromhex(vector["hex"])), vector["fields"]
     assert asked.to_bytes().hex() == vector["hex"]
     assert (asked.stage.value, asked.round, asked.query.hex()) == (
         fields["stage"],
@@ -141,7 +141,7 @@ def test_every_changed_byte_of_a_query_is_another_query_or_none(vector: dict[str
 def test_kinds_have_the_numbers_of_the_specification() -> None:
     table = (FOLDER / "wire_format.md").read_text(encoding="utf-8")
     assert all(f"| {kind.value} | `{kind.name}` |" in table for kind in Kind)
-    assert kind_of(bytes.fromhex(VECTORS["requests"][0]["hex"])) is Kind.ASKED
+    assert kind_of(bytes.fromhex(VECTORS["requests"][0]["hex"])) is Kind.STAGE_REQUEST
 
 
 def sums_of(fields: dict[str, Any]) -> list[dict[str, Any]]:

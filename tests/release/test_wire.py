@@ -23,7 +23,7 @@ from torchmetrics_fed import (
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import InputError, SpecMismatchError, WireError
 from torchmetrics_fed.release import rice
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sum import Sum
 
 EXACT = Spec("binary", 1, ScoreGrid(bins=16))
 NOISY = Spec(

@@ -40,7 +40,7 @@ from torchmetrics_fed import (
     PrivacyLedger,
     Release,
 )
-from torchmetrics_fed.folder import run_coordinator, run_site
+from torchmetrics_fed.app.folder import run_coordinator, run_site
 from torchmetrics_fed.privacy import LedgerEntry
 from torchmetrics_fed.simulate import simulate
 

@@ -18,9 +18,9 @@ from tests.transports.endpoints import Part, built, counted
 from torchmetrics_fed import Query
 from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.exchange.node import Node
-from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.folder import run_coordinator, run_site
-from torchmetrics_fed.folder.files import Files
+from torchmetrics_fed.exchange.request import Request
+from torchmetrics_fed.app.folder import run_coordinator, run_site
+from torchmetrics_fed.app.folder.files import Files
 
 __all__ = [
     "HIDDEN_POINTS",
@@ -117,7 +117,7 @@ def _site(
 
     answer, draw, write = Node.answer, client_module.noisy_cells, Files.write
 
-    def answering(node: Node, asked: Asked, metric: Any) -> bytes:
+    def answering(node: Node, asked: Request, metric: Any) -> bytes:
         now[:] = [1 if Query.from_bytes(asked.query).fraction < 0.5 else 2, str(asked.stage)]
         reach(str(asked.stage))
         given = answer(node, asked, metric)

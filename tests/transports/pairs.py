@@ -59,7 +59,7 @@ PERSONS = 45
 EPSILON = 8.0
 
 METRICS: dict[str, type[FederatedMetric]] = {
-    kind.short_name: kind
+    kind.definition.name: kind
     for kind in (
         FederatedROC,
         FederatedPrecisionRecallCurve,

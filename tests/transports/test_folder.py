@@ -43,8 +43,8 @@ from tests.transports.test_faults import data as data_of
 from torchmetrics_fed import DistributedDP, FederatedAUROC, PrivacyLedger, Release
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
-from torchmetrics_fed.folder import run_coordinator, run_site
-from torchmetrics_fed.folder.files import Files
+from torchmetrics_fed.app.folder import run_coordinator, run_site
+from torchmetrics_fed.app.folder.files import Files
 from torchmetrics_fed.simulate import simulate
 
 _log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Federation:
             seen.add(stage)  # the first look at a stage sets its deadline
             return time.monotonic() + (1e6 if up else 0.0)
 
-        patch.setattr("torchmetrics_fed.folder.coordinator.monotonic", clock)
+        patch.setattr("torchmetrics_fed.app.folder.coordinator.monotonic", clock)
 
     def late(self, patch: pytest.MonkeyPatch, name: str) -> None:
         """Let a site's answers to queries come when the coordinator waits no more."""

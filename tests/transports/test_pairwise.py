@@ -34,7 +34,7 @@ from tests.transports.pairs import (
     refusal,
 )
 from torchmetrics_fed import FederatedMetric, PrivacyLedger, Query, Release, Spec
-from torchmetrics_fed.folder import run_coordinator
+from torchmetrics_fed.app.folder import run_coordinator
 from torchmetrics_fed.functional import auroc_from_counts, average_precision_from_counts
 from torchmetrics_fed.privacy import LedgerEntry
 

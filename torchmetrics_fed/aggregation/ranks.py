@@ -17,7 +17,13 @@ from torch import Tensor
 from torchmetrics_fed.aggregation.secure.mask import masked_sum
 from torchmetrics_fed.counting.numbering import BLOCK, encrypted, encryptor
 from torchmetrics_fed.counting.persons import Persons
-from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, SyncError
+from torchmetrics_fed.errors import (
+    InputError,
+    ReleaseError,
+    SpecMismatchError,
+    SyncError,
+    about_data,
+)
 from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.release.wire import pack_block
 
@@ -95,9 +101,12 @@ class Ranks:
         """Raise if examples could not be counted. Under privacy nobody hears how many."""
         if refused:
             some = "some could not" if spec.privacy.charges else f"{refused} could not"
-            raise InputError(
-                f"Expected every example to have a score on the grid and a known label but {some} be counted; nothing "
-                "was released. Find the batch with `validate_args=True`, then `reset` and count the data again."
+            raise about_data(
+                InputError(
+                    f"Expected every example to have a score on the grid and a known label but {some} be counted; "
+                    "nothing was released. Find the batch with `validate_args=True`, then `reset` and count the data "
+                    "again."
+                )
             )
 
     def check_persons(self, most: int) -> None:

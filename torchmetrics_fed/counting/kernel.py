@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchmetrics_fed.counting.binning import Binning
 from torchmetrics_fed.counting.plain import CHUNK, add_columns, add_flat
-from torchmetrics_fed.counting.rules import (
+from torchmetrics_fed.counting.validation import (
     Rules,
     check_batch,
     check_weight,

@@ -22,7 +22,7 @@ from torchmetrics_fed.counting.numbering import (
     blocks,
     integers,
 )
-from torchmetrics_fed.counting.rules import Rules, check_batch
+from torchmetrics_fed.counting.validation import Rules, check_batch
 from torchmetrics_fed.errors import InputError, ReleaseError
 
 Ids: TypeAlias = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]

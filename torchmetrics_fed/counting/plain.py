@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.binning import UNSIGNED, Array, Binning, scratch
-from torchmetrics_fed.counting.rules import Rules, probabilities, wide
+from torchmetrics_fed.counting.validation import Rules, probabilities, wide
 from torchmetrics_fed.typing import Places
 
 # Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold.

@@ -1,6 +1,15 @@
 """One home for a release: which queries it takes, the client's side of them, and the aggregator's."""
 
 from torchmetrics_fed.exchange.coordinator import Coordinator
-from torchmetrics_fed.exchange.queries import Plan, PlanName, next_query
+from torchmetrics_fed.exchange.plans import Plan, PlanArgument, PlanName, next_query, plan_from
+from torchmetrics_fed.exchange.terms import Terms
 
-__all__ = ["Coordinator", "Plan", "PlanName", "next_query"]
+__all__ = [
+    "Coordinator",
+    "Plan",
+    "PlanArgument",
+    "PlanName",
+    "Terms",
+    "next_query",
+    "plan_from",
+]

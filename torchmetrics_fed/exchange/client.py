@@ -8,13 +8,14 @@ These rules hold for every client:
 - A draw leaves its client once, towards one sum. Where shares are visible, the same query gets the same bytes. Where
   shares are hidden, data enters one aggregation in each round; a retry is a new round, charged again. Hidden exact
   counts, of which there is no fresh draw, enter one aggregation.
-- Whether a release is used again is decided by the client, never by what was counted: a release that is drawn again
-  exactly when the data changed would show that it did.
+- Whether a release is used again is decided by the client, never by the counts: a release that is drawn again exactly
+  when the data changed would show that it did.
 - Counts are handed in with each call and never held. A client remembers them as a salted digest only, so that it can
   refuse a copy of the metric that has gone on counting.
 - One thread at a time: every call that draws holds the client's lock.
 
-The states of a client, and what may happen in each, are the table in :mod:`torchmetrics_fed.exchange.states`.
+The states of a client, and the events that are allowed in each, are the table in
+:mod:`torchmetrics_fed.exchange.states`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-from collections.abc import Iterator
 from copy import copy
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from torchmetrics_fed.aggregation.ranks import Agreement
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.errors import LedgerError, ReleaseError
-from torchmetrics_fed.exchange.queries import make_release, plan_label
+from torchmetrics_fed.exchange.plans import make_release
 from torchmetrics_fed.exchange.states import CLIENT_MOVES, State, moved
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.privacy import LedgerEntry
@@ -51,10 +51,10 @@ NAME_BITS = 62
 """Bits of a client's random name."""
 
 _CHANGED = len(State)
-_STATUSES = [*(state.value for state in State), "has counted other data since the release"]
+"""The status of a client whose metric has counted other data since the release."""
 
-_BLOCK_CELLS = 1 << 18
-"""Cells of noise that are drawn at a time for the clients of a simulation."""
+_STATUSES = [*(state.value for state in State), "has counted other data since the release"]
+"""What ranks say of themselves where they are not at the same point."""
 
 
 def draw_noise(law: Law, shape: tuple[int, ...]) -> Tensor:
@@ -75,6 +75,32 @@ def reply_cells(spec: Spec, query: Query, counts: Tensor) -> Tensor:
     if spec.privacy.charges:
         return noisy_cells(spec, query, counts)
     return spec.cells(query, counts.cpu())
+
+
+def charge_release(
+    terms: Terms, query: Query, *, client: str, round: str, again: bool = False
+) -> None:
+    """Charge a release to the ledger, before a reply to one of its queries is drawn.
+
+    Args:
+        terms: the settings of the release.
+        query: the query that is about to be answered.
+        client: the random name of the client that draws.
+        round: the name of the round; the client's name stands for it if empty.
+        again: whether several ranks may write the same entry.
+    """
+    spec = terms.spec
+    entry = LedgerEntry(
+        terms.data,
+        round or client,
+        spec.epsilon,
+        spec.delta,
+        spec.privacy.mechanism,
+        spec=spec.digest.hex(),
+        client=client,
+    )
+    law = spec.noise(query).law
+    terms.ledger.charge(entry, query.digest, query.fraction, law=law, again=again)
 
 
 class Client:
@@ -105,7 +131,24 @@ class Client:
         """Return the state after an event, or raise if the event is refused now."""
         return moved(CLIENT_MOVES, self.state, event)
 
-    def share(self, counts: Tensor, query: Query, round: str, ranks: Ranks) -> Share:
+    def adopt(self, terms: Terms) -> None:
+        """Charge this client's releases as ``terms`` say. Raises where it has drawn by others.
+
+        A node calls it for the client of the metric that a transport hands over: the node's ledger is charged, and
+        the metric that was updated is the metric that was agreed on.
+        """
+        with self._lock:
+            terms.spec.check(self.spec)
+            if terms.pays_as(self.terms):
+                return
+            if self.state is not State.COUNTING:
+                raise ReleaseError(
+                    f"Cannot take part with this data: it {self.state.value}, charged to another ledger. Call `reset` "
+                    "and count the data again."
+                )
+            self.terms = terms
+
+    def share(self, counts: Tensor, query: Query, *, round: str, ranks: Ranks) -> Share:
         """Return this client's reply to a query, its ranks' counts summed first; asked again, the very same."""
         with self._lock:
             self.spec.check_may_travel()
@@ -131,19 +174,19 @@ class Client:
                 "a fresh draw, which is charged again."
             )
         if query.digest in self._shares:
-            sent = self._shares[query.digest]
-            if sent is None:
+            share = self._shares[query.digest]
+            if share is None:
                 raise ReleaseError(
                     "Expected a query that was not answered yet. Use the share that was sent."
                 )
-            return sent
+            return share
         name = self.name or f"{agreement.proposal:016x}"
         if self.state is State.COUNTING:
             ranks.check_persons(self.spec.privacy.examples_per_person)
         self._charge(query, round, name, ranks)
         cells = self._drawn_once(query, counts, ranks)
-        mark = self._agreed_id(secrets.token_bytes(16), ranks)
-        share = Share(self.spec, query, cells, round, mark)
+        share_id = self._agreed_id(secrets.token_bytes(16), ranks)
+        share = Share(self.spec, query, cells, round, share_id)
         self._remember(query, share, name, round)
         self._keep(after, counts)
         return share
@@ -151,17 +194,18 @@ class Client:
     def mask(
         self,
         counts: Tensor,
-        client: SecureAggregationClient,
-        boxes: bytes,
         query: Query,
+        *,
+        aggregation: SecureAggregationClient,
+        boxes: bytes,
         round: str,
         alone: Alone,
     ) -> bytes:
         """Return this client's reply, masked for one aggregation. It is charged and drawn when all else is checked."""
         with self._lock:
             self._check_answerable(query, round)
-            client.config.check_agreed(self.spec, query, client.config.signed)
-            return client.mask(boxes, lambda: self._vector(counts, query, round, alone))
+            aggregation.config.check_agreed(self.spec, query, aggregation.config.signed)
+            return aggregation.mask(boxes, lambda: self._vector(counts, query, round, alone))
 
     def _vector(self, counts: Tensor, query: Query, round: str, alone: Alone) -> NDArray[np.int64]:
         """Return the fresh draw that enters one aggregation, as one row of integers."""
@@ -169,8 +213,8 @@ class Client:
         agreement = self._agree(counts, alone, {})
         after = self.check("answer")
         is_retry = charges and self.state is State.ANSWERED and round != self.round
-        entered = query.digest in self._shares or (bool(self._shares) and not charges)
-        if entered and not is_retry:
+        has_entered = query.digest in self._shares or (bool(self._shares) and not charges)
+        if has_entered and not is_retry:
             raise ReleaseError(
                 f"Expected one aggregation of this data in round {round!r} but it has entered one before: two sums "
                 "with the same noise, over other clients, give a client away. A retry is a new round, charged "
@@ -189,7 +233,7 @@ class Client:
         return np.asarray(cells.reshape(-1).numpy())
 
     def publish(
-        self, counts: Tensor, previous: Release | None, any_data: bool, ranks: Ranks
+        self, counts: Tensor, *, previous: Release | None, any_data: bool, ranks: Ranks
     ) -> Release:
         """Return the release of this data: the one there is, or the sum of all ranks' fresh shares."""
         with self._lock:
@@ -200,9 +244,9 @@ class Client:
     ) -> Release:
         plan = self.terms.plan
         carried = b""
-        if previous is not None and plan == "carry_over":
+        if previous is not None and plan.carries_over:
             carried = previous.last.digest
-        settings = {"plan": plan_label(plan), "previous release": carried}
+        settings = {"plan": plan.label, "previous release": carried}
         agreement = self._agree(counts, ranks, settings, any_data)
         after = self.check("publish")
         if self.release is not None:
@@ -216,27 +260,33 @@ class Client:
                 f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
                 f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
             )
-        drawn_for_the_sum = self.spec.privacy.noise_drawn_by == "sum"
-        if drawn_for_the_sum:  # else the ranks are clients, each with persons of its own
+        if (
+            self.spec.privacy.noise_drawn_by == "sum"
+        ):  # otherwise each rank is a client with persons of its own
             ranks.check_persons(self.spec.privacy.examples_per_person)
         name = f"{agreement.proposal:016x}"
-
-        def answer(query: Query) -> Sum:
-            query = ranks.query_from_first(query, self.spec.grid.bins)
-            self._charge(query, "", name, ranks)
-            if drawn_for_the_sum:
-                return Sum(self.spec, query, self._drawn_once(query, counts, ranks), ranks.size)
-            cells = noisy_cells(self.spec, query, counts).to(counts.device)
-            if self.spec.hides_shares:
-                total = ranks.hidden_sum(cells, self.spec.binding(query) + name.encode())
-            else:
-                total = ranks.sum(cells)
-            return Sum(self.spec, query, total.cpu(), ranks.size)
-
-        self.release = make_release(plan, self.spec, answer, previous=previous)
+        self.release = make_release(
+            plan,
+            self.spec,
+            lambda query: self._sum_over_ranks(query, counts, name, ranks),
+            previous=previous,
+        )
         self.name = name
         self._keep(after, counts)
         return self.release
+
+    def _sum_over_ranks(self, query: Query, counts: Tensor, name: str, ranks: Ranks) -> Sum:
+        """Return the sum of all ranks' fresh replies to the first rank's query, which is charged."""
+        query = ranks.query_from_first(query, self.spec.grid.bins)
+        self._charge(query, "", name, ranks)
+        if self.spec.privacy.noise_drawn_by == "sum":
+            return Sum(self.spec, query, self._drawn_once(query, counts, ranks), ranks.size)
+        cells = noisy_cells(self.spec, query, counts).to(counts.device)
+        if self.spec.hides_shares:
+            total = ranks.hidden_sum(cells, self.spec.binding(query) + name.encode())
+        else:
+            total = ranks.sum(cells)
+        return Sum(self.spec, query, total.cpu(), ranks.size)
 
     def check_unchanged(self, counts: Tensor) -> None:
         """Raise if ``counts`` are not those that were released."""
@@ -254,17 +304,20 @@ class Client:
                 f"Expected a client between two queries but this one {self.state.value}."
             )
         how, packed = rice.pack(counts.cpu().contiguous().numpy().reshape(-1))
-        head = [
+        return frame(
+            Kind.CLIENT,
             self.spec.digest,
             pack_text(self.name),
             pack_text(self.round),
             bytes([len(self._shares)]),
-        ]
-        return frame(Kind.CLIENT, *head, *self._shares, bytes([how]), packed)
+            *self._shares,
+            bytes([how]),
+            packed,
+        )
 
     @classmethod
     def from_bytes(cls, note: bytes, terms: Terms) -> tuple[Client, Tensor]:
-        """Return the client that :meth:`to_bytes` wrote, and its counts. What was answered is not answered again."""
+        """Return the client that :meth:`to_bytes` wrote, and its counts. It answers no query a second time."""
         reader = Reader(note, Kind.CLIENT)
         if reader.take(DIGEST_BYTES) != terms.spec.digest:
             raise reader.error("a client of this metric", "one of another spec")
@@ -299,7 +352,7 @@ class Client:
     def _agree(
         self, counts: Tensor, ranks: Ranks, settings: dict[str, bytes], any_data: bool = True
     ) -> Agreement:
-        """Return what ranks know, with a name for this attempt, once all are at the same point."""
+        """Return the ranks' agreement, with a name for this attempt, once all are at the same point."""
         status = list(State).index(self.state)
         if self._changed(counts):
             status = _CHANGED
@@ -314,13 +367,13 @@ class Client:
         return agreement
 
     def _charge(self, query: Query, round: str, name: str, ranks: Ranks) -> None:
-        """Charge the release on every rank before any rank draws. What fails later has been paid for.
+        """Charge the release on every rank before any rank draws. A release that fails later has been paid for.
 
         Each attempt has a name, so that no second draw is taken for the first; ranks that share a file write one entry.
         """
         refusal = None
         try:
-            charge(self.terms, query, name, round, again=ranks.size > 1)
+            charge_release(self.terms, query, client=name, round=round, again=ranks.size > 1)
         except LedgerError as error:
             refusal = error
         if ranks.any(refusal is not None):
@@ -336,10 +389,10 @@ class Client:
         return ranks.from_first(cells).cpu()
 
     def _agreed_id(self, source: bytes, ranks: Ranks) -> bytes:
-        """The first rank's id for a share: exact counts that are sent again are the same share."""
-        mark = hashlib.sha256(source).digest()[:ID_BYTES]
-        sent = ranks.from_first(torch.frombuffer(bytearray(mark), dtype=torch.uint8))
-        return bytes(sent.cpu().numpy())
+        """Return the first rank's id for a share: exact counts that are sent again are the same share."""
+        share_id = hashlib.sha256(source).digest()[:ID_BYTES]
+        agreed = ranks.from_first(torch.frombuffer(bytearray(share_id), dtype=torch.uint8))
+        return bytes(agreed.cpu().numpy())
 
     def _remember(self, query: Query, share: Share | None, name: str, round: str) -> None:
         self.name = name
@@ -355,7 +408,7 @@ class Client:
 
     def _sealed(self, counts: Tensor) -> bytes:
         seal = hashlib.sha256(self._salt)
-        seal.update(counts.cpu().contiguous().numpy().reshape(-1).data)  # not a copy of them
+        seal.update(counts.cpu().contiguous().numpy().reshape(-1).data)  # without a copy
         return seal.digest()
 
     def _check_answerable(self, query: Query, round: str) -> None:
@@ -368,90 +421,48 @@ class Client:
         pack_text(round)  # raises for a name that no message can hold, before anything is charged
 
 
-def charge(terms: Terms, query: Query, name: str, round: str = "", *, again: bool = False) -> None:
-    """Charge a release to the ledger before a reply to one of its queries is drawn, by a client of this name."""
-    spec = terms.spec
-    entry = LedgerEntry(
-        terms.data,
-        round or name,
-        spec.epsilon,
-        spec.delta,
-        spec.privacy.mechanism,
-        spec=spec.digest.hex(),
-        client=name,
-    )
-    law = spec.noise(query).law
-    terms.ledger.charge(entry, query.digest, query.fraction, law=law, again=again)
-
-
-class Cohort:
-    """All clients of a simulated federation, in one process. A person is at one client: one charge is for all of them.
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Evaluated data that a metric hands over for one call: its client, its counts, its ranks.
 
     Args:
-        terms: the settings that the release is made by.
-        round: the name of the release in the ledger; a random name if empty.
+        client: the client that the data belongs to.
+        counts: the raw counts of this process.
+        ranks: the processes that count for the client together.
     """
 
-    def __init__(self, terms: Terms, round: str = "") -> None:
-        self.terms = terms
-        self.spec = terms.spec
-        self._round = round
-        self._name = f"{secrets.randbits(NAME_BITS):016x}"  # no other draw is taken for this one
+    client: Client
+    counts: Tensor
+    ranks: Ranks
 
-    def charge(self, query: Query) -> None:
-        """Charge the release, before a reply to this query is drawn. Exact counts cost nothing."""
-        if self.spec.privacy.charges:
-            charge(self.terms, query, self._name, self._round)
+    def share(self, query: Query, *, round: str) -> Share:
+        """Return the client's share, its ranks' counts summed first."""
+        return self.client.share(self.counts, query, round=round, ranks=self.ranks)
 
-    def share(self, query: Query, counts: Tensor) -> Sum:
-        """Return one client's reply, as a sum of one share. The query must have been charged."""
-        return Sum(self.spec, query, reply_cells(self.spec, query, counts).contiguous())
+    def mask(
+        self, query: Query, *, aggregation: SecureAggregationClient, boxes: bytes, round: str
+    ) -> bytes:
+        """Return the client's reply, masked for one secure aggregation."""
+        if not isinstance(self.ranks, Alone):
+            raise ReleaseError(
+                "Expected one process for secure aggregation but this client has ranks. Add their counts up in one "
+                "metric with `merge_state`, outside of the process group."
+            )
+        return self.client.mask(
+            self.counts,
+            query,
+            aggregation=aggregation,
+            boxes=boxes,
+            round=round,
+            alone=self.ranks,
+        )
 
-    def sum(self, query: Query, counts: Tensor, clients: int, draws: Iterator[int]) -> Sum:
-        """Return the sum of the replies of ``clients`` clients whose counts are added up, with one draw for each.
+    def suspended(self) -> bytes:
+        """Return the client with its raw counts, for a node's own store between two queries of a round."""
+        return self.client.to_bytes(self.counts)
 
-        ``draws`` are as many numbers as noise is drawn, for a caller that shows how far it has come.
-        """
-        self.charge(query)
-        cells = self.spec.cells(query, counts).to(self.spec.dtype)
-        law = self.spec.noise(query).law
-        if law is not None:
-            shape = self.spec.shape(query)
-            block = max(_BLOCK_CELLS // cells.numel(), 1)  # of several draws, which is faster
-            while shares := sum(1 for _ in islice(draws, block)):
-                cells += draw_noise(law, (shares, *shape)).sum(0)
-        return Sum(self.spec, query, cells, clients)
-
-
-class SharedClient:
-    """The client that metrics of the same data have in common. The first update begins it, and a reset closes it.
-
-    A copy that is made before there is data begins a client of its own. A copy that holds data shares the client, and
-    so the one release there will be, but not what comes after its reset. ``previous`` may place the leaves of the next
-    release.
-    """
-
-    def __init__(self, client: Client | None = None, previous: Release | None = None) -> None:
-        self.client = client
-        self.previous = previous
-
-    def begun(self, terms: Terms) -> Client:
-        """Return the client that is open, or a new one."""
-        if self.client is None:
-            self.client = Client(terms)
-        return self.client
-
-    def close(self, client: Client | None) -> None:
-        """End ``client`` if it is the open one: what is counted next is other data."""
-        if client is not None and client.release is not None:
-            self.previous = client.release
-        if client is None or client is self.client:
-            self.client = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SharedClient:
-        twin: SharedClient = memo.setdefault(id(self), SharedClient(self.client, self.previous))
-        return twin
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # metrics carry their client themselves, and leave their counts behind
-        return SharedClient, (None, self.previous)
+    @classmethod
+    def resumed(cls, note: bytes, terms: Terms) -> Evaluation:
+        """Return the evaluation that :meth:`suspended` wrote."""
+        client, counts = Client.from_bytes(note, terms)
+        return cls(client, counts, Alone(counts.device))

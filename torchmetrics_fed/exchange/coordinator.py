@@ -12,17 +12,17 @@ from torchmetrics_fed.errors import (
     ReleaseError,
     RoundMismatchError,
 )
-from torchmetrics_fed.exchange.queries import Plan, check_plan, finished, next_query
+from torchmetrics_fed.exchange.plans import Plan, finished_release, next_query
 from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking, moved
 from torchmetrics_fed.release import Query, Release, ReleaseFlag, Share, Spec, Sum
 from torchmetrics_fed.release.flags import NO_FLAGS
 from torchmetrics_fed.release.share import ID_BYTES
-from torchmetrics_fed.release.sums import Adder
+from torchmetrics_fed.release.sum import Adder
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block, pack_text
 
 
 class Agreed(Protocol):
-    """What a coordinator must know: a metric has it."""
+    """What a coordinator must know: metrics and :class:`Terms` have it."""
 
     @property
     def spec(self) -> Spec: ...
@@ -73,8 +73,10 @@ class Coordinator:
         min_clients: int = 1,
         max_examples: int | None = None,
     ) -> None:
-        self.spec, self.plan, self.round = metric.spec, metric.plan, round
-        check_plan(self.plan, self.spec)
+        self.spec = metric.spec
+        self.plan = metric.plan
+        self.round = round
+        self.plan.check(self.spec)
         pack_text(round)  # raises for a name that no message can hold
         if self.spec.privacy.noise_drawn_by == "sum":
             raise InputError(
@@ -164,7 +166,7 @@ class Coordinator:
     def release(self) -> Release:
         """The release, once no query is left."""
         moved(COORDINATOR_MOVES, self.state, "release")
-        return finished(self.plan, self.sums, self._previous, self.round)
+        return finished_release(self.plan, self.sums, self._previous, self.round)
 
     def to_bytes(self) -> bytes:
         """Return everything, for a later process of the aggregator. It holds sums and names of clients."""

@@ -1,165 +1,339 @@
-"""Node: a client's side of the stages. It notes every answer before that leaves, and gives no second one."""
+"""Node: a client that survives its process.
+
+Every message may find a new process of the node: after a crash, or because the trainer starts one for each message. So
+a node keeps a note about each round in its own store, and these rules hold, whatever the transport:
+
+- A reply is noted on disk before it leaves.
+- A draw is made from one note. Immediately before it, the note is compared with the one that was read and swapped for
+  an empty one. So no two processes draw from the same note, and a node that is killed between the swap and the reply
+  has dropped out of the round: the noise was paid for and is lost.
+- Every other stage reads its note, replies, and writes the next note in one transaction. A node that is killed there
+  goes on.
+- Rounds live side by side. A note belongs to one spec and one round, and is touched by no other.
+- Between the two queries of a round the note holds the client with its raw counts. It is erased when the last query is
+  answered, when a draw is refused, on :meth:`Node.forget`, and by the first process that opens the store a day later.
+- That a round was begun is never erased: a round that is over is never begun again.
+
+A note goes through these states::
+
+    (none) --ADVERTISE--> keys --SHARE_KEYS--> keys --MASK--> (empty) --noted--> keys, counts --UNMASK--> keys, counts
+       |                                                                                                       |
+       +--SHARE--> (empty) --noted--> counts --SHARE--> ...                 the second query begins with ADVERTISE
+                                                                            and without counts the round is over
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
+from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.aggregation.stage import Stage
-from torchmetrics_fed.errors import ReleaseError, SecureAggregationError
-from torchmetrics_fed.exchange.stages import Asked
+from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureAggregationError
+from torchmetrics_fed.exchange.client import Evaluation
+from torchmetrics_fed.exchange.request import Request
+from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.privacy.store import Notes, Store
-from torchmetrics_fed.release import Spec
-from torchmetrics_fed.release.wire import Kind, Reader, frame, pack_block
+from torchmetrics_fed.release import Query
+from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block
+
+DATA_REFUSED = (
+    "The data of this client cannot be released. Its own log says why; nothing of it is said here because that would "
+    "depend on the data."
+)
+"""The one text towards others for every refusal that depends on data."""
+
+_log = logging.getLogger("torchmetrics_fed")
 
 
 class Node:
-    """Answers what a client is asked, in as many processes as it takes.
-
-    To read the notes, answer and note is one transaction. So a process that is killed in it has answered nothing and
-    the next one goes on, no two processes go on from one note, and what was answered last is answered again in the very
-    same bytes. A crash after the charge and before the note counts as a dropout: the noise was
-    paid for and is lost.
-
-    A note belongs to one spec and one round. It is erased by :meth:`forget`, or by the first
-    process that opens the store a day after it was written.
+    """Replies to requests about one client's data, in as many processes as it takes.
 
     Args:
-        name: the client's.
-        spec: what it has agreed to.
-        store: for notes, which hold secrets, and between two queries raw counts. In memory, a process that ends has
-            dropped out.
+        name: the client's name.
+        terms: what it has agreed to, and the ledger that is charged.
+        store: for notes, which hold secrets, and between two queries raw counts. With a store in memory, a node whose
+            process ends has dropped out.
         signing_key: as in :class:`SecureAggregationClient`, with ``verification_keys``, where aggregations are signed.
+        verification_keys: by client, public keys.
+        repeats: whether the last request, sent again, gets the very same reply again. A transport whose messages carry
+            more than the reply cannot repeat them.
     """
 
     def __init__(
         self,
         name: str,
-        spec: Spec,
+        terms: Terms,
         store: Store,
+        *,
         signing_key: bytes | None = None,
         verification_keys: Mapping[str, bytes] | None = None,
+        repeats: bool = True,
     ) -> None:
         self._name = name
-        self._spec = spec
+        self._terms = terms
         self._store = store
         self._signing_key = signing_key
         self._verification_keys = verification_keys
-        self._round = ""
-        self._metric: Any = None
-        """The metric that holds the client of the round above, between two queries."""
-        self.left = 1.0
-        """The fraction of epsilon that queries may still spend, by the notes that were read last."""
+        self._repeats = repeats
 
-    def answer(self, asked: Asked, metric: Any) -> bytes:
-        """Return the reply to one stage. A request that is refused changes nothing.
+    def reply(self, request: Request, evaluation: Evaluation | None = None) -> bytes:
+        """Return the reply to a request.
 
-        Rounds live side by side: each has a note of its own. The metric is a FederatedMetric with
-        the data, or None where that is used up. Where there are counts of this round in the note,
-        it continues with those.
+        Args:
+            request: what the coordinator asks.
+            evaluation: the client's data, or None where it was handed over already: the second query is answered from
+                the counts in the note.
         """
-        mark = hashlib.sha256(asked.to_bytes()).digest()
-        with self._store.transaction() as tables:
-            notes = Notes(tables, self._spec.digest)
-            kept = notes.read(asked.round)
-            if kept == b"":
-                raise ReleaseError(
-                    "Expected a round that this client is in but it has finished or left "
-                    f"{asked.round!r}. A retry is a new round."
-                )
-            note = _Note() if kept is None else _Note.from_bytes(kept)
-            if note.mark != mark:
-                note.answer = self._answered(asked, note, metric)
-                note.mark = mark
-                notes.write(asked.round, note.to_bytes())
-        self.left = note.left
-        return note.answer
+        with self.replying(request) as pending:
+            return pending.make(evaluation)
+
+    @contextmanager
+    def replying(self, request: Request) -> Iterator[PendingReply]:
+        """Check a request, let the caller evaluate and make the reply, and note it when the block ends without error.
+
+        A transport that runs the user's evaluation between request and reply uses it: no transaction spans the block.
+        """
+        query = request.agreed_query(self._terms.spec)
+        self._check_stage(request)
+        with self._notes() as notes:
+            content = notes.read(request.round)
+        pending = PendingReply(self, request, query=query, content=content)
+        yield pending
+        pending.finish()
 
     def forget(self, round: str) -> None:
-        """Erase what was kept for a round. That it was begun stays: no round is answered again."""
+        """Erase the note about a round. That it was begun stays: no round is answered again."""
+        with self._notes() as notes:
+            notes.erase(round)
+
+    @contextmanager
+    def _notes(self) -> Iterator[Notes]:
         with self._store.transaction() as tables:
-            Notes(tables, self._spec.digest).erase(round)
+            yield Notes(tables, self._terms.spec.digest)
 
-    def _answered(self, asked: Asked, note: _Note, metric: Any) -> bytes:
-        """Return a fresh reply, and note what comes of it."""
-        query = asked.agreed_query(self._spec)
-        client = None if asked.stage is Stage.SHARE else self._client(asked, note)
-        draws_later = asked.stage is Stage.ADVERTISE
-        if (asked.stage.asks_data or draws_later) and query.fraction > note.left:
+    def _check_stage(self, request: Request) -> None:
+        hides_shares = self._terms.spec.hides_shares
+        if hides_shares == (request.stage is Stage.SHARE):
+            how = "travel through secure aggregation" if hides_shares else "are sent as they are"
             raise ReleaseError(
-                f"Expected a query that the data is left for in round {asked.round!r} but it has been answered from. A "
-                "retry is a new round."
+                f"Expected another stage than {request.stage} because shares {how} here. Build every metric with the "
+                "same arguments."
             )
-        if asked.stage.asks_data:
-            answer = self._drawn(asked, note, client, metric)
-            note.left -= query.fraction
-            self._round = asked.round
-            self._metric = metric if note.left > 0 else None
-            note.suspended = metric.suspend() if note.left > 0 else b""
-        else:
-            answer = asked.answered_by(client)
-        note.client = client.to_bytes() if client is not None else b""
-        return answer
 
-    def _client(self, asked: Asked, note: _Note) -> SecureAggregationClient:
-        """Return this client's side of secure aggregation: a new one, or the one in the note."""
-        config = asked.agreed_config(self._spec, self._signing_key is not None)
-        keys = (self._signing_key, self._verification_keys)
-        if asked.stage is Stage.ADVERTISE:
-            return SecureAggregationClient(self._name, config, *keys)
-        if note.client:
-            client = SecureAggregationClient.from_bytes(note.client, config, *keys)
-            if client.client_id == self._name:
-                return client
-        raise SecureAggregationError(
-            "Expected an aggregation that this client has begun but got another."
+
+class PendingReply:
+    """A reply in the making.
+
+    Args:
+        node: the node that replies.
+        request: the request.
+        query: its query, which the client agrees to.
+        content: the note about the round as it was read; None if the round was never begun, empty if it is over.
+    """
+
+    def __init__(
+        self, node: Node, request: Request, *, query: Query, content: bytes | None
+    ) -> None:
+        self._node = node
+        self._request = request
+        self._query = query
+        self._content = content
+        self._mark = hashlib.sha256(request.to_bytes()).digest()
+        if content == b"":
+            raise ReleaseError(
+                f"Round {request.round!r} is over for this client: every query was answered, or the client was "
+                "interrupted or left. It stays out of this round; a retry is a new round."
+            )
+        self._note = _Note() if content is None else _Note.from_bytes(content)
+        self._next_note: _Note | None = None
+        self.is_repeated = node._repeats and self._note.mark == self._mark
+        """Whether the reply is the last one, made again."""
+        self._aggregation: SecureAggregationClient | None = None
+        if not self.is_repeated and request.stage is not Stage.SHARE:
+            self._aggregation = self._begun_aggregation()
+
+    def make(self, evaluation: Evaluation | None = None) -> bytes:
+        """Return the reply. Where data is asked for, this draws, and charges the release."""
+        if self.is_repeated:
+            return self._note.reply
+        try:
+            if self._request.stage.asks_data:
+                return self._draw(evaluation)
+            return self._exchange()
+        except FederatedMetricError as error:
+            raise for_others(error) from None
+
+    def finish(self) -> None:
+        """Note the reply that was drawn."""
+        if self._next_note is not None:
+            with self._node._notes() as notes:
+                self._write(notes, self._next_note)
+
+    def _exchange(self) -> bytes:
+        """Return the reply of a stage without data, noted in the transaction that it was made in."""
+        with self._node._notes() as notes:
+            self._check_unchanged(notes)
+            reply = self._request.reply(self._aggregation)
+            self._write(notes, self._noted(reply))
+        return reply
+
+    def _draw(self, evaluation: Evaluation | None) -> bytes:
+        """Return the reply of a stage that draws. It is noted by :meth:`finish`."""
+        if self._next_note is not None:
+            raise ReleaseError(
+                "Expected one share in each reply but a second was asked for. Make the reply once."
+            )
+        if evaluation is None and not self._note.counts:
+            raise ReleaseError(
+                f"Cannot reply: this client holds no data of round {self._request.round!r}. A retry is a new round."
+            )
+        if self._note.fraction_left <= 0:
+            raise ReleaseError(
+                f"Every query of round {self._request.round!r} has been answered. A retry is a new round."
+            )
+        with self._node._notes() as notes:
+            self._check_unchanged(notes)
+            notes.write(self._request.round, b"")
+        if self._note.counts:
+            evaluation = Evaluation.resumed(self._note.counts, self._node._terms)
+        assert evaluation is not None
+        evaluation.client.adopt(self._node._terms)
+        reply = self._request.reply(self._aggregation, evaluation)
+        fraction_left = max(self._note.fraction_left - self._query.fraction, 0.0)
+        self._next_note = replace(
+            self._noted(reply),
+            fraction_left=fraction_left,
+            counts=evaluation.suspended() if fraction_left > 0 else b"",
         )
+        return reply
 
-    def _drawn(
-        self, asked: Asked, note: _Note, client: SecureAggregationClient | None, metric: Any
-    ) -> bytes:
-        """Return the reply of a stage that draws, by the client of the round."""
-        holds_client = self._metric is metric and self._round == asked.round
-        if metric is not None and note.suspended and not holds_client:
-            metric.resume(note.suspended)
-        return asked.answered_by(client, metric)
+    def _noted(self, reply: bytes) -> _Note:
+        """Return the note about the round after this reply, with the data as it was."""
+        request = self._request
+        note = self._note
+        if self._aggregation is not None:
+            note = replace(note, aggregation=self._aggregation.to_bytes())
+        if request.stage is Stage.ADVERTISE:
+            note = replace(note, begun=note.begun + _digest(request.start))
+        if self._node._repeats:
+            note = replace(note, mark=self._mark, reply=reply)
+        return note
+
+    def _write(self, notes: Notes, note: _Note) -> None:
+        holds_nothing = not (note.reply or note.aggregation or note.counts)
+        notes.write(self._request.round, b"" if holds_nothing else note.to_bytes())
+
+    def _check_unchanged(self, notes: Notes) -> None:
+        """Raise if another process has replied since the note was read."""
+        if notes.read(self._request.round) != self._content:
+            raise ReleaseError(
+                f"Another process of this client has gone on with round {self._request.round!r}. It stays out of this "
+                "round; a retry is a new round."
+            )
+
+    def _begun_aggregation(self) -> SecureAggregationClient:
+        """Return this client's side of secure aggregation: a new one, or the one in the note."""
+        node = self._node
+        request = self._request
+        is_signed = node._signing_key is not None
+        config = request.agreed_config(node._terms.spec, signed=is_signed)
+        keys = (node._signing_key, node._verification_keys)
+        if request.stage is Stage.ADVERTISE:
+            if _digest(request.start) in self._note.begun_aggregations:
+                raise SecureAggregationError(
+                    f"This client has begun the aggregation {config.round_id!r} before. A retry is a new round."
+                )
+            return SecureAggregationClient(node._name, config, keys[0], keys[1])
+        if not self._note.aggregation:
+            raise SecureAggregationError(
+                "Expected an aggregation that this client has begun but got another."
+            )
+        client = SecureAggregationClient.from_bytes(
+            self._note.aggregation, config, keys[0], keys[1]
+        )
+        if client.client_id != node._name:
+            raise SecureAggregationError(
+                "Expected an aggregation that this client has begun but got another."
+            )
+        if request.stage is Stage.MASK and client.state is not ClientState.SHARED:
+            raise SecureAggregationError(
+                f"Expected a client that is SHARED but this one is {client.state.name}: each stage is gone through "
+                "once, in order."
+            )
+        return client
 
 
-@dataclass(repr=False)
+def for_others(error: FederatedMetricError) -> FederatedMetricError:
+    """Return the error as others may hear it: one that depends on the data is logged here, and says nothing there."""
+    if not error.depends_on_data:
+        return error
+    _log.warning("torchmetrics-fed: this client refused because of its data. %s", error)
+    return ReleaseError(DATA_REFUSED)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+@dataclass(frozen=True, repr=False)
 class _Note:
-    """What a node knows of one round, all of it secret."""
+    """What a node knows about one round, all of it secret.
 
-    left: float = 1.0
+    Args:
+        fraction_left: the fraction of epsilon that queries may still spend.
+        mark: the digest of the last request, where replies are repeated.
+        reply: the reply to it.
+        aggregation: the progress of secure aggregation.
+        begun: the digests of all aggregations that were begun, one after the other.
+        counts: between two queries, the client with its raw counts.
+    """
+
+    fraction_left: float = 1.0
     mark: bytes = b""
-    """The digest of what was answered last."""
-    answer: bytes = b""
-    client: bytes = b""
-    """The progress of secure aggregation."""
-    suspended: bytes = b""
-    """Between two queries, the client with its counts."""
+    reply: bytes = b""
+    aggregation: bytes = b""
+    begun: bytes = b""
+    counts: bytes = b""
+
+    @property
+    def begun_aggregations(self) -> set[bytes]:
+        """The digests of all aggregations that were begun."""
+        starts = range(0, len(self.begun), DIGEST_BYTES)
+        return {self.begun[start : start + DIGEST_BYTES] for start in starts}
 
     def to_bytes(self) -> bytes:
-        blocks = self.left.hex().encode(), self.mark, self.answer, self.client, self.suspended
-        return frame(Kind.NOTES, *map(pack_block, blocks))
+        return frame(
+            Kind.NOTES,
+            pack_block(self.fraction_left.hex().encode()),
+            pack_block(self.mark),
+            pack_block(self.reply),
+            pack_block(self.aggregation),
+            pack_block(self.begun),
+            pack_block(self.counts),
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Note:
         reader = Reader(data, Kind.NOTES)
-        left, mark, answer, client, suspended = (reader.block() for _ in range(5))
-        reader.end()
+        encoded = reader.block()
         try:
-            fraction = float.fromhex(left.decode())
+            fraction_left = float.fromhex(encoded.decode())
         except (ValueError, OverflowError):
-            fraction = -1.0
-        if not 0 <= fraction <= 1:
+            fraction_left = -1.0
+        if not 0 <= fraction_left <= 1:
             raise reader.error("a fraction of epsilon", "other bytes")
-        return cls(
-            left=fraction,
-            mark=mark,
-            answer=answer,
-            client=client,
-            suspended=suspended,
+        note = cls(
+            fraction_left=fraction_left,
+            mark=reader.block(),
+            reply=reader.block(),
+            aggregation=reader.block(),
+            begun=reader.block(),
+            counts=reader.block(),
         )
+        reader.end()
+        return note

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from torchmetrics_fed.exchange.queries import Plan
+from torchmetrics_fed.exchange.plans import Plan
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Spec
 
@@ -22,5 +22,15 @@ class Terms:
 
     spec: Spec
     plan: Plan
-    ledger: PrivacyLedger
-    data: str
+    ledger: PrivacyLedger = field(default_factory=PrivacyLedger)
+    data: str = "data"
+
+    def pays_as(self, other: Terms) -> bool:
+        """Whether releases are charged to the same ledger, under the same name."""
+        is_same_file = self.ledger.path is not None and self.ledger.path == other.ledger.path
+        return (self.ledger is other.ledger or is_same_file) and self.data == other.data
+
+    def check_ledger(self) -> None:
+        """Raise unless a server may decide how often it asks: a private release needs a limit that lasts."""
+        if self.spec.privacy.charges:
+            self.ledger.check_lasting()

@@ -23,8 +23,6 @@ from torchmetrics_fed.functional.calls import (
     confusion_at,
     predictive_values,
 )
-from torchmetrics_fed.functional.comparison import ModelComparison, compare_models
-from torchmetrics_fed.functional.curve import Quantiles, exact_quantiles
 from torchmetrics_fed.functional.decisions import (
     CumulativeGains,
     NetBenefit,
@@ -48,7 +46,6 @@ from torchmetrics_fed.functional.operating import (
 )
 from torchmetrics_fed.functional.precision_recall import (
     PrecisionRecallCurve,
-    Strategy,
     average_precision,
     average_precision_from_counts,
     average_precision_from_curve,
@@ -72,7 +69,6 @@ from torchmetrics_fed.functional.roc import (
     roc_from_counts,
     roc_from_quantiles,
 )
-from torchmetrics_fed.functional.source import Source, read
 from torchmetrics_fed.functional.tradeoffs import (
     DETCurve,
     PrecisionRecallGainCurve,
@@ -82,10 +78,11 @@ from torchmetrics_fed.functional.tradeoffs import (
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
+from torchmetrics_fed.reconstruct.histograms import Histograms, read
 
-__all__ = ["Quantiles", "Source", "area_error_pr", "area_error_roc", "exact_quantiles", "read"]
+__all__ = ["Histograms", "area_error_pr", "area_error_roc", "read"]
 __all__ += ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles"]
-__all__ += ["PrecisionRecallCurve", "Strategy", "precision_recall_curve"]
+__all__ += ["PrecisionRecallCurve", "precision_recall_curve"]
 __all__ += ["precision_recall_from_counts", "precision_recall_from_quantiles"]
 __all__ += ["DETCurve", "det_curve", "det_from_counts"]
 __all__ += [
@@ -117,8 +114,6 @@ __all__ += ["CumulativeGains", "NetBenefit", "cumulative_gains", "net_benefit"]
 __all__ += [
     "Drift",
     "GroupGaps",
-    "ModelComparison",
-    "compare_models",
     "group_gaps",
     "population_stability_index",
 ]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.reconstruct.histograms import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.areas import (
     Area,
     area_interval,

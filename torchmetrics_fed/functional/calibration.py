@@ -8,18 +8,12 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.averages import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves, rows
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.source import (
-    Averaging,
-    Edges,
-    Readable,
-    are_probabilities,
-    checked_average,
-    read,
-)
 from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.reconstruct.histograms import Edges, Readable, are_probabilities, read
 from torchmetrics_fed.typing import Task
 
 _MARKER = 80.0  # area of the fullest bin's marker, in square points

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.functional.source import Readable, nearest_edge, read
+from torchmetrics_fed.reconstruct.histograms import Readable, nearest_edge, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, uncertain_counts
 

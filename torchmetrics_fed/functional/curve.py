@@ -1,18 +1,15 @@
-"""What every curve starts from: the options all of them share, the counts of a batch, exact quantiles."""
+"""What every curve starts from: the options that all of them share, and the counts of a batch."""
 
 import warnings
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
-import numpy as np
-import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.counting.grid import ScoreGrid
-from torchmetrics_fed.counting.rules import Rules
-from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.source import Edges, Readable, Source, read
+from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
+from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable, read
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import Average, GridName, MultiClass, Normalization, Task
 
@@ -36,18 +33,6 @@ class CurveOptions(_SpecOptions, total=False):
     validate_args: bool
 
 
-class Quantiles(NamedTuple):
-    """Scores at the same fractions of each class.
-
-    Example:
-        >>> exact_quantiles(torch.tensor([0.2, 0.4, 0.6, 0.8]), torch.tensor([0, 0, 1, 1]), 2).positive
-        tensor([0.6000, 0.8000], dtype=torch.float64)
-    """
-
-    negative: Tensor
-    positive: Tensor
-
-
 def count(
     preds: Tensor,
     target: Tensor,
@@ -56,13 +41,12 @@ def count(
     reconstruction: Reconstruction | None = None,
     validate_args: bool = True,
     **options: Unpack[_SpecOptions],
-) -> Source:
+) -> Histograms:
     """Return the histograms of one batch, to be read as the options ask for."""
     spec = Spec.build(task, **options)
     rules = Rules(task, spec.normalization, spec.ignore_index, validate_args)
     counts = spec.grid.add(spec.empty_counts().to(preds.device), preds, target, rules)
-    reading = Reconstruction.sized(reconstruction, options.get("quantiles", 1024))
-    source = read(Release.exact(spec, counts), reconstruction=reading)
+    source = read(Release.exact(spec, counts), reconstruction=reconstruction)
     warn_if_tied(source, spec.grid)
     return source
 
@@ -90,7 +74,7 @@ def warn_if_empty(total: Tensor, stacklevel: int = 3) -> None:
             warnings.warn(text, UserWarning, stacklevel=stacklevel)
 
 
-def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
+def warn_if_tied(source: Histograms, grid: ScoreGrid) -> bool:
     """Warn where more than 1% of the pairs of a positive and a negative share a bin, and return whether they do.
 
     The bins of a custom grid are the user's own, each made for a value that scores have. In the end bins of a
@@ -119,30 +103,3 @@ def warn_if_tied(source: Source, grid: ScoreGrid) -> bool:
         stacklevel=3,
     )
     return True
-
-
-def exact_quantiles(preds: Tensor, target: Tensor, quantiles: int | Tensor = 1024) -> Quantiles:
-    """Return each class's exact quantiles (the paper's EQ), for comparison: this needs the scores themselves.
-
-    ``quantiles`` is how many, evenly from 0 to 1 with both ends, or the fractions themselves.
-
-    Example:
-        >>> exact_quantiles(torch.tensor([0.0, 0.2, 0.4, 0.6, 1.0]), torch.tensor([0, 0, 0, 1, 1]), 3).negative
-        tensor([0.0000, 0.2000, 0.4000], dtype=torch.float64)
-    """
-    if preds.shape != target.shape:
-        raise InputError(
-            f"Expected one target for each score but got {tuple(target.shape)} for {tuple(preds.shape)}."
-        )
-    q = (
-        torch.linspace(0, 1, quantiles, dtype=torch.float64)
-        if isinstance(quantiles, int)
-        else quantiles.double()
-    )
-    classes = [preds[target == label].double().cpu().numpy() for label in (0, 1)]
-    if any(len(scores) == 0 for scores in classes):
-        raise InputError(
-            "Expected examples of both classes because a class without examples has no quantiles."
-        )
-    # torch.quantile refuses more than 16 million values
-    return Quantiles(*(torch.as_tensor(np.quantile(scores, q.cpu().numpy())) for scores in classes))

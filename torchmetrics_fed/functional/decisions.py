@@ -12,7 +12,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Band, Estimate, bounds_at
 from torchmetrics_fed.functional.calibration import check_probabilities
 from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves, rows
-from torchmetrics_fed.functional.source import Readable, read
+from torchmetrics_fed.reconstruct.histograms import Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import counts_above
 from torchmetrics_fed.typing import Floats

@@ -15,8 +15,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import auroc_interval, check_uncertain
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
 from torchmetrics_fed.functional.roc import auroc_from_counts
-from torchmetrics_fed.functional.source import nearest_edge
-from torchmetrics_fed.reconstruct.placement import whole_epsilon
+from torchmetrics_fed.reconstruct.histograms import nearest_edge
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import Counted, Rates
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import Floats
@@ -208,7 +207,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
         "auroc": areas.stretched(float(ndtri(at_once) / ndtri(level))),
     }
     if spec.privacy.charges:
-        few = counted.size.min(-1) * whole_epsilon(release.last)
+        few = counted.size.min(-1) * release.last.whole_epsilon
         _warn_if_few(few, spec)
         rates, sure = (
             {name: each.withheld(few < _TOO_FEW) for name, each in some.items()}

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import tails_of
 from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
-from torchmetrics_fed.functional.source import Readable
+from torchmetrics_fed.reconstruct.histograms import Readable
 
 # A rate of exactly the minimum must qualify, and 1 - 9/10 is below 0.1 in float64.
 _SLACK = 1e-12

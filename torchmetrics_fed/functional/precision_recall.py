@@ -1,29 +1,20 @@
 """Precision-recall curve and average precision: from scores, from leaf counts, from quantiles."""
 
 import warnings
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from torchmetrics_fed.errors import check_choice
+from torchmetrics_fed.functional.averages import Averaging, averaged, checked_average, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
-from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count
+from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
-from torchmetrics_fed.functional.source import (
-    Averaging,
-    Edges,
-    Readable,
-    averaged,
-    checked_average,
-    macro_curve,
-    read,
-)
-from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
+from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
+from torchmetrics_fed.reconstruct import Reconstruction, Tails
+from torchmetrics_fed.reconstruct.histograms import Edges, Readable, read
 from torchmetrics_fed.typing import Task
-
-Strategy = Literal["separate", "combine"]
 
 
 class PrecisionRecallCurve(NamedTuple):
@@ -83,13 +74,12 @@ def precision_recall_curve(
     target: Tensor,
     task: Task = "binary",
     *,
-    strategy: Strategy = "separate",
     average: Averaging = None,
     **options: Unpack[CurveOptions],
 ) -> PrecisionRecallCurve:
     """Return the PR curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
 
-    ``strategy`` and ``average`` are those of :func:`precision_recall_from_counts`, other arguments those of
+    ``average`` is that of :func:`precision_recall_from_counts`, other arguments are those of
     :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
@@ -97,16 +87,13 @@ def precision_recall_curve(
         {'average_precision': tensor(0.8333, dtype=torch.float64)}
     """
     average = checked_average(average, ("micro", "macro"), task)
-    return precision_recall_from_counts(
-        count(preds, target, task, **options), strategy=strategy, average=average
-    )
+    return precision_recall_from_counts(count(preds, target, task, **options), average=average)
 
 
 def precision_recall_from_counts(
     source: Readable,
     edges: Edges = None,
     reconstruction: Reconstruction | None = None,
-    strategy: Strategy = "separate",
     average: Averaging = None,
 ) -> PrecisionRecallCurve:
     r"""Return the PR curve of a release or of leaf counts: :math:`P = T n^+ / (T n^+ + F n^-)` against T.
@@ -117,8 +104,6 @@ def precision_recall_from_counts(
 
     Args:
         source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-        strategy: ``"separate"`` takes the denominator from both classes' tails, ``"combine"`` from the tail of all
-            examples together, clipped at 1 (the paper compares them; they differ only for ``method="quantile"``).
         average: as there, but ``"macro"`` is torchmetrics' mean of recall at all the classes' precisions, of those
             classes that have positives.
 
@@ -127,16 +112,12 @@ def precision_recall_from_counts(
         tensor([0.5000, 0.7500, 1.0000], dtype=torch.float64)
     """
     histograms = read(source, edges, reconstruction).pooled(average)
-    check_strategy(strategy)
-    if strategy == "combine":
-        both = [torch.cat([level, level.sum(-2, keepdim=True)], -2) for level in histograms.levels]
-        histograms = histograms._replace(levels=both)
-    curve = precision_recall_from_tails(histograms.tails, strategy, histograms.exclusive)
+    curve = precision_recall_from_tails(histograms.tails, histograms.exclusive)
     return PrecisionRecallCurve(*macro_curve(*curve)) if average == "macro" else curve
 
 
 def precision_recall_from_quantiles(
-    quantiles: Quantiles,
+    quantiles: ClassQuantiles,
     n_negative: float,
     n_positive: float,
     score_range: tuple[float, float] = (0.0, 1.0),
@@ -145,8 +126,9 @@ def precision_recall_from_quantiles(
     """Return the PR curve through evenly spaced quantiles of each class and the class sizes, as in the paper.
 
     Example:
+        >>> from torchmetrics_fed.paper import ClassQuantiles
         >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
-        >>> round(precision_recall_from_quantiles(Quantiles(even, high), 30, 10).precision[0].item(), 3)
+        >>> round(precision_recall_from_quantiles(ClassQuantiles(even, high), 30, 10).precision[0].item(), 3)
         0.25
     """
     total = torch.tensor([n_negative, n_positive], dtype=torch.float64)
@@ -155,21 +137,16 @@ def precision_recall_from_quantiles(
     )
 
 
-def check_strategy(strategy: Strategy) -> None:
-    """Raise unless ``strategy`` is one of the two."""
-    check_choice("strategy", strategy, get_args(Strategy))
+def precision_recall_from_tails(tails: Tails, exclusive: bool = False) -> PrecisionRecallCurve:
+    """Return PR curves of the tails of negatives and positives.
 
-
-def precision_recall_from_tails(
-    tails: Tails, strategy: Strategy = "separate", exclusive: bool = False
-) -> PrecisionRecallCurve:
-    """Return PR curves of the tails of negatives, positives and, for ``"combine"``, all examples.
-
-    ``exclusive`` is that of :class:`~torchmetrics_fed.functional.Source`.
+    ``exclusive`` is that of :class:`~torchmetrics_fed.functional.Histograms`.
     """
     above = tails.tail * tails.total[..., None]
     found = above[..., 1, :]
-    selected = above[..., 2, :] if strategy == "combine" else found + above[..., 0, :]
+    selected = found + above[..., 0, :]
+    if tails.of_all is not None:  # the paper's strategy "combine"
+        selected = tails.of_all * tails.total.sum(-1, keepdim=True)
     precision = torch.where(selected > 0, found / selected, 1.0).clamp(max=1.0)
     absent = tails.total[..., 1, None] <= 0
     if not exclusive and bool(absent.any()):

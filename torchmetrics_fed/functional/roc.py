@@ -7,19 +7,13 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.averages import Averaging, averaged, checked_average, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
-from torchmetrics_fed.functional.curve import CurveOptions, Quantiles, count, warn_if_empty
+from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
-from torchmetrics_fed.functional.source import (
-    Averaging,
-    Edges,
-    Readable,
-    averaged,
-    checked_average,
-    macro_curve,
-    read,
-)
-from torchmetrics_fed.reconstruct import Interpolation, Reconstruction, Tails, tails_from_quantiles
+from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
+from torchmetrics_fed.reconstruct import Reconstruction, Tails
+from torchmetrics_fed.reconstruct.histograms import Edges, Readable, read
 from torchmetrics_fed.typing import Average, Task
 
 
@@ -123,7 +117,7 @@ def roc_from_counts(
 
 
 def roc_from_quantiles(
-    quantiles: Quantiles,
+    quantiles: ClassQuantiles,
     score_range: tuple[float, float] = (0.0, 1.0),
     interpolation: Interpolation = "pchip",
 ) -> ROCCurve:
@@ -131,7 +125,7 @@ def roc_from_quantiles(
 
     Example:
         >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
-        >>> round(roc_from_quantiles(Quantiles(negative=even, positive=high)).scalars["auroc"].item(), 3)
+        >>> round(roc_from_quantiles(ClassQuantiles(negative=even, positive=high)).scalars["auroc"].item(), 3)
         0.75
     """
     return roc_from_tails(

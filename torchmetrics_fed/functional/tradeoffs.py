@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from torchmetrics_fed.functional.averages import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
-from torchmetrics_fed.functional.source import Averaging, Edges, Readable, checked_average
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
+from torchmetrics_fed.reconstruct.histograms import Edges, Readable
 from torchmetrics_fed.typing import Task
 
 _PERCENT = (0.001, 0.01, 0.1, 1, 5, 20, 50, 80, 95, 99)

@@ -15,8 +15,8 @@ from torchmetrics import MetricCollection
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient, SecureAggregationConfig
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
 from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.exchange.queries import check_one_query, first_query
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representative
+from torchmetrics_fed.exchange.plans import check_one_query
+from torchmetrics_fed.metrics import CountsMetric, FederatedAUROC, representative, terms_of
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.release import Query, Release, Spec, Sum
 
@@ -95,20 +95,22 @@ class ShareMetric(Metric):
 
     def __init__(self, spec: str | None = None, query: str = "") -> None:
         self.metric = self.build(self.ledger)
-        self.one, self.releases = representative(self.metric), list[Release]()
-        check_one_query(self.one.plan)
-        self.query = (
-            Query.from_bytes(bytes.fromhex(query))
-            if query
-            else first_query(self.one.plan, self.one.spec)
-        )
-        self._servers = (
-            None if spec is None else Spec.from_canonical(spec.encode())
-        )  # given to clients only
+        self.one = representative(self.metric)
+        self.terms = terms_of(self.one)
+        self.releases: list[Release] = []
+        check_one_query(self.terms.plan)
+        if query:
+            self.query = Query.from_bytes(bytes.fromhex(query))
+        else:
+            self.query = self.terms.plan.unasked_query(self.terms.spec)
+        self._servers: Spec | None = None
+        """The server's spec, which is given to clients only."""
+        if spec is not None:
+            self._servers = Spec.from_canonical(spec.encode())
         super().__init__()
 
     @abstractmethod
-    def build(self, ledger: PrivacyLedger | None) -> FederatedMetric | MetricCollection:
+    def build(self, ledger: PrivacyLedger | None) -> CountsMetric | MetricCollection:
         """Return the federated metric, or a collection of them that shares one release."""
 
     def get_config(self) -> dict[str, Any]:
@@ -171,7 +173,7 @@ class ShareMetric(Metric):
     def _check_agreed(self, spec: Spec) -> None:
         """Raise where this client must not answer. In evaluations, since declearn's server hangs on earlier errors."""
         self.one.spec.check(spec)
-        self.one.check_ledger()
+        self.terms.check_ledger()
         if spec.hides_shares and (self.client is None or self.client.secagg is None):
             raise ReleaseError(
                 "Expected declearn's SecAgg because single shares must be hidden from the server but it is off. Pass "
@@ -181,7 +183,7 @@ class ShareMetric(Metric):
 
     def _opened(self, states: ShareState) -> Release:
         if states.shares or states.cells is None:
-            coordinator = Coordinator(self.one, round="", can_ask_again=False)
+            coordinator = Coordinator(self.terms, round="", can_ask_again=False)
             for number, share in enumerate(states.shares):
                 coordinator.receive(f"client {number}", share)
             coordinator.advance()

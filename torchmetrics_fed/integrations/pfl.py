@@ -16,9 +16,9 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError, ReleaseError
 from torchmetrics_fed.exchange import next_query
-from torchmetrics_fed.exchange.client import Cohort
-from torchmetrics_fed.exchange.queries import check_one_query, finished
-from torchmetrics_fed.metrics import FederatedAUROC, FederatedMetric, representative
+from torchmetrics_fed.exchange.cohort import Cohort
+from torchmetrics_fed.exchange.plans import check_one_query, finished_release
+from torchmetrics_fed.metrics import CountsMetric, FederatedAUROC, representative, terms_of
 from torchmetrics_fed.release import Query, Release, Sum
 
 __all__ = ["UserShares"]
@@ -42,41 +42,47 @@ class UserShares:
         0.75
     """
 
-    def __init__(self, metric: FederatedMetric | MetricCollection) -> None:
-        self.one = representative(metric)
+    def __init__(self, metric: CountsMetric | MetricCollection) -> None:
+        self.terms = terms_of(representative(metric))
         self.previous: Release | None = None
         """The release that was read last."""
         self.carried: Release | None = None
         """The one that the open release was placed by, and carries as data."""
-        self.cohort = Cohort(self.one.terms)
+        self.cohort = Cohort(self.terms)
         """The users of the open release."""
-        if self.one.spec.privacy.noise_drawn_by == "sum":
+        if self.terms.spec.privacy.noise_drawn_by == "sum":
             raise InputError(
                 "Expected noise of each user but got CentralDP. Use LocalDP or DistributedDP."
             )
-        if self.one.spec.privacy.enforced:
+        if self.terms.spec.privacy.enforced:
             raise InputError(
                 "Expected `enforced=False` as pfl counts batches without their persons. Leave it out."
             )
-        if self.one.plan != "carry_over":
-            check_one_query(self.one.plan)
+        if not self.terms.plan.carries_over:
+            check_one_query(self.terms.plan)
 
     def __call__(
         self, preds: Tensor, target: Tensor
     ) -> tuple[ShareValue, Callable[[ShareValue], ShareValue]]:
         """Return the counts of a batch, and what pfl has to do once with those of a user."""
-        one, spec = self.one, self.one.spec
-        counts = spec.grid.add(spec.empty_counts(), preds.detach().cpu(), target.cpu(), one.rules)
+        spec = self.terms.spec
+        counts = spec.grid.add(
+            spec.empty_counts(), preds.detach().cpu(), target.cpu(), spec.rules()
+        )
         return ShareValue(self, counts), lambda value: ShareValue(self, value.counts, of_user=True)
 
     def begin(self) -> Query:
         """Return the query of a new release, which is charged."""
         query = next_query(
-            self.one.plan, (), spec=self.one.spec, can_ask_again=False, previous=self.previous
+            self.terms.plan,
+            (),
+            spec=self.terms.spec,
+            can_ask_again=False,
+            previous=self.previous,
         )
         assert query is not None
         self.carried = self.previous
-        self.cohort = Cohort(self.one.terms)
+        self.cohort = Cohort(self.terms)
         self.cohort.charge(query)
         return query
 
@@ -103,7 +109,7 @@ class ShareValue(MetricValue):
                 )
             query = query or self.users.begin()
             self._sum = self.users.cohort.share(query, self.counts)
-            self.counts = self.users.one.spec.empty_counts()
+            self.counts = self.users.terms.spec.empty_counts()
         return self._sum
 
     def __add__(self, other: ShareValue) -> ShareValue:
@@ -128,7 +134,7 @@ class ShareValue(MetricValue):
     @property
     def release(self) -> Release:
         """The release, for curves, figures and reports; raises with fewer than ``min_clients`` users."""
-        release = finished(self.users.one.plan, [self.answer()], self.users.carried, "")
+        release = finished_release(self.users.terms.plan, [self.answer()], self.users.carried, "")
         self.users.previous = release if release.levels else None  # which raises with too few
         return release
 

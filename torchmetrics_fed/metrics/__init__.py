@@ -1,8 +1,7 @@
 """torchmetrics' Metric on top of a release."""
 
-from torchmetrics_fed.metrics.areas import AreaMetric
-from torchmetrics_fed.metrics.collection import areas, federated_collection, representative
-from torchmetrics_fed.metrics.comparison import FederatedModelComparison
+from torchmetrics_fed.metrics.collection import federated_collection, representative
+from torchmetrics_fed.metrics.counts import CountsMetric, all_or_nothing, evaluation_of, terms_of
 from torchmetrics_fed.metrics.curves import (
     FederatedAUROC,
     FederatedAveragePrecision,
@@ -12,20 +11,23 @@ from torchmetrics_fed.metrics.curves import (
     FederatedPrecisionRecallGain,
     FederatedROC,
 )
+from torchmetrics_fed.metrics.definition import Definition
 from torchmetrics_fed.metrics.metric import FederatedMetric
 
 __all__ = [
-    "AreaMetric",
+    "CountsMetric",
+    "Definition",
     "FederatedAUROC",
     "FederatedAveragePrecision",
     "FederatedCalibration",
     "FederatedDET",
     "FederatedMetric",
-    "FederatedModelComparison",
     "FederatedPrecisionRecallCurve",
     "FederatedPrecisionRecallGain",
     "FederatedROC",
-    "areas",
+    "all_or_nothing",
+    "evaluation_of",
     "federated_collection",
     "representative",
+    "terms_of",
 ]

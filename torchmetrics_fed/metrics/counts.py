@@ -1,34 +1,53 @@
-"""CountsMetric: counts as a torchmetrics Metric.
+"""CountsMetric: counts as a torchmetrics Metric, which a client releases once.
 
 Everything that the internals of torchmetrics and Lightning force on a metric is in this file: states that no cast,
-move, load or merge can spoil, wrappers of ``update`` and ``compute``, ``forward``, ``sync``, pickles and copies. A
-subclass says what an update needs (:meth:`CountsMetric._begin_update`), how private counts are summed
-(:meth:`CountsMetric._publish`), and what of it travels in a pickle.
+move, load or merge can spoil, wrappers of ``update`` and ``compute``, ``forward``, ``sync``, pickles and copies. So is
+the metric's client: ``update`` adds to the counts, one release moves them, :meth:`CountsMetric.share` and
+:meth:`CountsMetric.mask` reply to an aggregator. A subclass says how a batch is counted and how a release is read.
+
+The metric itself never draws and never charges: it hands its counts to its
+:class:`~torchmetrics_fed.exchange.client.Client`, call by call. A metric that was made from a release has neither
+client nor ledger entry; ``reset`` turns it into one that counts.
 """
+
+from __future__ import annotations
 
 import functools
 import hashlib
 import secrets
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from torchmetrics_fed.aggregation import Alone, Ranks
-from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
-from torchmetrics_fed.metrics.guards import check_state, refuse_logging, refuse_resampling
-from torchmetrics_fed.release import Release, Spec
-from torchmetrics_fed.typing import Validation
+from torchmetrics_fed.aggregation.secure import SecureAggregationClient
+from torchmetrics_fed.counting.persons import Ids, Persons
+from torchmetrics_fed.counting.validation import Rules
+from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, about_data
+from torchmetrics_fed.exchange.client import Client, Evaluation
+from torchmetrics_fed.exchange.plans import Plan
+from torchmetrics_fed.exchange.terms import Terms
+from torchmetrics_fed.metrics import guards
+from torchmetrics_fed.metrics.definition import Definition
+from torchmetrics_fed.metrics.options import TorchmetricsOptions
+from torchmetrics_fed.metrics.persons import PersonsCounted, PersonsInCounts
+from torchmetrics_fed.metrics.shared import SharedClient
+from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.release import Query, Release, Share, Spec
+from torchmetrics_fed.release.release import no_release
+from torchmetrics_fed.typing import Average, Validation
 
-# What torchmetrics' forward switches off and on, and leaves off when update raises in between.
+_Value = TypeVar("_Value")
+
 _FORWARD_SWITCHES = (
     "_update_count",
     "_to_sync",
@@ -37,6 +56,7 @@ _FORWARD_SWITCHES = (
     "_is_synced",
     "compute_on_cpu",
 )
+"""What torchmetrics' forward switches off and on, and leaves off when update raises in between."""
 
 
 def uncompiled(function: Callable[..., None]) -> Callable[..., None]:
@@ -60,8 +80,8 @@ class CountsMetric(Metric):
     """A Metric with int64 ``counts`` of what a spec says. No error and no pickle can spoil or leak them.
 
     Args:
-        spec: what is counted.
-        meaning: what else tells two metrics' counts apart; metrics of a collection that agree in it may share them.
+        terms: spec, plan, ledger and name of the data.
+        validate_args: as in :class:`FederatedMetric`.
         kwargs: torchmetrics' own.
     """
 
@@ -69,6 +89,11 @@ class CountsMetric(Metric):
     __jit_unused_properties__: ClassVar[list[str]] = [
         *Metric.__jit_unused_properties__,
         "update_called",
+        "plan",
+        "ledger",
+        "persons",
+        "_table",
+        "_rules",
     ]
 
     is_differentiable: bool = False
@@ -76,32 +101,51 @@ class CountsMetric(Metric):
     full_state_update: bool = False
     plot_lower_bound: float = 0.0
     plot_upper_bound: float = 1.0
-    is_scalar: bool = False
-    """Whether ``compute`` returns a number that can be logged."""
+
+    definition: ClassVar[Definition]
+    """The metric's name, the functions of a release that make it, and the averages it has."""
+    average: Average | None = None
+    """The average over classes, of a metric that has some."""
+    confidence: float | None = None
+    """The probability of bands and intervals, of a metric that has some."""
 
     counts: Tensor
-    layout: Tensor
-    refused: Tensor
-    validate_args: Validation
+    _layout: Tensor
+    _refused: Tensor
 
-    def __init__(self, spec: Spec, meaning: object, **kwargs: Any) -> None:
+    def __init__(
+        self, terms: Terms, *, validate_args: Validation, **kwargs: Unpack[TorchmetricsOptions]
+    ) -> None:
+        if not isinstance(validate_args, bool) and validate_args != "deferred":
+            raise InputError(
+                f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
+            )
         super().__init__(**kwargs)
-        self.spec = spec
-        self._curve_dtype = torch.float64
+        self.spec = terms.spec
+        self.validate_args = validate_args
+        self._terms = terms
+        self._shared = SharedClient()
+        self._client: Client | None = None
+        """The client that this metric's data belongs to, once it has joined one."""
+        self._persons = PersonsInCounts(terms.spec.privacy)
         self._given: Release | None = None
         """The release that this metric was made from, if it was."""
+        self._curve_dtype = torch.float64
+        self._is_scalar = False
+        """Whether ``compute`` returns a number that can be logged."""
         self._parties = 1
         """Ranks whose counts are summed at the moment."""
         self._counted = False
         """Whether one of those ranks was updated."""
-        if spec.privacy.charges:
+        if self.spec.privacy.charges:
             self._check_private()
         # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
         # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
         # state because torchmetrics 1.6 compares no other.
-        self._digest = hashlib.sha256(spec.digest + repr(meaning).encode()).digest()
+        defers_checks = validate_args == "deferred"
+        self._digest = hashlib.sha256(self.spec.digest + repr(defers_checks).encode()).digest()
         for name, value in self._fresh_states().items():
-            self.add_state(name, value, dist_reduce_fx="max" if name == "layout" else "sum")
+            self.add_state(name, value, dist_reduce_fx="max" if name == "_layout" else "sum")
 
     def _check_private(self) -> None:
         """Raise for torchmetrics' options that would release or show raw counts."""
@@ -113,24 +157,212 @@ class CountsMetric(Metric):
                 "`sync_on_compute=False`, which would compute from raw counts, with `privacy`."
             )
 
+    @classmethod
     @abstractmethod
-    def _begin_update(self) -> None:
-        """Raise unless data can be added now."""
+    def _arguments(cls, spec: Spec, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the constructor's arguments for a metric with this spec, and these options."""
 
-    @abstractmethod
-    def _publish(self, ranks: Ranks) -> None:
-        """Make the release of private counts over these ranks, if there is none."""
+    @classmethod
+    def from_release(cls, release: Release, **options: Any) -> Self:
+        """Return a metric that reads ``release``: ``compute`` and ``plot`` work, ``update`` needs a ``reset`` first.
 
-    @abstractmethod
+        Options are what shapes the answer, for instance ``confidence``; the rest comes from the release.
+        """
+        if not isinstance(release, Release):
+            raise no_release(release)
+        metric = cls(**cls._arguments(release.spec, options))
+        release.spec.check(metric.spec)
+        metric._given = release
+        return metric
+
+    # --- what users read
+
+    @property
+    def plan(self) -> Plan:
+        """Which queries a release takes."""
+        return self._terms.plan
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """Where releases are charged."""
+        return self._terms.ledger
+
+    @property
+    def persons(self) -> PersonsCounted:
+        """What is known about the persons in the counts. It is not private: keep it here."""
+        table = self._table
+        if table is None:
+            return PersonsCounted(bound_enforced=False, left_out=0)
+        return PersonsCounted(
+            bound_enforced=table.batches == self._update_count > 0, left_out=table.left_out
+        )
+
+    def extra_repr(self) -> str:
+        """Settings and what was spent; never counts."""
+        text = f"{self.spec.task}, {self.spec.grid.bins} bins"
+        if self.spec.privacy.charges:
+            text = f"{text}, {self.spec.privacy}, {self.ledger}"
+        return text
+
+    # --- the release, and replies to an aggregator
+
+    def release(self) -> Release:
+        """Return the release of all ranks, which every answer is read from; under privacy it is made once."""
+        with self._summed():
+            return self._source()
+
+    def share(self, *, round: str = "", query: Query | None = None) -> Share:
+        """Return this client's reply to a query. Ranks of one client (its ``process_group``) are summed first.
+
+        Under privacy the reply is drawn once, and its release charged once: asked again, in the same round, it is the
+        very same one. Where shares may only travel through secure aggregation this raises; use :meth:`mask`.
+
+        Args:
+            round: the round that the aggregator has opened, if it has; only shares of one round add up.
+            query: what the aggregator asks; the first query of this metric's own plan if not given.
+        """
+        return self._evaluation().share(query or self._unasked_query(), round=round)
+
+    def mask(
+        self,
+        client: SecureAggregationClient,
+        boxes: bytes,
+        *,
+        round: str = "",
+        query: Query | None = None,
+    ) -> bytes:
+        """Return this client's reply, masked for one secure aggregation: the message that the server waits for.
+
+        Noise is drawn and the ledger charged only when the protocol has checked everything else. A reply enters one
+        aggregation; a retry after masking is a new round, drawn and charged again.
+
+        Args:
+            client: this client's side of the aggregation, after ``share_keys``.
+            boxes: the server's ciphertexts for this client.
+            round: as in :meth:`share`, and likewise ``query``.
+            query: as in :meth:`share`.
+        """
+        return self._evaluation().mask(
+            query or self._unasked_query(), aggregation=client, boxes=boxes, round=round
+        )
+
+    def _unasked_query(self) -> Query:
+        return self._terms.plan.unasked_query(self.spec)
+
+    def _evaluation(self) -> Evaluation:
+        """Hand over the data: the client, the counts of this process, and its ranks."""
+        if self._given is not None:
+            raise ReleaseError(
+                "Expected a client's metric but this one was made from a release, which has no share."
+            )
+        self._check_local()
+        return Evaluation(self._joined(), self.counts, self._ranks())
+
+    def _source(self) -> Release:
+        """Return the release to read: the one given, the one made, or the exact counts as they are now."""
+        if self._given is not None:
+            return self._given
+        client = self._current_client()
+        if client is not None and client.release is not None:
+            client.check_unchanged(self.counts)
+            return client.release
+        if not self.spec.privacy.charges:
+            return Release.exact(self.spec, self.counts, self._parties if self._is_synced else 1)
+        raise ReleaseError(
+            "Expected a release to compute from but the sum over ranks is switched off here."
+        )
+
     def _released(self) -> Release | None:
         """Return the release that was given or made, if there is one."""
+        if self._given is not None:
+            return self._given
+        client = self._current_client()
+        return None if client is None else client.release
+
+    def _current_client(self) -> Client | None:
+        """Return the client that this metric's data belongs to. In a compute group only the leader joins."""
+        return self._client or self._shared.client
+
+    def _joined(self) -> Client:
+        """Return the client that this metric's data belongs to, begun if there is none."""
+        self._client = self._current_client() or self._shared.begun(self._terms)
+        return self._client
+
+    def _begin_update(self) -> None:
+        """Raise unless data can be added now. Data that is noisy or hidden belongs to a client from here on."""
+        if self._given is not None:
+            raise ReleaseError(
+                "Expected no update of a metric that was made from a release: its data is elsewhere. Call `reset` "
+                "first."
+            )
+        if self.spec.privacy.charges and self._current_client() is None:
+            guards.warn_of_several_releases(self)
+        if self.spec.privacy.charges or self.spec.hides_shares or self._client is not None:
+            self._joined().check("update")
+
+    def reset(self) -> None:
+        """Forget counts, persons and release. The ledger keeps what was spent."""
+        super().reset()
+        self._shared.close(self._client)
+        self._client = None
+        self._given = None
+        self._persons.table = None
+
+    # --- counting
+
+    def _admitted(
+        self, persons: Ids | None, *batch: Any
+    ) -> AbstractContextManager[tuple[Any, ...]]:
+        """Return the part of scores, targets and more that may be counted, in an update that is counted already."""
+        return self._persons.admitted(
+            persons,
+            batch,
+            updates=self._update_count,
+            columns=len(self.counts),
+            rules=self._rules,
+            client=self._joined,
+        )
+
+    @property
+    def _rules(self) -> Rules:
+        """How a batch is to be read."""
+        return self.spec.rules(validates=bool(self.validate_args))
+
+    def _set_counts(self, counts: Tensor) -> None:
+        # setting an attribute of a module costs as much as counting a small batch
+        if counts is not self.counts:
+            self.counts = counts
+
+    def _refusing(self) -> Tensor | None:
+        """Return the number of examples that could not be counted, to be changed in place, where checks do not wait."""
+        if self.validate_args != "deferred":
+            return None
+        if self._refused.is_inference() and not torch.is_inference_mode_enabled():
+            self._refused = self._refused.clone()
+        return self._refused
+
+    @property
+    def _table(self) -> Persons | None:
+        """The table of all persons in the counts, if batches came with ids."""
+        return self._persons.complete_table(self._current_client(), self._update_count)
+
+    def _answer(self, value: _Value) -> _Value:
+        """Return a value, or a tuple of such, with its tensors on the metric's device and in its dtype."""
+        if isinstance(value, Tensor):
+            return cast(_Value, value.to(self.device, self.dtype))
+        if not isinstance(value, tuple):
+            return value
+        make: Any = getattr(value, "_make", tuple)
+        return cast(_Value, make(map(self._answer, value)))
+
+    # --- states
 
     def _fresh_states(self) -> dict[str, Tensor]:
-        """The states before any update; ``refused`` is the number of examples that could not be counted."""
+        """Return the states before any update; ``_refused`` is the number of examples that could not be counted."""
         return {
-            "layout": torch.tensor(list(self._digest), dtype=torch.uint8),
+            "_layout": torch.tensor(list(self._digest), dtype=torch.uint8),
             "counts": self.spec.empty_counts(),
-            "refused": torch.zeros((), dtype=torch.int64),
+            "_refused": torch.zeros((), dtype=torch.int64),
         }
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Self:
@@ -139,18 +371,19 @@ class CountsMetric(Metric):
             list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device
         )
         super()._apply(fn, *args, **kwargs)
-        found = fn(probe)
-        if not found.is_meta and (probe.is_meta or not torch.equal(found.cpu(), probe.cpu())):
+        moved = fn(probe)
+        if not moved.is_meta and (probe.is_meta or not torch.equal(moved.cpu(), probe.cpu())):
             for name, value in self._fresh_states().items():
-                self._defaults[name] = value.to(found.device)
-                setattr(self, name, value.to(found.device, copy=True))
+                self._defaults[name] = value.to(moved.device)
+                setattr(self, name, value.to(moved.device, copy=True))
         return self
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of curves: float64 unless :meth:`set_dtype` has changed it. Counts are int64 whatever happens."""
-        # Apple's devices have no float64
-        return torch.float32 if self.device.type == "mps" else self._curve_dtype
+        if self.device.type == "mps":  # Apple's devices have no float64
+            return torch.float32
+        return self._curve_dtype
 
     def set_dtype(self, dst_type: str | torch.dtype) -> Self:
         """Set the dtype of curves."""
@@ -188,43 +421,85 @@ class CountsMetric(Metric):
                 "Expected a checkpoint without counts for a private metric. Count the data again."
             )
         try:
-            check_state(state, self.counts, self.layout)
+            guards.check_state(state, self.counts, self._layout)
         except (InputError, SpecMismatchError) as error:
             messages.append(f"{prefix}counts: {error}")
             return
-        for name in ("counts", "refused"):
+        for name in ("counts", "_refused"):
             setattr(self, name, state[name].clone().to(self.counts.device))
         self._update_count = max(self._update_count, 1)
 
-    def _set_counts(self, counts: Tensor) -> None:
-        if (
-            counts is not self.counts
-        ):  # setting an attribute of a module costs as much as counting a small batch
-            self.counts = counts
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the counts of another metric, or of its ``metric_state``, that counts the same.
 
-    def _refusing(self) -> Tensor | None:
-        """Where checks do not wait, the number of examples that could not be counted, to be changed in place."""
-        if self.validate_args != "deferred":
-            return None
-        if self.refused.is_inference() and not torch.is_inference_mode_enabled():
-            self.refused = self.refused.clone()
-        return self.refused
+        With ids of persons, no person is counted too often.
+        """
+        state: Any = incoming_state
+        updates = 1
+        if isinstance(incoming_state, Metric):
+            state = incoming_state.metric_state
+            updates = incoming_state._update_count
+        if not isinstance(state, dict):
+            raise InputError(
+                f"Expected a metric or its state but got {type(incoming_state).__name__}."
+            )
+        table = self._persons.merged(
+            self._table,
+            self._update_count,
+            other=getattr(incoming_state, "_table", None),
+            other_updates=updates,
+        )
+        if isinstance(incoming_state, CountsMetric):
+            self.spec.check(incoming_state.spec)
+            incoming_state._check_local()
+            if incoming_state._given is not None:
+                raise ReleaseError(
+                    "Expected a metric with counts but it was made from a release: use `Release.sum`."
+                )
+        self._check_local()
+        guards.check_state(state, self.counts, self._layout)
+        self._begin_update()
+        self.counts = self.counts + state["counts"].to(self.counts.device)
+        self._refused = self._refused + state["_refused"].to(self._refused.device)
+        self._update_count += updates
+        self._persons.table = table
 
-    @contextmanager
-    def sync_context(
-        self,
-        dist_sync_fn: Callable[..., Any] | None = None,
-        process_group: Any | None = None,
-        should_sync: bool = True,
-        should_unsync: bool = True,
-        distributed_available: Callable[..., Any] | None = None,
-    ) -> Generator[None, None, None]:
-        """Sum over ranks inside, and give the local counts back afterwards, whatever happens inside."""
-        self.sync(dist_sync_fn, process_group, should_sync, distributed_available)
+    # --- update, forward and compute, as torchmetrics wraps them
+
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        return super()._wrap_update(
+            functools.wraps(update)(functools.partial(self._updated, update))
+        )
+
+    @uncompiled
+    def _updated(self, update: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Call ``update`` where data can be added. An update that is refused changes nothing."""
         try:
-            yield
-        finally:
-            self.unsync(should_unsync=self._is_synced and should_unsync)
+            self._check_local()
+            self._begin_update()
+            update(*args, **kwargs)
+        except Exception as error:
+            self._update_count -= 1  # torchmetrics has counted the call already
+            if isinstance(error, InputError):
+                about_data(error)
+            raise
+
+    @torch.jit.unused
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a batch and return its own value, or under privacy None because that value would be another release."""
+        if self.spec.privacy.charges or self._given is not None:
+            self.update(*args, **kwargs)
+            self._forward_cache = None
+            return None
+        counts = self.counts
+        switches = {name: getattr(self, name) for name in _FORWARD_SWITCHES}
+        try:
+            return super().forward(*args, **kwargs)
+        except Exception:  # a batch that is refused changes nothing
+            self.counts = counts
+            for name, value in switches.items():
+                setattr(self, name, value)
+            raise
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         """torchmetrics' wrapper without its cache, and without its warning, which comes once the sum is made.
@@ -241,66 +516,38 @@ class CountsMetric(Metric):
 
         return wrapped
 
-    def _ranks(
+    @property
+    def update_called(self) -> bool:
+        """Whether there is anything to compute from, on any rank while the counts are summed over them."""
+        return (
+            super().update_called or self._given is not None or (self._is_synced and self._counted)
+        )
+
+    # --- the sum over ranks
+
+    def _summed(self) -> AbstractContextManager[None]:
+        """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
+        is_done = self._is_synced or self._released() is not None
+        should_unsync = self._should_unsync and not self._is_synced
+        return self.sync_context(
+            should_sync=self._to_sync and not is_done, should_unsync=should_unsync
+        )
+
+    @contextmanager
+    def sync_context(
         self,
-        gather: Callable[..., Any] | None = None,
-        group: Any = None,
-        available: Callable[..., Any] | None = None,
-    ) -> Ranks:
-        refused = int(self.refused)
-        if not (available or self.distributed_available_fn)():
-            return Alone(self.counts.device, refused=refused)
-        return Ranks(
-            self.counts.device, group or self.process_group, gather or self.dist_sync_fn, refused
-        )
-
-    def _check_local(self) -> None:
-        """Raise where the counts are the sum over ranks for the moment."""
-        if self._is_synced:
-            raise TorchMetricsUserError(
-                "Expected local counts but they are summed over ranks. Call `unsync` first."
-            )
-
-    @torch.jit.unused
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a batch and return its own value, or under privacy None because that value would be another release."""
-        if self.spec.privacy.charges or self._given is not None:
-            self.update(*args, **kwargs)
-            self._forward_cache = None
-            return None
-        counts, switches = self.counts, {name: getattr(self, name) for name in _FORWARD_SWITCHES}
+        dist_sync_fn: Callable[..., Any] | None = None,
+        process_group: Any | None = None,
+        should_sync: bool = True,
+        should_unsync: bool = True,
+        distributed_available: Callable[..., Any] | None = None,
+    ) -> Generator[None, None, None]:
+        """Sum over ranks inside, and give the local counts back afterwards, whatever happens inside."""
+        self.sync(dist_sync_fn, process_group, should_sync, distributed_available)
         try:
-            return super().forward(*args, **kwargs)
-        except Exception:  # one that is refused changes nothing
-            self.counts = counts
-            for name, value in switches.items():
-                setattr(self, name, value)
-            raise
-
-    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
-        """Add the counts of another metric, or of its ``metric_state``, that counts the same."""
-        state: Any = (
-            incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
-        )
-        if not isinstance(state, dict):
-            raise InputError(
-                f"Expected a metric or its state but got {type(incoming_state).__name__}."
-            )
-        if isinstance(incoming_state, CountsMetric):
-            self.spec.check(incoming_state.spec)
-            incoming_state._check_local()
-            if incoming_state._given is not None:
-                raise ReleaseError(
-                    "Expected a metric with counts but it was made from a release: use `Release.sum`."
-                )
-        self._check_local()
-        check_state(state, self.counts, self.layout)
-        self._begin_update()
-        self.counts = self.counts + state["counts"].to(self.counts.device)
-        self.refused = self.refused + state["refused"].to(self.refused.device)
-        self._update_count += (
-            incoming_state._update_count if isinstance(incoming_state, Metric) else 1
-        )
+            yield
+        finally:
+            self.unsync(should_unsync=self._is_synced and should_unsync)
 
     def sync(
         self,
@@ -320,32 +567,63 @@ class CountsMetric(Metric):
         ranks = self._ranks(dist_sync_fn, process_group, distributed_available)
         total = self.counts
         if self.spec.privacy.charges:
-            if not self.is_scalar:
-                refuse_logging(type(self).__name__)
-            self._publish(ranks)
+            if not self._is_scalar:
+                guards.refuse_logging(type(self).__name__)
+            self._joined().publish(
+                self.counts,
+                previous=self._shared.previous,
+                any_data=self.update_called,
+                ranks=ranks,
+            )
         elif isinstance(ranks, Alone):
             ranks.check_counted(self.spec, ranks.refused)
             return
         else:
             agreed = ranks.agree(self.spec, {}, 0, self.update_called)
-            view = self.spec.digest + agreed.proposal.to_bytes(8, "big")
-            total = ranks.hidden_sum(total, view) if self.spec.secure else ranks.sum(total)
+            if self.spec.secure:
+                view = self.spec.digest + agreed.proposal.to_bytes(8, "big")
+                total = ranks.hidden_sum(total, view)
+            else:
+                total = ranks.sum(total)
             self._parties = ranks.size
             self._counted = agreed.any_data
         self._cache = self._copy_state_dict()
         self.counts = total
         self._is_synced = True
 
-    @property
-    def update_called(self) -> bool:
-        """Whether there is anything to compute from, on any rank while the counts are summed over them."""
-        return (
-            super().update_called or self._given is not None or (self._is_synced and self._counted)
+    def _ranks(
+        self,
+        gather: Callable[..., Any] | None = None,
+        group: Any = None,
+        available: Callable[..., Any] | None = None,
+    ) -> Ranks:
+        refused = int(self._refused)
+        persons = self._table
+        if persons is None and not self._update_count:
+            persons = Persons(1)  # of nobody
+        if not (available or self.distributed_available_fn)():
+            return Alone(self.counts.device, refused=refused, persons=persons)
+        return Ranks(
+            self.counts.device,
+            group or self.process_group,
+            gather or self.dist_sync_fn,
+            refused=refused,
+            persons=persons,
         )
 
+    def _check_local(self) -> None:
+        """Raise where the counts are the sum over ranks for the moment."""
+        if self._is_synced:
+            raise TorchMetricsUserError(
+                "Expected local counts but they are summed over ranks. Call `unsync` first."
+            )
+
+    # --- pickles and copies
+
     def __getstate__(self) -> dict[str, Any]:
-        """The state to pickle. Under privacy a release travels, raw counts stay behind."""
+        """Return the state to pickle, without persons. Under privacy a release travels, raw counts stay behind."""
         state: dict[str, Any] = super().__getstate__()
+        state["_persons"] = PersonsInCounts(self.spec.privacy)
         if not self.spec.privacy.charges:
             return state
         if self._released() is None and bool(self.counts.any()):
@@ -355,51 +633,78 @@ class CountsMetric(Metric):
             )
         # The defaults are empty counts that outlive this call. Where processes are spawned, tensors travel as file
         # descriptors, and those of a tensor that is made here would be closed before the child starts.
-        return state | {
-            "counts": self._defaults["counts"],
-            "refused": self._defaults["refused"],
-            "_cache": None,
-        }
+        empty: Any = self._defaults["counts"]
+        state |= {"counts": empty, "_refused": self._defaults["_refused"], "_cache": None}
+        client = self._current_client()
+        if client is not None:
+            state["_client"] = client.without_counts(empty)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for name in ("counts", "refused"):
+        for name in ("counts", "_refused"):
             value: Tensor = getattr(self, name)
             if value is self._defaults[name]:  # counting in place must not change it
                 setattr(self, name, value.clone())
 
-    def _copied(self, memo: dict[int, Any], **shared: Any) -> Self:
-        """Return a deep copy that has these attributes in common with this metric."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy with counts of its own. A copy that holds data shares the client, so it cannot draw again."""
         if self.spec.privacy.charges:
-            refuse_resampling()
+            guards.refuse_resampling()
+        in_common = {"_client": self._current_client(), "_terms": self._terms}
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
-        state = super().__getstate__()
-        copied = {
-            name: shared[name] if name in shared else deepcopy(value, memo)
-            for name, value in state.items()
+        state = {
+            name: in_common[name] if name in in_common else deepcopy(value, memo)
+            for name, value in Metric.__getstate__(self).items()
         }
-        twin.__setstate__(copied)
+        twin.__setstate__(state)
         return twin
 
-    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
-        return super()._wrap_update(
-            functools.wraps(update)(functools.partial(self._updated, update))
-        )
 
-    @uncompiled
-    def _updated(self, update: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Call ``update`` where data can be added. One that is refused changes nothing."""
-        try:
-            self._check_local()
-            self._begin_update()
-            update(*args, **kwargs)
-        except Exception:
-            self._update_count -= 1  # torchmetrics has counted the call already
-            raise
+def terms_of(metric: CountsMetric) -> Terms:
+    """Return what a metric tells the exchange. Transports take it once, at their border."""
+    return metric._terms
 
-    def _summed(self) -> Any:
-        """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
-        done = self._is_synced or self._released() is not None
-        unsync = self._should_unsync and not self._is_synced
-        return self.sync_context(should_sync=self._to_sync and not done, should_unsync=unsync)
+
+def evaluation_of(metric: CountsMetric) -> Evaluation:
+    """Return a metric's data, handed over for one call of the exchange."""
+    return metric._evaluation()
+
+
+def share_client(metrics: Iterable[CountsMetric]) -> None:
+    """Let metrics that will count the same data have one client, so that they make one release."""
+    shared = SharedClient()
+    for metric in metrics:
+        metric._shared = shared
+
+
+def add_counts(metric: CountsMetric, counts: Tensor) -> None:
+    """Add counts that were made elsewhere by the metric's own spec."""
+    metric.merge_state(
+        {
+            "_layout": metric._layout,
+            "counts": counts,
+            "_refused": torch.zeros_like(metric._refused),
+        }
+    )
+
+
+@contextmanager
+def all_or_nothing(metric: CountsMetric) -> Iterator[None]:
+    """Undo every update inside if there is an error."""
+    counts = metric.counts.clone()
+    refused = metric._refused.clone()
+    updates = metric._update_count
+    table = deepcopy(metric._table)
+    try:
+        yield
+    except Exception:
+        metric.counts = counts
+        metric._refused = refused
+        metric._update_count = updates
+        metric._persons.table = table
+        client = metric._current_client()
+        if client is not None:
+            client.persons = table
+        raise

@@ -3,14 +3,16 @@
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import Unpack
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import warn_of_precision
-from torchmetrics_fed.functional.precision_recall import check_strategy
+from torchmetrics_fed.functional.figures.canvas import Labels
 from torchmetrics_fed.functional.roc import checked_max_fpr
-from torchmetrics_fed.metrics.areas import AreaMetric
+from torchmetrics_fed.metrics.definition import Definition
 from torchmetrics_fed.metrics.metric import FederatedMetric
+from torchmetrics_fed.metrics.options import MetricOptions
 from torchmetrics_fed.typing import Average, Task
 
 
@@ -30,12 +32,10 @@ class FederatedROC(FederatedMetric):
         tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
 
-    bands_of = staticmethod(F.roc_band)
-    result = F.ROCCurve
-    short_name = "roc"
-    scalar_names = ("auroc",)
+    definition = Definition("roc", result=F.ROCCurve, scalars=("auroc",), band=F.roc_band)
 
     def compute(self) -> F.ROCCurve:
+        """Return the ROC curve of all ranks' counts."""
         return self._answer(F.roc_from_counts(self._read(), average=self.average))
 
 
@@ -44,11 +44,7 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
 
     ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision, recall,
     thresholds)`` in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold. Arguments are
-    those of :class:`~torchmetrics_fed.FederatedMetric`, and:
-
-    Args:
-        strategy: with ``Reconstruction(method="quantile")``, whether precision's denominator comes from both classes'
-            quantiles (``"separate"``) or from those of all examples (``"combine"``).
+    those of :class:`~torchmetrics_fed.FederatedMetric`.
 
     Example:
         >>> import torch
@@ -59,24 +55,16 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
     """
 
-    bands_of = staticmethod(F.precision_recall_band)
-    result = F.PrecisionRecallCurve
-    short_name = "precision_recall_curve"
-    scalar_names = ("average_precision",)
-
-    def __init__(
-        self, task: Task = "binary", *, strategy: F.Strategy = "separate", **kwargs: Any
-    ) -> None:
-        super().__init__(task, **kwargs)
-        check_strategy(strategy)
-        self.strategy: F.Strategy = strategy
+    definition = Definition(
+        "precision_recall_curve",
+        result=F.PrecisionRecallCurve,
+        scalars=("average_precision",),
+        band=F.precision_recall_band,
+    )
 
     def compute(self) -> F.PrecisionRecallCurve:
-        return self._answer(
-            F.precision_recall_from_counts(
-                self._read(), strategy=self.strategy, average=self.average
-            )
-        )
+        """Return the PR curve of all ranks' counts."""
+        return self._answer(F.precision_recall_from_counts(self._read(), average=self.average))
 
 
 class FederatedPrecisionRecallGain(FederatedMetric):
@@ -94,12 +82,15 @@ class FederatedPrecisionRecallGain(FederatedMetric):
         tensor([0., 1.], dtype=torch.float64)
     """
 
-    result = F.PrecisionRecallGainCurve
-    short_name = "precision_recall_gain"
-    scalar_names = ("area_under_gain",)
-    averages: tuple[Average, ...] = ("micro",)
+    definition = Definition(
+        "precision_recall_gain",
+        result=F.PrecisionRecallGainCurve,
+        scalars=("area_under_gain",),
+        averages=("micro",),
+    )
 
     def compute(self) -> F.PrecisionRecallGainCurve:
+        """Return the precision-recall-gain curve of all ranks' counts."""
         return self._answer(F.precision_recall_gain_from_counts(self._read(), average=self.average))
 
 
@@ -118,12 +109,12 @@ class FederatedDET(FederatedMetric):
         tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
 
-    result = F.DETCurve
-    short_name = "det"
-    scalar_names = ("equal_error_rate",)
-    averages: tuple[Average, ...] = ("micro",)
+    definition = Definition(
+        "det", result=F.DETCurve, scalars=("equal_error_rate",), averages=("micro",)
+    )
 
     def compute(self) -> F.DETCurve:
+        """Return the detection error tradeoff of all ranks' counts."""
         return self._answer(F.det_from_counts(self._read(), average=self.average))
 
 
@@ -146,22 +137,27 @@ class FederatedCalibration(FederatedMetric):
     """
 
     higher_is_better: bool | None = False
-    result = F.Calibration
-    short_name = "calibration"
-    scalar_names = ("expected_calibration_error", "brier_score")
-    averages: tuple[Average, ...] = ("micro",)
+    definition = Definition(
+        "calibration",
+        result=F.Calibration,
+        scalars=("expected_calibration_error", "brier_score"),
+        averages=("micro",),
+    )
 
-    def __init__(self, task: Task = "binary", *, bins: int = 15, **kwargs: Any) -> None:
+    def __init__(
+        self, task: Task = "binary", *, bins: int = 15, **kwargs: Unpack[MetricOptions]
+    ) -> None:
         super().__init__(task, **kwargs)
         self.bins = bins
 
     def compute(self) -> F.Calibration:
+        """Return the calibration of all ranks' counts."""
         return self._answer(
             F.calibration_from_counts(self._read(), bins=self.bins, average=self.average)
         )
 
 
-class FederatedAUROC(AreaMetric):
+class FederatedAUROC(FederatedMetric):
     """Area under the ROC curve of all ranks' or clients' data together; ties within a bin count half.
 
     With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as scikit-learn has it.
@@ -180,13 +176,23 @@ class FederatedAUROC(AreaMetric):
         tensor(0.7500, dtype=torch.float64)
     """
 
-    bands_of, interval_of = staticmethod(F.roc_band), staticmethod(F.auroc_interval)
-    curve_of = staticmethod(F.roc_from_counts)
-    short_name = "auroc"
+    higher_is_better: bool | None = True
     plot_legend_name: str = "AUROC"
+    definition = Definition(
+        "auroc",
+        averages=("micro", "macro", "weighted"),
+        default_average="macro",
+        band=F.roc_band,
+        interval=F.auroc_interval,
+        curve=F.roc_from_counts,
+    )
 
     def __init__(
-        self, task: Task = "binary", *, max_fpr: float | None = None, **kwargs: Any
+        self,
+        task: Task = "binary",
+        *,
+        max_fpr: float | None = None,
+        **kwargs: Unpack[MetricOptions],
     ) -> None:
         super().__init__(task, **kwargs)
         self.max_fpr = checked_max_fpr(max_fpr)
@@ -196,11 +202,31 @@ class FederatedAUROC(AreaMetric):
                 "The band of FederatedROC bounds the curve up to any false positive rate."
             )
 
+    def compute(self) -> Tensor:
+        """Return the area of all ranks' counts."""
+        return self._answer(self._area(self.average))
+
+    def interval(self, population: bool = False) -> F.Interval:
+        """Return the interval of the exact area, or the ``population``'s, with the metric's ``confidence``."""
+        return self._area_interval(population)
+
+    def plot(  # type: ignore[override]
+        self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Labels = None
+    ) -> Any:
+        """Draw the curve that the area is under, or given values, and return ``(fig, ax)``.
+
+        If ``val`` is a value that :meth:`compute` returned, it is drawn as a point for each class; a list of such
+        values is drawn as lines over steps, as in torchmetrics. Nothing is computed or released then. Other arguments
+        are those of :meth:`FederatedMetric.plot`.
+        """
+        return self._plot_area(val, ax, area_of=self._area, label=label, labels=labels)
+
     def _area(self, average: Average | None) -> Tensor:
+        """Return the area of the counts as they are, for counts that are summed already."""
         return F.auroc_from_counts(self._read(), max_fpr=self.max_fpr, average=average)
 
 
-class FederatedAveragePrecision(AreaMetric):
+class FederatedAveragePrecision(FederatedMetric):
     """Average precision of all ranks' or clients' data together: the area under the PR curve read as a step.
 
     Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`.
@@ -214,16 +240,39 @@ class FederatedAveragePrecision(AreaMetric):
         tensor(0.8333, dtype=torch.float64)
     """
 
-    bands_of, interval_of = (
-        staticmethod(F.precision_recall_band),
-        staticmethod(F.average_precision_interval),
-    )
-    curve_of = staticmethod(F.precision_recall_from_counts)
-    short_name = "average_precision"
+    higher_is_better: bool | None = True
     plot_legend_name: str = "AP"
+    definition = Definition(
+        "average_precision",
+        averages=("micro", "macro", "weighted"),
+        default_average="macro",
+        band=F.precision_recall_band,
+        interval=F.average_precision_interval,
+        curve=F.precision_recall_from_counts,
+    )
+
+    def compute(self) -> Tensor:
+        """Return the area of all ranks' counts."""
+        return self._answer(self._area(self.average))
+
+    def interval(self, population: bool = False) -> F.Interval:
+        """Return the interval of the exact area, or the ``population``'s, with the metric's ``confidence``."""
+        return self._area_interval(population)
+
+    def plot(  # type: ignore[override]
+        self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Labels = None
+    ) -> Any:
+        """Draw the curve that the area is under, or given values, and return ``(fig, ax)``.
+
+        If ``val`` is a value that :meth:`compute` returned, it is drawn as a point for each class; a list of such
+        values is drawn as lines over steps, as in torchmetrics. Nothing is computed or released then. Other arguments
+        are those of :meth:`FederatedMetric.plot`.
+        """
+        return self._plot_area(val, ax, area_of=self._area, label=label, labels=labels)
 
     def _area(self, average: Average | None) -> Tensor:
-        source = self._read()
+        """Return the area of the counts as they are, for counts that are summed already."""
+        histograms = self._read()
         if self.spec.privacy.charges:
             warn_of_precision(self._source())
-        return F.average_precision_from_counts(source, average=average)
+        return F.average_precision_from_counts(histograms, average=average)

@@ -11,8 +11,10 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.wrappers import BootStrapper
 
+from torchmetrics_fed.counting import ScoreGrid
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError
 from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.reconstruct import Reconstruction
 
 _LOGGED = "_ResultMetric"
 """Lightning's class around a metric that was given to `self.log`. Lightning may not be installed."""
@@ -26,11 +28,12 @@ _INSTEAD = {
     "delta": 'use `privacy=CentralDP(epsilon=1.0, delta=1e-6, mechanism="discrete_gaussian")`',
     "min_clients": "use `privacy=DistributedDP(epsilon=1.0, min_clients=8)`",
     "budget": "use `ledger=PrivacyLedger(budget=3.0)`",
-    "method": "use `reconstruction=Reconstruction(method=...)`",
+    "method": "use `reconstruction=paper.Quantiles(1024)` from `torchmetrics_fed.paper`",
+    "strategy": "use `reconstruction=paper.Quantiles(1024, strategy=...)` from `torchmetrics_fed.paper`",
 }
 
 
-def refuse_others(kwargs: dict[str, Any]) -> None:
+def refuse_others(kwargs: Any) -> None:
     """Raise for arguments that others have, and say what to pass here."""
     if kwargs.get("thresholds", 0) is None:  # torchmetrics' own default
         del kwargs["thresholds"]
@@ -55,6 +58,16 @@ def checked_ledger(ledger: Any) -> PrivacyLedger:
     )
 
 
+def checked_reconstruction(reconstruction: Any, grid: ScoreGrid) -> Reconstruction:
+    """Return the reconstruction if curves of this grid can be read by it."""
+    if not isinstance(reconstruction, Reconstruction):
+        raise InputError(
+            f"Expected argument `reconstruction` to be a Reconstruction but got {reconstruction!r}."
+        )
+    reconstruction.check_grid(grid)
+    return reconstruction
+
+
 def refuse_weights(private: bool, confidence: float | None) -> None:
     """Raise where examples must count once."""
     if private:
@@ -71,12 +84,12 @@ def refuse_weights(private: bool, confidence: float | None) -> None:
 
 def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
     """Raise unless a state from elsewhere can be counts of a metric with these states. Never prints what it holds."""
-    names = "layout", "counts", "refused"
+    names = "_layout", "counts", "_refused"
     if missing := [name for name in names if not isinstance(state.get(name), Tensor)]:
         raise InputError(
             f"Expected the state to hold the tensors {names} but {missing} are missing."
         )
-    if not torch.equal(state["layout"].cpu(), layout.cpu()):
+    if not torch.equal(state["_layout"].cpu(), layout.cpu()):
         raise SpecMismatchError(
             "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "
             "differs. Build both with the same arguments."
@@ -141,7 +154,7 @@ def warn_of_several_releases(metric: Metric) -> None:
     private = [
         member for member in members if hasattr(member, "spec") and member.spec.privacy.charges
     ]
-    releases = {id(member.shared): member.spec.epsilon for member in private}
+    releases = {id(member._shared): member.spec.epsilon for member in private}
     if len(releases) > 1 and private[0] is metric:
         warnings.warn(
             f"This collection's {len(private)} private metrics make {len(releases)} releases of the same data, "

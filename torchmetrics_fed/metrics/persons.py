@@ -1,15 +1,26 @@
 """PersonsInCounts: which persons a metric's counts hold, so that none is counted too often."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchmetrics_fed.counting.persons import Ids, Persons
-from torchmetrics_fed.counting.rules import Rules
+from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.client import Client
 from torchmetrics_fed.privacy import Privacy
+
+
+class PersonsCounted(NamedTuple):
+    """What a metric knows about the persons in its counts. It is not private: keep it here."""
+
+    bound_enforced: bool
+    """Whether all batches came with ids, so that nobody has more than ``examples_per_person`` in these counts."""
+    left_out: int
+    """How many examples were not counted because their person had enough."""
 
 
 class PersonsInCounts:
@@ -17,13 +28,16 @@ class PersonsInCounts:
 
     The first batch of a collection updates every metric, so each metric has a table of its own. Later batches update
     the one metric that counts for all, and its table is found through the client.
+
+    Args:
+        privacy: says how many examples of a person may be counted.
     """
 
     def __init__(self, privacy: Privacy) -> None:
         self._privacy = privacy
         self.table: Persons | None = None
 
-    def complete(self, client: Client | None, updates: int) -> Persons | None:
+    def complete_table(self, client: Client | None, updates: int) -> Persons | None:
         """Return the table of all that is in the counts after this many updates; None without ids."""
         if client is None or (self.table is not None and self.table.batches == updates):
             return self.table
@@ -39,7 +53,7 @@ class PersonsInCounts:
         rules: Rules,
         client: Callable[[], Client],
     ) -> AbstractContextManager[tuple[Any, ...]]:
-        """Return what may be counted of a batch, in an update that ``updates`` counts already."""
+        """Return the part of a batch that may be counted, in an update that ``updates`` counts already."""
         enforced = self._privacy.enforced
         if ids is None and self.table is None and not enforced:
             return nullcontext(batch)
@@ -53,7 +67,7 @@ class PersonsInCounts:
         return table.admitted(ids, rules, columns, *batch)
 
     def merged(
-        self, table: Persons | None, updates: int, other: Persons | None, other_updates: int
+        self, table: Persons | None, updates: int, *, other: Persons | None, other_updates: int
     ) -> Persons | None:
         """Return the table of two metrics' counts together; raise where a part of them came without ids."""
         if table is None and other is None and not self._privacy.enforced:

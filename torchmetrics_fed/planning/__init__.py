@@ -1,5 +1,6 @@
 """Before anything is spent: the error to expect of every plan, advice, the paper's bounds, and bytes on the wire."""
 
+from torchmetrics_fed.app.study import Study
 from torchmetrics_fed.planning.advice import advise, bytes_per_client
 from torchmetrics_fed.planning.expected import (
     ExpectedError,
@@ -7,7 +8,6 @@ from torchmetrics_fed.planning.expected import (
     expected_area_error,
     expected_sampling_error,
 )
-from torchmetrics_fed.planning.study import Study
 
 __all__ = ["ExpectedError", "ReferenceScores", "Study", "advise", "bytes_per_client"]
 __all__ += ["expected_area_error", "expected_sampling_error"]

@@ -17,10 +17,10 @@ from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES
 from torchmetrics_fed.aggregation.secure.roster import Advertisement, row_sizes
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.exchange.placement import LEAST_BINS
 from torchmetrics_fed.planning import expected
 from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
 from torchmetrics_fed.privacy import Privacy
-from torchmetrics_fed.reconstruct.placement import LEAST_BINS
 from torchmetrics_fed.release import Query, Share, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind
 
@@ -230,9 +230,10 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
 
     Example:
         >>> from torchmetrics_fed import FederatedROC, LocalDP
-        >>> from torchmetrics_fed.exchange import next_query
+        >>> from torchmetrics_fed.exchange import plan_from
         >>> spec = FederatedROC(privacy=LocalDP(1.0)).spec
-        >>> [bytes_per_client(spec, next_query(plan, (), spec=spec), clients=20) for plan in ("adaptive", "single")]
+        >>> queries = [plan_from(plan, spec).unasked_query(spec) for plan in ("adaptive", "single")]
+        >>> [bytes_per_client(spec, query, clients=20) for query in queries]
         [577, 17857]
     """
     if spec.privacy.noise_drawn_by == "sum":

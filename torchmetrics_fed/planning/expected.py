@@ -18,11 +18,12 @@ from torch import Tensor
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import InputError, check_int
-from torchmetrics_fed.exchange import Plan
-from torchmetrics_fed.exchange.queries import check_plan, make_release
-from torchmetrics_fed.functional.source import Readable
+from torchmetrics_fed.exchange import PlanArgument, plan_from
+from torchmetrics_fed.exchange.plans import make_release
+from torchmetrics_fed.paper import Quantiles
 from torchmetrics_fed.privacy import CentralDP, Privacy
 from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.reconstruct.histograms import Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import summed_noise
 from torchmetrics_fed.release import Query, Spec, Sum
 from torchmetrics_fed.typing import Floats
@@ -106,7 +107,7 @@ class ExpectedError(NamedTuple):
 
 
 def expected_area_error(
-    plan: Plan,
+    plan: PlanArgument,
     privacy: Privacy | float,
     n_pos: int,
     n_neg: int,
@@ -149,18 +150,15 @@ def expected_area_error(
             f"Expected at least min_clients={law.clients_needed} clients but got {clients}: the sum would not be "
             "opened. Lower `min_clients`, at the price of more noise in each share."
         )
-    reference, reading = (
-        ReferenceScores(n_pos, n_neg, auroc),
-        reconstruction or Reconstruction(quantiles=quantiles),
-    )
-    grid = reference_grid(plan, quantiles, reading)
-    spec, generator = Spec("binary", 1, grid, law), np.random.default_rng(seed)
-    check_plan(plan, spec)
+    reference = ReferenceScores(n_pos, n_neg, auroc)
+    grid = reference_grid(plan, quantiles, reconstruction)
+    spec = Spec("binary", 1, grid, law)
+    generator = np.random.default_rng(seed)
+    strategy = plan_from(plan, spec)
 
     def answer(counts: Tensor, query: Query) -> Sum:
         """Return the sum of all clients' answers, with noise of the same law from a generator."""
         noise, shape = spec.noise(query), spec.shape(query)
-        assert noise is not None
         drawn = summed_noise(
             generator, law.mechanism, noise.variance, law.noise_times(clients), shape
         )
@@ -169,13 +167,15 @@ def expected_area_error(
         )
 
     edges, errors, release = _parts(grid), [], None
-    for run in range(runs + (plan == "carry_over")):
+    for run in range(runs + strategy.carries_over):
         counts = reference.counts(edges, generator)
         binned = torch.from_numpy(counts.reshape(1, 2, grid.bins, -1).sum(-1))
-        release = make_release(plan, spec, partial(answer, binned), previous=release)
-        if run or plan != "carry_over":  # the first of a carried-over plan has nothing to carry
+        release = make_release(strategy, spec, partial(answer, binned), previous=release)
+        if (
+            run or not strategy.carries_over
+        ):  # the first of a carried-over plan has nothing to carry
             errors.append(
-                _errors(_curves(F.read(release, reconstruction=reading)), _curves(counts))
+                _errors(_curves(F.read(release, reconstruction=reconstruction)), _curves(counts))
             )
     assert release is not None
     return ExpectedError.of(errors, release.queries)
@@ -203,10 +203,13 @@ def expected_sampling_error(
     )
 
 
-def reference_grid(plan: Plan, quantiles: int, reading: Reconstruction | None = None) -> ScoreGrid:
+def reference_grid(
+    plan: PlanArgument, quantiles: int, reading: Reconstruction | None = None
+) -> ScoreGrid:
     """Return the grid that metrics have by default, or the paper's where the plan or the reading is the paper's."""
-    papers = plan == "paper" or (reading is not None and reading.method == "quantile")
-    return ScoreGrid.even(quantiles) if papers else ScoreGrid.two_sided(quantiles)
+    if plan == "paper" or isinstance(reading, Quantiles):
+        return ScoreGrid.even(quantiles)
+    return ScoreGrid.two_sided(quantiles)
 
 
 def _parts(grid: ScoreGrid) -> Floats:

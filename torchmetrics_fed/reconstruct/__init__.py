@@ -1,11 +1,6 @@
 """From a release to histograms, and to the tails of both classes' score distributions."""
 
-from torchmetrics_fed.reconstruct.tail import (
-    Interpolation,
-    Method,
-    Reconstruction,
-    Tails,
-    tails_from_quantiles,
-)
+from torchmetrics_fed.reconstruct.histograms import Histograms, read
+from torchmetrics_fed.reconstruct.tails import Aligned, Reconstruction, Tails
 
-__all__ = ["Interpolation", "Method", "Reconstruction", "Tails", "tails_from_quantiles"]
+__all__ = ["Aligned", "Histograms", "Reconstruction", "Tails", "read"]

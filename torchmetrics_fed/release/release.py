@@ -16,7 +16,7 @@ from torchmetrics_fed.release.flags import ALL_FLAGS, NO_FLAGS, ReleaseFlag
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import Share
 from torchmetrics_fed.release.spec import Spec
-from torchmetrics_fed.release.sums import Adder, Sum
+from torchmetrics_fed.release.sum import Adder, Sum
 from torchmetrics_fed.release.wire import (
     DIGEST_BYTES,
     Kind,

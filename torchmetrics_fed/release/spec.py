@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import ScoreGrid, Table, Tree
+from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.errors import (
     InputError,
     ReleaseError,
@@ -226,6 +227,17 @@ class Spec:
         """The shape of counts: ``(classes, groups * rows, bins)``; for two models all pairs of bins."""
         rows = max(len(self.groups), 1) * self.rows
         return self.classes, rows, self.grid.bins ** max(len(self.models), 1)
+
+    def rules(self, *, validates: bool = True) -> Rules:
+        """Return how a batch is to be read; ``validates`` is whether the values of scores and targets are checked."""
+        return Rules(
+            task=self.task,
+            normalization=self.normalization,
+            ignore_index=self.ignore_index,
+            validate=validates,
+            private=self.privacy.charges,
+            groups=len(self.groups),
+        )
 
     def empty_counts(self) -> Tensor:
         """Return the counts of no examples."""

@@ -28,7 +28,7 @@ class Kind(IntEnum):
     SHARE = 2
     RELEASE = 3
     # a stage's request, and any file of the folder that carries one
-    ASKED = 4
+    STAGE_REQUEST = 4
     FILE = 5
     # secure aggregation, in the order of its stages
     START = 10

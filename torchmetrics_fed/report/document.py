@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from torchmetrics_fed import functional as F
-from torchmetrics_fed.functional.source import are_probabilities
+from torchmetrics_fed.reconstruct.histograms import are_probabilities
 from torchmetrics_fed.version import VERSION
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _points(report: EvaluationReport, index: int, most: int) -> dict[str, Any]:
     }
 
 
-def _histogram(source: F.Source, index: int) -> dict[str, Any]:
+def _histogram(source: F.Histograms, index: int) -> dict[str, Any]:
     edges, leaf = source.edges.numpy(), source.flat[index]
     if are_probabilities(source.edges):
         edges = np.minimum(edges, 1.0)

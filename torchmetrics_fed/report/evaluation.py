@@ -19,9 +19,9 @@ from torchmetrics_fed.functional.band import check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import figure, room
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.source import are_probabilities
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.reconstruct.histograms import are_probabilities
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.report.document import document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
@@ -41,7 +41,7 @@ class EvaluationReport:
         (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
     """
 
-    source: F.Source
+    source: F.Histograms
     """Counts that all of this was read from."""
     task: str
     """The task of the release; of leaf counts ``"binary"``, or ``"classes"`` where there is a class axis."""

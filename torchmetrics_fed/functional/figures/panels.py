@@ -12,7 +12,7 @@ from torchmetrics_fed.counting.binning import SMALLEST
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure, named, open_axes
 from torchmetrics_fed.functional.figures.page import cut, ink, scale
-from torchmetrics_fed.functional.source import are_probabilities
+from torchmetrics_fed.reconstruct.histograms import are_probabilities
 
 _FEWEST, _MOST = 16, 64
 # Where more than half of the scores are this near to 0 or 1, the axis shows their logits, out to the second distance.
@@ -27,7 +27,7 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
     them. Where most scores crowd at 0 or 1, bars are even in the logit of the score. Counts with a class axis are
     summed over it.
 
-    Counts and their ascending edges are those of a :class:`Source`, ``ax`` and ``label`` as in :meth:`ROCCurve.plot`.
+    Counts and their ascending edges are those of a :class:`Histograms`, ``ax`` and ``label`` as in :meth:`ROCCurve.plot`.
 
     Example:
         >>> fig, ax = plot_histograms(torch.tensor([[3, 1], [1, 3]]), torch.tensor([0, 0.5, 1]))

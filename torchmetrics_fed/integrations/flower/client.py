@@ -1,28 +1,39 @@
-"""The client's side: evaluation_mod around ``@app.evaluate``, state_record in it, and the guard of what leaves."""
+"""The client's side: evaluation_mod around ``@app.evaluate``, state_record in it, and the guard of what leaves.
+
+A message of :class:`FederatedEvaluationMixin` carries a :class:`~torchmetrics_fed.exchange.request.Request`. The mod
+hands it to the node's :class:`~torchmetrics_fed.exchange.node.Node`. Where data is asked for the first time, the app
+evaluates in between: the mod begins the reply, the app's function counts and calls :func:`state_record`, which draws,
+and the mod notes the reply when the function has returned.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.aggregation.secure import SecureAggregationClient
-from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.aggregation.stage import Stage
-from torchmetrics_fed.errors import InputError, ReleaseError, SecureAggregationError
-from torchmetrics_fed.exchange.queries import check_one_query
-from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.integrations.flower.node import Node, session_of
-from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.errors import (
+    FederatedMetricError,
+    InputError,
+    ReleaseError,
+    SecureAggregationError,
+    SpecMismatchError,
+)
+from torchmetrics_fed.exchange import Terms
+from torchmetrics_fed.exchange.node import Node, PendingReply, for_others
+from torchmetrics_fed.exchange.plans import check_one_query
+from torchmetrics_fed.exchange.request import Request
+from torchmetrics_fed.integrations.flower.home import NodeHome
+from torchmetrics_fed.metrics import CountsMetric, evaluation_of, representative, terms_of
 from torchmetrics_fed.privacy import PrivacyLedger
-from torchmetrics_fed.release import Query
+from torchmetrics_fed.privacy.budget import Budget
 
 RECORD = "torchmetrics-fed"
 """The key of our record in the content of a message."""
@@ -31,11 +42,12 @@ EVALUATE = "evaluate"
 the node answers from the counts that it has kept."""
 FORGET = "forget"
 """The key of a round that is over, in a record that asks for nothing else."""
+
 _log = logging.getLogger("flwr")
 
 
 def evaluation_mod(
-    metric: FederatedMetric | MetricCollection,
+    metric: CountsMetric | MetricCollection,
     *,
     publish: Iterable[str] = (),
     weight: str = "num-examples",
@@ -46,7 +58,7 @@ def evaluation_mod(
     """Return the mod for ``@app.evaluate(mods=[...])`` that answers :class:`FederatedEvaluationMixin`'s messages.
 
     It answers the second query of a round from the counts that the node has kept, without a second evaluation. Every
-    answer is noted on disk before it leaves, so that a crash cannot make it answer twice. Under privacy, and where
+    reply is noted on disk before it leaves, so that a crash cannot make it answer twice. Under privacy, and where
     counts are hidden, the weight leaves as 1 and other metrics stay here unless ``publish`` names them.
 
     Args:
@@ -66,126 +78,197 @@ def evaluation_mod(
         >>> @app.evaluate(mods=[evaluation_mod(FederatedROC(privacy=privacy, ledger=PrivacyLedger(budget=3.0)))])
         ... def evaluate(message, context): ...
     """
-    common = representative(metric)
-    ledger, terms = common.ledger, {}
-    if common.spec.privacy.charges and ledger.path is None and ledger.budget is not None:
-        # only its terms: Flower's simulation pickles this mod, and a ledger in memory must not be copied
-        terms = {"budget": ledger.budget, "delta": ledger.delta, "composition": ledger.composition}
-        common = deepcopy(common)
-        common.charge_to(PrivacyLedger())
+    terms = terms_of(representative(metric))
+    ledger = terms.ledger
+    node_budget = None
+    if terms.spec.privacy.charges and ledger.path is None and ledger.budget is not None:
+        # Flower's simulation pickles this mod, and a ledger in memory must not be copied: only its budget travels.
+        node_budget = Budget(ledger.budget, ledger.delta, ledger.composition)
+        terms = replace(terms, ledger=PrivacyLedger())
     else:
-        common.check_ledger()
-    keys, published = (signing_key, verification_keys), frozenset(publish)
-    protected = common.spec.privacy.charges or common.spec.hides_shares
-
-    def guard(reply: Message) -> Message:
-        return _guarded(reply, published, weight) if protected else reply
-
-    def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        record = message.content.config_records.get(RECORD)
-        if record is None and not common.spec.privacy.charges:
-            return guard(call_next(message, context))
-        node = Node(context, folder, common.spec)
-        if record is not None and isinstance(over := record.get(FORGET), str):
-            node.forget(over)
-            return _reply(message, ConfigRecord(), weight)
-        request = _asked(message)
-        agreed = node.charged(common, terms)
-        if request is None:
-            return guard(_evaluated(_Evaluation(agreed, None), message, context, call_next))
-        request.agreed_query(agreed.spec)
-
-        def answered(client: SecureAggregationClient | None) -> Message:
-            if not _evaluates(message):
-                own = deepcopy(agreed)
-                own.resume(node.take(session_of(request.round)))
-                return _reply(message, _answer_record(own, request, client), weight)
-            evaluation = _Evaluation(agreed, request, client)
-            reply = _evaluated(evaluation, message, context, call_next)
-            if evaluation.kept is None:
-                raise SecureAggregationError(
-                    f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
-                )
-            node.keep(session_of(request.round), evaluation.kept)
-            return guard(reply)
-
-        if agreed.spec.hides_shares == (request.stage is Stage.SHARE):
-            how = "hidden" if agreed.spec.hides_shares else "sent as they are"
-            raise SecureAggregationError(
-                f"Expected another stage than {request.stage} because shares are {how} here."
-            )
-        if not agreed.spec.hides_shares:
-            node.claim(request.round, agreed.ledger.path)
-            return answered(None)
-        config = request.agreed_config(agreed.spec, signing_key is not None)
-        if request.stage is Stage.ADVERTISE:
-            node.claim(request.round, agreed.ledger.path)
-            node.begin(config.round_id)
-            client = SecureAggregationClient(str(context.node_id), config, *keys)
-        else:
-            client = SecureAggregationClient.from_bytes(node.take(config.round_id), config, *keys)
-        if request.stage is Stage.MASK:
-            if client.state is not ClientState.SHARED:
-                # a message that comes again must not undo what was answered
-                node.keep(config.round_id, client.to_bytes())
-                raise SecureAggregationError(
-                    f"Expected a client that is SHARED but this one is {client.state.name}: each stage is gone "
-                    "through once, in order."
-                )
-            try:
-                reply = answered(client)
-            except BaseException:
-                client.purge()
-                raise
-            node.keep(
-                config.round_id, client.to_bytes()
-            )  # noted before the reply leaves this function
-            return reply
-        try:
-            answer = request.answered_by(client)
-        finally:  # one that is refused leaves the client where it was
-            node.keep(config.round_id, client.to_bytes())
-        return _reply(message, ConfigRecord({"answer": answer}), weight)
-
-    return mod
-
-
-def _evaluated(
-    evaluation: _Evaluation, message: Message, context: Context, call_next: ClientAppCallable
-) -> Message:
-    token = _current.set(evaluation)
-    try:
-        return call_next(message, context)
-    finally:
-        _current.reset(token)
-
-
-def _reply(message: Message, record: ConfigRecord, weight: str) -> Message:
-    # Flower's strategies want one MetricRecord with a weight in every reply
-    return Message(
-        RecordDict({RECORD: record, "metrics": MetricRecord({weight: 1})}), reply_to=message
+        terms.check_ledger()
+    return _EvaluationMod(
+        terms=terms,
+        node_budget=node_budget,
+        publish=frozenset(publish),
+        weight=weight,
+        folder=folder,
+        signing_key=signing_key,
+        verification_keys=verification_keys,
     )
 
 
-def _guarded(reply: Message, published: frozenset[str], weight: str) -> Message:
-    """Keep back metrics that would leave as they are, beside counts that do not."""
-    for record in reply.content.metric_records.values() if reply.has_content() else ():
-        kept_back = [name for name in record if name not in published and name != weight]
-        for name in kept_back:
-            del record[name]
-        if kept_back:
-            _log.warning(
-                "torchmetrics-fed: kept back %s, made from raw data and not protected as the counts are. Name them in "
-                "`publish` if they may leave.",
-                ", ".join(kept_back),
+@dataclass(frozen=True, repr=False)
+class _EvaluationMod:
+    """The mod: what :func:`evaluation_mod` was given, and one call for each message.
+
+    Args:
+        terms: what this node agrees to.
+        node_budget: the budget of a ledger that is kept in the node's folder; None if the terms have their own.
+    """
+
+    terms: Terms
+    node_budget: Budget | None
+    publish: frozenset[str]
+    weight: str
+    folder: str | Path | None
+    signing_key: bytes | None
+    verification_keys: Mapping[str, bytes] | None
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        record = message.content.config_records.get(RECORD)
+        if record is None and not self.terms.spec.privacy.charges:
+            return self.guarded(call_next(message, context))
+        home = NodeHome(context, self.folder)
+        terms = home.terms(self.terms, self.node_budget)
+        if record is None:  # a strategy without our mix-in
+            evaluation = _Evaluation(terms, None)
+            return self.guarded(evaluation.run(message, context, call_next))
+        node = Node(
+            str(context.node_id),
+            terms,
+            home.notes,
+            signing_key=self.signing_key,
+            verification_keys=self.verification_keys,
+            repeats=False,
+        )
+        round_over = record.get(FORGET)
+        if isinstance(round_over, str):
+            node.forget(round_over)
+            return self.reply(message, ConfigRecord())
+        request = Request.from_fields(record)
+        request.agreed_query(terms.spec)
+        if request.stage.begins_query:
+            home.claim(request.round, terms.ledger)
+        call = _Call(self, message, context, call_next, node=node, terms=terms, request=request)
+        return _HANDLERS[request.stage](call)
+
+    def reply(self, message: Message, record: ConfigRecord) -> Message:
+        """Return a reply without an evaluation. Flower's strategies want one MetricRecord with a weight in each."""
+        metrics = MetricRecord({self.weight: 1})
+        return Message(RecordDict({RECORD: record, "metrics": metrics}), reply_to=message)
+
+    def guarded(self, reply: Message) -> Message:
+        """Return the app's reply without metrics that would leave as they are, beside counts that do not."""
+        spec = self.terms.spec
+        is_protected = spec.privacy.charges or spec.hides_shares
+        if not is_protected or not reply.has_content():
+            return reply
+        for record in reply.content.metric_records.values():
+            kept_back = [name for name in record if name not in self.publish | {self.weight}]
+            for name in kept_back:
+                del record[name]
+            if kept_back:
+                _log.warning(
+                    "torchmetrics-fed: kept back %s, made from raw data and not protected as the counts are. Name them "
+                    "in `publish` if they may leave.",
+                    ", ".join(kept_back),
+                )
+            if self.weight in record:
+                record[self.weight] = 1
+        return reply
+
+
+@dataclass(frozen=True, repr=False)
+class _Call:
+    """One message of the mix-in, and everything that answers it."""
+
+    mod: _EvaluationMod
+    message: Message
+    context: Context
+    call_next: ClientAppCallable
+    node: Node
+    terms: Terms
+    request: Request
+
+
+def _exchange(call: _Call) -> Message:
+    """Reply in a stage without data."""
+    reply = call.node.reply(call.request)
+    return call.mod.reply(call.message, ConfigRecord({"answer": reply}))
+
+
+def _answer_query(call: _Call) -> Message:
+    """Reply in a stage that asks for data: by the app's evaluation, or from the counts that the node has kept."""
+    with call.node.replying(call.request) as pending:
+        if not _evaluates(call.message):
+            return call.mod.reply(call.message, ConfigRecord({"answer": pending.make()}))
+        evaluation = _Evaluation(call.terms, pending)
+        reply = evaluation.run(call.message, call.context, call.call_next)
+        if not evaluation.has_replied:
+            raise SecureAggregationError(
+                f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
             )
-        if weight in record:
-            record[weight] = 1
-    return reply
+        return call.mod.guarded(reply)
+
+
+_HANDLERS: dict[Stage, Callable[[_Call], Message]] = {
+    Stage.SHARE: _answer_query,
+    Stage.ADVERTISE: _exchange,
+    Stage.SHARE_KEYS: _exchange,
+    Stage.MASK: _answer_query,
+    Stage.SIGN: _exchange,
+    Stage.UNMASK: _exchange,
+}
+"""How the mod answers each stage."""
+
+
+@dataclass(repr=False)
+class _Evaluation:
+    """The evaluation that a client is in.
+
+    Args:
+        terms: what the node agrees to, with its ledger.
+        pending: the reply that the server waits for; None for a strategy without our mix-in.
+    """
+
+    terms: Terms
+    pending: PendingReply | None
+    has_replied: bool = False
+
+    def run(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Call the app's function, in which :func:`state_record` finds this evaluation."""
+        token = _current.set(self)
+        try:
+            return call_next(message, context)
+        except FederatedMetricError as error:
+            raise for_others(error) from None
+        finally:
+            _current.reset(token)
+
+    def record(self, metric: CountsMetric) -> ConfigRecord:
+        """Return the record that was asked for; raises unless it is the metric that was agreed on."""
+        self._check_agreed(terms_of(metric))
+        evaluation = evaluation_of(metric)
+        if self.pending is None:
+            evaluation.client.adopt(self.terms)
+            return _unasked_record(metric, self.terms)
+        reply = self.pending.make(evaluation)
+        self.has_replied = True
+        return ConfigRecord({"answer": reply})
+
+    def _check_agreed(self, terms: Terms) -> None:
+        self.terms.spec.check(terms.spec)
+        if not terms.spec.privacy.charges:
+            return
+        has_other_ledger = terms.ledger.path is not None and not self.terms.pays_as(terms)
+        if has_other_ledger or self.terms.data != terms.data:
+            raise SpecMismatchError(
+                "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
+                "Build both metrics by one function."
+            )
+
+
+_current: ContextVar[_Evaluation | None] = ContextVar("current", default=None)
+"""The evaluation that this thread is in.
+
+Flower gives the app's function a message and a context, both of which it serialises, and gives a mod no way to hand it
+anything else. So the mod leaves the evaluation here, and :func:`state_record`, called inside the function, finds it.
+It is set and reset by :meth:`_Evaluation.run` alone."""
 
 
 def state_record(
-    metric: FederatedMetric | MetricCollection, message: Message | None = None
+    metric: CountsMetric | MetricCollection, message: Message | None = None
 ) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
@@ -206,74 +289,30 @@ def state_record(
     """
     counting = representative(metric)
     evaluation = _current.get()
-    if evaluation is not None and (record := evaluation.answer(counting)) is not None:
-        return record
-    if counting.spec.hides_shares:
+    if evaluation is not None:
+        return evaluation.record(counting)
+    terms = terms_of(counting)
+    record = None if message is None else message.content.config_records.get(RECORD)
+    if record is None or terms.spec.hides_shares:
+        return _unasked_record(counting, terms)
+    terms.check_ledger()
+    request = Request.from_fields(record)
+    request.agreed_query(terms.spec)
+    return ConfigRecord({"answer": request.reply(None, evaluation_of(counting))})
+
+
+def _unasked_record(metric: CountsMetric, terms: Terms) -> ConfigRecord:
+    """Return the share that a strategy without our mix-in sums."""
+    if terms.spec.hides_shares:
         raise ReleaseError(
             "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes part in one here. Use "
             "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
             "FederatedEvaluationMixin on the server, or pass `trusted_aggregator=True` if the server may see each "
             "share."
         )
-    counting.check_ledger()
-    request = None if message is None else _asked(message)
-    if request is not None:
-        request.agreed_query(counting.spec)
-        return _answer_record(counting, request, None)
-    check_one_query(counting.plan)
-    return ConfigRecord({"share": bytes(counting.share()), "spec": counting.spec.canonical})
-
-
-@dataclass
-class _Evaluation:
-    """The evaluation that a client is in: where :func:`state_record` finds what the server has asked for."""
-
-    metric: FederatedMetric  # that the mod has agreed on with the server, with the node's ledger
-    asked: Asked | None  # None for a strategy without our mix-in
-    client: SecureAggregationClient | None = None
-    kept: bytes | None = None  # the client after the answer, for a second query
-
-    def answer(self, metric: FederatedMetric) -> ConfigRecord | None:
-        """Return what was asked for, and keep the client where there may be a second query.
-
-        Raises unless it is the metric that was agreed on; its releases are charged to the node's ledger.
-        """
-        self.metric.spec.check(metric.spec)
-        if metric.ledger.path is None:
-            metric.charge_to(self.metric.ledger)
-        mine, theirs = (
-            (self.metric.ledger.path, self.metric.data),
-            (metric.ledger.path, metric.data),
-        )
-        if metric.spec.privacy.charges and mine != theirs:
-            raise InputError(
-                "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
-                "Build both metrics by one function."
-            )
-        if self.asked is None:
-            return None
-        if self.kept is not None:
-            raise ReleaseError(
-                "Expected one share in each reply but a second was asked for. Call `state_record` once."
-            )
-        record = _answer_record(metric, self.asked, self.client)
-        self.kept = metric.suspend() if Query.from_bytes(self.asked.query).fraction < 1 else b""
-        return record
-
-
-_current: ContextVar[_Evaluation | None] = ContextVar("current", default=None)
-
-
-def _answer_record(
-    metric: FederatedMetric, asked: Asked, client: SecureAggregationClient | None
-) -> ConfigRecord:
-    return ConfigRecord({"answer": asked.answered_by(client, metric)})
-
-
-def _asked(message: Message) -> Asked | None:
-    """Return what a message asks for; None if it is not from our strategy."""
-    record = message.content.config_records.get(RECORD)
-    return None if record is None else Asked.from_fields(record)
+    terms.check_ledger()
+    check_one_query(terms.plan)
+    return ConfigRecord({"share": bytes(metric.share()), "spec": terms.spec.canonical})
 
 
 def _evaluates(message: Message) -> bool:

@@ -16,11 +16,12 @@ from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, ReleaseError
 from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.exchange.queries import check_one_query
-from torchmetrics_fed.exchange.stages import Answers, Asked, ask_release, release_stages
+from torchmetrics_fed.exchange.plans import check_one_query
+from torchmetrics_fed.exchange.stages import Replies, Requests, ask_release, release_stages
 from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET, RECORD
-from torchmetrics_fed.metrics import FederatedMetric, areas, representative
+from torchmetrics_fed.metrics import CountsMetric, representative, terms_of
 from torchmetrics_fed.release import Release, Share, Spec
+from torchmetrics_fed.report.scalars import release_scalars
 
 if TYPE_CHECKING:
     from flwr.serverapp.strategy import FedAvg as _Strategy
@@ -32,7 +33,7 @@ _log = logging.getLogger("flwr")
 
 
 def aggregate_fn(
-    metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None = None
+    metric: CountsMetric | MetricCollection, inner: AggregateMetrics | None = None
 ) -> Aggregation:
     """Return the function for ``FedAvg(evaluate_metrics_aggr_fn=...)``.
 
@@ -59,11 +60,12 @@ class Aggregation:
     """
 
     def __init__(
-        self, metric: FederatedMetric | MetricCollection, inner: AggregateMetrics | None
+        self, metric: CountsMetric | MetricCollection, inner: AggregateMetrics | None
     ) -> None:
-        self.metric = representative(metric)
-        check_one_query(self.metric.plan)
-        self.inner, self._seen = inner or aggregate_metricrecords, set[bytes]()
+        self.terms = terms_of(representative(metric))
+        check_one_query(self.terms.plan)
+        self.inner = inner or aggregate_metricrecords
+        self._seen: set[bytes] = set()
         self.releases: list[Release] = []
         """The release of every round that had one, for curves, figures and reports."""
 
@@ -74,14 +76,14 @@ class Aggregation:
             for record in records
             for values in record.metric_records.values()
         }
-        if self.metric.spec.privacy.charges and len(sent) > 1:
+        if self.terms.spec.privacy.charges and len(sent) > 1:
             _log.warning(
                 "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
                 "`evaluation_mod` on the client, which does.",
                 weighted_by_key,
             )
         metrics = self.inner(records, weighted_by_key)
-        coordinator = Coordinator(self.metric, round="", can_ask_again=False)
+        coordinator = Coordinator(self.terms, round="", can_ask_again=False)
         for number, record in enumerate(records):
             self._receive(
                 coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord())
@@ -118,7 +120,8 @@ class Aggregation:
 
 def _scalars(release: Release) -> dict[str, float]:
     """Return what is logged of a release, by names in Flower's style; raises with fewer shares than ``min_clients``."""
-    return {name.replace("_", "-"): area for name, area in areas(release, "federated_{}").items()}
+    scalars = release_scalars(release)
+    return {f"federated-{name}".replace("_", "-"): value for name, value in scalars.items()}
 
 
 class FederatedEvaluationMixin(_Strategy):
@@ -147,19 +150,19 @@ class FederatedEvaluationMixin(_Strategy):
     def __init__(
         self,
         *args: Any,
-        metric: FederatedMetric | MetricCollection,
+        metric: CountsMetric | MetricCollection,
         stage_timeout: float = 60.0,
         verification_keys: Mapping[str, bytes] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.metric = representative(metric)
-        first = Coordinator(
-            self.metric, round="a round"
-        )  # raises now rather than after the first training
-        if self.metric.spec.hides_shares:
-            first.config_for(verification_keys is not None)
-        self.stage_timeout, self.verification_keys = stage_timeout, verification_keys
+        self.terms = terms_of(representative(metric))
+        # raises now rather than after the first training
+        coordinator = Coordinator(self.terms, round="a round")
+        if self.terms.spec.hides_shares:
+            coordinator.config_for(verification_keys is not None)
+        self.stage_timeout = stage_timeout
+        self.verification_keys = verification_keys
         self.releases: dict[int, Release] = {}
         """By server round, the release of every round that had one, for curves, figures and reports."""
         self._round: _Round | None = None
@@ -173,7 +176,7 @@ class FederatedEvaluationMixin(_Strategy):
             return []
         previous = self.releases[max(self.releases)] if self.releases else None
         name = f"{grid.run.run_id}/{server_round}/{secrets.token_hex(8)}"
-        coordinator = Coordinator(self.metric, round=name, previous=previous)
+        coordinator = Coordinator(self.terms, round=name, previous=previous)
         self._round = _Round(self, grid, f"round {server_round}", messages, coordinator)
         try:
             return self._round.begin()
@@ -223,16 +226,21 @@ class _Round:
         ].metadata.message_type  # the action, too: our mod is around that function
         self._contents = {str(message.metadata.dst_node_id): message.content for message in sent}
         self._stages = release_stages(
-            coordinator, self._contents, place, _log, strategy.verification_keys
+            coordinator,
+            self._contents,
+            place=place,
+            log=_log,
+            keys=strategy.verification_keys,
         )
-        self._sent, self._there = sent, list[str]()
+        self._sent = sent
+        self._there: list[str] = []
 
     def begin(self) -> list[Message]:
         """Return the messages that evaluate; where shares are hidden, to those who have exchanged keys."""
-        asked = next(self._stages)
-        while any(not each.stage.asks_data for each in asked.values()):
-            asked = self._stages.send(self._carry(asked))
-        return self._messages(asked)
+        requests = next(self._stages)
+        while any(not request.stage.asks_data for request in requests.values()):
+            requests = self._stages.send(self._carry(requests))
+        return self._messages(requests)
 
     def end(self, replies: list[Message]) -> Release:
         """Return the release, given the replies to the messages that evaluate."""
@@ -246,10 +254,10 @@ class _Round:
             messages = [self._message(node, RecordDict({RECORD: record})) for node in self._there]
             self._grid.send_and_receive(messages, timeout=self._timeout)
 
-    def _messages(self, asked: Mapping[str, Asked]) -> list[Message]:
+    def _messages(self, requests: Requests) -> list[Message]:
         """Return what is sent in a stage. The first query is answered by evaluating, the second from what was kept."""
         self._sent = []
-        for node, request in asked.items():
+        for node, request in requests.items():
             evaluates = request.stage.asks_data and not self._coordinator.sums
             content = RecordDict({**self._contents[node]} if evaluates else {})
             content[RECORD] = ConfigRecord({**request.fields, EVALUATE: evaluates})
@@ -259,12 +267,11 @@ class _Round:
     def _message(self, node: str, content: RecordDict) -> Message:
         return Message(content, int(node), self._kind)
 
-    def _carry(self, asked: Mapping[str, Asked]) -> Answers:
-        return self._answers(
-            self._grid.send_and_receive(self._messages(asked), timeout=self._timeout)
-        )
+    def _carry(self, requests: Requests) -> Replies:
+        messages = self._messages(requests)
+        return self._answers(self._grid.send_and_receive(messages, timeout=self._timeout))
 
-    def _answers(self, replies: Iterable[Message]) -> Answers:
+    def _answers(self, replies: Iterable[Message]) -> Replies:
         """Return, by node, the answer in its reply, or an error that says why there is none."""
         asked = {message.metadata.message_id: message for message in self._sent}
         # an error can come from the SuperLink, whose id it then bears: what it replies to says whose it is

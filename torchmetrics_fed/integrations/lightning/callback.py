@@ -15,16 +15,15 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional import (
-    ModelComparison,
+    Histograms,
     PrecisionRecallCurve,
-    Source,
     confusion_at,
     read,
 )
 from torchmetrics_fed.functional.figures.page import caption, provenance
-from torchmetrics_fed.functional.source import are_probabilities
 from torchmetrics_fed.integrations.lightning.loaders import Group, check_data, held_metrics
-from torchmetrics_fed.metrics import FederatedMetric
+from torchmetrics_fed.metrics import CountsMetric, FederatedMetric
+from torchmetrics_fed.reconstruct.histograms import are_probabilities
 from torchmetrics_fed.release import Release
 
 _PIXELS_PER_INCH = 200
@@ -205,12 +204,12 @@ def _scalar_names(group: Group) -> dict[str, dict[str, str]]:
 
     A number has the name of its metric. A curve's scalar has its own name, behind the curve's where that is not unique.
     """
-    scalars = {name: metric.scalar_names or (name,) for name, metric in group.items()}
+    scalars = {name: metric.definition.scalars or (name,) for name, metric in group.items()}
     times = Counter(scalar for names in scalars.values() for scalar in names)
     logged: dict[str, dict[str, str]] = {}
     for name, metric in group.items():
         logged[name] = {scalar: scalar for scalar in scalars[name]}
-        for scalar in metric.scalar_names:
+        for scalar in metric.definition.scalars:
             if times[scalar] > 1:
                 logged[name][scalar] = f"{name}_{scalar}"
     return logged
@@ -253,7 +252,7 @@ class _Drawing(NamedTuple):
     """One result for the loggers that take figures, with the release that it was read from."""
 
     name: str
-    metric: FederatedMetric
+    metric: CountsMetric
     result: Any
     release: Release
 
@@ -283,6 +282,7 @@ def _log_pr_counts(trainer: lightning.Trainer, drawing: _Drawing) -> None:
         return
     if metric.average not in (None, "micro"):
         return
+    assert isinstance(metric, FederatedMetric)  # as every metric with a PR curve
     source = read(drawing.release, reconstruction=metric.reconstruction)
     if metric.average == "micro":
         source = source.pooled()
@@ -305,12 +305,12 @@ def _log_figure(trainer: lightning.Trainer, drawing: _Drawing) -> None:
 
     name, metric, result, release = drawing
     step = trainer.global_step
-    if metric.confidence is None or isinstance(result, ModelComparison):
+    make_band = metric.definition.band
+    if metric.confidence is None or make_band is None:
         fig, ax = result.plot()  # a comparison shows its interval itself
         words = provenance(metric.spec.privacy)
     else:
-        band = metric.bands_of(release, confidence=metric.confidence)
-        fig, ax = result.plot(band=band)
+        fig, ax = result.plot(band=make_band(release, confidence=metric.confidence))
         words = provenance(metric.spec.privacy, metric.confidence)
     caption(ax, words)
     fig.set_dpi(_PIXELS_PER_INCH)
@@ -335,7 +335,7 @@ def _board(logger: Any) -> Any:
     return getattr(logger, "experiment", None)
 
 
-def _pr_counts(source: Source) -> Iterator[tuple[str, Tensor]]:
+def _pr_counts(source: Histograms) -> Iterator[tuple[str, Tensor]]:
     """For each class what stands behind its name, and TP, FP, TN, FN, precision, recall, as TensorBoard has them.
 
     It shows them at even thresholds from 0 to 1. Only edges of the grid are, or nothing comes: no count is guessed.

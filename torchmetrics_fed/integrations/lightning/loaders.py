@@ -12,9 +12,9 @@ from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSa
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.metrics import FederatedMetric
+from torchmetrics_fed.metrics import CountsMetric
 
-Group = Mapping[str, FederatedMetric]
+Group = Mapping[str, CountsMetric]
 """The metrics of one dataloader, by name."""
 
 
@@ -29,7 +29,7 @@ def held_metrics(module: lightning.LightningModule, attribute: str) -> Sequence[
         if isinstance(entry, MetricCollection):
             group = dict(entry.items(copy_state=False))
         for name, metric in group.items():
-            if not isinstance(metric, FederatedMetric):
+            if not isinstance(metric, CountsMetric):
                 raise InputError(
                     f"Expected {place} to be a federated metric, a collection of them, or a list with one of these for "
                     f"each dataloader but {name!r} is {type(metric).__name__}. Keep other metrics elsewhere."
@@ -83,7 +83,7 @@ def _dataloaders(trainer: lightning.Trainer) -> list[Any] | None:
     return None if combined is None else list(combined.flattened)
 
 
-def _takes_repeats(metric: FederatedMetric) -> bool:
+def _takes_repeats(metric: CountsMetric) -> bool:
     """Return whether repeated examples do no harm: exact counts, or `update` leaves out what comes too often."""
     privacy = metric.spec.privacy
     return not privacy.charges or privacy.enforced

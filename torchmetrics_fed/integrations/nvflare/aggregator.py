@@ -20,6 +20,9 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
+from torchmetrics_fed.comparison import FederatedModelComparison
+from torchmetrics_fed.comparison.metric import comparison_spec
+from torchmetrics_fed.comparison.plan import TABLES
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.errors import (
     DuplicateClientError,
@@ -28,17 +31,14 @@ from torchmetrics_fed.errors import (
     ReleaseError,
     WireError,
 )
-from torchmetrics_fed.exchange import Coordinator, PlanName
-from torchmetrics_fed.exchange.stages import Asked, ask_release, release_stages
+from torchmetrics_fed.exchange import Coordinator, PlanName, Terms, plan_from
+from torchmetrics_fed.exchange.request import Request
+from torchmetrics_fed.exchange.stages import Requests, ask_release, release_stages
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, TOPIC, round_name
-from torchmetrics_fed.metrics import FederatedMetric, FederatedModelComparison, areas
-from torchmetrics_fed.metrics.curves import (
-    FederatedAUROC,
-    FederatedPrecisionRecallCurve,
-    FederatedROC,
-)
+from torchmetrics_fed.metrics import CountsMetric, FederatedPrecisionRecallCurve, FederatedROC
 from torchmetrics_fed.privacy import Privacy
-from torchmetrics_fed.release import Release
+from torchmetrics_fed.release import Release, Spec
+from torchmetrics_fed.report.scalars import release_scalars
 from torchmetrics_fed.typing import GridName, Groups, MultiClass, Normalization, Task
 
 _log = logging.getLogger("torchmetrics_fed")
@@ -137,21 +137,22 @@ class FederatedMetricAggregator(ModelAggregator):
         self.key_metric = key_metric
         self.aggregation_weights = aggregation_weights
         self.exclude_vars = exclude_vars
-        self.spec = self._template().spec
-        first = Coordinator(
-            self, round="", min_clients=min_clients
-        )  # raises now rather than after the first training
+        self._terms = self._agreed_terms()
+        self.spec = self._terms.spec
+        # raises now rather than after the first training
+        coordinator = Coordinator(self._terms, round="", min_clients=min_clients)
         if self.spec.hides_shares:
-            first.config_for()
-        self._lock, self._best = Lock(), -math.inf
+            coordinator.config_for()
+        self._lock = Lock()
+        self._best = -math.inf
         self._previous: Release | None = None
         self.reset_stats()
 
-    def _template(self) -> FederatedMetric:
-        """Return the metric that server and sites agree on."""
+    def _agreed_terms(self) -> Terms:
+        """Return what the server and the sites agree on."""
         if self.models is None:
-            return FederatedAUROC(
-                task=self.task,
+            spec = Spec.build(
+                self.task,
                 num_classes=self.num_classes,
                 num_labels=self.num_labels,
                 multi_class=self.multi_class,
@@ -163,32 +164,31 @@ class FederatedMetricAggregator(ModelAggregator):
                 groups=self.groups,
                 privacy=self.privacy,
                 secure=self.secure,
-                plan=self.plan,
             )
+            return Terms(spec, plan_from(self.plan, spec))
         classes = (self.num_classes, self.num_labels, self.groups)
         if self.task != "binary" or classes != (None, None, None):
             raise InputError(
                 f"Expected argument `models` to be None for a {self.task} task or groups but got {self.models!r}. Two "
                 "models are compared in a binary task: leave out `task`, `num_classes`, `num_labels` and `groups`."
             )
-        return FederatedModelComparison(
-            models=self.models,
-            thresholds=self.thresholds,
+        spec = comparison_spec(
+            self.models,
+            self.thresholds,
             grid=self.grid,
             normalization=self.normalization,
             ignore_index=self.ignore_index,
             labels=self.labels,
             privacy=self.privacy,
             secure=self.secure,
-            plan=self.plan,
         )
+        return Terms(spec, plan_from(self.plan, spec, TABLES))
 
     def reset_stats(self) -> None:
-        self._params, self._params_type = (
-            means.WeightedAggregationHelper(exclude_vars=self.exclude_vars),
-            None,
-        )
-        self._metrics, self._all_have_metrics = means.WeightedAggregationHelper(), True
+        self._params = means.WeightedAggregationHelper(exclude_vars=self.exclude_vars)
+        self._params_type = None
+        self._metrics = means.WeightedAggregationHelper()
+        self._all_have_metrics = True
         self._coordinator: Coordinator | None = None
         self._holding: set[str] = set()
 
@@ -237,12 +237,13 @@ class FederatedMetricAggregator(ModelAggregator):
             asks = held or self.spec.hides_shares
             # a name of its own even in the simulator, where all jobs are called the same
             name = f"{self._open_round}/{secrets.token_hex(8)}" if asks else self._open_round
-            limits: dict[str, Any] = {
-                "min_clients": self.min_clients,
-                "max_examples": self.max_examples,
-            }
             self._coordinator = Coordinator(
-                self, round=name, can_ask_again=asks, previous=self._previous, **limits
+                self._terms,
+                round=name,
+                can_ask_again=asks,
+                previous=self._previous,
+                min_clients=self.min_clients,
+                max_examples=self.max_examples,
             )
         if not held:
             self._coordinator.receive(client, data)  # NVFlare has authenticated the sender
@@ -251,25 +252,31 @@ class FederatedMetricAggregator(ModelAggregator):
         else:
             self._holding.add(client)
 
-    def _ask(self, asked: Mapping[str, Asked]) -> dict[str, bytes | FederatedMetricError]:
-        """Ask sites, each its own, and return the answers of those who were not silent."""
-        context, answers = self.fl_ctx, dict[str, bytes | FederatedMetricError]()
+    def _ask(self, requests: Requests) -> dict[str, bytes | FederatedMetricError]:
+        """Ask each site, and return the replies of those that were not silent."""
+        # one message for each site: NVFlare 2.9 loses every request of its multicast
+        with ThreadPoolExecutor(max_workers=len(requests)) as pool:
+            replies = list(pool.map(self._ask_site, requests, requests.values()))
+        return {
+            site: reply for site, reply in zip(requests, replies, strict=True) if reply is not None
+        }
 
-        def ask(
-            site: str,
-        ) -> None:  # one site each: NVFlare 2.9 loses every request of its multicast
-            request, send = Shareable(), context.get_engine().send_aux_request
-            request.update(asked[site].fields)
-            replies = send([site], TOPIC, request, self.stage_timeout, context, optional=True) or {}
-            reply = replies.get(site, make_reply(ReturnCode.TIMEOUT))
-            code, answer = reply.get_return_code(ReturnCode.OK), reply.get("answer")
-            if code != ReturnCode.TIMEOUT:
-                said = ReleaseError(str(reply.get("error", f"NVFlare says {code}.")))
-                answers[site] = answer if isinstance(answer, bytes) else said
-
-        with ThreadPoolExecutor(max_workers=len(asked)) as pool:
-            list(pool.map(ask, asked))
-        return answers
+    def _ask_site(self, site: str, request: Request) -> bytes | FederatedMetricError | None:
+        """Return a site's reply, or the error that says why there is none; None if the site is silent."""
+        message = Shareable()
+        message.update(request.fields)
+        context = self.fl_ctx
+        replies = context.get_engine().send_aux_request(
+            [site], TOPIC, message, self.stage_timeout, context, optional=True
+        )
+        reply = (replies or {}).get(site, make_reply(ReturnCode.TIMEOUT))
+        code = reply.get_return_code(ReturnCode.OK)
+        if code == ReturnCode.TIMEOUT:
+            return None
+        answer = reply.get("answer")
+        if isinstance(answer, bytes):
+            return answer
+        return ReleaseError(str(reply.get("error", f"NVFlare says {code}.")))
 
     def _release(self) -> dict[str, float]:
         """Keep the release and return its scalars; none if too few shares have come."""
@@ -278,7 +285,9 @@ class FederatedMetricAggregator(ModelAggregator):
                 raise ReleaseError("Expected at least one share but got none.")
             if self._holding:
                 ask_release(
-                    release_stages(self._coordinator, self._holding, self._open_round, _log),
+                    release_stages(
+                        self._coordinator, self._holding, place=self._open_round, log=_log
+                    ),
                     self._ask,
                 )
             else:
@@ -289,7 +298,9 @@ class FederatedMetricAggregator(ModelAggregator):
             return {}
         self._previous = release
         scalars = {
-            name: area for name, area in areas(release, "global_{}").items() if math.isfinite(area)
+            f"global_{name}": value
+            for name, value in release_scalars(release).items()
+            if math.isfinite(value)
         }
         try:
             self._write(release)
@@ -313,8 +324,9 @@ class FederatedMetricAggregator(ModelAggregator):
                 Figure,
             )  # no pyplot: it would keep the figure, and ask for a display
 
-            kinds: list[type[FederatedMetric]] = [FederatedROC, FederatedPrecisionRecallCurve]
-            kinds = [FederatedModelComparison] if release.spec.models else kinds
+            kinds: list[type[CountsMetric]] = [FederatedROC, FederatedPrecisionRecallCurve]
+            if release.spec.models:
+                kinds = [FederatedModelComparison]
             figure = Figure(figsize=(4.5 * len(kinds), 4.2), layout="constrained")
             for ax, kind in zip(
                 figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
+from dataclasses import replace
 from threading import RLock
 
 import nvflare.client as flare
@@ -16,10 +16,11 @@ from nvflare.apis.shareable import Shareable, make_reply
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.errors import FederatedMetricError, InputError, ReleaseError
+from torchmetrics_fed.exchange.client import Evaluation
 from torchmetrics_fed.exchange.node import Node
-from torchmetrics_fed.exchange.queries import check_one_query
-from torchmetrics_fed.exchange.stages import Asked
-from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.exchange.plans import check_one_query
+from torchmetrics_fed.exchange.request import Request
+from torchmetrics_fed.metrics import CountsMetric, evaluation_of, representative, terms_of
 from torchmetrics_fed.privacy.store import Store
 
 TOPIC = "torchmetrics_fed"
@@ -33,7 +34,7 @@ HELD = b"held"
 
 def attach(
     model: flare.FLModel,
-    metric: FederatedMetric | MetricCollection,
+    metric: CountsMetric | MetricCollection,
     round: int | None = None,
     *,
     job: str | None = None,
@@ -76,7 +77,7 @@ def round_name(job: str, number: int) -> str:
 
 
 def payload(
-    metric: FederatedMetric | MetricCollection,
+    metric: CountsMetric | MetricCollection,
     round: int,
     *,
     job: str | None = None,
@@ -87,23 +88,25 @@ def payload(
     Exact counts travel as a share. Other data is held if the job has the filter, so that nothing is drawn or charged
     before the server asks. Without it, a private share that the server may see is drawn and charged at the first call.
     """
-    one = representative(metric)
+    counting = representative(metric)
+    terms = terms_of(counting)
+    spec = terms.spec
     name = round_name(flare.get_job_id() if job is None else job, round)
-    one.check_ledger()
-    if not one.spec.privacy.charges and not one.spec.secure:
-        return bytes(one.share(round=name))
+    terms.check_ledger()
+    if not spec.privacy.charges and not spec.hides_shares:
+        return bytes(counting.share(round=name))
     if filters:  # filter and script are in one process
-        filters[flare.get_site_name() if site is None else site].hold(one, name)
+        filters[flare.get_site_name() if site is None else site].hold(counting, name)
         return HELD
-    if one.spec.hides_shares:
+    if spec.hides_shares:
         raise ReleaseError(
             "Expected a FederatedMetricFilter in this process because only secure aggregation may carry this share, "
             "but there is none. Call `recipe.add_client_output_filter(FederatedMetricFilter(), tasks=['train'])` and "
             "leave `launch_external_process` out, or use `LocalDP`, or `trusted_aggregator=True` if the server may see "
             "it."
         )
-    check_one_query(one.plan)
-    return bytes(one.share(round=name))
+    check_one_query(terms.plan)
+    return bytes(counting.share(round=name))
 
 
 class FederatedMetricFilter(Filter):
@@ -124,54 +127,60 @@ class FederatedMetricFilter(Filter):
 
     def __init__(self, publish: Sequence[str] = ()) -> None:
         super().__init__()
-        self.publish, self._lock = list(publish), RLock()
-        self.site, self._guards = "", False
+        self.publish = list(publish)
+        self.site = ""
+        self._lock = RLock()
+        self._guards = False
         self._forget()
 
     def _forget(self) -> None:
         with self._lock:
-            self._metric: FederatedMetric | None = None
+            self._evaluation: Evaluation | None = None
+            """The data, until it is drawn from. Between two queries the node keeps it."""
             self._node: Node | None = None
             self._round = ""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Be there for the server's questions as long as the job runs, and forget everything at its end."""
         if event_type == EventType.START_RUN:
-            self.site, self._guards = fl_ctx.get_identity_name(), False
+            self.site = fl_ctx.get_identity_name()
+            self._guards = False
             filters[self.site] = self
             fl_ctx.get_engine().register_aux_message_handler(TOPIC, self.reply)
         elif event_type == EventType.END_RUN:
             self._forget()
             filters.pop(self.site, None)
 
-    def hold(self, metric: FederatedMetric, round: str) -> None:
+    def hold(self, metric: CountsMetric, round: str) -> None:
         """Take the data of a round, for the queries to come, in place of an earlier round's."""
         with self._lock:
             self._forget()
-            # a client from here on, which the copy shares, also of a site that has counted nothing
-            metric.shared.begun(metric.terms)
-            self._node = Node(self.site, metric.spec, Store(None))
-            self._metric, self._round, self._guards = deepcopy(metric), round, True
+            evaluation = evaluation_of(metric)
+            # the training script goes on with its metric, and counts other data in it
+            self._evaluation = replace(evaluation, counts=evaluation.counts.clone())
+            self._node = Node(self.site, terms_of(metric), Store(None))
+            self._round = round
+            self._guards = True
 
-    def answer(self, asked: Asked) -> bytes:
-        """Return the answer to one stage. Noise is drawn and charged in ``SHARE`` and ``MASK``, nowhere else."""
+    def answer(self, request: Request) -> bytes:
+        """Return the reply to one stage. Noise is drawn and charged in ``SHARE`` and ``MASK``, nowhere else."""
         with self._lock:
-            if self._node is None or not f"{asked.round}/".startswith(f"{self._round}/"):
+            if self._node is None or not f"{request.round}/".startswith(f"{self._round}/"):
                 raise ReleaseError(
                     f"Expected a question about data that this site holds, of {self._round or 'no round'}, but got one "
-                    f"about {asked.round!r}. Every query is answered once; the site takes part in the next round."
+                    f"about {request.round!r}. Every query is answered once; the site takes part in the next round."
                 )
-            answer = self._node.answer(asked, self._metric)
-            self._round = asked.round  # this data is for one release
-            if self._node.left <= 0:  # nothing can be asked of the data any more
-                self._metric = None
-            return answer
+            reply = self._node.reply(request, self._evaluation)
+            self._round = request.round  # this data is for one release
+            if request.stage.asks_data:
+                self._evaluation = None
+            return reply
 
     def reply(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the reply to one stage. An error of ours, which holds nothing of the data, is for both sides' logs."""
         reply = make_reply(ReturnCode.OK)
         try:
-            reply["answer"] = self.answer(Asked.from_fields(request))
+            reply["answer"] = self.answer(Request.from_fields(request))
         except FederatedMetricError as error:
             reply["error"] = str(error)
             self.log_warning(fl_ctx, f"Not answered to the server: {error}")

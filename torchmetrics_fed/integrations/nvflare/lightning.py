@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.integrations.lightning.loaders import check_data, held_metrics
 from torchmetrics_fed.integrations.nvflare.client import META_KEY, payload
-from torchmetrics_fed.metrics import FederatedMetric, representative
+from torchmetrics_fed.metrics import CountsMetric, representative
 
 __all__ = ["FlareEvaluation"]
 
@@ -59,7 +59,7 @@ class FlareEvaluation(lightning.Callback):
             meta = dict(getattr(pl_module, FL_META_KEY, {}))
             meta[META_KEY] = payload(metric, _round(trainer))
             spec = representative(metric).spec
-            if spec.privacy.charges or spec.secure:
+            if spec.privacy.charges or spec.hides_shares:
                 meta.setdefault(FLMetaKey.NUM_STEPS_CURRENT_ROUND, 1)
             setattr(pl_module, FL_META_KEY, meta)
         metric.reset()
@@ -68,9 +68,9 @@ class FlareEvaluation(lightning.Callback):
         """Forget the share, which was sent when training ended."""
         getattr(pl_module, FL_META_KEY, {}).pop(META_KEY, None)
 
-    def _metric(self, module: lightning.LightningModule) -> FederatedMetric | MetricCollection:
+    def _metric(self, module: lightning.LightningModule) -> CountsMetric | MetricCollection:
         held = getattr(module, self.attribute, None)
-        if not isinstance(held, FederatedMetric | MetricCollection):
+        if not isinstance(held, CountsMetric | MetricCollection):
             raise InputError(
                 f"Expected `{type(module).__name__}.{self.attribute}` to be a federated metric or a collection of them "
                 f"but got {type(held).__name__}."

@@ -18,8 +18,8 @@ from torchmetrics_fed.reconstruct.leaves import (
     with_ties,
     without_empty_ends,
 )
-from torchmetrics_fed.reconstruct.placement import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, agree, fit, together
+from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass, noisy_leaves
 from torchmetrics_fed.release import Release, Sum
 from torchmetrics_fed.typing import Floats, Places
 

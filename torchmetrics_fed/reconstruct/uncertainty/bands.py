@@ -20,7 +20,7 @@ from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.leaves import EndTies
 from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.release.sums import Sum
+from torchmetrics_fed.release.sum import Sum
 from torchmetrics_fed.typing import Floats, Singles
 
 # How many vectors: as many as these cells make, within limits. A quantile of 1,000 is off by 0.7% of coverage.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from torchmetrics_fed.reconstruct.leaves import EndTies, are_tied
-from torchmetrics_fed.reconstruct.tail import Reconstruction
+from torchmetrics_fed.reconstruct.tails import Aligned
 from torchmetrics_fed.reconstruct.uncertainty.bands import (
     UncertainTails,
     above,
@@ -194,7 +194,7 @@ def _counted(part: Release, place: int) -> list[Floats]:
     Between the edges of leaves tails are interpolated as the group's model says, and their variances as if the noise of
     both edges were the same, which is no less.
     """
-    fine, places = Reconstruction().levels(part)[-1].double().numpy(), part.last.places
+    fine, places = Aligned().levels(part)[-1].double().numpy(), part.last.places
     leaf = min(int(np.searchsorted(places, place, side="right")) - 1, len(places) - 2)
     first, after = places[leaf], places[leaf + 1]
     inside = np.full(fine.shape[:2], (after - place) / (after - first))

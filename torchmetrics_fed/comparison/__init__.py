@@ -1,0 +1,6 @@
+"""Two models on the same examples: the queries for both, the statistics of their difference, the metric."""
+
+from torchmetrics_fed.comparison.metric import FederatedModelComparison
+from torchmetrics_fed.comparison.result import ModelComparison, compare_models
+
+__all__ = ["FederatedModelComparison", "ModelComparison", "compare_models"]
