@@ -41,6 +41,7 @@ from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import client as client_module
+from torchmetrics_fed.exchange.node import _Note
 from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.flower import RECORD
 from torchmetrics_fed.privacy.store import NOTE_SECONDS
@@ -195,19 +196,17 @@ class Federation:
 
     @property
     def note(self) -> bytes:
-        """What the victim has kept of the aggregation."""
-        (found,) = (
-            content
-            for name, content in self.notes.items()
-            if name.endswith(self.server.config.round_id)
-        )
-        return found
+        """What the victim has kept of the round."""
+        return self.notes[self.coordinator.round]
 
     @property
     def state(self) -> ClientState | None:
         """How far the victim has come, by its notes; None if they hold nothing to go on from."""
-        note = self.note
-        return SecureAggregationClient.from_bytes(note, self.server.config).state if note else None
+        content = self.note
+        if not content:
+            return None
+        aggregation = _Note.from_bytes(content).aggregation
+        return SecureAggregationClient.from_bytes(aggregation, self.server.config).state
 
     def back_up(self) -> None:
         shutil.copytree(self.home, self.folder / "backup")
@@ -276,7 +275,7 @@ def drawn() -> Iterator[list[Tensor]]:
         yield cells
 
 
-def refused(reply: Message, because: str, kind: str = "SecureAggregationError") -> bool:
+def refused(reply: Message, because: str, kind: str = "Error") -> bool:
     return (
         reply.has_error() and kind in str(reply.error.reason) and because in str(reply.error.reason)
     )

@@ -205,12 +205,12 @@ def test_what_a_killed_server_left_is_erased_a_day_later(tmp_path: Path) -> None
     grid.cuts = {Cut(node, "unmask", "after") for node in NODES}
     assert not started(grid, curves(private())).releases
     old = kept(tmp_path)
-    # an aggregation, and raw counts for the second query
-    assert [len(names) for names in old.values()] == [2] * 5
+    # an aggregation, and raw counts for the second query, in one note
+    assert [len(names) for names in old.values()] == [1] * 5
     grid.cuts = {Cut(node, "advertise", "after") for node in NODES}
     started(grid, curves(private()))
     both = kept(tmp_path)
-    assert [len(names) for names in both.values()] == [3] * 5
+    assert [len(names) for names in both.values()] == [2] * 5
     for node in NODES:
         with closing(sqlite3.connect(tmp_path / str(node) / "notes")) as tables, tables:
             tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))

@@ -251,7 +251,8 @@ class PendingReply:
             return SecureAggregationClient(node._name, config, keys[0], keys[1])
         if not self._note.aggregation:
             raise SecureAggregationError(
-                "Expected an aggregation that this client has begun but got another."
+                f"Expected an aggregation that this client has begun but it has no notes about {config.round_id!r}: it "
+                "did not begin it, or its notes were not kept between messages. It stays out of this round."
             )
         client = SecureAggregationClient.from_bytes(
             self._note.aggregation, config, keys[0], keys[1]
