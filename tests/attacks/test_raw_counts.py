@@ -22,7 +22,7 @@ from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
     FederatedAUROC,
-    FederatedMetric,
+    CountsMetric,
     FederatedModelComparison,
     FederatedROC,
     InputError,
@@ -46,10 +46,10 @@ KINDS = ["curve", "groups", "comparison"]
 """Metrics that count in other shapes: none of them may leak."""
 
 
-def marked(privacy: Privacy | None = CENTRAL, kind: str = "curve") -> FederatedMetric:
+def marked(privacy: Privacy | None = CENTRAL, kind: str = "curve") -> CountsMetric:
     """A metric whose counts can be recognised wherever they turn up."""
     scores, target = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
-    metric: FederatedMetric
+    metric: CountsMetric
     if kind == "comparison":
         compared = FederatedModelComparison(privacy=privacy)
         compared.update(scores, scores.flip(0), target)

@@ -23,9 +23,11 @@ from torchmetrics_fed import (
     ReleaseError,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.errors import LedgerConflictError, WireError
+from torchmetrics_fed.errors import LedgerConflictError, SpecMismatchError, WireError
 from torchmetrics_fed.exchange import client as client_module
+from torchmetrics_fed.exchange.client import Evaluation
 from torchmetrics_fed.exchange.states import CLIENT_MOVES, State, moved
+from torchmetrics_fed.metrics import evaluation_of, terms_of
 from torchmetrics_fed.simulate import simulate
 
 LOCAL = LocalDP(1.0)
@@ -173,28 +175,30 @@ def test_a_suspended_client_goes_on_in_a_new_process(
     scored: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
     path = tmp_path / "ledger"
-    first, second = Query(Tree((16,)), 0.5), Query(Tree((8,)), 0.5)
+    first = Query(Tree((16,)), 0.5)
+    second = Query(Tree((8,)), 0.5)
     metric = rebuilt(PrivacyLedger(budget=9.0, path=path), scored)
     metric.share(round="3", query=first)
-    note = metric.suspend()
-    later = FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))
-    later.resume(note)
-    assert torch.equal(later.counts, metric.counts)
+    note = evaluation_of(metric).suspended()
+    terms = terms_of(
+        FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))
+    )
+    resumed = Evaluation.resumed(note, terms)
+    assert torch.equal(resumed.counts, metric.counts)
     with pytest.raises(ReleaseError, match="not answered yet"):
-        later.share(round="3", query=first)
-    assert later.share(round="3", query=second).query == second
-    again = FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))
-    again.resume(note)  # a note that was kept too long gives nothing twice
+        resumed.share(first, round="3")
+    assert resumed.share(second, round="3").query == second
+    # a note that was kept too long gives nothing twice
     with pytest.raises(LedgerConflictError, match="not answered"):
-        again.share(round="3", query=second)
-    assert len(again.ledger) == 1
+        Evaluation.resumed(note, terms).share(second, round="3")
+    assert len(terms.ledger) == 1
 
 
 def test_only_a_client_between_two_queries_is_suspended(scored: tuple[Tensor, Tensor]) -> None:
     metric = FederatedROC(privacy=LOCAL)
     metric.update(*scored)
     with pytest.raises(ReleaseError, match="between two queries"):
-        metric.suspend()
+        evaluation_of(metric).suspended()
 
 
 def test_a_note_belongs_to_its_spec(scored: tuple[Tensor, Tensor]) -> None:
@@ -202,17 +206,29 @@ def test_a_note_belongs_to_its_spec(scored: tuple[Tensor, Tensor]) -> None:
     metric.update(*scored)
     metric.share(query=Query(Tree((16,)), 0.5))
     with pytest.raises(Exception, match="another spec"):
-        FederatedROC(privacy=LocalDP(2.0)).resume(metric.suspend())
+        Evaluation.resumed(
+            evaluation_of(metric).suspended(), terms_of(FederatedROC(privacy=LocalDP(2.0)))
+        )
 
 
-def test_a_note_that_is_refused_loses_nothing(scored: tuple[Tensor, Tensor]) -> None:
+def test_bytes_that_are_no_note_are_refused() -> None:
+    with pytest.raises(WireError):
+        Evaluation.resumed(b"no note", terms_of(FederatedROC(privacy=LOCAL)))
+
+
+def test_a_client_is_adopted_until_it_has_drawn(scored: tuple[Tensor, Tensor]) -> None:
     metric = FederatedROC(privacy=LOCAL)
     metric.update(*scored)
-    before = metric.counts.clone()
-    with pytest.raises(WireError):
-        metric.resume(b"no note")
-    assert torch.equal(metric.counts, before)
-    assert before.any()
+    terms = terms_of(FederatedROC(privacy=LOCAL))
+    client = evaluation_of(metric).client
+    client.adopt(terms)
+    metric.share()
+    assert (len(metric.ledger), len(terms.ledger)) == (0, 1)
+    client.adopt(terms)  # again, by the same ledger
+    with pytest.raises(ReleaseError, match="charged to another ledger"):
+        client.adopt(terms_of(FederatedROC(privacy=LOCAL)))
+    with pytest.raises(SpecMismatchError, match="epsilon"):
+        client.adopt(terms_of(FederatedROC(privacy=LocalDP(2.0))))
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "\ud800"], ids=["long", "not UTF-8"])

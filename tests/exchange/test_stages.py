@@ -22,7 +22,8 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
-from torchmetrics_fed.exchange.stages import Request, ask_release, release_stages
+from torchmetrics_fed.exchange.request import Request
+from torchmetrics_fed.exchange.stages import ask_release, release_stages
 
 NAMES = ("ann", "ben", "cem", "dua")
 
@@ -77,9 +78,10 @@ class Clients:
 
 def released(clients: Clients, **options: Any) -> Release:
     coordinator = Coordinator(FederatedROC(quantiles=64, **options), round="3/x")
-    return ask_release(
-        release_stages(coordinator, NAMES, "round 3", logging.getLogger("here")), clients.send
+    stages = release_stages(
+        coordinator, NAMES, place="round 3", log=logging.getLogger("here")
     )
+    return ask_release(stages, clients.send)
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["shown", "hidden"])

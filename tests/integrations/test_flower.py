@@ -588,7 +588,7 @@ def test_a_plan_of_two_queries_needs_the_mixin() -> None:
     for plan in ("adaptive", "carry_over"):
         with pytest.raises(InputError, match="nobody can ask again"):
             aggregate_fn(roc(privacy=LocalDP(epsilon=1.0), plan=plan))
-    assert aggregate_fn(roc(privacy=LocalDP(epsilon=1.0))).metric.plan is None
+    assert not aggregate_fn(roc(privacy=LocalDP(epsilon=1.0))).terms.plan.asks_twice
 
 
 @pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
@@ -845,7 +845,7 @@ def test_messages_that_make_no_sense_are_refused(record: ConfigRecord, tmp_path:
 def test_a_server_cannot_ask_for_a_plain_share(tmp_path: Path) -> None:
     grid = grid_of(clients(secure, tmp_path))
     reply = ask(grid, NODES[0], Request(Stage.SHARE, "r", FLAT))
-    assert "because shares are hidden here" in str(reply.error.reason)
+    assert "because shares travel through secure aggregation here" in str(reply.error.reason)
     (bare,) = grid.send_and_receive([Message(RecordDict(), NODES[0], MessageType.EVALUATE)])
     assert "Expected secure aggregation" in str(bare.error.reason)
 

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from tests.integrations.lightning_scores import QUIET, Scorer, loader, scores, trainer
 from torchmetrics_fed import DistributedDP, FederatedROC, InputError, PrivacyLedger, Share
-from torchmetrics_fed.exchange.plans import first_query
 from torchmetrics_fed.privacy import Privacy
 
 pytest.importorskip("nvflare")
@@ -45,7 +44,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
 def sent(module: Scorer) -> Share:
     """The share that the module would send with its model."""
     spec = module.metrics.spec
-    return Share.from_bytes(getattr(module, FL_META_KEY)[META_KEY], spec, first_query(None, spec))
+    return Share.from_bytes(getattr(module, FL_META_KEY)[META_KEY], spec, module.metrics.plan.unasked_query(spec))
 
 
 def private(folder: Path) -> Scorer:
@@ -91,7 +90,7 @@ def test_lightning_sends_the_share_of_the_received_model_only(
     trainer.state.fn = TrainerFn.VALIDATING
     callback.on_validation_epoch_end(trainer, module)
     share = Share.from_bytes(
-        module.__fl_meta__[META_KEY], module.roc.spec, first_query(None, module.roc.spec)
+        module.__fl_meta__[META_KEY], module.roc.spec, module.roc.plan.unasked_query(module.roc.spec)
     )
     assert share.round == round_name(JOB, 3)
     assert len(module.roc.ledger) == (privacy is not None)

@@ -21,7 +21,6 @@ TRAINERS = {
     "lightning": "lightning",
     "declearn": "declearn",
     "pfl": "pfl",
-    "tables": "pyarrow",
 }
 PUBLIC = [
     "torchmetrics_fed",
@@ -34,10 +33,12 @@ PUBLIC = [
     "torchmetrics_fed.exchange",
     "torchmetrics_fed.report",
     "torchmetrics_fed.planning",
-    "torchmetrics_fed.paper.bounds",
+    "torchmetrics_fed.paper",
+    "torchmetrics_fed.comparison",
     "torchmetrics_fed.audit",
     "torchmetrics_fed.simulate",
     "torchmetrics_fed.app.folder",
+    "torchmetrics_fed.app.tables",
     *(f"torchmetrics_fed.integrations.{name}" for name in TRAINERS),
 ]
 

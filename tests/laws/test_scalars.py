@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
-import torchmetrics_fed.metrics
-from torchmetrics_fed import FederatedMetric, FederatedModelComparison
-
-KINDS = [
-    kind
-    for kind in map(vars(torchmetrics_fed.metrics).get, torchmetrics_fed.metrics.__all__)
-    if isinstance(kind, type) and issubclass(kind, FederatedMetric) and kind.definition.name
-    if kind is not FederatedModelComparison  # which takes two models' scores
-]
+from torchmetrics_fed import FederatedMetric
+from torchmetrics_fed.metrics.collection import KINDS
 
 
 def test_there_are_some() -> None:

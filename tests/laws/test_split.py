@@ -8,35 +8,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.grids import grid_for
 from torchmetrics_fed import FederatedPrecisionRecallCurve, FederatedROC, Release
 from torchmetrics_fed.functional import precision_recall_curve, roc
-from torchmetrics_fed.reconstruct import Method, Reconstruction
+from torchmetrics_fed.paper import Quantiles
+from torchmetrics_fed.reconstruct import Aligned, Reconstruction
 
 
 @pytest.mark.parametrize("clients", [1, 2, 10, 1_000])
-@pytest.mark.parametrize("method", ["aligned", "quantile"])
-def test_any_number_of_clients(clients: int, method: Method, scored: tuple[Tensor, Tensor]) -> None:
+@pytest.mark.parametrize("reading", [Aligned(), Quantiles(64)], ids=["aligned", "paper"])
+def test_any_number_of_clients(
+    clients: int, reading: Reconstruction, scored: tuple[Tensor, Tensor]
+) -> None:
     # sorted by score: as heterogeneous as clients can be
     order = scored[0].argsort()
-    preds, target = scored[0][order], scored[1][order]
+    parts = zip(
+        scored[0][order].tensor_split(clients),
+        scored[1][order].tensor_split(clients),
+        strict=True,
+    )
     shares = []
-    for some_preds, some_target in zip(
-        preds.tensor_split(clients), target.tensor_split(clients), strict=True
-    ):
-        metric = FederatedROC(quantiles=64, grid=grid_for(method))
-        metric.update(some_preds, some_target)
+    for preds, target in parts:
+        metric = FederatedROC(quantiles=64, grid="even")
+        metric.update(preds, target)
         shares.append(metric.share())
     total = Release.sum(shares)
     assert total.shares == clients
-    how = Reconstruction(method)
-    curve = FederatedROC.from_release(total, reconstruction=how).compute()
-    pooled = roc(*scored, quantiles=64, grid=grid_for(method), reconstruction=how)
+    curve = FederatedROC.from_release(total, reconstruction=reading).compute()
+    pooled = roc(*scored, quantiles=64, grid="even", reconstruction=reading)
     assert all(torch.equal(a, b) for a, b in zip(curve, pooled, strict=True))
-    curve_pr = FederatedPrecisionRecallCurve.from_release(total, reconstruction=how).compute()
-    pooled_pr = precision_recall_curve(
-        *scored, quantiles=64, grid=grid_for(method), reconstruction=how
-    )
+    curve_pr = FederatedPrecisionRecallCurve.from_release(total, reconstruction=reading).compute()
+    pooled_pr = precision_recall_curve(*scored, quantiles=64, grid="even", reconstruction=reading)
     assert all(torch.equal(a, b) for a, b in zip(curve_pr, pooled_pr, strict=True))
 
 

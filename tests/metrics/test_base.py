@@ -26,7 +26,8 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.errors import SpecMismatchError, SyncError
 from torchmetrics_fed.functional import ROCCurve, roc
-from torchmetrics_fed.reconstruct import Method, Reconstruction
+from torchmetrics_fed.paper import Quantiles
+from torchmetrics_fed.reconstruct import Aligned, Reconstruction
 
 
 def updated(*batch: Tensor, **options: Any) -> Any:
@@ -40,14 +41,13 @@ def same(one: ROCCurve, other: ROCCurve) -> bool:
 
 
 def test_class_and_functional_twin_agree(scored: tuple[Tensor, Tensor]) -> None:
-    for method in get_args(Method):
-        how = Reconstruction(method)
-        metric = FederatedROC(quantiles=64, grid=grid_for(method), reconstruction=how)
+    readings: list[Reconstruction] = [Aligned(), Quantiles(64)]
+    for reading in readings:
+        metric = FederatedROC(quantiles=64, grid="even", reconstruction=reading)
         for preds, target in zip(scored[0].chunk(7), scored[1].chunk(7), strict=True):
             metric.update(preds, target)
-        assert same(
-            metric.compute(), roc(*scored, quantiles=64, grid=grid_for(method), reconstruction=how)
-        )
+        pooled = roc(*scored, quantiles=64, grid="even", reconstruction=reading)
+        assert same(metric.compute(), pooled)
 
 
 def test_compute_follows_later_updates_and_reset_forgets(scored: tuple[Tensor, Tensor]) -> None:
@@ -221,18 +221,16 @@ def test_updates_inside_and_outside_inference_mode(scored: tuple[Tensor, Tensor]
 
 def test_from_release(scored: tuple[Tensor, Tensor]) -> None:
     batches = list(zip(scored[0].chunk(3), scored[1].chunk(3), strict=True))
-    even, paper = (
-        Release.sum(updated(*batch, grid="even").share() for batch in batches),
-        Reconstruction("quantile"),
-    )
+    even = Release.sum(updated(*batch, grid="even").share() for batch in batches)
+    reading = Quantiles(16)
     assert same(
-        FederatedROC.from_release(even, reconstruction=paper).compute(),
-        roc(*scored, quantiles=16, grid="even", reconstruction=paper),
+        FederatedROC.from_release(even, reconstruction=reading).compute(),
+        roc(*scored, quantiles=16, grid="even", reconstruction=reading),
     )
     clients = [updated(*batch) for batch in batches]
     total = Release.sum(client.share() for client in clients)
     with pytest.raises(InputError, match='Pass `grid="even"`'):
-        FederatedROC.from_release(total, reconstruction=paper)
+        FederatedROC.from_release(total, reconstruction=reading)
     metric = FederatedROC.from_release(total)
     assert same(metric.compute(), roc(*scored, quantiles=16))
     for refused in (lambda: metric.update(*scored), lambda: metric(*scored), metric.share):
@@ -267,25 +265,14 @@ def test_the_release_is_what_curves_are_read_from(scored: tuple[Tensor, Tensor])
     assert summed.release().leaf.sum() == 15_000
 
 
-def test_quantiles_per_class() -> None:
-    metric = FederatedROC()
-    metric.update(torch.linspace(0, 1, 10_001), torch.zeros(10_001, dtype=torch.int64))
-    metric.update(torch.linspace(0.5, 1, 10_001), torch.ones(10_001, dtype=torch.int64))
-    quantiles = metric.quantile([0.25, 0.5])
-    assert quantiles.negative.tolist() == pytest.approx([0.25, 0.5], abs=1e-3)
-    assert quantiles.positive.tolist() == pytest.approx([0.625, 0.75], abs=1e-3)
-    assert metric.quantile(0.5).negative.ndim == 0
-    with pytest.raises(InputError, match="fractions"):
-        metric.quantile(1.5)
-
-
 def test_arguments_are_checked() -> None:
     for name, value, instead in (
         ("thresholds", 200, r"`quantiles`.*from_edges"),
         ("score_range", (0, 2), r"grid=ScoreGrid\.even"),
         ("score_edges", [0, 0.5, 1], r"grid=ScoreGrid\.from_edges"),
         ("epsilon", 1.0, r"privacy=CentralDP.epsilon=1.0"),
-        ("method", "quantile", r"reconstruction=Reconstruction\(method"),
+        ("method", "quantile", r"reconstruction=paper\.Quantiles\(1024\)"),
+        ("strategy", "combine", r"reconstruction=paper\.Quantiles\(1024, strategy"),
     ):
         with pytest.raises(InputError, match=f"no argument `{name}`.*{instead}"):
             FederatedROC(**{name: value})  # type: ignore[arg-type]
@@ -298,7 +285,7 @@ def test_arguments_are_checked() -> None:
     with pytest.raises(InputError, match="ignore_index"):
         FederatedROC(ignore_index=0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Unexpected keyword"):
-        FederatedROC(quantile=3)
+        FederatedROC(quantile=3)  # type: ignore[call-arg]
 
 
 def test_an_error_inside_compute_gives_the_local_counts_back(scored: tuple[Tensor, Tensor]) -> None:

@@ -204,7 +204,7 @@ def test_private_metrics_say_no_number_and_charge_nothing(tmp_path: Path) -> Non
         assert "3" not in str(caught.value)
         assert metric.ledger.spent().epsilon == 0
         metric.counts.zero_()  # what a pickle of a private metric may hold
-        assert pickle.loads(pickle.dumps(metric)).refused == 0
+        assert pickle.loads(pickle.dumps(metric))._refused == 0
 
 
 def _one_rank_has_bad_examples(rank: int, private: bool) -> str:
@@ -231,7 +231,7 @@ def test_refused_examples_merge_copy_and_stay_in_their_group() -> None:
     metric.update(torch.tensor([0.5, 7.0]), torch.tensor([1, 1]))
     total = copy.deepcopy(metric)
     total.merge_state(metric)
-    assert total.refused == 2
+    assert total._refused == 2
     collection = federated_collection(metrics=("roc", "auroc"), validate_args="deferred")
     collection.update(torch.tensor([0.5, 7.0]), torch.tensor([1, 1]))
     with pytest.raises(InputError, match="1 could not"):

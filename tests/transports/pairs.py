@@ -58,7 +58,7 @@ PERSONS = 45
 """Persons of each client: a third of them has two examples, of which one is counted."""
 EPSILON = 8.0
 
-METRICS: dict[str, type[FederatedMetric]] = {
+METRICS: dict[str, type[CountsMetric]] = {
     kind.definition.name: kind
     for kind in (
         FederatedROC,
@@ -136,7 +136,7 @@ def _is_number(case: Case) -> bool:
     return is_area and (case["task"] == "binary" or case["average"] is not None)
 
 
-def kind_of(case: Case) -> type[FederatedMetric]:
+def kind_of(case: Case) -> type[CountsMetric]:
     """Return the class of the case's metric."""
     return METRICS[case["metric"]]
 

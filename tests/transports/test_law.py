@@ -31,7 +31,7 @@ from tests.transports.carriers import (
 )
 from tests.transports.nvflare_carrier import NVFlare
 from torchmetrics_fed import FederatedModelComparison, FederatedROC
-from torchmetrics_fed.exchange import next_query
+from torchmetrics_fed.exchange import next_query, plan_from
 
 pytestmark = [
     pytest.mark.slow,
@@ -93,7 +93,7 @@ def pooled(options: dict[str, Any]) -> Tensor:
 
 @pytest.mark.parametrize(("carrier", "setting", "plan"), CASES, indirect=["carrier"])
 def test_the_same_queries_the_same_charge(
-    carrier: Carrier, setting: str, plan: str | None, tmp_path: Path
+    carrier: Carrier, setting: str, plan: Any, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {
         "quantiles": 64,
@@ -110,7 +110,8 @@ def test_the_same_queries_the_same_charge(
         assert len(release.queries) == queries
         for number, query in enumerate(release.queries):  # the first of them is the same everywhere
             asked = {"spec": spec, "can_ask_again": again, "previous": previous}
-            assert query == next_query(plan, release.sums[:number], **asked)  # type: ignore[arg-type]
+            strategy = plan_from(plan, spec)
+            assert query == next_query(strategy, release.sums[:number], **asked)
         assert release.spec == spec
         assert release.shares == CLIENTS
         for charged in entries:
@@ -143,12 +144,14 @@ def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: 
         (scores, target, torch.arange(len(target)) % 2) for scores, target in data()
     ]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
-    private, spec = "privacy" in options, FederatedROC(**options).spec
+    private = "privacy" in options
+    metric = FederatedROC(**options)
+    spec = metric.spec
     assert [query.pools_groups for query in release.queries] == (
         [True, False] if private else [False]
     )
     for number, query in enumerate(release.queries):
-        assert query == next_query(None, release.sums[:number], spec=spec)
+        assert query == next_query(metric.plan, release.sums[:number], spec=spec)
     assert release.spec == spec
     assert all([entry.epsilon for entry in charged] == [EPSILON] * private for charged in entries)
     if not private:
@@ -194,10 +197,12 @@ def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_pa
     }
     parts: list[Part] = [(scores, scores.flip(0), target) for scores, target in data()]
     ((release, entries, _),) = carrier.carry(options, parts, 1, tmp_path, False, False)
-    private, spec = "privacy" in options, FederatedModelComparison(**options).spec
+    private = "privacy" in options
+    metric = FederatedModelComparison(**options)
+    spec = metric.spec
     assert len(release.queries) == 1 + private
     for number, query in enumerate(release.queries):
-        assert query == next_query(None, release.sums[:number], spec=spec)
+        assert query == next_query(metric.plan, release.sums[:number], spec=spec)
     assert release.spec == spec
     assert all([entry.epsilon for entry in charged] == [EPSILON] * private for charged in entries)
     if not private:

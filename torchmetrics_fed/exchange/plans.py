@@ -88,6 +88,11 @@ class Plan(ABC):
 
     Args:
         placement: where the leaves of its queries lie.
+
+    Example:
+        >>> from torchmetrics_fed import CentralDP, FederatedROC
+        >>> FederatedROC(privacy=CentralDP(epsilon=1.0), plan="single").plan.name
+        'single'
     """
 
     placement: Placement = field(default=TREES, kw_only=True)
@@ -332,6 +337,13 @@ def next_query(
         can_ask_again: whether a second query can be asked.
         previous: the release before this one, for a plan that carries over; or its first sum, if that release was
             never finished.
+
+    Example:
+        >>> from torchmetrics_fed import CentralDP, FederatedROC
+        >>> from torchmetrics_fed.exchange import next_query
+        >>> metric = FederatedROC(privacy=CentralDP(epsilon=1.0))
+        >>> next_query(metric.plan, (), spec=metric.spec).fraction
+        0.046875
     """
     if not sums:
         last = _last_sum(previous)

@@ -18,6 +18,12 @@ class Terms:
         plan: which queries a release takes.
         ledger: where releases are charged.
         data: the name of the data in the ledger.
+
+    Example:
+        >>> from torchmetrics_fed import FederatedROC
+        >>> from torchmetrics_fed.metrics import terms_of
+        >>> terms_of(FederatedROC(data="hospital A")).data
+        'hospital A'
     """
 
     spec: Spec
