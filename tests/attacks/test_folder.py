@@ -31,6 +31,8 @@ from torchmetrics_fed import (
     Release,
     Spec,
 )
+from torchmetrics_fed.app.folder import run_coordinator, run_site
+from torchmetrics_fed.app.folder.files import Files
 from torchmetrics_fed.errors import (
     FederatedMetricError,
     ReleaseError,
@@ -38,8 +40,6 @@ from torchmetrics_fed.errors import (
     WireError,
 )
 from torchmetrics_fed.exchange import client as client_module
-from torchmetrics_fed.app.folder import run_coordinator, run_site
-from torchmetrics_fed.app.folder.files import Files
 from torchmetrics_fed.release import rice
 
 NAMES = ("ann", "ben", "cem", "dia")

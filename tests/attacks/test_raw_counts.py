@@ -22,7 +22,6 @@ from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
     FederatedAUROC,
-    CountsMetric,
     FederatedModelComparison,
     FederatedROC,
     InputError,
@@ -33,6 +32,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting.numbering import Hashed, Ranged
 from torchmetrics_fed.errors import LedgerError
+from torchmetrics_fed.metrics import CountsMetric
 
 # noise may well show a class without examples, and the release then says so
 pytestmark = pytest.mark.filterwarnings("ignore:No (positive|negative) examples")

@@ -33,9 +33,7 @@ def evaluation(path: Path, options: dict[str, Any]) -> Evaluation:
     return evaluation_of(counted(path, options))
 
 
-def request_for(
-    options: dict[str, Any], round: str = "1", stage: Stage = Stage.SHARE
-) -> Request:
+def request_for(options: dict[str, Any], round: str = "1", stage: Stage = Stage.SHARE) -> Request:
     """The first request of a round, in any stage."""
     coordinator = Coordinator(FederatedROC(**options), round=round)
     start = coordinator.config.to_bytes() if coordinator.spec.hides_shares else b""

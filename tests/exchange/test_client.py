@@ -180,9 +180,7 @@ def test_a_suspended_client_goes_on_in_a_new_process(
     metric = rebuilt(PrivacyLedger(budget=9.0, path=path), scored)
     metric.share(round="3", query=first)
     note = evaluation_of(metric).suspended()
-    terms = terms_of(
-        FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path))
-    )
+    terms = terms_of(FederatedROC(privacy=LOCAL, ledger=PrivacyLedger(budget=9.0, path=path)))
     resumed = Evaluation.resumed(note, terms)
     assert torch.equal(resumed.counts, metric.counts)
     with pytest.raises(ReleaseError, match="not answered yet"):

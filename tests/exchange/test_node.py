@@ -34,9 +34,7 @@ from torchmetrics_fed.release.wire import Kind, frame, pack_block
 OVER = "Round '1' is over for this client"
 
 
-def node(
-    path: Path, options: dict[str, Any], name: str = "ann", *, repeats: bool = True
-) -> Node:
+def node(path: Path, options: dict[str, Any], name: str = "ann", *, repeats: bool = True) -> Node:
     """A new process of the node."""
     terms = terms_of(FederatedROC(ledger=PrivacyLedger(9.0, path / "ledger"), **options))
     return Node(name, terms, Store(str(path / "notes")), repeats=repeats)
@@ -203,9 +201,7 @@ def test_a_reply_is_made_once(tmp_path: Path) -> None:
 def test_the_metric_must_be_the_one_that_was_agreed_on(tmp_path: Path) -> None:
     other_options: dict[str, Any] = {**VISIBLE, "normalization": "sigmoid"}
     with pytest.raises(SpecMismatchError, match="normalization"):
-        node(tmp_path, VISIBLE).reply(
-            request_for(VISIBLE), evaluation(tmp_path, other_options)
-        )
+        node(tmp_path, VISIBLE).reply(request_for(VISIBLE), evaluation(tmp_path, other_options))
     assert charges(tmp_path) == 0
 
 

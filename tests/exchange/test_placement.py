@@ -33,13 +33,13 @@ from torchmetrics_fed import (
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import LedgerConflictError, SpecMismatchError
 from torchmetrics_fed.exchange import next_query
-from torchmetrics_fed.functional import auroc
 from torchmetrics_fed.exchange.placement import (
     ScoreMass,
     pilot_query,
     placed_query,
     snapped,
 )
+from torchmetrics_fed.functional import auroc
 from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts
 from torchmetrics_fed.release import Sum
 

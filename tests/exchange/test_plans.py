@@ -23,8 +23,8 @@ from torchmetrics_fed import (
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import PlanArgument, PlanName, next_query, plan_from
 from torchmetrics_fed.exchange.client import reply_cells
-from torchmetrics_fed.exchange.plans import AllBins, Plan, make_release
 from torchmetrics_fed.exchange.placement import LEAST_BINS, placed_query
+from torchmetrics_fed.exchange.plans import AllBins, Plan, make_release
 from torchmetrics_fed.release import Sum
 
 PRIVACY = CentralDP(1.0)

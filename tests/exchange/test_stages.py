@@ -78,9 +78,7 @@ class Clients:
 
 def released(clients: Clients, **options: Any) -> Release:
     coordinator = Coordinator(FederatedROC(quantiles=64, **options), round="3/x")
-    stages = release_stages(
-        coordinator, NAMES, place="round 3", log=logging.getLogger("here")
-    )
+    stages = release_stages(coordinator, NAMES, place="round 3", log=logging.getLogger("here"))
     return ask_release(stages, clients.send)
 
 

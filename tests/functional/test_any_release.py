@@ -24,13 +24,13 @@ from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.calls import confusion_at
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
-from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.functional.tradeoffs import (
     area_under_gain,
     det_from_counts,
     precision_recall_gain_from_counts,
 )
 from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.release import Sum
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16), CentralDP(1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,6 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
-from tests.grids import grid_for
 from torchmetrics_fed import (
     CentralDP,
     FederatedPrecisionRecallCurve,

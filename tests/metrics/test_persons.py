@@ -129,7 +129,9 @@ def test_a_collection_counts_a_person_once_for_all_its_metrics(groups: bool) -> 
     for preds, target, ids in batches():
         collection.update(preds, target, persons=ids)
     roc, precision_recall = collection["roc"], collection["precision_recall_curve"]
-    assert int(roc.counts.sum()) == int(precision_recall.counts.sum()) == 64 * 8 - roc.persons.left_out
+    assert (
+        int(roc.counts.sum()) == int(precision_recall.counts.sum()) == 64 * 8 - roc.persons.left_out
+    )
     assert roc.persons.left_out == precision_recall.persons.left_out > 100
     assert roc.persons.bound_enforced
     assert precision_recall.persons.bound_enforced
@@ -174,7 +176,11 @@ def test_metrics_merge_with_their_persons() -> None:
     empty.merge_state(one)
     empty.merge_state(other)
     empty.update(*given, persons=[1, 1])
-    assert (int(empty.counts.sum()), empty.persons.left_out, empty.persons.bound_enforced) == (5, 1, True)
+    assert (int(empty.counts.sum()), empty.persons.left_out, empty.persons.bound_enforced) == (
+        5,
+        1,
+        True,
+    )
     without = private()
     without.update(*given)
     for incoming in (without, without.metric_state, other.metric_state):

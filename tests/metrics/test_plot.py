@@ -132,7 +132,8 @@ def test_plain_tuples_are_curves(kind: Any, name: str, scored: tuple[Tensor, Ten
     assert legend(ax) == legend(expected)
     assert values(ax) == values(expected) or name == "scores"  # whose empty bins are NaN
     with pytest.raises(
-        InputError, match=rf"\({', '.join(kind.definition.result._fields)}\), but got 1 values\. .*same `ax`"
+        InputError,
+        match=rf"\({', '.join(kind.definition.result._fields)}\), but got 1 values\. .*same `ax`",
     ):
         kind().plot(given[:1])
     with pytest.raises(InputError, match="but got FederatedROC"):

@@ -28,6 +28,7 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import Plan, PlanName
+from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
 from torchmetrics_fed.planning import (
     ExpectedError,
@@ -35,7 +36,6 @@ from torchmetrics_fed.planning import (
     expected_area_error,
     expected_sampling_error,
 )
-from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.simulate import simulate
 
 PLANS: tuple[PlanName, ...] = get_args(PlanName)

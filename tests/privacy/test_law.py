@@ -13,12 +13,12 @@ import pytest
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.client import charge
+from torchmetrics_fed.exchange.placement import pilot_query, single_query
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.privacy.budget import compose_pld
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.noise import Mechanism, discrete_gaussian_delta, skellam_delta
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
-from torchmetrics_fed.exchange.placement import pilot_query, single_query
 
 LAW = Law("polya", Fraction(1, 24), shifts=((1, 3),), shares=7)
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from tests.transports.endpoints import Part, built, counted
 from torchmetrics_fed import Query
+from torchmetrics_fed.app.folder import run_coordinator, run_site
+from torchmetrics_fed.app.folder.files import Files
 from torchmetrics_fed.exchange import client as client_module
 from torchmetrics_fed.exchange.node import Node
 from torchmetrics_fed.exchange.request import Request
-from torchmetrics_fed.app.folder import run_coordinator, run_site
-from torchmetrics_fed.app.folder.files import Files
 
 __all__ = [
     "HIDDEN_POINTS",

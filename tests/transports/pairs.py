@@ -22,7 +22,6 @@ from torchmetrics_fed import (
     FederatedAveragePrecision,
     FederatedCalibration,
     FederatedDET,
-    FederatedMetric,
     FederatedModelComparison,
     FederatedPrecisionRecallCurve,
     FederatedPrecisionRecallGain,
@@ -32,6 +31,7 @@ from torchmetrics_fed import (
     ReleaseError,
     ScoreGrid,
 )
+from torchmetrics_fed.metrics import CountsMetric
 from torchmetrics_fed.privacy.settings import DifferentialPrivacy
 
 __all__ = [
@@ -120,7 +120,7 @@ def refusal(case: Case) -> Refusal | None:
     if integration in TRANSPORTS and case["privacy"] == "central":
         return Refusal(InputError, "Expected clients that add noise")
     if case["metric"] == "comparison" and integration == "collection":
-        return Refusal(InputError, "Expected two names")
+        return Refusal(InputError, "to be classes of curves and areas")
     if case["metric"] == "comparison" and integration == "report":
         return Refusal(InputError, "Expected a release of one model's scores")
     if integration == "log" and not _is_number(case):
@@ -293,6 +293,6 @@ class _Constructed:
             return False
         try:
             kind_of(case)(**options_of(case))
-        except InputError:
+        except ValueError:  # also of torchmetrics, for arguments that a metric does not have
             return False
         return True

@@ -42,9 +42,9 @@ from tests.transports.test_faults import check as check_release
 from tests.transports.test_faults import data as data_of
 from torchmetrics_fed import DistributedDP, FederatedAUROC, PrivacyLedger, Release
 from torchmetrics_fed.aggregation.stage import Stage
-from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
 from torchmetrics_fed.app.folder import run_coordinator, run_site
 from torchmetrics_fed.app.folder.files import Files
+from torchmetrics_fed.errors import FederatedMetricError, ReleaseError
 from torchmetrics_fed.simulate import simulate
 
 _log = logging.getLogger(__name__)

@@ -88,6 +88,12 @@ def _kinds(
     """Return the classes that are asked for, by the names they are to have."""
     by_name = {kind.definition.name: kind for kind in KINDS}
     if isinstance(metrics, Mapping) and metrics:
+        for kind in metrics.values():
+            if not issubclass(kind, FederatedMetric):
+                raise InputError(
+                    f"Expected argument `metrics` to be classes of curves and areas but got {kind.__name__}. Keep it "
+                    "by itself: it counts something else."
+                )
         return metrics
     if not metrics or any(name not in by_name for name in metrics):
         raise InputError(

@@ -18,7 +18,7 @@ import secrets
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -31,7 +31,6 @@ from typing_extensions import Self, Unpack
 from torchmetrics_fed.aggregation import Alone, Ranks
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.counting.persons import Ids, Persons
-from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.errors import InputError, ReleaseError, SpecMismatchError, about_data
 from torchmetrics_fed.exchange.client import Client, Evaluation
 from torchmetrics_fed.exchange.plans import Plan
@@ -93,7 +92,6 @@ class CountsMetric(Metric):
         "ledger",
         "persons",
         "_table",
-        "_rules",
     ]
 
     is_differentiable: bool = False
@@ -123,6 +121,8 @@ class CountsMetric(Metric):
         super().__init__(**kwargs)
         self.spec = terms.spec
         self.validate_args = validate_args
+        self._rules = self.spec.rules(validates=bool(validate_args))
+        """How a batch is to be read."""
         self._terms = terms
         self._shared = SharedClient()
         self._client: Client | None = None
@@ -314,6 +314,8 @@ class CountsMetric(Metric):
         self, persons: Ids | None, *batch: Any
     ) -> AbstractContextManager[tuple[Any, ...]]:
         """Return the part of scores, targets and more that may be counted, in an update that is counted already."""
+        if persons is None and self._persons.table is None and not self.spec.privacy.enforced:
+            return nullcontext(batch)
         return self._persons.admitted(
             persons,
             batch,
@@ -322,11 +324,6 @@ class CountsMetric(Metric):
             rules=self._rules,
             client=self._joined,
         )
-
-    @property
-    def _rules(self) -> Rules:
-        """How a batch is to be read."""
-        return self.spec.rules(validates=bool(self.validate_args))
 
     def _set_counts(self, counts: Tensor) -> None:
         # setting an attribute of a module costs as much as counting a small batch

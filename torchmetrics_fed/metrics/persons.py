@@ -54,12 +54,9 @@ class PersonsInCounts:
         client: Callable[[], Client],
     ) -> AbstractContextManager[tuple[Any, ...]]:
         """Return the part of a batch that may be counted, in an update that ``updates`` counts already."""
-        enforced = self._privacy.enforced
-        if ids is None and self.table is None and not enforced:
-            return nullcontext(batch)
         table = self.table or self._new_table()
         if ids is None or table.batches != updates - 1:
-            if ids is None and not table.batches and not enforced:
+            if ids is None and not table.batches and not self._privacy.enforced:
                 return nullcontext(batch)  # the batch that came with ids was refused
             raise _mixed()
         self.table = table

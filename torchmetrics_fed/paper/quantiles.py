@@ -220,7 +220,14 @@ def tails_from_quantiles(
     score_range: tuple[float, float],
     interpolation: Interpolation = "pchip",
 ) -> Tails:
-    """Return tails through evenly spaced quantiles ``scores``, ``(..., Q)``, at 10,000 even scores of the range."""
+    """Return tails through evenly spaced quantiles ``scores``, ``(..., Q)``, at 10,000 even scores of the range.
+
+    Example:
+        >>> even = torch.linspace(0, 1, 9).double()
+        >>> tails = tails_from_quantiles(even[None], torch.ones(1), (0.0, 1.0))
+        >>> round(tails.tail[0, 5_000].item(), 2)
+        0.5
+    """
     low, high = score_range
     at = np.linspace(high, low, EVALUATION_SCORES)
     histograms = scores.reshape(-1, scores.shape[-1]).numpy()

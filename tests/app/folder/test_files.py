@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.app.folder.files import Files, decoded, encoded, packed, unpacked
+from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
 NAMES = [

@@ -19,8 +19,8 @@ from torchmetrics_fed import (
     federated_collection,
 )
 from torchmetrics_fed.aggregation.secure import new_signing_keys
-from torchmetrics_fed.errors import BudgetExceededError, InputError, ReleaseError
 from torchmetrics_fed.app.folder import run_coordinator, run_site, status
+from torchmetrics_fed.errors import BudgetExceededError, InputError, ReleaseError
 
 NAMES = ["Ann", "ben", "cem"]
 HIDDEN = DistributedDP(1.0, min_clients=3)

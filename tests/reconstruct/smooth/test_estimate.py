@@ -15,8 +15,8 @@ from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, Query, Rel
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.plans import make_release
 from torchmetrics_fed.functional import area_error_roc, auroc, roc
-from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass
 from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
+from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass
 from torchmetrics_fed.release import Sum
 
 BINS = 4096

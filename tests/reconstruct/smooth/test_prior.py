@@ -14,10 +14,10 @@ from torchmetrics_fed import CentralDP, FederatedROC, Release, Spec
 from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.exchange.plans import make_release
 from torchmetrics_fed.functional import area_error_roc, roc
-from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass, noisy_leaves
 from torchmetrics_fed.reconstruct.smooth import estimate
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves
 from torchmetrics_fed.reconstruct.smooth.estimate import bin_counts, weighed
+from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass, noisy_leaves
 from torchmetrics_fed.release import Sum
 
 EXAMPLES = 6_000
