@@ -1,7 +1,20 @@
-"""Coordinator: the aggregator's side of one release. It asks, receives, sums, and finishes; carrying is for others."""
+"""Coordinator: the aggregator's side of one release. It asks, receives, sums and finishes; a transport carries.
+
+These rules hold for every coordinator:
+
+- A client is a sender that the transport has authenticated. Each sender is summed at most once for each query. Share
+  ids stop replays of the same bytes; only an authenticated sender stops invented clients.
+- The second query is asked of the clients whose first share was summed.
+- A sum of fewer than ``min_clients`` shares is never closed, so nothing is opened.
+- A query that was sent is recorded. A coordinator that goes on from its bytes asks the same query, and does not compute
+  it again.
+- A call that raises changes nothing. The states, and the calls that are allowed in each, are the table in
+  :mod:`torchmetrics_fed.exchange.states`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
@@ -34,19 +47,16 @@ class Agreed(Protocol):
 class Coordinator:
     """Makes one release, over any transport and with as many queries as its plan takes.
 
-    Send ``query`` to the clients, hand over what comes back with :meth:`receive`, call :meth:`advance`, until there is
-    no further ``query``. For secure aggregation, ``config`` starts the server, and :meth:`accept` takes its sum.
-
-    A client is a sender that the transport has authenticated: whoever can invent senders can invent clients. The second
-    query is asked of those whose first share was summed, :attr:`senders`.
+    Send ``query`` to the clients, hand their replies to :meth:`receive`, call :meth:`advance`, until there is no
+    further ``query``. For secure aggregation, ``config`` starts the server, and :meth:`accept` takes its sum.
 
     Args:
-        metric: one built like the clients'; anything with ``spec`` and ``plan``. It is not changed.
+        metric: built like the clients'; anything with ``spec`` and ``plan``. It is not changed.
         round: the name of the round, which no other release has.
         can_ask_again: whether clients can be asked a second time.
-        previous: the release before this one, for ``plan="carry_over"``, or the first sum of one that was not finished.
-        min_clients: fewer are not summed; under privacy at least its own.
-        max_examples: the most examples that one client can have; whoever claims more is refused.
+        previous: the release before this one, for ``plan="carry_over"``, or its first sum if it was not finished.
+        min_clients: the fewest clients of a sum; under privacy at least the setting's own.
+        max_examples: the most examples that one client can have; a client that claims more is refused.
 
     Example:
         >>> import torch
@@ -83,25 +93,29 @@ class Coordinator:
                 "Expected clients that add noise but got CentralDP, whose noise one trusted party adds to the sum. Use "
                 "LocalDP or DistributedDP, or call `compute` where all the data is."
             )
-        self._can_ask_again, self._previous = can_ask_again, previous
-        self._needed, self._max_examples = max(min_clients, self.spec.clients_needed), max_examples
+        self._can_ask_again = can_ask_again
+        self._previous = previous
+        self._min_clients = max(min_clients, self.spec.clients_needed)
+        self._max_examples = max_examples
         self.query: Query | None = None
-        """What the clients are asked now; None once the release is complete."""
+        """The query that the clients are asked now; None once the release is complete."""
         self.sums: tuple[Sum, ...] = ()
         """The sums of the queries that are closed."""
         self.senders: frozenset[str] | None = None
-        """Whom the query is asked of: those whose share was summed before; None for everybody."""
+        """The clients that the query is asked of: those whose share was summed before; None for all clients."""
         self._ask()
 
     @property
     def state(self) -> Asking:
-        """How far it has come."""
-        return Asking.RELEASED if self.query is None else Asking.COLLECTING
+        """How far the coordinator has come."""
+        if self.query is None:
+            return Asking.RELEASED
+        return Asking.COLLECTING
 
     @property
     def received(self) -> int:
         """How many clients have answered the query."""
-        return len(self._heard)
+        return len(self._answered)
 
     @property
     def config(self) -> SecureAggregationConfig:
@@ -112,20 +126,24 @@ class Coordinator:
         self, signed: bool = False, threshold: int | None = None
     ) -> SecureAggregationConfig:
         """Return the aggregation of the answers to the present query, as :class:`SecureAggregationConfig` takes it."""
-        query, name = self._asked("receive"), f"{self.round}/{len(self.sums) + 1}"
-        options: dict[str, Any] = {
-            "min_clients": self._needed,
-            "signed": signed,
-            "threshold": threshold,
-        }
-        return SecureAggregationConfig.for_query(self.spec, query, name, **options)
+        query = self._open_query("receive")
+        return SecureAggregationConfig.for_query(
+            self.spec,
+            query,
+            f"{self.round}/{len(self.sums) + 1}",
+            min_clients=self._min_clients,
+            signed=signed,
+            threshold=threshold,
+        )
 
     def receive(self, sender: str, data: bytes | Share) -> None:
-        """Add a client's share, or the bytes of it, to the sum. One that raises changes nothing.
+        """Add a client's share, or the bytes of it, to the sum.
 
-        The sender is the client's name, as the transport has authenticated it. Each is summed at most once.
+        Args:
+            sender: the client's name, as the transport has authenticated it.
+            data: the share.
         """
-        query = self._asked("receive")
+        query = self._open_query("receive")
         self.spec.check_may_travel()
         self._check_sender(sender)
         share = data if isinstance(data, Share) else Share.from_bytes(data, self.spec, query)
@@ -135,11 +153,11 @@ class Coordinator:
                 "client for the share of this round."
             )
         self._adder.add(share, f"the share of client {sender!r}")
-        self._heard.add(sender)
+        self._answered.add(sender)
 
     def accept(self, server: SecureAggregationServer) -> None:
         """Take the sum that secure aggregation has opened, for :meth:`advance`."""
-        query = self._asked("accept")
+        query = self._open_query("accept")
         expected = self.config_for(server.config.signed, server.config.threshold)
         if server.config != expected:
             raise InputError(
@@ -149,17 +167,18 @@ class Coordinator:
         for name in names:
             self._check_sender(name)
         self._adder.add(Sum.of_vector(self.spec, query, vector, len(names)), "the aggregated sum")
-        self._heard.update(names)
+        self._answered.update(names)
 
     def advance(self) -> None:
-        """Close the query that is open, and ask the next one if the plan has it. With too few shares it stays open."""
-        self._asked("advance")
-        if self._adder.shares < self._needed:
+        """Close the open query, and ask the next one if the plan has one. With too few shares the query stays open."""
+        self._open_query("advance")
+        if self._adder.shares < self._min_clients:
             raise ReleaseError(
-                f"Expected shares of at least min_clients={self._needed} clients but got {self._adder.shares}; nothing "
-                "is opened. Wait for more clients, or open a new round."
+                f"Expected shares of at least min_clients={self._min_clients} clients but got {self._adder.shares}; "
+                "nothing is opened. Wait for more clients, or open a new round."
             )
-        self.sums, self.senders = (*self.sums, self._adder.sum), frozenset(self._heard)
+        self.sums = (*self.sums, self._adder.sum)
+        self.senders = frozenset(self._answered)
         self._ask()
 
     @property
@@ -170,57 +189,73 @@ class Coordinator:
 
     def to_bytes(self) -> bytes:
         """Return everything, for a later process of the aggregator. It holds sums and names of clients."""
-        sums = [*self.sums, *([self._adder.sum] if self._adder.shares else [])]
+        sums = list(self.sums)
+        if self._adder.shares:
+            sums.append(self._adder.sum)
         flags = NO_FLAGS
         for part in sums:
             flags |= part.flags
-        parts = [self.spec.digest, pack_text(self.round), bytes([flags, len(self.sums), len(sums)])]
-        parts += [each.pack() for each in sums]
-        parts.append(pack_block(b"" if self.query is None else bytes(self.query)))
-        for names in (sorted(self.senders or ()), sorted(self._heard)):
-            parts += [len(names).to_bytes(4, "little"), *map(pack_text, names)]
-        return frame(Kind.COORDINATOR, *parts)
+        return frame(
+            Kind.COORDINATOR,
+            self.spec.digest,
+            pack_text(self.round),
+            bytes([flags, len(self.sums), len(sums)]),
+            *(part.pack() for part in sums),
+            pack_block(b"" if self.query is None else bytes(self.query)),
+            _pack_names(self.senders or ()),
+            _pack_names(self._answered),
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, metric: Agreed, **options: Any) -> Coordinator:
-        """Return the coordinator that :meth:`to_bytes` was called on; the query that was sent is asked, not a new one.
+        """Return the coordinator that :meth:`to_bytes` was called on. It asks the query that was sent, not a new one.
 
-        Metric and options are those that it was made with; the round is in the bytes.
+        Args:
+            data: its bytes, which hold the round.
+            metric: the metric that it was made with.
+            options: the other arguments that it was made with.
         """
         reader = Reader(data, Kind.COORDINATOR)
         if reader.take(DIGEST_BYTES) != metric.spec.digest:
             raise reader.error("a coordinator of this metric", "one of another spec")
         coordinator = cls(metric, round=reader.text(empty=True), **options)
         flags = ReleaseFlag.read(reader, allowed=ReleaseFlag.ROWS_SKIPPED)
-        finished, count = reader.number(1), reader.number(1)
+        closed = reader.number(1)
+        count = reader.number(1)
         sums = [Sum.read(reader, metric.spec, flags) for _ in range(count)]
-        asked = reader.block()
-        allowed = _read_names(reader, sums[:finished])
-        senders = _read_names(reader, sums[finished:])
+        query = reader.block()
+        senders = _read_names(reader, sums[:closed])
+        answered = _read_names(reader, sums[closed:])
         reader.end()
-        coordinator.sums = tuple(sums[:finished])
-        coordinator.query = Query.from_bytes(asked) if asked else None
-        coordinator.senders = frozenset(allowed) if finished else None
+        coordinator.sums = tuple(sums[:closed])
+        coordinator.query = Query.from_bytes(query) if query else None
+        coordinator.senders = frozenset(senders) if closed else None
         if coordinator.query is not None:
-            coordinator._adder, coordinator._heard = coordinator._adding(), set(senders)
-            for part in sums[finished:]:
+            coordinator._answered = set(answered)
+            coordinator._adder = coordinator._new_adder()
+            for part in sums[closed:]:
                 coordinator._adder.add(part)
-        if coordinator.to_bytes() != data or not (asked or finished):
+        if coordinator.to_bytes() != data or not (query or closed):
             raise reader.error("the one encoding of a coordinator", "another")
         return coordinator
 
     def _ask(self) -> None:
-        again, previous = self._can_ask_again, self._previous
+        """Begin the next query, if there is one."""
         self.query = next_query(
-            self.plan, self.sums, spec=self.spec, can_ask_again=again, previous=previous
+            self.plan,
+            self.sums,
+            spec=self.spec,
+            can_ask_again=self._can_ask_again,
+            previous=self._previous,
         )
-        self._heard: set[str] = set()
-        self._adder = self._adding()
+        self._answered: set[str] = set()
+        self._adder = self._new_adder()
 
-    def _adding(self) -> Adder:
-        return Adder(self.spec, self.query or self.sums[-1].query, self._max_examples)
+    def _new_adder(self) -> Adder:
+        query = self.query or self.sums[-1].query
+        return Adder(self.spec, query, self._max_examples)
 
-    def _asked(self, event: str) -> Query:
+    def _open_query(self, event: str) -> Query:
         moved(COORDINATOR_MOVES, self.state, event)
         assert self.query is not None
         return self.query
@@ -231,9 +266,9 @@ class Coordinator:
                 f"Expected argument `sender` to be the client's name but got {sender!r}."
             )
         pack_text(sender)
-        if sender in self._heard:
+        if sender in self._answered:
             raise DuplicateClientError(
-                f"Expected every client once but {sender!r} has answered. Keep its first share."
+                f"Expected every client once but {sender!r} has answered this query. Keep its first share."
             )
         if self.senders is not None and sender not in self.senders:
             raise ReleaseError(
@@ -242,10 +277,17 @@ class Coordinator:
             )
 
 
+def _pack_names(names: Iterable[str]) -> bytes:
+    ordered = sorted(names)
+    return len(ordered).to_bytes(4, "little") + b"".join(map(pack_text, ordered))
+
+
 def _read_names(reader: Reader, sums: list[Sum]) -> list[str]:
     """Return the names of the clients in the last of ``sums``: as many as there are ids in it, or as can be hidden."""
     count = reader.number(4)
-    most = max(len(sums[-1].ids) // ID_BYTES, MOST_CLIENTS) if sums else 0
-    if count > most:
-        raise reader.error(f"at most {most} names", f"{count}")
+    limit = 0
+    if sums:
+        limit = max(len(sums[-1].ids) // ID_BYTES, MOST_CLIENTS)
+    if count > limit:
+        raise reader.error(f"at most {limit} names", f"{count}")
     return [reader.text() for _ in range(count)]

@@ -133,6 +133,7 @@ class Plan(ABC):
 
     def check_spec(self, spec: Spec) -> None:
         """Raise unless the queries of this plan can be answered from counts of this spec."""
+        spec.check_query(self.unasked_query(spec))
 
     def unasked_query(self, spec: Spec) -> Query:
         """Return the query that a client replies to when no coordinator has sent one."""

@@ -132,34 +132,39 @@ class _ReleaseStages:
         }
         seconds = monotonic() - begun
         receive = coordinator.receive if server is None else server.receive
-        taken: list[str] = []
+        received: list[str] = []
         dropped: dict[str, list[str]] = {}
         for name, reply in replies.items():
             try:
                 if isinstance(reply, FederatedMetricError):
                     raise reply
                 receive(name, reply)
-                taken.append(name)
+                received.append(name)
             except FederatedMetricError as error:  # noqa: PERF203
                 dropped.setdefault(str(error), []).append(name)
         silent = set(messages).difference(replies)
         self._log_outcome(
-            stage, seconds, asked=len(messages), taken=taken, silent=silent, dropped=dropped
+            stage,
+            seconds,
+            requests=len(messages),
+            received=received,
+            silent=silent,
+            dropped=dropped,
         )
-        return taken
+        return received
 
     def _log_outcome(
         self,
         stage: Stage,
         seconds: float,
         *,
-        asked: int,
-        taken: list[str],
+        requests: int,
+        received: list[str],
         silent: set[str],
         dropped: Mapping[str, list[str]],
     ) -> None:
         where = f"torchmetrics-fed: {self._place}, query {len(self._coordinator.sums) + 1}, {stage}"
-        outcome = f"{len(taken)} of {asked} answered in {seconds:.1f} s{_named(taken)}"
+        outcome = f"{len(received)} of {requests} answered in {seconds:.1f} s{_named(received)}"
         if silent:
             outcome += f"; silent for {seconds:.1f} s{_named(silent)}"
         level = WARNING if silent or dropped else INFO

@@ -1,4 +1,21 @@
-"""States: what may happen to a client and to a coordinator, and what comes of it. Tables, and no I/O."""
+"""States: which events are allowed in each state of a client and of a coordinator, and where they lead.
+
+A client counts, answers queries, or publishes a release over its ranks. It never does both of the last two: a share and
+a release of the same data would be two draws::
+
+    COUNTING --answer--> ANSWERED --answer--> ANSWERED          (a second query, or the same one again)
+        |
+        +----publish---> RELEASED --publish-> RELEASED          (the very same release)
+
+``update`` is allowed while the client is counting, and nowhere else. ``reset`` begins a new client.
+
+A coordinator collects replies until the plan has no further query::
+
+    COLLECTING --receive, accept, advance--> COLLECTING --advance--> RELEASED --release--> RELEASED
+
+The tables are all there is: a transition that is not in a table does not exist, and an event that is refused changes
+nothing. There is no I/O here.
+"""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -37,9 +54,9 @@ CLIENT_MOVES: dict[tuple[State, str], State | str] = {
         "Expected one release of this data but its share was sent already. The curve is made from the sum of all "
         "clients' shares: FederatedROC.from_release(Release.sum(shares))."
     ),
-    (State.RELEASED, "publish"): State.RELEASED,  # the very same release
+    (State.RELEASED, "publish"): State.RELEASED,
 }
-"""The state of a client after an event, or the error where the event is refused. ``reset`` begins a new client."""
+"""By state and event, the next state of a client, or the text of the error where the event is refused."""
 
 
 class Asking(Enum):
@@ -52,27 +69,26 @@ class Asking(Enum):
 _OVER = (
     "Expected a coordinator that collects but this one has its release. Make one for each round."
 )
+
 COORDINATOR_MOVES: dict[tuple[Asking, str], Asking | str] = {
     (Asking.COLLECTING, "receive"): Asking.COLLECTING,
     (Asking.COLLECTING, "accept"): Asking.COLLECTING,
-    (
-        Asking.COLLECTING,
-        "advance",
-    ): Asking.COLLECTING,  # RELEASED where the plan has no further query
-    (
-        Asking.COLLECTING,
-        "release",
-    ): "Expected a release but the coordinator still collects answers. Call `advance` "
-    "once all are in.",
-    **{(Asking.RELEASED, event): _OVER for event in ("receive", "accept", "advance")},
+    # RELEASED where the plan has no further query
+    (Asking.COLLECTING, "advance"): Asking.COLLECTING,
+    (Asking.COLLECTING, "release"): (
+        "Expected a release but the coordinator still collects answers. Call `advance` once all are in."
+    ),
+    (Asking.RELEASED, "receive"): _OVER,
+    (Asking.RELEASED, "accept"): _OVER,
+    (Asking.RELEASED, "advance"): _OVER,
     (Asking.RELEASED, "release"): Asking.RELEASED,
 }
-"""The same for a coordinator. What is refused changes nothing."""
+"""By state and event, the next state of a coordinator, or the text of the error where the event is refused."""
 
 
 def moved(moves: Mapping[tuple[_State, str], _State | str], state: _State, event: str) -> _State:
     """Return the state after an event, or raise and say what to do instead."""
-    after = moves[state, event]
-    if isinstance(after, str):
-        raise ReleaseError(after)
-    return after
+    next_state = moves[state, event]
+    if isinstance(next_state, str):
+        raise ReleaseError(next_state)
+    return next_state

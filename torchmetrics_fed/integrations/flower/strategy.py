@@ -65,61 +65,64 @@ class Aggregation:
         self.terms = terms_of(representative(metric))
         check_one_query(self.terms.plan)
         self.inner = inner or aggregate_metricrecords
-        self._seen: set[bytes] = set()
+        self._summed_shares: set[bytes] = set()
+        """The ids of all shares that were summed, in any round."""
         self.releases: list[Release] = []
         """The release of every round that had one, for curves, figures and reports."""
 
     def __call__(self, records: list[RecordDict], weighted_by_key: str) -> MetricRecord:
         """Return the clients' other metrics as ``inner`` aggregates them, and the release's scalars beside them."""
-        sent = {
-            str(values.get(weighted_by_key))
-            for record in records
-            for values in record.metric_records.values()
-        }
-        if self.terms.spec.privacy.charges and len(sent) > 1:
-            _log.warning(
-                "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
-                "`evaluation_mod` on the client, which does.",
-                weighted_by_key,
-            )
+        self._warn_of_weights(records, weighted_by_key)
         metrics = self.inner(records, weighted_by_key)
         coordinator = Coordinator(self.terms, round="", can_ask_again=False)
         for number, record in enumerate(records):
-            self._receive(
-                coordinator, f"reply {number}", record.config_records.get(RECORD, ConfigRecord())
-            )
+            share_record = record.config_records.get(RECORD, ConfigRecord())
+            self._receive(coordinator, f"reply {number}", share_record)
         try:
             coordinator.advance()
             metrics.update(_scalars(coordinator.release))
-            self._seen.update(coordinator.release.last.names)
+            self._summed_shares.update(coordinator.release.last.names)
             self.releases.append(coordinator.release)
         except FederatedMetricError as error:
             _log.warning("torchmetrics-fed: no curve of this round. %s", error)
         return metrics
 
+    def _warn_of_weights(self, records: list[RecordDict], weighted_by_key: str) -> None:
+        """Warn if private clients send the true number of their examples."""
+        weights = {
+            str(values.get(weighted_by_key))
+            for record in records
+            for values in record.metric_records.values()
+        }
+        if self.terms.spec.privacy.charges and len(weights) > 1:
+            _log.warning(
+                "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
+                "`evaluation_mod` on the client, which does.",
+                weighted_by_key,
+            )
+
     def _receive(self, coordinator: Coordinator, sender: str, record: ConfigRecord) -> None:
-        """Hand over the share in a reply; what cannot be added, or came before, is logged and left out."""
-        sent, spec, query = record.get("share"), record.get("spec"), coordinator.query
+        """Hand over the share in a reply. A share that cannot be added, or came before, is logged and left out."""
+        data = record.get("share")
+        spec = record.get("spec")
         try:
             if isinstance(spec, bytes) and spec != coordinator.spec.canonical:
-                coordinator.spec.check(
-                    Spec.from_canonical(spec)
-                )  # names what differs, with both values
-            share = Share.from_bytes(
-                sent if isinstance(sent, bytes) else b"", coordinator.spec, query
-            )
-            if share.id in self._seen:
+                # names the fields that differ, with both values
+                coordinator.spec.check(Spec.from_canonical(spec))
+            encoded = data if isinstance(data, bytes) else b""
+            share = Share.from_bytes(encoded, coordinator.spec, coordinator.query)
+            if share.id in self._summed_shares:
                 raise DuplicateClientError(
                     "Expected a share of this round but it was sent in an earlier one."
                 )
             coordinator.receive(sender, share)
         except FederatedMetricError as error:
-            what = "a share" if sent else "a reply without `state_record(metric)`"
-            _log.warning("torchmetrics-fed: left out %s (%s). %s", what, sender, error)
+            subject = "a share" if data else "a reply without `state_record(metric)`"
+            _log.warning("torchmetrics-fed: left out %s (%s). %s", subject, sender, error)
 
 
 def _scalars(release: Release) -> dict[str, float]:
-    """Return what is logged of a release, by names in Flower's style; raises with fewer shares than ``min_clients``."""
+    """Return the scalars of a release by names in Flower's style; raises with fewer shares than ``min_clients``."""
     scalars = release_scalars(release)
     return {f"federated-{name}".replace("_", "-"): value for name, value in scalars.items()}
 
@@ -128,9 +131,9 @@ class FederatedEvaluationMixin(_Strategy):
     """Put before any strategy: ``class Curves(FederatedEvaluationMixin, FedAvg): pass``.
 
     Every evaluation round makes one release of the clients that the strategy samples. Where the metric hides shares,
-    keys are exchanged first, and those who are left open the sum; with fewer than ``min_clients`` there is a warning,
-    and the training goes on. A second query is answered from the counts that nodes have kept: the model is evaluated
-    once a round.
+    the clients exchange keys first, and the remaining clients open the sum; with fewer than ``min_clients`` there is a
+    warning, and the training goes on. A second query is answered from the counts that nodes have kept: the model is
+    evaluated once a round.
 
     Args:
         args: the strategy's own, as are ``kwargs``.
@@ -174,10 +177,19 @@ class FederatedEvaluationMixin(_Strategy):
         messages = list(super().configure_evaluate(server_round, arrays, config, grid))
         if not messages:
             return []
-        previous = self.releases[max(self.releases)] if self.releases else None
+        previous = None
+        if self.releases:
+            previous = self.releases[max(self.releases)]
         name = f"{grid.run.run_id}/{server_round}/{secrets.token_hex(8)}"
         coordinator = Coordinator(self.terms, round=name, previous=previous)
-        self._round = _Round(self, grid, f"round {server_round}", messages, coordinator)
+        self._round = _Round(
+            coordinator,
+            messages,
+            grid=grid,
+            place=f"round {server_round}",
+            timeout=self.stage_timeout,
+            keys=self.verification_keys,
+        )
         try:
             return self._round.begin()
         except FederatedMetricError as error:
@@ -194,15 +206,17 @@ class FederatedEvaluationMixin(_Strategy):
             return metrics
         try:
             release = self._round.end(replies)
-            metrics = MetricRecord() if metrics is None else metrics
+            if metrics is None:
+                metrics = MetricRecord()
             metrics.update(_scalars(release))
-            self.releases[server_round], self._round = release, None
+            self.releases[server_round] = release
+            self._round = None
         except FederatedMetricError as error:
             self._break_off(server_round, error)
         return metrics
 
     def _break_off(self, server_round: int, error: FederatedMetricError) -> None:
-        """Say why a round has no curve, and let its nodes erase what they keep for it."""
+        """Log why a round has no curve, and let its nodes erase their notes about it."""
         _log.warning("torchmetrics-fed: no curve of round %s. %s", server_round, error)
         assert self._round is not None
         self._round.forget()
@@ -210,33 +224,43 @@ class FederatedEvaluationMixin(_Strategy):
 
 
 class _Round:
-    """Carries the stages of one release to the clients of some messages, and their answers back."""
+    """Carries the stages of one release to the nodes of an evaluation, and their replies back.
+
+    Args:
+        coordinator: the aggregator's side of the release.
+        messages: the strategy's messages, one for each node that it has sampled.
+        grid: Flower's way to the nodes.
+        place: what the log calls the round.
+        timeout: seconds to wait for each stage that asks for no evaluation.
+        keys: by node, public keys; aggregations are signed if given.
+    """
 
     def __init__(
         self,
-        strategy: FederatedEvaluationMixin,
+        coordinator: Coordinator,
+        messages: list[Message],
+        *,
         grid: Grid,
         place: str,
-        sent: list[Message],
-        coordinator: Coordinator,
+        timeout: float,
+        keys: Mapping[str, bytes] | None,
     ) -> None:
-        self._grid, self._timeout, self._coordinator = grid, strategy.stage_timeout, coordinator
-        self._kind = sent[
-            0
-        ].metadata.message_type  # the action, too: our mod is around that function
-        self._contents = {str(message.metadata.dst_node_id): message.content for message in sent}
-        self._stages = release_stages(
-            coordinator,
-            self._contents,
-            place=place,
-            log=_log,
-            keys=strategy.verification_keys,
-        )
-        self._sent = sent
-        self._there: list[str] = []
+        self._coordinator = coordinator
+        self._grid = grid
+        self._timeout = timeout
+        # the action is in it, too: our mod is around the function of that action
+        self._message_type = messages[0].metadata.message_type
+        self._contents = {
+            str(message.metadata.dst_node_id): message.content for message in messages
+        }
+        self._stages = release_stages(coordinator, self._contents, place=place, log=_log, keys=keys)
+        self._sent_messages = messages
+        """The messages of the stage that is under way."""
+        self._nodes_there: list[str] = []
+        """The nodes that replied in the last stage."""
 
     def begin(self) -> list[Message]:
-        """Return the messages that evaluate; where shares are hidden, to those who have exchanged keys."""
+        """Return the messages that evaluate; where shares are hidden, to the nodes that have exchanged keys."""
         requests = next(self._stages)
         while any(not request.stage.asks_data for request in requests.values()):
             requests = self._stages.send(self._carry(requests))
@@ -247,67 +271,79 @@ class _Round:
         return ask_release(self._stages, self._carry, self._answers(replies))
 
     def forget(self) -> None:
-        """Let the nodes that were there last erase their notes. Others erase them after a day."""
-        query, hides = self._coordinator.query, self._coordinator.spec.hides_shares
-        if self._there and (hides or (query is not None and query.fraction < 1)):
+        """Let the nodes that replied last erase their notes. Other nodes erase them after a day."""
+        query = self._coordinator.query
+        has_second_query = query is not None and query.fraction < 1
+        keeps_notes = self._coordinator.spec.hides_shares or has_second_query
+        if self._nodes_there and keeps_notes:
             record = ConfigRecord({FORGET: self._coordinator.round})
-            messages = [self._message(node, RecordDict({RECORD: record})) for node in self._there]
+            messages = [
+                self._message(node, RecordDict({RECORD: record})) for node in self._nodes_there
+            ]
             self._grid.send_and_receive(messages, timeout=self._timeout)
-
-    def _messages(self, requests: Requests) -> list[Message]:
-        """Return what is sent in a stage. The first query is answered by evaluating, the second from what was kept."""
-        self._sent = []
-        for node, request in requests.items():
-            evaluates = request.stage.asks_data and not self._coordinator.sums
-            content = RecordDict({**self._contents[node]} if evaluates else {})
-            content[RECORD] = ConfigRecord({**request.fields, EVALUATE: evaluates})
-            self._sent.append(self._message(node, content))
-        return self._sent
-
-    def _message(self, node: str, content: RecordDict) -> Message:
-        return Message(content, int(node), self._kind)
 
     def _carry(self, requests: Requests) -> Replies:
         messages = self._messages(requests)
         return self._answers(self._grid.send_and_receive(messages, timeout=self._timeout))
 
+    def _messages(self, requests: Requests) -> list[Message]:
+        """Return the messages of a stage. A node evaluates for the first query, and has kept counts for the second."""
+        self._sent_messages = []
+        for node, request in requests.items():
+            evaluates = request.stage.asks_data and not self._coordinator.sums
+            content = RecordDict()
+            if evaluates:
+                content = RecordDict({**self._contents[node]})
+            content[RECORD] = ConfigRecord({**request.fields, EVALUATE: evaluates})
+            self._sent_messages.append(self._message(node, content))
+        return self._sent_messages
+
+    def _message(self, node: str, content: RecordDict) -> Message:
+        return Message(content, int(node), self._message_type)
+
     def _answers(self, replies: Iterable[Message]) -> Replies:
         """Return, by node, the answer in its reply, or an error that says why there is none."""
-        asked = {message.metadata.message_id: message for message in self._sent}
-        # an error can come from the SuperLink, whose id it then bears: what it replies to says whose it is
-        pairs = [(asked.get(reply.metadata.reply_to_message_id), reply) for reply in replies]
-        answers = {
-            str(sent.metadata.dst_node_id): _answer(sent, reply)
-            for sent, reply in pairs
-            if sent is not None
-        }
-        self._there = [node for node, answer in answers.items() if isinstance(answer, bytes)]
+        by_id = {message.metadata.message_id: message for message in self._sent_messages}
+        answers: dict[str, bytes | FederatedMetricError] = {}
+        for reply in replies:
+            # An error can come from the SuperLink and then has its id: the message that it replies to names the node.
+            message = by_id.get(reply.metadata.reply_to_message_id)
+            if message is not None:
+                answers[str(message.metadata.dst_node_id)] = _answer(message, reply)
+        self._nodes_there = [node for node, answer in answers.items() if isinstance(answer, bytes)]
         return answers
 
 
 def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
-    got, stranger = "a reply without an answer", True
+    """Return the answer in a node's reply, or an error that says why there is none."""
     if reply.has_error():
-        reason, raised = (
-            reply.error.reason or "",
-            (ErrorCode.UNKNOWN, ErrorCode.CLIENT_APP_RAISED_EXCEPTION),
+        text = reply.error.reason or ""
+        reason = _cause(text) or f"error {reply.error.code}"
+        was_raised = reply.error.code in (
+            ErrorCode.UNKNOWN,
+            ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
         )
-        stranger = reply.error.code in raised and "torchmetrics_fed.errors" not in reason
-        got = _cause(reason) or f"error {reply.error.code}"
+        knows_stages = not was_raised or "torchmetrics_fed.errors" in text
     else:
         answer = reply.content.config_records.get(RECORD, ConfigRecord()).get("answer")
         if isinstance(answer, bytes):
             return answer
-    if stranger and not message.content.config_records[RECORD][EVALUATE]:
+        reason = "a reply without an answer"
+        knows_stages = False
+    if not knows_stages and not message.content.config_records[RECORD][EVALUATE]:
         # only the mod knows the other stages: an app takes them for an evaluation
-        use = "use `@app.evaluate(mods=[evaluation_mod(metric)])`"
-        got = f"`evaluation_mod` is not installed there: {use}. Got {got}"
-    return ReleaseError(got)
+        reason = (
+            "`evaluation_mod` is not installed there: use `@app.evaluate(mods=[evaluation_mod(metric)])`. "
+            f"Got {reason}"
+        )
+    return ReleaseError(reason)
 
 
 def _cause(reason: str) -> str:
     """Return an exception's name and text, without Flower's quotes and, in the simulation, without Ray's traceback."""
-    lines = (
-        (reason.removesuffix("'>") if reason.startswith("<class") else reason).rstrip().splitlines()
-    )
-    return re.sub(r"^(?:<class ')?(?:\w+\.)*(\w+)(?:'>:<'|: )", r"\1: ", lines[-1]) if lines else ""
+    if reason.startswith("<class"):
+        reason = reason.removesuffix("'>")
+    lines = reason.rstrip().splitlines()
+    if not lines:
+        return ""
+    return re.sub(r"^(?:<class ')?(?:\w+\.)*(\w+)(?:'>:<'|: )", r"\1: ", lines[-1])
