@@ -20,9 +20,9 @@ class TablePlacement:
         """Return a table of leaves that are even in the grid's own coordinate."""
         return even_tables(spec)
 
-    def placed(self, seen: Sum, fraction: float) -> Query:
+    def placed(self, earlier: Sum, fraction: float) -> Query:
         """Return a table of leaves of equal mass, with the thresholds among their edges."""
-        return placed_tables(seen, fraction)
+        return placed_tables(earlier, fraction)
 
 
 TABLES = TablePlacement()

@@ -78,7 +78,7 @@ def reply_cells(spec: Spec, query: Query, counts: Tensor) -> Tensor:
 
 
 def charge_release(
-    terms: Terms, query: Query, *, client: str, round: str, again: bool = False
+    terms: Terms, query: Query, *, client: str, round: str, shared_by_ranks: bool = False
 ) -> None:
     """Charge a release to the ledger, before a reply to one of its queries is drawn.
 
@@ -87,7 +87,7 @@ def charge_release(
         query: the query that is about to be answered.
         client: the random name of the client that draws.
         round: the name of the round; the client's name stands for it if empty.
-        again: whether several ranks may write the same entry.
+        shared_by_ranks: whether several ranks may write the same entry.
     """
     spec = terms.spec
     entry = LedgerEntry(
@@ -100,7 +100,7 @@ def charge_release(
         client=client,
     )
     law = spec.noise(query).law
-    terms.ledger.charge(entry, query.digest, query.fraction, law=law, again=again)
+    terms.ledger.charge(entry, query.digest, query.fraction, law=law, again=shared_by_ranks)
 
 
 class Client:
@@ -199,18 +199,20 @@ class Client:
         aggregation: SecureAggregationClient,
         boxes: bytes,
         round: str,
-        alone: Alone,
+        this_process: Alone,
     ) -> bytes:
         """Return this client's reply, masked for one aggregation. It is charged and drawn when all else is checked."""
         with self._lock:
             self._check_answerable(query, round)
             aggregation.config.check_agreed(self.spec, query, aggregation.config.signed)
-            return aggregation.mask(boxes, lambda: self._vector(counts, query, round, alone))
+            return aggregation.mask(boxes, lambda: self._vector(counts, query, round, this_process))
 
-    def _vector(self, counts: Tensor, query: Query, round: str, alone: Alone) -> NDArray[np.int64]:
+    def _vector(
+        self, counts: Tensor, query: Query, round: str, this_process: Alone
+    ) -> NDArray[np.int64]:
         """Return the fresh draw that enters one aggregation, as one row of integers."""
         charges = self.spec.privacy.charges
-        agreement = self._agree(counts, alone, {})
+        agreement = self._agree(counts, this_process, {})
         after = self.check("answer")
         is_retry = charges and self.state is State.ANSWERED and round != self.round
         has_entered = query.digest in self._shares or (bool(self._shares) and not charges)
@@ -224,10 +226,10 @@ class Client:
         if is_retry or not name:
             name = f"{agreement.proposal:016x}"
         if charges:
-            self._charge(query, round, name, alone)
+            self._charge(query, round, name, this_process)
         if is_retry:
             self._shares = {}
-        cells = self._drawn_once(query, counts, alone)
+        cells = self._drawn_once(query, counts, this_process)
         self._remember(query, None, name, round)
         self._keep(after, counts)
         return np.asarray(cells.reshape(-1).numpy())
@@ -373,7 +375,9 @@ class Client:
         """
         refusal = None
         try:
-            charge_release(self.terms, query, client=name, round=round, again=ranks.size > 1)
+            charge_release(
+                self.terms, query, client=name, round=round, shared_by_ranks=ranks.size > 1
+            )
         except LedgerError as error:
             refusal = error
         if ranks.any(refusal is not None):
@@ -454,7 +458,7 @@ class Evaluation:
             aggregation=aggregation,
             boxes=boxes,
             round=round,
-            alone=self.ranks,
+            this_process=self.ranks,
         )
 
     def suspended(self) -> bytes:

@@ -58,7 +58,7 @@ class Placement(Protocol):
     def single(self, spec: Spec) -> Query:
         """Return the only query of a release, which has to do for any data."""
 
-    def placed(self, seen: Sum, fraction: float) -> Query:
+    def placed(self, earlier: Sum, fraction: float) -> Query:
         """Return a query with leaves where an earlier sum found the scores."""
 
 
@@ -74,9 +74,9 @@ class TreePlacement:
         """Return three levels of leaves, even in the grid's own coordinate."""
         return single_query(spec.grid, spec.privacy.epsilon)
 
-    def placed(self, seen: Sum, fraction: float) -> Query:
+    def placed(self, earlier: Sum, fraction: float) -> Query:
         """Return leaves of equal mass."""
-        return placed_query(seen, fraction)
+        return placed_query(earlier, fraction)
 
 
 TREES = TreePlacement()

@@ -107,11 +107,13 @@ def representative(metric: CountsMetric | MetricCollection) -> CountsMetric:
     members: list[Any] = [metric]
     if isinstance(metric, MetricCollection):
         members = list(metric.values(copy_state=False))
-    others = {type(member).__name__ for member in members if not isinstance(member, CountsMetric)}
-    if others or not members:
+    strangers = {
+        type(member).__name__ for member in members if not isinstance(member, CountsMetric)
+    }
+    if strangers or not members:
         raise InputError(
-            f"Expected a federated metric, or a collection of them alone, but got {', '.join(others) or 'none'}. Keep "
-            "other metrics in a collection of their own."
+            f"Expected a federated metric, or a collection of them alone, but got {', '.join(strangers) or 'none'}. "
+            "Keep other metrics in a collection of their own."
         )
     first: CountsMetric = members[0]
     for member in members[1:]:

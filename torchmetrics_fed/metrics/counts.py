@@ -368,11 +368,13 @@ class CountsMetric(Metric):
             list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device
         )
         super()._apply(fn, *args, **kwargs)
-        moved = fn(probe)
-        if not moved.is_meta and (probe.is_meta or not torch.equal(moved.cpu(), probe.cpu())):
+        probe_there = fn(probe)
+        if probe_there.is_meta:
+            return self
+        if probe.is_meta or not torch.equal(probe_there.cpu(), probe.cpu()):
             for name, value in self._fresh_states().items():
-                self._defaults[name] = value.to(moved.device)
-                setattr(self, name, value.to(moved.device, copy=True))
+                self._defaults[name] = value.to(probe_there.device)
+                setattr(self, name, value.to(probe_there.device, copy=True))
         return self
 
     @property

@@ -94,9 +94,10 @@ def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
             "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "
             "differs. Build both with the same arguments."
         )
-    theirs, shape = state["counts"], tuple(counts.shape)
-    if theirs.dtype != torch.int64 or tuple(theirs.shape) != shape or bool((theirs < 0).any()):
-        got = f"{theirs.dtype} of shape {tuple(theirs.shape)}"
+    added = state["counts"]
+    shape = tuple(counts.shape)
+    if added.dtype != torch.int64 or tuple(added.shape) != shape or bool((added < 0).any()):
+        got = f"{added.dtype} of shape {tuple(added.shape)}"
         raise InputError(
             f"Expected non-negative int64 counts of shape {shape} but got {got}, or negative ones."
         )

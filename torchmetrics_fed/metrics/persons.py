@@ -69,10 +69,8 @@ class PersonsInCounts:
         """Return the table of two metrics' counts together; raise where a part of them came without ids."""
         if table is None and other is None and not self._privacy.enforced:
             return None
-        for counted, times in ((table, updates), (other, other_updates)):
-            batches = 0 if counted is None else counted.batches
-            if batches != times:
-                raise _mixed()
+        if _batches(table) != updates or _batches(other) != other_updates:
+            raise _mixed()
         together = deepcopy(table) or self._new_table()
         if other is not None:
             together.merge(other)
@@ -84,6 +82,11 @@ class PersonsInCounts:
                 "Expected no `persons` without `privacy`: there is no bound to enforce. Leave them out."
             )
         return Persons(self._privacy.examples_per_person)
+
+
+def _batches(table: Persons | None) -> int:
+    """Return how many batches of a metric came with ids."""
+    return 0 if table is None else table.batches
 
 
 def _mixed() -> InputError:

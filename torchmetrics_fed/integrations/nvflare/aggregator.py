@@ -212,45 +212,56 @@ class FederatedMetricAggregator(ModelAggregator):
         with self._lock:
             metrics = self._metrics.get_result() if self._all_have_metrics else {}
             metrics |= self._release()
-            params, kind = self._params.get_result(), self._params_type
-            self.reset_stats()
-            return FLModel(
-                params=params, params_type=kind, metrics=metrics or None, current_round=self._number
+            model = FLModel(
+                params=self._params.get_result(),
+                params_type=self._params_type,
+                metrics=metrics or None,
+                current_round=self._number,
             )
+            self.reset_stats()
+            return model
 
     def _average(self, model: FLModel, client: str, weight: float) -> None:
         self._params_type = self._params_type or model.params_type
         self._params.add(model.params, weight, client, self._number)
         self._all_have_metrics &= model.metrics is not None
-        # a client's own number must not stand in for the sum's in a round without a curve
-        own = means.filter_aggregatable_metrics(model.metrics)
-        theirs = {name: value for name, value in own.items() if not name.startswith("global_")}
-        self._metrics.add(theirs, weight, client, self._number)
+        # a client's number must not stand in for that of the sum in a round without a curve
+        metrics = {
+            name: value
+            for name, value in means.filter_aggregatable_metrics(model.metrics).items()
+            if not name.startswith("global_")
+        }
+        self._metrics.add(metrics, weight, client, self._number)
 
     def _add(self, data: Any, client: str) -> None:
         if not isinstance(data, bytes):
             raise WireError(
                 f"Expected bytes in meta[{META_KEY!r}], by `attach`, but got {type(data).__name__}."
             )
-        held = data == HELD
+        is_held = data == HELD
         if self._coordinator is None:
-            asks = held or self.spec.hides_shares
-            # a name of its own even in the simulator, where all jobs are called the same
-            name = f"{self._open_round}/{secrets.token_hex(8)}" if asks else self._open_round
-            self._coordinator = Coordinator(
-                self._terms,
-                round=name,
-                can_ask_again=asks,
-                previous=self._previous,
-                min_clients=self.min_clients,
-                max_examples=self.max_examples,
-            )
-        if not held:
+            self._coordinator = self._new_coordinator(asks=is_held or self.spec.hides_shares)
+        if not is_held:
             self._coordinator.receive(client, data)  # NVFlare has authenticated the sender
         elif client in self._holding:
             raise DuplicateClientError(f"Expected one model of {client} but this is another.")
         else:
             self._holding.add(client)
+
+    def _new_coordinator(self, *, asks: bool) -> Coordinator:
+        """Return the coordinator of the round; ``asks`` is whether sites hold their data and are asked for it."""
+        name = self._open_round
+        if asks:
+            # a name of its own even in the simulator, where all jobs are called the same
+            name = f"{name}/{secrets.token_hex(8)}"
+        return Coordinator(
+            self._terms,
+            round=name,
+            can_ask_again=asks,
+            previous=self._previous,
+            min_clients=self.min_clients,
+            max_examples=self.max_examples,
+        )
 
     def _ask(self, requests: Requests) -> dict[str, bytes | FederatedMetricError]:
         """Ask each site, and return the replies of those that were not silent."""
@@ -313,43 +324,42 @@ class FederatedMetricAggregator(ModelAggregator):
         return scalars
 
     def _write(self, release: Release) -> None:
-        job, engine = str(self.fl_ctx.get_job_id()), self.fl_ctx.get_engine()
-        run = engine.get_workspace().get_run_dir(job) if engine else os.curdir
-        name = f"{job if os.path.isabs(self.folder) else '.'}/round-{self._number:04d}.release"
-        path = Path(run, self.folder, name)
+        """Save the release in the folder, with a figure if asked for."""
+        path = self._folder_path() / f"round-{self._number:04d}.release"
         path.parent.mkdir(parents=True, exist_ok=True)
         release.save(path)
         if self.figures:
-            from matplotlib.figure import (
-                Figure,
-            )  # no pyplot: it would keep the figure, and ask for a display
+            _draw(release, path.with_suffix(".png"))
 
-            kinds: list[type[CountsMetric]] = [FederatedROC, FederatedPrecisionRecallCurve]
-            if release.spec.models:
-                kinds = [FederatedModelComparison]
-            figure = Figure(figsize=(4.5 * len(kinds), 4.2), layout="constrained")
-            for ax, kind in zip(
-                figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True
-            ):
-                kind.from_release(release).plot(ax=ax)
-            figure.savefig(path.with_suffix(".png"), dpi=150)
+    def _folder_path(self) -> Path:
+        """Return the folder for releases: inside the job's run folder, or an absolute one with the job's id."""
+        job = str(self.fl_ctx.get_job_id())
+        if os.path.isabs(self.folder):
+            return Path(self.folder, job)
+        engine = self.fl_ctx.get_engine()
+        run_folder = os.curdir
+        if engine:
+            run_folder = engine.get_workspace().get_run_dir(job)
+        return Path(run_folder, self.folder)
 
     def _tell_best(self, scalars: Mapping[str, float]) -> None:
         """Let NVFlare save the model that was evaluated, which still is the global one, if there was none better."""
         if self.key_metric is None or not scalars.get(self.key_metric, -math.inf) > self._best:
             return
-        self._best, context, source = scalars[self.key_metric], self.fl_ctx, type(self).__name__
+        self._best = scalars[self.key_metric]
+        context = self.fl_ctx
+        source = type(self).__name__
         info = {
             "source": source,
             "metric_source": "sum of clients' shares",
             "best_round": self._number,
+            "key_metric": {
+                "name": self.key_metric,
+                "mode": "max",
+                "mode_source": f"{source}.key_metric",
+            },
+            "best_metrics": {self.key_metric: self._best},
         }
-        info["key_metric"] = {
-            "name": self.key_metric,
-            "mode": "max",
-            "mode_source": f"{source}.key_metric",
-        }
-        info["best_metrics"] = {self.key_metric: self._best}
         context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
         context.set_prop(AppConstants.METRICS_SELECTION_INFO, info, private=True, sticky=False)
         self.info(
@@ -366,7 +376,24 @@ class FederatedMetricAggregator(ModelAggregator):
         return round_name(str(self.fl_ctx.get_job_id()), self._number)
 
 
+def _draw(release: Release, path: Path) -> None:
+    """Draw the curves of a release, or the comparison of two models."""
+    # without pyplot, which would keep the figure and ask for a display
+    from matplotlib.figure import Figure
+
+    kinds: list[type[CountsMetric]] = [FederatedROC, FederatedPrecisionRecallCurve]
+    if release.spec.models:
+        kinds = [FederatedModelComparison]
+    figure = Figure(figsize=(4.5 * len(kinds), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(kinds), squeeze=False)[0]
+    for ax, kind in zip(axes, kinds, strict=True):
+        kind.from_release(release).plot(ax=ax)
+    figure.savefig(path, dpi=150)
+
+
 def _weight(meta: Mapping[str, Any]) -> float:
-    """The steps that a client claims, or 1 if it claims none: FedAvg's weight."""
+    """Return the steps that a client claims, or 1 if it claims none: FedAvg's weight."""
     steps: Any = meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
-    return float(steps) if isinstance(steps, int | float) and 0 < steps < math.inf else 1.0
+    if isinstance(steps, int | float) and 0 < steps < math.inf:
+        return float(steps)
+    return 1.0

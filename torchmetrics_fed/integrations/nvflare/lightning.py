@@ -69,13 +69,13 @@ class FlareEvaluation(lightning.Callback):
         getattr(pl_module, FL_META_KEY, {}).pop(META_KEY, None)
 
     def _metric(self, module: lightning.LightningModule) -> CountsMetric | MetricCollection:
-        held = getattr(module, self.attribute, None)
-        if not isinstance(held, CountsMetric | MetricCollection):
+        metric = getattr(module, self.attribute, None)
+        if not isinstance(metric, CountsMetric | MetricCollection):
             raise InputError(
                 f"Expected `{type(module).__name__}.{self.attribute}` to be a federated metric or a collection of them "
-                f"but got {type(held).__name__}."
+                f"but got {type(metric).__name__}."
             )
-        return held
+        return metric
 
 
 def _is_received(trainer: lightning.Trainer) -> bool:
