@@ -12,7 +12,7 @@ import pytest
 
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.exchange.client import charge
+from torchmetrics_fed.exchange.client import charge_release
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.privacy.budget import compose_pld
 from torchmetrics_fed.privacy.law import Law
