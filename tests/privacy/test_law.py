@@ -13,12 +13,13 @@ import pytest
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange.client import charge_release
+from torchmetrics_fed.exchange.placement import pilot_query, single_query
+from torchmetrics_fed.exchange.plans import plan_from
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.privacy.budget import compose_pld
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.noise import Mechanism, discrete_gaussian_delta, skellam_delta
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
-from torchmetrics_fed.exchange.placement import pilot_query, single_query
 
 LAW = Law("polya", Fraction(1, 24), shifts=((1, 3),), shares=7)
 
@@ -39,7 +40,9 @@ def test_a_release_records_the_law_that_it_was_drawn_from(mechanism: Mechanism) 
     ledger = PrivacyLedger()
     queries = [pilot_query(spec.grid), replace(spec.all_bins, fraction=0.953125)]
     for query in queries:
-        charge(Terms(spec, None, ledger, "val"), query, "5e55")
+        charge_release(
+            Terms(spec, plan_from(None, spec), ledger, "val"), query, client="5e55", round=""
+        )
     (entry,) = ledger
     assert len(entry.laws) == 2
     for query, law in zip(queries, entry.laws, strict=True):
@@ -86,7 +89,12 @@ def test_the_laws_of_a_ledger_are_enough_to_compose_its_releases() -> None:
     ledger = PrivacyLedger()
     releases = 20
     for round in range(releases):
-        charge(Terms(spec, None, ledger, "val"), query, "5e55", str(round))
+        charge_release(
+            Terms(spec, plan_from("single", spec), ledger, "val"),
+            query,
+            client="5e55",
+            round=str(round),
+        )
     composed = None
     for entry in ledger:
         for law in entry.laws:

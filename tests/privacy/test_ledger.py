@@ -345,7 +345,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, kind: str) -> No
     path = tmp_path / "ledger"
     FOREIGN[kind](path)
     content = path.read_bytes()
-    expected = "Expected the ledger file"
+    expected = "Cannot use the ledger file"
     if "version" in kind and "journal" not in kind:
         expected = r"its format is version \d+, and this package reads version 2"
     with pytest.raises(LedgerFileError, match=expected):
@@ -358,7 +358,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, kind: str) -> No
 @pytest.mark.parametrize("path", ["missing/ledger", ".", "/dev/null", "dangling"])
 def test_a_path_that_cannot_keep_anything_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(LedgerFileError, match="Expected the ledger file"):
+    with pytest.raises(LedgerFileError, match="Cannot use the ledger file"):
         PrivacyLedger(path=tmp_path / path).spend("val", 1, 0.1)
     assert not (tmp_path / "nowhere").exists()
 
@@ -580,7 +580,7 @@ def test_only_the_session_that_began_a_round_may_continue_it(
 def test_a_round_has_one_price(open_ledger: Open, amounts: dict[str, Any]) -> None:
     ledger = open_ledger()
     ledger.charge(ENTRY, b"pilot", 0.25)
-    with pytest.raises(LedgerConflictError, match="one price"):
+    with pytest.raises(LedgerConflictError, match="another price"):
         ledger.charge(replace(ENTRY, **amounts), b"placed", 0.75)
     assert list(ledger) == [ENTRY]
 
@@ -764,7 +764,7 @@ def test_nobody_reserves_a_round_that_another_session_has_charged(open_ledger: O
     for session in ("another", ""):
         with pytest.raises(LedgerConflictError, match="another client"):
             ledger.reserve(replace(planned(0), client=session), seconds=600)
-    with pytest.raises(LedgerConflictError, match="one price"):
+    with pytest.raises(LedgerConflictError, match="another price"):
         ledger.reserve(planned(0, 0.5), seconds=600)
     assert ledger.reservations == ()
 
