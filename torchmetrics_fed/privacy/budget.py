@@ -250,8 +250,8 @@ class Budget:
             return f"epsilon {epsilon}, {self.left(amounts)} of {self.epsilon}"
         if deltas > exact(self.delta):
             _, spent = add_up(amounts)
-            left = max(0.0, float(exact(self.delta) - spent))
-            return f"delta {delta}, {left} of {self.delta}"
+            delta_left = max(0.0, float(exact(self.delta) - spent))
+            return f"delta {delta}, {delta_left} of {self.delta}"
         return None
 
 

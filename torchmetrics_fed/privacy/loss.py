@@ -180,7 +180,9 @@ class _Window:
 
 
 def _composed(losses: list[_Loss], steps: int) -> float:
-    r"""Return the hockey-stick divergence of the sum L of all losses, at epsilon = ``steps`` points.
+    r"""Return the hockey-stick divergence of the sum L of all losses.
+
+    Epsilon is the grid point ``steps``:
 
     .. math:: \sum_{\ell > \varepsilon} \Pr[L = \ell] (1 - e^{\varepsilon - \ell})
 
