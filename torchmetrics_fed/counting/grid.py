@@ -222,8 +222,8 @@ class ScoreGrid(Kernel):
         r"""The coordinate of the grid at every edge, from 0 to 1: wide where scores crowd.
 
         With x the place in the range, it is :math:`u = \sqrt x / (\sqrt x + \sqrt{1-x})`, which is
-        wide at both ends. A two-sided grid has finer bins there, so a twentieth of its coordinate is the
-        logit of the score, :math:`\ln(x / (1 - x))`, scaled to [0, 1].
+        wide at both ends. A two-sided grid has finer bins there, so a twentieth of its coordinate
+        is the logit of the score, :math:`\ln(x / (1 - x))`, scaled to [0, 1].
         """
         x = np.arange(self.bins + 1) / self.bins
         if self.kind == "two_sided":
