@@ -1,4 +1,4 @@
-"""Entries and charges: a release is charged once, whole, before its first draw, and never forgotten."""
+"""Entries and charges: a release is charged once, whole, before its first draw, and for good."""
 
 from __future__ import annotations
 

@@ -264,15 +264,15 @@ def test_a_process_that_hangs_with_the_lock_is_an_error_in_time(
 
 def test_a_file_replaced_while_a_spend_waits_for_its_lock_is_refused(tmp_path: Path) -> None:
     ledger = PrivacyLedger(path=tmp_path / "ledger")
-    moved = PrivacyLedger(path=tmp_path / "moved")
+    second = PrivacyLedger(path=tmp_path / "second")
     hanging = LightProcess(HANG, tmp_path / "ledger")
     hanging.wait_for("locked")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ledger.spend, "val", 1, 0.1)
         time.sleep(0.1)
-        (tmp_path / "moved").replace(tmp_path / "ledger")
+        (tmp_path / "second").replace(tmp_path / "ledger")
         hanging.result()
         with pytest.raises(LedgerFileError):
             waiting.result()
     with pytest.raises(LedgerFileError):
-        len(moved)
+        len(second)

@@ -1,4 +1,4 @@
-"""Threads, processes and forks that share a ledger never overspend, and never enter a release twice."""
+"""Threads, processes and forks that share a ledger never overspend, nor charge a release twice."""
 
 from __future__ import annotations
 
