@@ -1,4 +1,9 @@
-"""Typed errors. Each message says what was expected, what came, and what to do."""
+"""The errors that this package raises on purpose, and checks of arguments that raise them.
+
+Every error of the package is a :class:`FederatedMetricError`. Its message says what was expected,
+what was found and what to do next. An error about the data is marked by :func:`about_data`, so
+that its message does not leave the client.
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,19 +14,20 @@ __all__ = [
     "FederatedMetricError",
     "ImpossibleCountsError",
     "InputError",
-]
-__all__ += [
     "LedgerConflictError",
     "LedgerError",
     "LedgerFileError",
     "ReleaseError",
     "RoundMismatchError",
+    "SecureAggregationError",
+    "SpecMismatchError",
+    "SyncError",
+    "WireError",
 ]
-__all__ += ["SecureAggregationError", "SpecMismatchError", "SyncError", "WireError"]
 
 
 class FederatedMetricError(Exception):
-    """Everything this package raises on purpose.
+    """The base class of all errors that this package raises on purpose.
 
     Example:
         >>> from torchmetrics_fed import FederatedMetricError, FederatedROC
@@ -33,12 +39,12 @@ class FederatedMetricError(Exception):
     """
 
     depends_on_data: bool = False
-    """Whether it was raised because of the data. Its text then stays on the client: others hear that the client
-    refused, and not why."""
+    """Whether the data caused the error. If so, its message stays on the client: other parties
+    learn that the client refused, but not why."""
 
 
 class InputError(FederatedMetricError, ValueError):
-    """Arguments, scores or targets that cannot be used. Nothing was counted.
+    """An argument, a score or a target that cannot be used. Nothing was counted.
 
     Example:
         >>> import torch
@@ -50,11 +56,11 @@ class InputError(FederatedMetricError, ValueError):
 
 
 class SpecMismatchError(FederatedMetricError, ValueError):
-    """Two parties that want to add up do not agree on what they count."""
+    """Two parties whose counts are to be added do not agree on what they count."""
 
 
 class SyncError(FederatedMetricError, RuntimeError):
-    """The ranks could not be summed. The local state is as it was."""
+    """The counts of the ranks could not be summed. The local state is unchanged."""
 
 
 class ReleaseError(FederatedMetricError, RuntimeError):
@@ -64,7 +70,7 @@ class ReleaseError(FederatedMetricError, RuntimeError):
         >>> from torchmetrics_fed import CentralDP, FederatedROC
         >>> FederatedROC(privacy=CentralDP(epsilon=1.0)).share()
         Traceback (most recent call last):
-        torchmetrics_fed.errors.ReleaseError: Expected DistributedDP or LocalDP for shares but got CentralDP...
+        torchmetrics_fed.errors.ReleaseError: ...
     """
 
 
@@ -84,19 +90,19 @@ class BudgetExceededError(LedgerError):
 
 
 class LedgerConflictError(LedgerError):
-    """A release that the ledger already holds, with other amounts or where a new one was asked for."""
+    """A release that the ledger already holds: at another price, or where a new one is needed."""
 
 
 class LedgerFileError(LedgerError):
-    """A ledger file that cannot be read, locked or written, or that is not what was written to it."""
+    """A ledger file that cannot be read, locked or written, or whose content was changed."""
 
 
 class DuplicateClientError(ReleaseError):
-    """A client, or a share, that is in the sum already."""
+    """A client or a share that is already in the sum."""
 
 
 class RoundMismatchError(ReleaseError):
-    """A share of another round than the one that is summed."""
+    """A share that belongs to another round than the sum."""
 
 
 class ImpossibleCountsError(ReleaseError):
@@ -104,33 +110,47 @@ class ImpossibleCountsError(ReleaseError):
 
 
 class SecureAggregationError(FederatedMetricError, RuntimeError):
-    """A message or a call that secure aggregation refuses. Nothing was sent or opened because of it.
+    """A message or a call that secure aggregation refuses. It caused nothing to be sent or opened.
 
-    Its text never holds a secret, a share or a vector: it may reach the server."""
+    The message of this error never holds a secret, a share or a vector: it may reach the server.
+    """
 
 
 class WireError(FederatedMetricError, ValueError):
-    """Bytes that are not what they should be, or something that has no bytes."""
+    """Bytes that cannot be decoded, or an object that cannot be encoded."""
 
 
 def about_data(error: FederatedMetricError) -> FederatedMetricError:
-    """Return the error, marked as one that depends on the data."""
+    """Mark an error as one that the data caused, and return it."""
     error.depends_on_data = True
     return error
 
 
 def check_int(
-    name: str, value: object, least: int, most: float = math.inf, which: str = ""
+    name: str,
+    value: object,
+    minimum: int,
+    maximum: float = math.inf,
+    which: str = "",
 ) -> None:
-    """Raise unless an argument is an int within these bounds; ``which`` says more of what is expected."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise InputError(
-            f"Expected argument `{name}` to be an int {bounds}{which} but got {value!r}."
-        )
+    """Raise unless an argument is an int within its bounds.
+
+    Args:
+        name: the name of the argument.
+        value: its value.
+        minimum: the smallest int that is allowed.
+        maximum: the largest int that is allowed.
+        which: further words of the message, after the bounds.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+        return
+    bounds = f"from {minimum} to {maximum}"
+    if maximum == math.inf:
+        bounds = f"of at least {minimum}"
+    raise InputError(f"Expected argument `{name}` to be an int {bounds}{which} but got {value!r}.")
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Raise unless an argument is one of these."""
+    """Raise unless the value of an argument is one of the choices."""
     if value not in choices:
         raise InputError(f"Expected argument `{name}` to be one of {choices} but got {value!r}.")

@@ -7,15 +7,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 Task = Literal["binary", "multiclass", "multilabel"]
+
 MultiClass = Literal["ovr", "ovo"]
+"""How the curves of a multi-class task are defined: one class against the rest, or against one."""
+
 Normalization = Literal["sigmoid", "softmax"]
+"""The function that turns logits into scores."""
+
 Average = Literal["micro", "macro", "weighted", "none"]
+
 GridName = Literal["two_sided", "even"]
+
 Groups: TypeAlias = int | Sequence[str] | None
-"""Names of groups, their number, or None where there are none."""
+"""The names of the groups, their number, or None for a metric without groups."""
+
 Validation = bool | Literal["deferred"]
+"""Whether a batch is checked: at once, never, or at the release."""
 
 Floats: TypeAlias = NDArray[np.float64]
+
 Singles: TypeAlias = NDArray[np.float32]
+
 Places: TypeAlias = NDArray[np.int64]
 """Positions among the edges of a grid."""

@@ -666,7 +666,7 @@ def change(path: Path, *statements: str) -> None:
 def test_a_changed_record_is_refused(tmp_path: Path, number: int, what: str) -> None:
     written(tmp_path / "ledger")
     change(tmp_path / "ledger", f"UPDATE records SET {what} WHERE number = {number}")
-    with pytest.raises(LedgerFileError, match="to be as it was written"):
+    with pytest.raises(LedgerFileError, match="not as it was written"):
         PrivacyLedger(path=tmp_path / "ledger")
 
 

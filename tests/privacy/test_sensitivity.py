@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement, product
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.special import ive
+from torch import Tensor
 
 from tests.queries import weighted
 from torchmetrics_fed import CentralDP, FederatedModelComparison, FederatedROC, ScoreGrid
@@ -39,7 +39,10 @@ Rows = NDArray[np.int64]
 
 
 def examples(spec: Spec, query: Query) -> Rows:
-    """Every possible example's own cells: all scores, all targets, all groups, counted as a client counts."""
+    """Return the cells of every possible example, counted as a client counts.
+
+    All scores, all targets and all groups are tried.
+    """
     classes = spec.classes
     cells = []
     for bins in product(range(query.tree.leaves), repeat=classes):
@@ -64,7 +67,7 @@ def spec_of(
 
 
 def largest_norms(single: Rows, neighbours: Neighbours, people: int) -> list[int]:
-    """The largest L1 norm, squared L2 norm and shift of a cell between neighbours."""
+    """Return the largest L1 norm, squared L2 norm and shift of a cell between neighbours."""
     largest = np.zeros(3, dtype=np.int64)
     for change in changes(single, neighbours, people):
         size = np.abs(change)
@@ -80,7 +83,7 @@ def norms_of(declared: Sensitivity) -> list[int]:
 def declared_for(
     spec: Spec, query: Query, neighbours: Neighbours = "add_remove", people: int = 1
 ) -> Sensitivity:
-    """What a private spec of the same kind declares."""
+    """Return the sensitivity that a private spec of the same kind declares."""
     privacy = CentralDP(1.0, neighbours=neighbours, examples_per_person=people)
     return replace(spec, privacy=privacy).sensitivity(query)
 
@@ -107,21 +110,17 @@ def test_groups_do_not_change_the_sensitivity(
     assert declared == declared_for(replace(spec, groups=()), query, neighbours, people)
 
 
-POOLED: list[tuple[Task, int, MultiClass]] = [
-    ("multiclass", 2, "ovr"),
-    ("multiclass", 3, "ovr"),
-    ("multiclass", 4, "ovr"),
-    ("multiclass", 3, "ovo"),
-    ("multilabel", 2, "ovr"),
-    ("multilabel", 3, "ovr"),
+ONE_WEIGHT = [LevelWeights(), LevelWeights.of(3)]
+WEIGHTS = [*ONE_WEIGHT, LevelWeights(positives=(4,))]
+POOLED: list[tuple[Task, int, MultiClass, LevelWeights]] = [
+    *product(["multiclass"], [2, 3, 4], ["ovr"], WEIGHTS),
+    *product(["multiclass"], [3], ["ovo"], ONE_WEIGHT),
+    *product(["multilabel"], [2, 3], ["ovr"], WEIGHTS),
 ]
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
-@pytest.mark.parametrize(
-    "levels", [LevelWeights(), LevelWeights.of(3), LevelWeights(positives=(4,))], ids=str
-)
-@pytest.mark.parametrize(("task", "classes", "multi_class"), POOLED)
+@pytest.mark.parametrize(("task", "classes", "multi_class", "levels"), POOLED)
 def test_pooled_classes_move_one_cell_by_all_of_them(
     task: Task,
     classes: int,
@@ -129,10 +128,8 @@ def test_pooled_classes_move_one_cell_by_all_of_them(
     levels: LevelWeights,
     neighbours: Neighbours,
 ) -> None:
-    """L1 is that of the classes by themselves, L2 is not: K - 1 negatives of an example may share a cell."""
+    """L1 is that of separate classes, L2 is not: K - 1 negatives of an example may share a cell."""
     query = Query(Tree((3,)), weights=(levels,), pools_classes=True)
-    if multi_class == "ovo" and levels.single is None:
-        pytest.skip("such a query is refused")
     spec = spec_of(task, classes, query, multi_class=multi_class)
     declared = declared_for(spec, query, neighbours)
     assert largest_norms(examples(spec, query), neighbours, 1) == norms_of(declared)
@@ -158,7 +155,8 @@ def test_noise_with_delta_is_calibrated_for_the_pooled_shift(
 
     Noise for K cells that move by 1 each, as without pooling, would lose far more.
     """
-    epsilon, delta = 1.0, 1e-6
+    epsilon = 1.0
+    delta = 1e-6
     query = Query(Tree((8,)), pools_classes=True)
     privacy = CentralDP(epsilon, mechanism=mechanism, delta=delta)
     spec = Spec("multiclass", classes, ScoreGrid(bins=8), privacy)
@@ -172,33 +170,33 @@ def test_noise_with_delta_is_calibrated_for_the_pooled_shift(
 def dense_delta(
     mechanism: Mechanism, variance: float, shifts: tuple[int, int], epsilon: float
 ) -> float:
-    """The least delta of two cells that move by these shifts, from the masses of all pairs of outputs."""
+    """Return the smallest delta of two cells that move by these shifts, over all outputs."""
     reach = int(12 * math.sqrt(variance)) + sum(shifts)
     x = np.arange(-reach, reach + 1)
-    masses = {
-        "skellam": ive(np.abs(x), variance),
-        "discrete_gaussian": np.exp(-(x**2) / (2 * variance)),
-    }
-    mass = masses[mechanism] / masses[mechanism].sum()
-    with_person = np.outer(mass, mass)
-    without = np.outer(np.roll(mass, shifts[0]), np.roll(mass, shifts[1]))
-    return float(np.maximum(with_person - math.exp(epsilon) * without, 0.0).sum())
+    weights = np.exp(-(x**2) / (2 * variance))
+    if mechanism == "skellam":
+        weights = ive(np.abs(x), variance)
+    mass = weights / weights.sum()
+    first_shift, second_shift = shifts
+    p = np.outer(mass, mass)
+    q = np.outer(np.roll(mass, first_shift), np.roll(mass, second_shift))
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
 
 
 def changes(single: Rows, neighbours: Neighbours, people: int) -> Iterator[Rows]:
-    """Every difference of the releases of neighbouring data, where a person has up to `people` examples.
+    """Yield every difference of the releases of neighbouring data.
 
-    Counts are sums over people, so the data that both neighbours hold cancel.
+    A person has up to `people` examples. Counts are sums over people, so the data that both
+    neighbours hold cancel.
     """
-    single = np.concatenate([np.zeros_like(single[:1]), single])
-    persons = np.array(
-        [np.sum(chosen, axis=0) for chosen in combinations_with_replacement(single, people)]
-    )
-    persons = np.unique(persons, axis=0)
+    none_or_one = np.concatenate([np.zeros_like(single[:1]), single])
+    sums = [np.sum(rows, axis=0) for rows in combinations_with_replacement(none_or_one, people)]
+    persons = np.unique(np.array(sums), axis=0)
     if neighbours == "add_remove":
         yield persons
-    else:
-        yield from (persons - person for person in persons)
+        return
+    for person in persons:
+        yield persons - person
 
 
 CASES: list[tuple[Task, int, int]] = [
@@ -223,7 +221,7 @@ def test_the_largest_difference_of_neighbours_is_the_declared_one(
     declared = norms_of(declared_for(spec, query, neighbours, people))
     largest = largest_norms(examples(spec, query), neighbours, people)
     if neighbours == "replace_one" and query in QUERIES[-2:]:
-        # of nodes with different weights, an example leaves one and enters another
+        # With different weights of nodes, an example leaves one node and enters another.
         assert all(norm <= bound for norm, bound in zip(largest, declared, strict=True))
         assert largest[0] > declared[0] / 2
     else:
@@ -239,13 +237,12 @@ def test_the_shifts_are_those_of_the_change_that_is_worst_in_every_norm(
     declared = declared_for(spec, query, people=people)
     (change,) = changes(examples(spec, query), "add_remove", people)
     worst = np.sort(change[(change**2).sum(1).argmax()])
-    assert worst[worst > 0].tolist() == [
-        shift for shift, cells in declared.shifts for _ in range(cells)
-    ]
+    shifts = [shift for shift, cells in declared.shifts for _ in range(cells)]
+    assert worst[worst > 0].tolist() == shifts
 
 
 def test_counting_all_and_positives_instead_would_cost_more() -> None:
-    """What is declared holds for rows of positives and negatives only: (K + 1) L where all and positives are sent."""
+    """Rows of all examples and of positives would have an L1 sensitivity of (K + 1) L."""
     query = Query(Tree((2, 2)))
     share = examples(spec_of("binary", 1, query), query).reshape(-1, 2, 6)
     misread = np.stack([share.sum(1), share[:, 1]], axis=1)
@@ -254,30 +251,28 @@ def test_counting_all_and_positives_instead_would_cost_more() -> None:
 
 def test_levels_that_are_counted_once_are_so_many_levels() -> None:
     assert Sensitivity.of("multilabel", 3, 4) == Sensitivity.of("multilabel", 3, (1, 1, 1, 1))
-    assert (
-        Sensitivity.of("binary", 1, (4, 1, 1))
-        == Sensitivity.of("binary", 1, (1, 4, 1))
-        == Sensitivity(((1, 2), (4, 1)))
-    )
+    expected = Sensitivity(((1, 2), (4, 1)))
+    assert Sensitivity.of("binary", 1, (4, 1, 1)) == expected
+    assert Sensitivity.of("binary", 1, (1, 4, 1)) == expected
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("task", "classes", "levels", "name"),
     [
-        (("ranking", 1, 1), "`task`"),
-        (("binary", 2, 1), "`classes`"),
-        (("multiclass", 1, 1), "`classes`"),
-        (("binary", 1, 0), "`levels`"),
-        (("binary", 1, 1.5), "`levels`"),
-        (("binary", 1, ()), "`levels`"),
-        (("binary", 1, (4, 0)), "`shifts`"),
+        ("ranking", 1, 1, "task"),
+        ("binary", 2, 1, "classes"),
+        ("multiclass", 1, 1, "classes"),
+        ("binary", 1, 0, "levels"),
+        ("binary", 1, 1.5, "levels"),
+        ("binary", 1, (), "levels"),
+        ("binary", 1, (4, 0), "shifts"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_by_name(
-    arguments: tuple[Task, int, int | tuple[int, ...]], named: str
+def test_impossible_counts_are_refused_by_name(
+    task: Task, classes: int, levels: int | tuple[int, ...], name: str
 ) -> None:
-    with pytest.raises(InputError, match=named):
-        Sensitivity.of(*arguments)
+    with pytest.raises(InputError, match=f"`{name}`"):
+        Sensitivity.of(task, classes, levels)
 
 
 def test_neighbours_and_people_are_checked() -> None:
@@ -289,36 +284,58 @@ def test_neighbours_and_people_are_checked() -> None:
         Sensitivity(())
 
 
+Example = tuple[str, float, int]
+"""A person, a score and a label."""
+
+
+def counts_of(metric: FederatedROC, examples: list[Example]) -> Tensor:
+    """Return the counts of examples that come in two batches."""
+    metric.reset()
+    for batch in (examples[:2], examples[2:]):
+        if batch:
+            names, scores, labels = zip(*batch, strict=True)
+            preds = torch.tensor(scores)
+            if metric.spec.task == "multiclass":
+                preds = torch.stack([preds, 1 - preds, preds / 2], 1)
+            metric.update(preds, torch.tensor(labels), persons=names)
+    return metric.counts.clone()
+
+
+def interleavings(
+    examples: list[Example], inserted: tuple[Example, ...]
+) -> Iterator[list[Example]]:
+    """Yield the examples with others inserted among them, in all ways."""
+    size = len(examples) + len(inserted)
+    for places in combinations(range(size), len(inserted)):
+        rows = list(examples)
+        for place, row in zip(places, inserted, strict=True):
+            rows.insert(place, row)
+        yield rows
+
+
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
-@pytest.mark.parametrize("most", [1, 2])
-def test_with_ids_no_person_moves_the_counts_further_than_declared(task: Task, most: int) -> None:
-    """However many examples somebody has, wherever they come in: all orders of all their examples among others'."""
-    options: Any = {"num_classes": 3} if task == "multiclass" else {}
-    privacy = CentralDP(1.0, examples_per_person=most)
-    metric = FederatedROC(task, privacy=privacy, grid=ScoreGrid.even(2), **options)
-    declared = Sensitivity.of(task, metric.spec.classes, 1, examples_per_person=most)
-
-    def counts(rows: list[tuple[str, float, int]]) -> torch.Tensor:
-        metric.reset()
-        for split in (rows[:2], rows[2:]):  # two batches
-            if split:
-                names, scores, labels = zip(*split, strict=True)
-                preds = torch.tensor(scores)
-                preds = torch.stack([preds, 1 - preds, preds / 2], 1) if options else preds
-                metric.update(preds, torch.tensor(labels), persons=names)
-        return metric.counts.clone()
-
-    others = [("ann", 0.9, 1), ("bob", 0.9, 1), ("ann", 0.1, 0)]
-    without, reached = counts(others), 0
+@pytest.mark.parametrize("examples_per_person", [1, 2])
+def test_with_ids_no_person_moves_the_counts_further_than_declared(
+    task: Task, examples_per_person: int
+) -> None:
+    """A person has up to four examples, in all orders among those of other persons."""
+    metric = FederatedROC(
+        task,
+        num_classes=3 if task == "multiclass" else None,
+        privacy=CentralDP(1.0, examples_per_person=examples_per_person),
+        grid=ScoreGrid.even(2),
+    )
+    declared = Sensitivity.of(task, metric.spec.classes, 1, examples_per_person=examples_per_person)
+    without_eve = [("ann", 0.9, 1), ("bob", 0.9, 1), ("ann", 0.1, 0)]
+    eve = [("eve", 0.9, 1), ("eve", 0.1, 0)]
+    counts = counts_of(metric, without_eve)
+    largest = 0
     for number in range(1, 5):
-        for own in combinations_with_replacement([("eve", 0.9, 1), ("eve", 0.1, 0)], number):
-            for places in combinations(range(len(others) + number), number):
-                rows = list(others)
-                for place, row in zip(places, own, strict=True):
-                    rows.insert(place, row)
-                split_alike = counts(rows)
-                reached = max(reached, int((split_alike - without).abs().sum()))
-    assert reached == declared.l1
+        for examples_of_eve in combinations_with_replacement(eve, number):
+            for with_eve in interleavings(without_eve, examples_of_eve):
+                change = counts_of(metric, with_eve) - counts
+                largest = max(largest, int(change.abs().sum()))
+    assert largest == declared.l1
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -327,24 +344,21 @@ def test_with_ids_no_person_moves_the_counts_further_than_declared(task: Task, m
 def test_two_models_are_one_cell_of_a_table_and_two_leaves_of_its_sides(
     people: int, neighbours: Neighbours, joint: bool
 ) -> None:
-    """Every pair of scores and every target, counted by the metric itself, through the query that it is asked."""
+    """Every pair of scores and every target, counted by the metric, on the cells of a query."""
     metric = FederatedModelComparison(grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1]))
     table = Table((3, 2), (0, 1, 2, 4, 0, 2, 4), joint=joint)
-    query, single = Query(table, 1.0 if joint else 5 / 64), []
-    for first, second, target in product((0.1, 0.3, 0.6, 0.9), (0.1, 0.3, 0.6, 0.9), (0, 1)):
+    query = Query(table, 1.0 if joint else 5 / 64)
+    scores = (0.1, 0.3, 0.6, 0.9)
+    cells = []
+    for first, second, target in product(scores, scores, (0, 1)):
         metric.reset()
         metric.update(torch.tensor([first]), torch.tensor([second]), torch.tensor([target]))
-        single.append(metric.spec.cells(query, metric.counts).flatten())
-    found = np.zeros(3, dtype=np.int64)
-    for change in changes(np.unique(torch.stack(single).numpy(), axis=0), neighbours, people):
-        size = np.abs(change)
-        found = np.maximum(found, [size.sum(1).max(), (size**2).sum(1).max(), size.max()])
+        cells.append(metric.spec.cells(query, metric.counts).flatten())
+    single = np.unique(torch.stack(cells).numpy(), axis=0)
     declared = Sensitivity.of(
         "binary", 1, len(table.sizes), neighbours=neighbours, examples_per_person=people
     )
-    assert found.tolist() == [
-        declared.l1,
-        declared.l2_squared,
-        max(shift for shift, _ in declared.shifts),
-    ]
-    assert declared.l1 == (1 if joint else 2) * people * (2 if neighbours == "replace_one" else 1)
+    assert largest_norms(single, neighbours, people) == norms_of(declared)
+    levels = 1 if joint else 2
+    sides = 2 if neighbours == "replace_one" else 1
+    assert declared.l1 == levels * people * sides

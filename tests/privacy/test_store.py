@@ -1,4 +1,4 @@
-"""Laws of the store: a transaction is whole or nothing, one at a time, on disk when it ends; what is erased is gone."""
+"""A transaction is whole or nothing, one at a time, on disk when it ends. Erased notes are gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -81,25 +82,28 @@ def test_a_statement_that_fails_is_a_typed_error_and_undoes_the_block(store: Sto
 
 
 def test_transactions_come_one_after_the_other(store: Store) -> None:
-    stores = (
-        [store] * 4 if store.path is None else [store, store, Store(store.path), Store(store.path)]
-    )
+    stores = [store] * 4
+    if store.path is not None:
+        stores[2:] = [Store(store.path), Store(store.path)]
     keep(store, "count", b"0")
-
-    def count(which: int) -> None:
-        for _ in range(5):
-            with stores[which].transaction() as tables:
-                (number,) = tables.execute("SELECT content FROM notes").fetchone()
-                time.sleep(0.001)  # whoever may write meanwhile would be lost
-                tables.execute("UPDATE notes SET content = ?", (str(int(number) + 1).encode(),))
-
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(count, range(4)))
+        list(pool.map(count_to_five, stores))
     assert kept(store) == {"count": b"20"}
 
 
-def test_who_reads_sees_no_half_of_a_transaction(tmp_path: Path) -> None:
-    writer, reader = Store(str(tmp_path / "store")), Store(str(tmp_path / "store"))
+def count_to_five(store: Store) -> None:
+    """Add 1 to the only note, five times."""
+    for _ in range(5):
+        with store.transaction() as tables:
+            (content,) = tables.execute("SELECT content FROM notes").fetchone()
+            time.sleep(0.001)  # a write of another thread meanwhile would be lost
+            number = int(content) + 1
+            tables.execute("UPDATE notes SET content = ?", (str(number).encode(),))
+
+
+def test_a_reader_sees_no_half_of_a_transaction(tmp_path: Path) -> None:
+    writer = Store(str(tmp_path / "store"))
+    reader = Store(str(tmp_path / "store"))
     with writer.transaction() as tables:
         Notes(tables, SPEC).write("a", b"\x01")
         assert kept(reader) == {}
@@ -110,25 +114,28 @@ def test_who_reads_sees_no_half_of_a_transaction(tmp_path: Path) -> None:
 # Notes
 
 
-def test_notes_of_another_spec_are_others(store: Store) -> None:
-    """Two studies that call their rounds the same do not meet."""
+def test_notes_of_different_specs_do_not_meet(store: Store) -> None:
+    """Two studies may call their rounds the same."""
     with store.transaction() as tables:
-        notes, others = Notes(tables, b"one study"), Notes(tables, b"another")
-        notes.write("1", b"a")
-        assert (others.read("1"), others.rounds()) == (None, [])
-        others.write("1", b"b")
-        others.write("2", b"c")
-        others.erase("1")
-        others.erase("3")  # which was never begun, and still can be
-        assert (notes.read("1"), notes.rounds()) == (b"a", ["1"])
-        assert [others.read(round) for round in ("1", "2", "3")] == [b"", b"c", None]
+        first = Notes(tables, b"one study")
+        second = Notes(tables, b"another")
+        first.write("1", b"a")
+        assert second.read("1") is None
+        assert second.rounds() == []
+        second.write("1", b"b")
+        second.write("2", b"c")
+        second.erase("1")
+        second.erase("3")  # it was never begun, and still can be
+        assert first.read("1") == b"a"
+        assert first.rounds() == ["1"]
+        assert [second.read(round) for round in ("1", "2", "3")] == [b"", b"c", None]
 
 
 @pytest.mark.parametrize("away", [-1, 1], ids=["before", "to come"])
 def test_a_note_that_is_a_day_old_is_erased_when_the_store_is_opened(
     tmp_path: Path, away: int
 ) -> None:
-    """A time to come is of a clock that was wrong. That the round was begun stays."""
+    """A time to come was set by a wrong clock. The store still knows that the round was begun."""
     path = tmp_path / "store"
     store = Store(str(path))
     secret = os.urandom(64)
@@ -145,15 +152,15 @@ def test_a_note_that_is_a_day_old_is_erased_when_the_store_is_opened(
 # The file
 
 
-def test_the_file_and_its_journal_are_the_owners_alone(tmp_path: Path) -> None:
-    before = os.umask(0)
+def test_only_the_owner_may_read_the_file_and_its_journal(tmp_path: Path) -> None:
+    umask = os.umask(0)
     try:
         store = Store(str(tmp_path / "store"))
         with store.transaction() as tables:
             Notes(tables, SPEC).write("a", b"\x01")
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     finally:
-        os.umask(before)
+        os.umask(umask)
     assert modes == {"store": 0o600, "store-journal": 0o600}
     assert os.listdir(tmp_path) == ["store"]  # nothing else is left
 
@@ -162,8 +169,8 @@ def test_the_file_and_its_journal_are_the_owners_alone(tmp_path: Path) -> None:
     "erase", ["DELETE FROM notes", "UPDATE notes SET content = x''", "replace", "erase"]
 )
 @pytest.mark.parametrize("size", [20, 1_000, 50_000])
-def test_what_is_erased_is_not_in_the_file(tmp_path: Path, erase: str, size: int) -> None:
-    """Among others that stay, in a page, over several pages, and where the page is used again."""
+def test_an_erased_note_is_not_in_the_file(tmp_path: Path, erase: str, size: int) -> None:
+    """Among notes that stay, in a page, over several pages, and where the page is used again."""
     path = tmp_path / "store"
     store = Store(str(path))
     secret = os.urandom(size)
@@ -224,7 +231,7 @@ def test_processes_that_make_the_same_file_make_one(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_what_a_crash_left_while_a_store_was_made_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_files_of_a_crash_while_a_store_was_made_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "store.0123456789abcdef").write_bytes(b"half a file")
     (tmp_path / "store.0123456789abcdef-journal").write_bytes(b"half a journal")
     keep(Store(str(tmp_path / "store")), "a", b"1")
@@ -243,7 +250,7 @@ def is_open(connection: sqlite3.Connection) -> bool:
 
 
 def test_a_store_in_memory_is_closed_when_nothing_refers_to_it() -> None:
-    """Since Python 3.13 a connection that is not warns."""
+    """Since Python 3.13, a connection that is not closed warns."""
     stores = [Store(None) for _ in range(3)]
     for store in stores:
         keep(store, "a", b"1")
@@ -300,8 +307,10 @@ def count(store):
 def keep(store, name):
     with store.transaction() as tables:
         Notes(tables, b"spec").write(name, b"1")
-memory, file = Store(None), Store(sys.argv[1])
-keep(memory, "before"), keep(file, "before")
+memory = Store(None)
+file = Store(sys.argv[1])
+keep(memory, "before")
+keep(file, "before")
 child = os.fork()
 if child == 0:
     try:
@@ -311,7 +320,8 @@ if child == 0:
     keep(file, "child")
     os._exit(0)
 os.waitpid(child, 0)
-keep(memory, "after"), keep(file, "after")
+keep(memory, "after")
+keep(file, "after")
 print(count(memory), count(file))
 """
 
@@ -325,9 +335,14 @@ def test_a_file_that_another_program_locks_is_an_error_in_time(
 ) -> None:
     store = Store(str(tmp_path / "store"))
     monkeypatch.setattr("torchmetrics_fed.privacy.store._LOCK_SECONDS", 0.1)
-    with closing(sqlite3.connect(tmp_path / "store", isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        for ask in (lambda: kept(store), lambda: keep(store, "a", b"1"), lambda: Store(store.path)):
+    calls: list[Callable[[], object]] = [
+        lambda: kept(store),
+        lambda: keep(store, "a", b"1"),
+        lambda: Store(store.path),
+    ]
+    with closing(sqlite3.connect(tmp_path / "store", isolation_level=None)) as program:
+        program.execute("BEGIN EXCLUSIVE")
+        for call in calls:
             with pytest.raises(LedgerError, match=r"within 0\.1 s"):
-                ask()
+                call()
     keep(store, "a", b"1")

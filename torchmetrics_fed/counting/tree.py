@@ -1,4 +1,12 @@
-"""Tree: the leaves of a release on the grid, and the levels over them; Table: those of two models."""
+"""Tree: the leaves of a release on the grid, and the levels over them. Table: those of two models.
+
+Invariants:
+
+- A leaf is a run of whole bins. Every bin is in exactly one leaf.
+- Every level of a tree holds every example once. There is no root: its count is the sum of the top
+  level.
+- A share holds the counts of all levels of one histogram side by side, the top level first.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +19,9 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 
+LARGEST_BITS = 4
+"""Logarithm, to base 2, of the largest branching of a balanced tree."""
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -18,8 +29,8 @@ class Tree:
 
     Args:
         branching: children of each node, from the top level down.
-        edges: the edges of the leaves as places among the grid's edges, ascending from 0 to the number of bins;
-            evenly spaced over any grid if not given.
+        edges: the edges of the leaves as places among the edges of the grid, ascending from 0 to
+            the number of bins; evenly spaced over any grid if None.
 
     Example:
         >>> import torch
@@ -35,33 +46,37 @@ class Tree:
     leaves: int = field(init=False, repr=False, compare=False)
     """Number of leaves."""
     cells: int = field(init=False, repr=False, compare=False)
-    """Number of nodes of all levels: what one histogram of a share holds."""
+    """Number of nodes of all levels: the size of one histogram of a share."""
 
     def __post_init__(self) -> None:
-        if not self.branching or any(b < 2 for b in self.branching):
+        if not self.branching or any(children < 2 for children in self.branching):
             raise InputError(
                 f"Expected argument `branching` to be ints of at least 2 but got {self.branching}."
             )
-        sizes = tuple(accumulate(self.branching, mul))
-        for name, value in (("sizes", sizes), ("leaves", sizes[-1]), ("cells", sum(sizes))):
-            object.__setattr__(self, name, value)
+        self._set_sizes(tuple(accumulate(self.branching, mul)))
         if self.edges is None:
             return
-        ascending = all(left < right for left, right in pairwise(self.edges))
-        if len(self.edges) != self.leaves + 1 or self.edges[0] != 0 or not ascending:
+        ascends = _ascends(self.edges)
+        if len(self.edges) != self.leaves + 1 or self.edges[0] != 0 or not ascends:
+            order = "" if ascends else " that do not ascend"
             raise InputError(
-                f"Expected argument `edges` to be {self.leaves + 1} ascending places on the grid from 0 up, for "
-                f"{self.leaves} leaves, but got {len(self.edges)}{'' if ascending else ' that do not ascend'}."
+                f"Expected argument `edges` to be {self.leaves + 1} ascending places on the grid "
+                f"from 0 up, for {self.leaves} leaves, but got {len(self.edges)}{order}."
             )
+
+    def _set_sizes(self, sizes: tuple[int, ...]) -> None:
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "leaves", sizes[-1])
+        object.__setattr__(self, "cells", sum(sizes))
 
     @classmethod
     def flat(cls, leaves: int) -> Tree:
-        """Return the tree that is its leaves: what is sent where there is no noise."""
+        """Return the tree of one level, for counts without noise."""
         return cls((leaves,))
 
     @classmethod
     def binary(cls, leaves: int) -> Tree:
-        """Return the paper's tree: b = 2 at every level over a power of two of leaves."""
+        """Return the paper's tree: branching b = 2 at every level; leaves are a power of two."""
         height = leaves.bit_length() - 1
         if leaves != 1 << height:
             raise InputError(f"Expected argument `leaves` to be a power of two but got {leaves}.")
@@ -69,22 +84,26 @@ class Tree:
 
     @classmethod
     def balanced(cls, bins: int) -> Tree:
-        """Return a tree over all of a few bins, with a branching of at most 16.
+        """Return a tree whose leaves are the bins, for few bins, with a branching of at most 16.
 
-        Few levels leave each a large part of epsilon, several keep sums over many leaves cheap. Where the bins are not
-        a power of two (custom edges) they are the leaves of a single level.
+        Few levels leave a large part of epsilon to each level; several levels keep the noise of
+        sums over many leaves small. If the number of bins is no power of two (custom edges), the
+        bins are the leaves of a single level.
         """
-        if bins & (bins - 1):
+        is_power_of_two = bins & (bins - 1) == 0
+        if not is_power_of_two:
             return cls.flat(bins)
         height = bins.bit_length() - 1
-        levels = -(-height // 4)
-        return cls(
-            tuple(1 << height // levels + (level < height % levels) for level in range(levels))
-        )
+        levels = -(-height // LARGEST_BITS)
+        bits, wider_levels = divmod(height, levels)
+        branching = [1 << bits + 1] * wider_levels + [1 << bits] * (levels - wider_levels)
+        return cls(tuple(branching))
 
     def fits(self, bins: int) -> bool:
         """Whether the leaves are made of whole bins."""
-        return bins % self.leaves == 0 if self.edges is None else self.edges[-1] == bins
+        if self.edges is None:
+            return bins % self.leaves == 0
+        return self.edges[-1] == bins
 
     def places(self, bins: int) -> Tensor:
         """Return the edges of the leaves as places among the edges of a grid, int64."""
@@ -93,15 +112,16 @@ class Tree:
         return torch.tensor(self.edges)
 
     def leaf(self, counts: Tensor) -> Tensor:
-        """Return the counts on the leaves, ``(..., leaves)``, of counts on the bins, ``(..., bins)``."""
+        """Return the counts on the leaves, ``(..., leaves)``, from counts on the bins."""
         if self.edges is None:
             even: Tensor = counts.unflatten(-1, (self.leaves, -1)).sum(-1)
             return even
-        below = torch.nn.functional.pad(counts.cumsum(-1), (1, 0))
-        return torch.diff(below[..., torch.tensor(self.edges, device=counts.device)], dim=-1)
+        counts_below = torch.nn.functional.pad(counts.cumsum(-1), (1, 0))
+        edges = torch.tensor(self.edges, device=counts.device)
+        return torch.diff(counts_below[..., edges], dim=-1)
 
     def levels(self, leaf: Tensor) -> list[Tensor]:
-        """Return every level's counts from the leaf counts ``(..., leaves)``, top level first."""
+        """Return the counts of every level from the leaf counts ``(..., leaves)``, top first."""
         if leaf.shape[-1] != self.leaves:
             raise InputError(
                 f"Expected {self.leaves} leaves on the last axis but got shape {tuple(leaf.shape)}."
@@ -119,12 +139,16 @@ class Tree:
 
 @dataclass(frozen=True)
 class Table(Tree):
-    """Leaves on two axes, over counts of pairs of bins: ``bin of the first model * bins + bin of the second``.
+    """Leaves on two axes, over counts of pairs of bins.
+
+    The pair number is ``bin of the first model * bins + bin of the second model``.
 
     Args:
         branching: leaves of the first and of the second model.
-        edges: the edges of the first model's leaves, then those of the second's, as places on the grid.
-        joint: whether an example is counted in one cell of the table, or in one leaf of each model: two levels.
+        edges: the edges of the leaves of the first model, then those of the second model, as places
+            on the grid.
+        joint: whether an example is counted in one cell of the table, or in one leaf of each model:
+            two levels.
 
     Example:
         >>> import torch
@@ -137,18 +161,25 @@ class Table(Tree):
     joint: bool = True
 
     def __post_init__(self) -> None:
-        rows, columns = self.axes
-        ascending = all(left < right for axis in (rows, columns) for left, right in pairwise(axis))
-        ends = ascending and rows[:1] == columns[:1] == (0,) and rows[-1] == columns[-1]
-        sized = len(self.branching) == 2 and (len(rows) - 1, len(columns) - 1) == self.branching
-        if not sized or min(self.branching) < 2 or not ends:
+        first, second = self.axes
+        if not self._has_two_axes(first, second):
             raise InputError(
-                "Expected two axes of at least 2 leaves, each with ascending edges from 0 to the number of bins, but "
-                f"got {self.branching} leaves and {len(rows)} and {len(columns)} edges."
+                "Expected two axes of at least 2 leaves, each with ascending edges from 0 to the "
+                f"number of bins, but got {self.branching} leaves and {len(first)} and "
+                f"{len(second)} edges."
             )
-        sizes = (self.branching[0] * self.branching[1],) if self.joint else self.branching
-        for name, value in (("sizes", sizes), ("leaves", sizes[-1]), ("cells", sum(sizes))):
-            object.__setattr__(self, name, value)
+        if self.joint:
+            self._set_sizes((self.branching[0] * self.branching[1],))
+        else:
+            self._set_sizes(self.branching)
+
+    def _has_two_axes(self, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+        """Whether the edges of both models are those of leaves on one grid."""
+        if self.branching != (len(first) - 1, len(second) - 1) or min(self.branching) < 2:
+            return False
+        if not _ascends(first) or not _ascends(second):
+            return False
+        return first[0] == second[0] == 0 and first[-1] == second[-1]
 
     @classmethod
     def flat(cls, leaves: int) -> Table:
@@ -156,25 +187,35 @@ class Table(Tree):
 
     @property
     def axes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The edges of each model's leaves."""
-        edges, first = self.edges or (), self.branching[0] + 1
-        return edges[:first], edges[first:]
+        """The edges of the leaves of the first model, and of the second model."""
+        edges = self.edges or ()
+        edges_of_first = self.branching[0] + 1
+        return edges[:edges_of_first], edges[edges_of_first:]
 
     def places(self, bins: int) -> Tensor:
-        """Raise: what reads one model's curve cannot read two."""
+        """Raise: a reader of one model's curve cannot read two models."""
         raise InputError(
-            "Expected a release of one model's scores but this one compares two. Read it with "
-            "`functional.compare_models(release)` or `FederatedModelComparison.from_release(release)`."
+            "Expected a release of one model's scores but this release compares two. Read it with "
+            "`comparison.compare_models(release)` or "
+            "`FederatedModelComparison.from_release(release)`."
         )
 
     def leaf(self, counts: Tensor) -> Tensor:
-        """Return the counts in the cells of the table, or on the leaves of both models side by side."""
-        bins = (self.edges or (0,))[-1]
+        """Return the counts in the cells of the table, or on the leaves of both models."""
+        first_edges, second_edges = self.axes
+        bins = first_edges[-1]
         pairs = counts.unflatten(-1, (bins, bins))
-        first, second = (Tree((len(axis) - 1,), axis) for axis in self.axes)
+        first = Tree((len(first_edges) - 1,), first_edges)
+        second = Tree((len(second_edges) - 1,), second_edges)
         if self.joint:
-            return first.leaf(second.leaf(pairs).transpose(-1, -2)).transpose(-1, -2).flatten(-2)
+            by_second = second.leaf(pairs).transpose(-1, -2)
+            return first.leaf(by_second).transpose(-1, -2).flatten(-2)
         return torch.cat([first.leaf(pairs.sum(-1)), second.leaf(pairs.sum(-2))], -1)
 
     def joined(self, leaf: Tensor) -> Tensor:
+        """Return the leaf counts: there is no level over them."""
         return leaf
+
+
+def _ascends(edges: tuple[int, ...]) -> bool:
+    return all(low < high for low, high in pairwise(edges))

@@ -1,9 +1,14 @@
-"""LedgerEntry: the price of one release. Budget: what all releases may cost, by addition or PLDs.
+"""LedgerEntry: the price of one release. Budget: what all releases may cost together.
 
-An entry is charged for a whole release before its first draw. Each query that is answered adds an
-`AnsweredQuery` with the law of its noise, so that a tighter composition can be made of the same
-ledger later: the amounts (epsilon, delta) alone forget what the noise was. A `Reservation` is an
-entry that may still be charged, until a time.
+Invariants:
+
+- An entry is charged for a whole release, before its first draw. It is never refunded.
+- Entries that agree in data, round and spec are one release.
+- Each query that is answered adds an :class:`AnsweredQuery` with the law of its noise. The amounts
+  (epsilon, delta) alone forget what the noise was; with the laws, a tighter composition can be
+  computed from the same ledger later.
+- A :class:`Reservation` is an entry that may still be charged, until a time. It costs nothing.
+- Sums of amounts are exact: amounts are added as decimals, not as floats.
 """
 
 from __future__ import annotations
@@ -13,10 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timezone
 from fractions import Fraction
-from functools import reduce
-from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -30,13 +32,22 @@ from torchmetrics_fed.privacy.law import Law
 
 Amounts = tuple[float, float]
 """Epsilon and delta."""
+
 EntryKey = tuple[str, str, str]
 """Data, round and spec: entries that agree in them are one release."""
+
 Composition = Literal["addition", "pld"]
 
-_FINEST = 1e-4  # grid of the losses; coarser for a large sum, so that about 1e5 cells are the most ever held
-_CELLS = 1e5
-_LARGEST = 50.0  # beyond it e^epsilon is noise in float64, and addition is as good
+FINEST_INTERVAL = 1e-4
+"""Distance of two losses on the grid of a PLD, in units of epsilon. It is larger for a large sum of
+epsilons, so that a PLD holds at most about MOST_LOSSES values."""
+
+MOST_LOSSES = 1e5
+"""The number of losses that a PLD holds, at most about."""
+
+LARGEST_PLD_EPSILON = 50.0
+"""The largest epsilon of one release that is composed by PLD. Beyond it, e^epsilon exceeds the
+precision of float64, and addition is as good."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +57,33 @@ class AnsweredQuery:
     digest: str
     fraction: float
     law: Law | None = None
-    """None where a release was charged without one."""
+    """None if the release was charged without a law."""
 
     @property
     def fields(self) -> dict[str, Any]:
         """The content in plain JSON values."""
-        law = None if self.law is None else self.law.fields
+        law = None
+        if self.law is not None:
+            law = self.law.fields
         return {"query": self.digest, "fraction": self.fraction, "law": law}
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> AnsweredQuery:
-        law = None if fields["law"] is None else Law.from_fields(fields["law"])
+        """Return the query whose :attr:`fields` these are."""
+        law = None
+        if fields["law"] is not None:
+            law = Law.from_fields(fields["law"])
         return cls(digest=fields["query"], fraction=float(fields["fraction"]), law=law)
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One private release: of which data, in which round, at what price, by what, and when it was charged (UTC).
+    """One private release: its data, its round, its price, its mechanism and its time (UTC).
 
-    ``spec`` is the digest of what was agreed on and ``client`` the random name of who counted the data; both are empty
-    where a release is entered by hand. A round may be given as an integer and is kept as a string: rounds 1 and "1" are
-    the same. ``queries`` are those that were answered so far, in their order; the ledger fills them in.
+    ``spec`` is the digest of the spec, and ``client`` the random name of the client that counted
+    the data. Both are empty for a release that is entered by hand. A round may be given as an
+    integer and is kept as a string: rounds 1 and "1" are the same. ``queries`` are the answered
+    queries, in their order; the ledger fills them in.
 
     Example:
         >>> from torchmetrics_fed import PrivacyLedger
@@ -88,29 +105,26 @@ class LedgerEntry:
     def __post_init__(self) -> None:
         if isinstance(self.round, Integral) and not isinstance(self.round, bool):
             object.__setattr__(self, "round", str(int(self.round)))
-        object.__setattr__(self, "epsilon", _checked("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _checked("delta", self.delta))
-        named = {"data": "a name", "round": "an integer or a name"}
-        for name in ("data", "round", "mechanism", "time", "spec", "client"):
-            value = getattr(self, name)
-            known = isinstance(value, str) and value.encode(errors="replace").decode() == value
-            if not known or (name in named and not value):
-                raise InputError(
-                    f"Expected argument `{name}` to be {named.get(name, 'a string')} but got {value!r}."
-                )
+        object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _probability("delta", self.delta))
+        _check_name("data", self.data, "a name")
+        _check_name("round", self.round, "an integer or a name")
+        for name in ("mechanism", "time", "spec", "client"):
+            _check_text(name, getattr(self, name), "a string")
 
     @property
     def key(self) -> EntryKey:
-        """Data, round and spec: entries that agree in it are one release."""
+        """Data, round and spec: entries that agree in them are one release."""
         return self.data, self.round, self.spec
 
     @property
     def amounts(self) -> Amounts:
+        """Epsilon and delta."""
         return self.epsilon, self.delta
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """The laws of the noise in the answers so far, in the order of the queries.
+        """The laws of the noise in the replies so far, in the order of the queries.
 
         A release that was entered by hand has none.
         """
@@ -118,19 +132,18 @@ class LedgerEntry:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What is recorded when the release is charged: everything but the queries."""
-        return {
-            part.name: getattr(self, part.name) for part in fields(self) if part.name != "queries"
-        }
+        """The content that is recorded when the release is charged: all but the queries."""
+        names = [part.name for part in fields(self) if part.name != "queries"]
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """A release that a client intends to take part in: its part of the budget is kept until a time.
+    """A release that a client intends to take part in. Its price is kept free until a time.
 
     Args:
-        entry: what the release will cost.
-        until: when the reservation ends, in seconds since 1970 (UTC).
+        entry: the price of the release.
+        until: the end of the reservation, in seconds since 1970 (UTC).
     """
 
     entry: LedgerEntry
@@ -145,7 +158,7 @@ class Reservation:
 
 
 class Spent(NamedTuple):
-    """What all releases cost together."""
+    """The cost of all releases together."""
 
     epsilon: float
     delta: float
@@ -153,18 +166,24 @@ class Spent(NamedTuple):
 
 @dataclass(frozen=True)
 class Budget:
-    """All releases together are (``epsilon``, ``delta``)-differentially private; None is no limit."""
+    """A limit: all releases together are (``epsilon``, ``delta``)-differentially private.
+
+    Args:
+        epsilon: the epsilon of all releases together; None for no limit.
+        delta: the delta of all releases together.
+        composition: how the costs of releases are put together.
+        time: when the budget was recorded in a file (UTC).
+    """
 
     epsilon: float | None = None
     delta: float = 1e-6
     composition: Composition = "addition"
     time: str = field(default="", compare=False)
-    """When it was recorded in a file (UTC)."""
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
-            object.__setattr__(self, "epsilon", _checked("budget", self.epsilon))
-        object.__setattr__(self, "delta", _checked("delta", self.delta))
+            object.__setattr__(self, "epsilon", _positive("budget", self.epsilon))
+        object.__setattr__(self, "delta", _probability("delta", self.delta))
         check_choice("composition", self.composition, get_args(Composition))
 
     def __str__(self) -> str:
@@ -172,119 +191,128 @@ class Budget:
             f"epsilon {self.epsilon:.12g} at delta {self.delta:g}, composed by {self.composition}"
         )
 
-    def agreed(self, given: dict[str, Any], change: bool) -> Budget:
-        """Return what is recorded, or with ``change`` what is given; raise where the two differ without it."""
-        wanted = replace(self, **given)
-        if wanted != self and not change:
+    def changed(self, changes: dict[str, Any], *, allowed: bool) -> Budget:
+        """Return this recorded budget with changes; raise if they differ and are not allowed."""
+        budget = replace(self, **changes)
+        if budget != self and not allowed:
             raise LedgerConflictError(
-                f"Expected the budget that this ledger's file has recorded, {self}, but got {wanted}. Leave out "
-                "`budget`, `delta` and `composition`, or pass `change_budget=True` if whoever answers for the data "
-                "wants another budget."
+                f"Expected the budget that this ledger's file has recorded, {self}, but got "
+                f"{budget}. Leave out `budget`, `delta` and `composition`, or pass "
+                "`change_budget=True` if whoever answers for the data wants another budget."
             )
-        return wanted
+        return budget
 
     def spent(self, amounts: Sequence[Amounts]) -> Spent:
+        """Return the cost of releases with these amounts, by this composition."""
         if self.composition == "pld":
             return Spent(compose_pld(amounts, self.delta), self.delta)
-        return Spent(*map(float, add_up(amounts)))
+        epsilon, delta = add_up(amounts)
+        return Spent(float(epsilon), float(delta))
 
     def left(self, amounts: Sequence[Amounts]) -> float:
-        """Epsilon that is left after releases with these (epsilon, delta)."""
+        """Return the epsilon that is left after releases with these amounts."""
         if self.epsilon is None:
             return math.inf
         if self.composition == "pld":
             return max(0.0, self.epsilon - self.spent(amounts).epsilon)
-        return max(0.0, float(exact(self.epsilon) - add_up(amounts)[0]))
+        spent, _ = add_up(amounts)
+        return max(0.0, float(exact(self.epsilon) - spent))
 
     def check(self, amounts: Sequence[Amounts], new: Amounts) -> None:
+        """Raise unless a new release fits into the budget, after releases with these amounts."""
         if self.epsilon is None:
             return
-        epsilon, delta = add_up([*amounts, new])
         if self.composition == "pld":
-            together = compose_pld([*amounts, new], self.delta)
-            if together <= self.epsilon:
-                return
-            excess = f"epsilon {new[0]} and makes it {together:.6g} of {self.epsilon} in all (at delta {self.delta}), "
-            excess += f"{self.left(amounts):.6g} of {self.epsilon}"
-        elif epsilon > exact(self.epsilon):
-            excess = f"epsilon {new[0]}, {self.left(amounts)} of {self.epsilon}"
-        elif delta > exact(self.delta):
-            left = max(0.0, float(exact(self.delta) - add_up(amounts)[1]))
-            excess = f"delta {new[1]}, {left} of {self.delta}"
+            shortage = self._shortage_by_pld(amounts, new)
         else:
-            return
-        raise BudgetExceededError(
-            f"Expected a release within the budget but this release needs {excess} is left. Release no more of this "
-            "data, or build the ledger with a larger `budget` or `delta`, and `change_budget=True` if it is a file."
+            shortage = self._shortage_by_addition(amounts, new)
+        if shortage is not None:
+            raise BudgetExceededError(
+                f"Cannot charge the budget: this release needs {shortage} is left. Release no more "
+                "of this data, or build the ledger with a larger `budget` or `delta`, and "
+                "`change_budget=True` if it is a file."
+            )
+
+    def _shortage_by_pld(self, amounts: Sequence[Amounts], new: Amounts) -> str | None:
+        total = compose_pld([*amounts, new], self.delta)
+        if self.epsilon is None or total <= self.epsilon:
+            return None
+        epsilon, _ = new
+        return (
+            f"epsilon {epsilon} and makes it {total:.6g} of {self.epsilon} in all (at delta "
+            f"{self.delta}), {self.left(amounts):.6g} of {self.epsilon}"
         )
 
-
-def _checked(name: str, value: Any) -> float:
-    """``value`` as a float. No -0.0, which not every store keeps."""
-    try:
-        number = (
-            float(value) + 0.0
-            if isinstance(value, Real) and not isinstance(value, bool)
-            else math.nan
-        )
-    except OverflowError:
-        number = math.nan
-    known, expected = 0 < number < math.inf, "a finite number > 0"
-    if name == "delta":
-        known, expected = 0 <= number < 1, "a number in [0, 1)"
-    if not known:
-        raise InputError(f"Expected argument `{name}` to be {expected} but got {value!r}.")
-    return number
+    def _shortage_by_addition(self, amounts: Sequence[Amounts], new: Amounts) -> str | None:
+        epsilon, delta = new
+        epsilons, deltas = add_up([*amounts, new])
+        if self.epsilon is not None and epsilons > exact(self.epsilon):
+            return f"epsilon {epsilon}, {self.left(amounts)} of {self.epsilon}"
+        if deltas > exact(self.delta):
+            _, spent = add_up(amounts)
+            delta_left = max(0.0, float(exact(self.delta) - spent))
+            return f"delta {delta}, {delta_left} of {self.delta}"
+        return None
 
 
 def exact(value: float) -> Fraction:
-    """The decimal that ``value`` prints as, so that a hundred times 0.1 is 10 and not 9.99999999999998.
+    """Return the decimal that ``value`` prints as.
 
-    It differs from the binary ``value`` by at most half a unit in the last place, 1.2e-16 of it.
+    A hundred times 0.1 is then 10 and not 9.99999999999998. The decimal differs from the binary
+    ``value`` by at most half a unit in the last place, 1.2e-16 of it.
     """
     return Fraction(repr(float(value)))
 
 
 def add_up(amounts: Iterable[Amounts]) -> tuple[Fraction, Fraction]:
-    """Sum of the epsilons and of the deltas: holds for any mechanisms, amounts chosen as one goes along included."""
-    epsilon, delta = Fraction(0), Fraction(0)
-    for (one, other), times in Counter(amounts).items():
-        epsilon += times * exact(one)
-        delta += times * exact(other)
-    return epsilon, delta
+    """Return the sum of the epsilons and the sum of the deltas.
+
+    The sums hold for any mechanisms, even if amounts are chosen after seeing earlier results.
+    """
+    epsilons = Fraction(0)
+    deltas = Fraction(0)
+    for (epsilon, delta), times in Counter(amounts).items():
+        epsilons += times * exact(epsilon)
+        deltas += times * exact(delta)
+    return epsilons, deltas
 
 
 def compose_pld(amounts: Iterable[Amounts], delta: float) -> float:
-    r"""An epsilon that all releases together satisfy at ``delta``; infinite if their own deltas are above it.
+    r"""Return an epsilon that all releases together satisfy at ``delta``.
 
-    Each release counts as the worst mechanism with its amounts: randomised response, whose privacy loss is
-    :math:`\pm\varepsilon` with odds :math:`e^\varepsilon`, and infinite with probability :math:`\delta`. Every
-    :math:`(\varepsilon, \delta)` mechanism is a post-processing of it (Kairouz, Oh, Viswanath 2015), so nothing is
-    assumed of the noise. Losses are rounded up. Never above the sum where the sum holds at ``delta`` too.
+    It is infinite if the deltas of the releases are above ``delta``, and never above the sum of the
+    epsilons if that sum holds at ``delta``.
 
-    The releases may depend on earlier results, and so may stopping; the amounts must not (addition allows even that).
+    Each release counts as the worst mechanism with its amounts: randomised response, whose privacy
+    loss is :math:`\pm\varepsilon` with odds :math:`e^\varepsilon`, and infinite with probability
+    :math:`\delta`. Every :math:`(\varepsilon, \delta)` mechanism is a post-processing of it
+    (Kairouz, Oh, Viswanath 2015), so nothing is assumed about the noise. Losses are rounded up.
+
+    The releases may depend on earlier results, and so may the decision to stop. The amounts may
+    not; addition allows even that.
     """
     count = Counter(amounts)
-    total, deltas = add_up(count.elements())
-    added = float(total) if deltas <= exact(delta) else math.inf
-    if not count or max(epsilon for epsilon, _ in count) > _LARGEST:
-        return added
+    epsilons, deltas = add_up(count.elements())
+    by_addition = math.inf
+    if deltas <= exact(delta):
+        by_addition = float(epsilons)
+    if not count or max(epsilon for epsilon, _ in count) > LARGEST_PLD_EPSILON:
+        return by_addition
     library = pld_library()
-    interval = max(_FINEST, float(total) / _CELLS)
-    laws = []
-    for amount, times in count.items():
-        worst = library.common.DifferentialPrivacyParameters(*amount)
-        laws.append(
-            library.privacy_loss_distribution.from_privacy_parameters(worst, interval).self_compose(
-                times
-            )
-        )
-    composed = reduce(lambda one, other: one.compose(other), laws)
-    return min(added, float(composed.get_epsilon_for_delta(delta)))
+    interval = max(FINEST_INTERVAL, float(epsilons) / MOST_LOSSES)
+    losses = []
+    for (release_epsilon, release_delta), times in count.items():
+        parameters = library.common.DifferentialPrivacyParameters(release_epsilon, release_delta)
+        worst = library.privacy_loss_distribution.from_privacy_parameters(parameters, interval)
+        losses.append(worst.self_compose(times))
+    composed = losses[0]
+    for loss in losses[1:]:
+        composed = composed.compose(loss)
+    return min(by_addition, float(composed.get_epsilon_for_delta(delta)))
 
 
 def pld_library() -> Any:
-    """The ``dp_accounting.pld`` package, or an error that says how to get it."""
+    """Return the ``dp_accounting.pld`` package, or raise an error that says how to install it."""
     try:
         return importlib.import_module("dp_accounting.pld")
     except ModuleNotFoundError as error:
@@ -295,114 +323,39 @@ def pld_library() -> Any:
         ) from error
 
 
-def overview(
-    path: str | None,
-    budgets: Sequence[Budget],
-    entries: Sequence[LedgerEntry],
-    digest: str,
-    reservations: Sequence[Reservation] = (),
-) -> str:
-    """Return a ledger as text: budgets, oldest first, releases and the laws of their noise."""
-    limit = budgets[-1]
-    amounts = [entry.amounts for entry in entries]
-    held = [reservation.entry.amounts for reservation in reservations]
-    epsilon, delta = limit.spent(amounts)
-    lines = ["Privacy ledger, in memory of one process"]
-    if path is not None:
-        lines = [f"Privacy ledger {_shown(path, 200)}"]
-    lines += _budget_lines(budgets)
-    left = "" if limit.epsilon is None else f" Left: epsilon {limit.left(amounts + held):.6g}."
-    several = "" if len(entries) == 1 else "s"
-    lines.append(
-        f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {len(entries)} release{several}.{left}"
-    )
-    lines += _reservation_lines(reservations)
-    lines += ["", *_release_table(entries), "", *_MEANING]
-    if any(entry.laws for entry in entries):
-        lines += ["", "Noise in the answers of each release:", *_law_table(entries), ""]
-    lines.append(f"SHA-256 of all records: {digest or 'there are none'}")
-    return "\n".join(lines)
+def _float(value: Any) -> float:
+    """Return a number as a float, or NaN if it is none. No -0.0, which not every store keeps."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value) + 0.0
+    except OverflowError:
+        return math.nan
 
 
-_MEANING = (
-    "Each row is one private release. What it tells anybody of one person, beyond what all others' data tell,",
-    "is limited by epsilon: the smaller, the less. Releases of the same people's data add up.",
-)
+def _positive(name: str, value: Any) -> float:
+    number = _float(value)
+    if not 0 < number < math.inf:
+        raise InputError(f"Expected argument `{name}` to be a finite number > 0 but got {value!r}.")
+    return number
 
 
-def _budget_lines(budgets: Sequence[Budget]) -> list[str]:
-    lines = []
-    for number, budget in enumerate(budgets):
-        if budget.epsilon is None:
-            lines.append("Budget: none. Nothing limits what is spent; this is a record only.")
-        else:
-            title = "Budget" if number == 0 else "Changed to"
-            since = f", recorded {_clock(budget.time)} UTC" if budget.time else ""
-            lines.append(f"{title}: {budget}{since}")
-    return lines
+def _probability(name: str, value: Any) -> float:
+    number = _float(value)
+    if not 0 <= number < 1:
+        raise InputError(f"Expected argument `{name}` to be a number in [0, 1) but got {value!r}.")
+    return number
 
 
-def _reservation_lines(reservations: Sequence[Reservation]) -> list[str]:
-    lines = []
-    for reservation in reservations:
-        entry = reservation.entry
-        until = datetime.fromtimestamp(reservation.until, timezone.utc).isoformat()
-        lines.append(
-            f"Reserved: epsilon {entry.epsilon:.6g}, for data {_shown(entry.data)}, "
-            f"round {_shown(entry.round)}, until {_clock(until)} UTC."
-        )
-    return lines
+def _check_text(name: str, value: Any, expected: str) -> None:
+    """Raise unless an argument is a string that UTF-8 can encode."""
+    is_text = isinstance(value, str) and value.encode(errors="replace").decode() == value
+    if not is_text:
+        raise InputError(f"Expected argument `{name}` to be {expected} but got {value!r}.")
 
 
-def _release_table(entries: Sequence[LedgerEntry]) -> list[str]:
-    titles = ["", "charged (UTC)", "data", "round", "epsilon", "delta", "mechanism"]
-    rows = [[*titles, "epsilon so far"]]
-    so_far = accumulate(exact(entry.epsilon) for entry in entries)
-    for number, (entry, total) in enumerate(zip(entries, so_far, strict=True), 1):
-        row = [
-            f"{number}",
-            _clock(entry.time),
-            _shown(entry.data),
-            _shown(entry.round),
-            f"{entry.epsilon:.6g}",
-            f"{entry.delta:.3g}",
-            _shown(entry.mechanism),
-            f"{float(total):.6g}",
-        ]
-        rows.append(row)
-    return _aligned(rows)
-
-
-def _law_table(entries: Sequence[LedgerEntry]) -> list[str]:
-    """Return a row for each answered query: the laws, from which a tighter sum can be computed."""
-    rows = [["", "of epsilon", "mechanism", "parameter", "shift x cells", "honest shares"]]
-    for number, entry in enumerate(entries, 1):
-        for query in entry.queries:
-            law = query.law
-            if law is not None:
-                row = [
-                    f"{number}",
-                    f"{query.fraction:.6g}",
-                    law.mechanism,
-                    f"{float(law.parameter):.6g}",
-                    _shown(" ".join(f"{shift}x{cells}" for shift, cells in law.shifts)),
-                    f"{law.shares}",
-                ]
-                rows.append(row)
-    return _aligned(rows)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, every column as wide as its longest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def _shown(name: str, longest: int = 40) -> str:
-    """Return a name as it may stand in a table: on one line, no longer than a column."""
-    name = name if name.isprintable() else repr(name)[1:-1]
-    return name if len(name) <= longest else name[: longest - 3] + "..."
-
-
-def _clock(time: str) -> str:
-    return _shown(time[:19].replace("T", " "))
+def _check_name(name: str, value: Any, expected: str) -> None:
+    """Raise unless an argument is a string that UTF-8 can encode, and not empty."""
+    _check_text(name, value, expected)
+    if not value:
+        raise InputError(f"Expected argument `{name}` to be {expected} but got {value!r}.")

@@ -1,4 +1,11 @@
-"""Law: the noise in an answer, as a ledger records it. Without numpy, so that ledgers open fast."""
+"""Law: the noise in a reply, as a ledger records it.
+
+Invariants:
+
+- The law of a reply is enough to compute its privacy loss, without the metric and the data.
+- The parameter is an exact fraction, so a law that is read from a file equals the law in use.
+- This module imports no numpy, so that a ledger opens fast.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +18,21 @@ from torchmetrics_fed.errors import InputError, check_int
 
 @dataclass(frozen=True)
 class Law:
-    r"""The law of the noise in one answer, and the change it hides: what composing answers needs.
+    r"""The law of the noise in one reply, and the change it hides: the input of a composition.
 
     Every cell of the sum of ``shares`` honest shares has independent noise of one law, and the
-    worst change between neighbouring data moves the cells by ``shifts``. So the privacy loss of an
-    answer is a sum over the cells that move: of each, the loss between the law and the law shifted.
+    worst change between neighbouring data moves the cells by ``shifts``. So the privacy loss of a
+    reply is a sum over the cells that move: for each, the loss between the law and the shifted law.
 
     Args:
         mechanism: the name of the law.
         parameter: of the noise in the sum, exactly. ``"polya"``: the rate r of the two-sided
             geometric law, whose mass at x is proportional to :math:`e^{-r |x|}`. ``"gamma"``: the
-            rate of the Laplace law, whose density is. ``"skellam"``: the mean of each of the two
-            Poisson laws. ``"discrete_gaussian"``: sigma squared; the sum of n shares is the
-            convolution of n discrete Gaussians, each with the n-th part of it.
-        shifts: pairs of a shift and of how many cells move by it.
-        shares: how many honest shares the sum has at least.
+            rate of the Laplace law, whose density is proportional to the same. ``"skellam"``: the
+            mean of each of the two Poisson laws. ``"discrete_gaussian"``: sigma squared; the sum of
+            n shares is the convolution of n discrete Gaussians, each with the n-th part of it.
+        shifts: pairs of a shift and the number of cells that move by it.
+        shares: the smallest number of honest shares in the sum.
 
     Example:
         >>> from fractions import Fraction
@@ -51,7 +58,7 @@ class Law:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The content in plain JSON values; the parameter is a text, numerator and denominator."""
+        """The content in plain JSON values; the parameter is text, "numerator/denominator"."""
         return {
             "mechanism": self.mechanism,
             "parameter": f"{self.parameter.numerator}/{self.parameter.denominator}",
@@ -61,6 +68,7 @@ class Law:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Law:
+        """Return the law whose :attr:`fields` these are."""
         return cls(
             mechanism=fields["mechanism"],
             parameter=Fraction(fields["parameter"]),

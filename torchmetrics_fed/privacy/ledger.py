@@ -1,4 +1,15 @@
-"""PrivacyLedger: what was spent so far, and of which budget."""
+"""PrivacyLedger: the record of what was spent, and of which budget.
+
+Invariants:
+
+- A release is charged once, whole, before its first draw of noise. The charge is on disk when the
+  call returns.
+- All charges and open reservations together never exceed the budget.
+- Only the client that began a release may continue it. Each query is answered once, and the
+  fractions of epsilon of all queries of a release never exceed 1.
+- A call that raises has recorded nothing.
+- A ledger is never copied: a copy would not know what the original spends.
+"""
 
 from __future__ import annotations
 
@@ -27,36 +38,41 @@ from torchmetrics_fed.privacy.budget import (
     LedgerEntry,
     Reservation,
     Spent,
-    overview,
     pld_library,
 )
 from torchmetrics_fed.privacy.law import Law
+from torchmetrics_fed.privacy.overview import overview
 from torchmetrics_fed.privacy.store import Records, Store
 
 MOST_RESERVED_SECONDS = 365 * 24 * 60 * 60
-"""The longest reservation. A round takes hours: a longer one would only block the budget."""
+"""The longest reservation, in seconds. A round takes hours: a reservation of more than a year would
+only block the budget."""
 
 
 class PrivacyLedger:
-    """The record of every private release of the same people's data, shared by all metrics that make one.
+    """The record of every private release of the same people's data, for all metrics that share it.
 
-    A ledger is one thing however often it is copied: ``copy`` and ``deepcopy`` return the ledger itself. Without
-    ``path`` it lives in one process: pickling it, or spending from it after a fork, raises. With ``path`` it is a file
-    that processes share and that is continued when it is opened again.
+    A ledger is one thing however often it is copied: ``copy`` and ``deepcopy`` return the ledger
+    itself. Without ``path`` it lives in one process: pickling it, or spending from it after a fork,
+    raises. With ``path`` it is a file that processes share and that is continued when it is opened
+    again.
 
     Args:
-        budget: all entries together must be (``budget``, ``delta``)-differentially private, or `spend` raises; None
-            only keeps the record. A file records its budget, with delta and composition, and refuses another one.
-        path: the file; `torchmetrics_fed.privacy.store` says what it holds and why no crash makes it forget.
+        budget: the epsilon of all entries together: they must be (``budget``, ``delta``)-
+            differentially private, or `spend` raises. None only keeps the record. A file records
+            its budget, with delta and composition, and refuses another budget.
+        path: the file. `torchmetrics_fed.privacy.store` describes its content, and why no crash
+            makes it forget.
         delta: the delta of the budget; 1e-6 if neither given nor recorded.
-        composition: "addition" (the default), exact and always valid, or "pld", which needs ``dp-accounting`` and
-            amounts that were not chosen after seeing earlier results.
-        change_budget: whether to record what is given in place of another budget; it binds all who have the file open.
+        composition: "addition" (the default), exact and always valid, or "pld", which needs
+            ``dp-accounting`` and amounts that were not chosen after seeing earlier results.
+        change_budget: whether to record these arguments in place of the budget in the file. The new
+            budget binds all processes that have the file open.
 
     Example:
         >>> ledger = PrivacyLedger(budget=1.0)
         >>> entry = ledger.spend("validation", round=1, epsilon=0.8)
-        >>> ledger.spend("validation", round="1", epsilon=0.8) == entry  # the same release: not spent again
+        >>> ledger.spend("validation", round="1", epsilon=0.8) == entry  # not spent again
         True
         >>> print(ledger.report())  # doctest: +ELLIPSIS
         Privacy ledger, in memory of one process
@@ -65,7 +81,7 @@ class PrivacyLedger:
         ...
         >>> ledger.spend("validation", round=2, epsilon=0.5)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        torchmetrics_fed.errors.BudgetExceededError: ... this release needs epsilon 0.5, 0.2 of 1.0 is left...
+        torchmetrics_fed.errors.BudgetExceededError: ... needs epsilon 0.5, 0.2 of 1.0 is left...
     """
 
     def __init__(
@@ -77,18 +93,23 @@ class PrivacyLedger:
         composition: Composition | None = None,
         change_budget: bool = False,
     ) -> None:
-        named: dict[str, Any] = {"epsilon": budget, "delta": delta, "composition": composition}
-        given = {name: value for name, value in named.items() if value is not None}
-        self.path = None if path is None else os.path.abspath(os.fsdecode(path))
-        self._limit = Budget(**given)
+        arguments: dict[str, Any] = {
+            "epsilon": budget,
+            "delta": delta,
+            "composition": composition,
+        }
+        changes = {name: value for name, value in arguments.items() if value is not None}
+        self.path: str | None = None
+        if path is not None:
+            self.path = os.path.abspath(os.fsdecode(path))
+        self._limit = Budget(**changes)
         if composition == "pld":
             pld_library()
         self._store = Store(self.path)
-        self._known = Records()
-        if (
-            self.path is not None
-        ):  # a damaged file is refused here; one in memory is made when it is first used
-            self._agree(given, change_budget)
+        self._records = Records()
+        # A damaged file is refused here. A store in memory is created at its first use.
+        if self.path is not None:
+            self._record_budget(changes, change_budget)
 
     def spend(
         self,
@@ -100,32 +121,40 @@ class PrivacyLedger:
         *,
         exist_ok: bool = True,
     ) -> LedgerEntry:
-        """Enter a release before its noise is drawn. Once this has returned, the entry outlives any crash.
+        """Charge a release before its noise is drawn. The entry then outlives any crash.
 
-        The ranks of one release all spend for one (``data``, ``round``) and get one entry. Two draws of noise need two
-        rounds: where a draw might not be the first of its round, as in a resumed run, pass ``exist_ok=False``, and the
-        same data, round and price once more raise. An integer round counts as its digits. ``mechanism`` is a remark for
-        readers of the ledger; the first one stays.
+        The ranks of one release all spend for one (``data``, ``round``) and get one entry. Two
+        draws of noise need two rounds.
+
+        Args:
+            data: the name of the data.
+            round: the name of the round. An integer counts as its digits.
+            epsilon: the epsilon of the release.
+            delta: the delta of the release.
+            mechanism: a remark for readers of the ledger. The first remark of a release stays.
+            exist_ok: whether the same data, round and price may be there already. Pass False if the
+                draw might not be the first of its round, as in a resumed run.
         """
         entry = LedgerEntry(data, round, epsilon, delta, mechanism)  # type: ignore[arg-type]
-        with self._books() as (tables, books):
-            known = books.entries.get(entry.key)
-            if known is not None and (known.amounts != entry.amounts or not exist_ok):
+        with self._transaction() as (tables, records):
+            charged = records.entries.get(entry.key)
+            if charged is not None and (charged.amounts != entry.amounts or not exist_ok):
                 raise LedgerConflictError(
-                    f"Expected a new round but data {known.data!r}, round {known.round!r} was spent on {known.time} "
-                    f"(epsilon {known.epsilon}, delta {known.delta}), now got epsilon {entry.epsilon}, delta "
-                    f"{entry.delta}. Give each draw of noise a round of its own."
+                    f"Cannot spend: data {charged.data!r}, round {charged.round!r} was spent on "
+                    f"{charged.time} (epsilon {charged.epsilon}, delta {charged.delta}), now got "
+                    f"epsilon {entry.epsilon}, delta {entry.delta}. Give each draw of noise a "
+                    "round of its own."
                 )
-            return self._entered(tables, books, entry)
+            return self._charged_entry(tables, records, entry)
 
     def reserve(self, entry: LedgerEntry, seconds: float) -> None:
-        """Keep a release's part of the budget for this many seconds. Nothing is spent by it.
+        """Keep the price of a release free for a number of seconds. Nothing is spent.
 
         While the reservation is open, other releases find as much less of the budget left. The
         first charge of the same data, round and spec takes its place, so the release can be paid
         for, whatever was spent meanwhile. It ends undrawn when the time is up, or with
-        :meth:`cancel`. A second reservation of the same release replaces the first. A release that
-        this client has charged needs none: then nothing happens.
+        :meth:`cancel`. A second reservation of the same release replaces the first. If this client
+        has charged the release already, nothing happens.
 
         Time is the wall clock of this machine, which all processes with the file share. A clock
         that is put back can open a reservation again. No clock makes the ledger charge more than
@@ -143,15 +172,15 @@ class PrivacyLedger:
                 "Expected argument `seconds` to be a number above 0, at most "
                 f"{MOST_RESERVED_SECONDS} (a year), but got {seconds!r}."
             )
-        with self._books() as (tables, books):
-            charged = books.entries.get(entry.key)
+        with self._transaction() as (tables, records):
+            charged = records.entries.get(entry.key)
             if charged is not None:
                 _check_continues(entry, charged)
                 return
             now = time.time()
-            committed = books.committed(now, besides=entry.key)
-            books.limit(self._limit).check(committed, entry.amounts)
-            books.append(tables, {"reservation": entry.fields, "until": now + seconds})
+            committed = records.committed(now, besides=entry.key)
+            records.limit(self._limit).check(committed, entry.amounts)
+            records.append(tables, {"reservation": entry.fields, "until": now + seconds})
 
     def cancel(self, entry: LedgerEntry) -> None:
         """Give back the reservation of a release. A release that was charged stays charged.
@@ -166,9 +195,9 @@ class PrivacyLedger:
             >>> ledger.remaining
             1.0
         """
-        with self._books() as (tables, books):
-            if entry.key in books.reservations:
-                books.append(tables, {"cancellation": list(entry.key)})
+        with self._transaction() as (tables, records):
+            if entry.key in records.reservations:
+                records.append(tables, {"cancellation": list(entry.key)})
 
     def charge(
         self,
@@ -179,63 +208,73 @@ class PrivacyLedger:
         law: Law | None = None,
         again: bool = False,
     ) -> None:
-        """Charge a release, once, before the answer to a query with this digest and fraction of epsilon is drawn.
+        """Charge a release before the reply to one of its queries is drawn.
 
-        The first query of a round charges all of the release's epsilon. A later one is only noted: of the same client,
-        not answered before (unless ``again``, as other ranks of it do), and within the fraction that is left. The
-        ``law`` of the noise is recorded with each query.
+        The first query of a round charges the whole epsilon of the release. A later query is only
+        recorded. It must come from the same client, be new, and stay within the fraction that is
+        left.
+
+        Args:
+            entry: the price of the release.
+            query: the digest of the query.
+            fraction: the fraction of epsilon that the query spends.
+            law: the law of the noise, recorded with the query.
+            again: whether the query may be recorded already, as by another rank of the client.
         """
         if not 0 < fraction < math.inf:
             raise InputError(
                 f"Expected argument `fraction` to be above 0, at most 1, but got {fraction!r}."
             )
         answered = AnsweredQuery(query.hex(), float(fraction), law)
-        with self._books() as (tables, books):
-            charged = self._entered(tables, books, entry)
+        with self._transaction() as (tables, records):
+            charged = self._charged_entry(tables, records, entry)
             _check_continues(entry, charged)
-            if any(before.digest == answered.digest for before in charged.queries):
+            if any(earlier.digest == answered.digest for earlier in charged.queries):
                 if again:
                     return
                 raise LedgerConflictError(
-                    f"Expected a query of {_named(charged)} that was not answered but this one "
-                    "was: a second draw would average the noise away. Use the share that was sent."
+                    f"Cannot answer this query of {_release_name(charged)}: it was answered "
+                    "already, and a second draw would average the noise away. Use the share that "
+                    "was sent."
                 )
-            spent = sum(Fraction(answer.fraction) for answer in (*charged.queries, answered))
-            if spent > 1:
-                raise LedgerConflictError(
-                    f"Expected queries of {_named(charged)} that spend its epsilon once but with "
-                    f"this one they spend {float(spent):g} times. Ask within the fraction that is "
-                    "left."
-                )
-            books.append(tables, {"answer": list(entry.key), **answered.fields})
+            _check_fractions(charged, answered)
+            records.append(tables, {"answer": list(entry.key), **answered.fields})
 
     def check_lasting(self) -> None:
         """Raise unless this ledger has a limit that lasts: a budget and a path."""
         if self.budget is None or self.path is None:
             raise InputError(
-                "Expected a ledger with a budget and a path because here the server decides how often it asks, but got "
-                f"{self}. Pass `ledger=PrivacyLedger(budget=3.0, path=...)`, one file for each node."
+                "Expected a ledger with a budget and a path because here the server decides how "
+                f"often it asks, but got {self}. Pass `ledger=PrivacyLedger(budget=3.0, "
+                "path=...)`, one file for each node."
             )
 
     def spent(self, delta: float | None = None, method: Composition | None = None) -> Spent:
-        """What all entries cost together, by the ledger's composition unless ``method`` names another.
+        """Return the cost of all entries together.
 
-        By addition, the epsilons and the deltas are summed. By PLD it is the epsilon at ``delta`` (the ledger's, if
-        None), whatever mechanisms were used: 100 times epsilon 0.1 is 10 by addition, and 4.77 at delta 1e-6.
+        By addition, the epsilons and the deltas are summed. By PLD it is the epsilon at ``delta``,
+        whatever mechanisms were used: 100 times epsilon 0.1 is 10 by addition, and 4.77 at delta
+        1e-6.
+
+        Args:
+            delta: the delta of a PLD; that of the ledger if None.
+            method: the composition; that of the ledger if None.
         """
-        method = self.composition if method is None else method
+        if method is None:
+            method = self.composition
         check_choice("method", method, get_args(Composition))
         if method == "addition" and delta is not None:
             raise InputError(
-                f"Expected argument `delta` only with method 'pld' but got {delta!r} with 'addition'."
+                f"Expected argument `delta` only with method 'pld' but got {delta!r} with "
+                "'addition'."
             )
-        return Budget(None, self.delta if delta is None else delta, method).spent(
-            self._read().amounts
-        )
+        if delta is None:
+            delta = self.delta
+        return Budget(None, delta, method).spent(self._read().amounts)
 
     @property
     def budget(self) -> float | None:
-        """The epsilon that all entries together may cost; None is no limit."""
+        """The epsilon that all entries together may cost; None for no limit."""
         return self._limit.epsilon
 
     @property
@@ -259,32 +298,43 @@ class PrivacyLedger:
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
-        """The reservations that are open now, in the order of their making."""
+        """The reservations that are open now, the oldest first."""
         return tuple(self._read().reserved(time.time()))
 
     def entries_of(self, spec: bytes, queries: Iterable[bytes]) -> list[LedgerEntry]:
-        """Return the releases with this digest of their spec that answered all of these digests of queries."""
-        asked = {query.hex() for query in queries}
-        return [
-            entry
-            for entry in self
-            if entry.spec == spec.hex() and asked <= {query.digest for query in entry.queries}
-        ]
+        """Return the releases of a spec that answered all of these queries.
+
+        Args:
+            spec: the digest of the spec.
+            queries: the digests of the queries.
+        """
+        digests = {query.hex() for query in queries}
+        entries = []
+        for entry in self:
+            answered = {query.digest for query in entry.queries}
+            if entry.spec == spec.hex() and digests <= answered:
+                entries.append(entry)
+        return entries
 
     def digest(self, entry: LedgerEntry | None = None) -> str:
-        """Return the SHA-256, in hexadecimal, of all records up to this entry, or of all: what a document may name."""
-        books = self._read()
-        return books.chain if entry is None else books.chains[entry.key]
+        """Return the SHA-256, in hexadecimal, of all records, or of all up to an entry.
+
+        A document may name it.
+        """
+        records = self._read()
+        if entry is None:
+            return records.chain
+        return records.chains[entry.key]
 
     def report(self) -> str:
         """Return the budget, all releases and the laws of their noise, as tables."""
-        books = self._read()
+        records = self._read()
         return overview(
             self.path,
-            books.budgets or (self._limit,),
-            tuple(books.entries.values()),
-            books.chain,
-            books.reserved(time.time()),
+            budgets=records.budgets or (self._limit,),
+            entries=tuple(records.entries.values()),
+            digest=records.chain,
+            reservations=records.reserved(time.time()),
         )
 
     def __iter__(self) -> Iterator[LedgerEntry]:
@@ -297,17 +347,21 @@ class PrivacyLedger:
         return True  # an empty ledger is a ledger
 
     def __repr__(self) -> str:
+        name = type(self).__name__
         try:
             amounts = self._read().amounts
             epsilon, delta = self._limit.spent(amounts)
         except LedgerError as error:
-            return f"{type(self).__name__}(unreadable: {error})"
-        text = f"epsilon {epsilon:.12g}" + (f", delta {delta:g}" if delta else "")
-        text += " spent" if self.budget is None else f" of {self.budget} spent"
-        text += f", {len(amounts)} release{'' if len(amounts) == 1 else 's'}"
-        return (
-            f"{type(self).__name__}({text}{'' if self.path is None else f', path={self.path!r}'})"
-        )
+            return f"{name}(unreadable: {error})"
+        text = f"epsilon {epsilon:.12g}"
+        if delta:
+            text += f", delta {delta:g}"
+        if self.budget is not None:
+            text += f" of {self.budget}"
+        text += " spent, 1 release" if len(amounts) == 1 else f" spent, {len(amounts)} releases"
+        if self.path is not None:
+            text += f", path={self.path!r}"
+        return f"{name}({text})"
 
     def __copy__(self) -> PrivacyLedger:
         return self
@@ -316,67 +370,94 @@ class PrivacyLedger:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.path is None and self.budget is None and not self._read().size:
-            return type(self), ()  # nothing is lost: the copy begins as this one did
-        if self.path is None:
-            raise LedgerError(
-                "Expected a ledger with `path` to pickle but got one in memory: its copy would not know what is spent "
-                "here. Build it with PrivacyLedger(path=...)."
-            )
-        return _reopen, (type(self), self.path, self._limit)
+        if self.path is not None:
+            return _reopen, (type(self), self.path, self._limit)
+        if self.budget is None and not self._read().size:
+            return type(self), ()  # nothing is lost: the copy begins as this ledger did
+        raise LedgerError(
+            "Cannot pickle a ledger in memory: its copy would not know what is spent here. Build "
+            "it with a `path`, as PrivacyLedger(path=...)."
+        )
 
     def _read(self) -> Records:
-        with self._books(write=False) as (_, books):
-            return books
+        with self._transaction(write=False) as (_, records):
+            return records
 
     @contextmanager
-    def _books(self, write: bool = True) -> Iterator[tuple[sqlite3.Connection, Records]]:
-        """Give the tables and what they say; what was added is known once it is on disk."""
+    def _transaction(self, write: bool = True) -> Iterator[tuple[sqlite3.Connection, Records]]:
+        """Give the tables of the store and its records. Keep the records once they are on disk."""
         with self._store.transaction(write) as tables:
-            books = self._known.read_on(tables, self._store)
-            yield tables, books
-        self._known, self._limit = books, books.limit(self._limit)
+            records = self._records.updated(tables, self._store)
+            yield tables, records
+        self._records = records
+        self._limit = records.limit(self._limit)
 
-    def _agree(self, given: dict[str, Any], change: bool) -> None:
-        """Take over the file's budget, or record one. Writes only where there is something to record."""
-        for write in (False, True):
-            with self._books(write) as (tables, books):
-                wanted = books.limit(self._limit).agreed(given, change or not books.budgets)
-                settled = wanted in books.budgets[-1:] or wanted.epsilon is None
-                if write and not settled:
-                    books.append(tables, {"budget": asdict(replace(wanted, time=_now()))})
-            if settled:
-                return
+    def _record_budget(self, changes: dict[str, Any], change_budget: bool) -> None:
+        """Take over the budget of the file, or record one. Write only if it has to be recorded."""
+        with self._transaction(write=False) as (_, records):
+            budget = self._changed_budget(records, changes, change_budget)
+            is_recorded = _is_in_force(budget, records)
+        if is_recorded:
+            return
+        # Another process may have recorded a budget since.
+        with self._transaction() as (tables, records):
+            budget = self._changed_budget(records, changes, change_budget)
+            if not _is_in_force(budget, records):
+                records.append(tables, {"budget": asdict(replace(budget, time=_now()))})
 
-    def _entered(
-        self, tables: sqlite3.Connection, books: Records, entry: LedgerEntry
+    def _changed_budget(
+        self, records: Records, changes: dict[str, Any], change_budget: bool
+    ) -> Budget:
+        """Return the budget with the changes; raise if another one is recorded."""
+        allowed = change_budget or not records.budgets
+        return records.limit(self._limit).changed(changes, allowed=allowed)
+
+    def _charged_entry(
+        self, tables: sqlite3.Connection, records: Records, entry: LedgerEntry
     ) -> LedgerEntry:
-        """Return the entry of the same data, round and spec: the one there is, or this one, entered and checked."""
-        if entry.key not in books.entries:
-            committed = books.committed(time.time(), besides=entry.key)
-            books.limit(self._limit).check(committed, entry.amounts)
-            books.append(tables, {"entry": replace(entry, time=entry.time or _now()).fields})
-        return books.entries[entry.key]
+        """Return the charged entry of the same data, round and spec; charge it if there is none."""
+        if entry.key not in records.entries:
+            committed = records.committed(time.time(), besides=entry.key)
+            records.limit(self._limit).check(committed, entry.amounts)
+            charged = replace(entry, time=entry.time or _now())
+            records.append(tables, {"entry": charged.fields})
+        return records.entries[entry.key]
+
+
+def _is_in_force(budget: Budget, records: Records) -> bool:
+    """Whether nothing has to be recorded: the file has this budget, or there is no limit."""
+    return budget.epsilon is None or budget in records.budgets[-1:]
 
 
 def _check_continues(entry: LedgerEntry, charged: LedgerEntry) -> None:
     """Raise unless this client began the charged release, at the same price."""
     if charged.client != entry.client:
         raise LedgerConflictError(
-            f"Expected a new round but {_named(charged)} was begun by another client on "
-            f"{charged.time}, and only that one may continue it. A retry is a new round, charged "
-            "again. If the data is made up, keep the ledger in a temporary folder, or delete its "
-            "file before the next run."
+            f"Cannot continue {_release_name(charged)}: it was begun by another client on "
+            f"{charged.time}, and only that client may continue it. A retry is a new round, "
+            "charged again. If the data is made up, keep the ledger in a temporary folder, or "
+            "delete its file before the next run."
         )
     if charged.amounts != entry.amounts:
         raise LedgerConflictError(
-            f"Expected one price for {_named(charged)} but it was charged epsilon "
+            f"Cannot charge {_release_name(charged)} at another price: it was charged epsilon "
             f"{charged.epsilon}, delta {charged.delta}, now got {entry.epsilon}, {entry.delta}. "
             "Give the release a round of its own."
         )
 
 
-def _named(entry: LedgerEntry) -> str:
+def _check_fractions(charged: LedgerEntry, answered: AnsweredQuery) -> None:
+    """Raise if the queries of a release would spend more than its epsilon."""
+    spent = sum(Fraction(query.fraction) for query in (*charged.queries, answered))
+    if spent > 1:
+        raise LedgerConflictError(
+            f"Cannot answer this query of {_release_name(charged)}: its queries spend its epsilon "
+            f"once, and with this query they would spend it {float(spent):g} times. Ask within the "
+            "fraction that is left."
+        )
+
+
+def _release_name(entry: LedgerEntry) -> str:
     return f"round {entry.round!r} of data {entry.data!r}"
 
 
@@ -385,11 +466,13 @@ def _now() -> str:
 
 
 def _reopen(kind: type[PrivacyLedger], path: str, limit: Budget) -> PrivacyLedger:
+    """Return the ledger of a pickle, with the budget that its file has now."""
     if not os.path.exists(path):
         raise LedgerFileError(
-            f"Expected the ledger file {path!r} to exist, or what was spent would be forgotten. Copy it here."
+            f"Cannot open the ledger file {path!r}: it does not exist, and without it all that was "
+            "spent would be forgotten. Copy the file here."
         )
     ledger = kind(path=path)
-    if ledger.budget is not None:  # which may have been changed since
+    if ledger.budget is not None:
         return ledger
     return kind(limit.epsilon, path, limit.delta, composition=limit.composition)

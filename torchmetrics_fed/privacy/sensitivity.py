@@ -1,4 +1,11 @@
-"""Sensitivity: how much of a release one person can change, from what is counted. Never typed by hand."""
+"""Sensitivity: how far one person can change a release, derived from what is counted.
+
+Invariants:
+
+- A sensitivity is computed from the task, the levels and the neighbours. It is never typed by hand.
+- It is a list of shifts, not a norm: the norms follow from it, and so does the privacy loss of any
+  symmetric log-concave noise (:mod:`torchmetrics_fed.privacy.loss`).
+"""
 
 from __future__ import annotations
 
@@ -10,17 +17,23 @@ from torchmetrics_fed.errors import InputError, check_choice, check_int
 from torchmetrics_fed.typing import Task
 
 Neighbours = Literal["add_remove", "replace_one"]
+
 Levels: TypeAlias = int | tuple[int, ...] | tuple[tuple[int, int], ...]
-"""How many levels there are, or how often each counts an example: one number, or (negatives, positives)."""
+"""The number of levels, or how often each level counts an example: one number for all examples, or
+a pair (negatives, positives)."""
+
+Move: TypeAlias = tuple[int, int]
+"""A shift, and the number of cells that move by it."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    r"""The worst change of a release between neighbouring data: pairs of a shift and of how many cells move by it.
+    r"""The worst change of a release between neighbouring data.
 
-    All norms follow from it: :math:`\Delta_1 = \sum_i s_i c_i`, :math:`\Delta_2^2 = \sum_i s_i^2 c_i`. It is the worst
-    change not only in each norm: for symmetric log-concave noise no other possible change is easier to tell (see
-    :mod:`torchmetrics_fed.privacy.loss`).
+    It is a list of pairs: a shift, and the number of cells that move by it. All norms follow from
+    it: :math:`\Delta_1 = \sum_i s_i c_i` and :math:`\Delta_2^2 = \sum_i s_i^2 c_i`. The change is
+    the worst not only in each norm: for symmetric log-concave noise no other possible change is
+    easier to detect (see :mod:`torchmetrics_fed.privacy.loss`).
 
     Example:
         >>> from torchmetrics_fed.privacy.sensitivity import Sensitivity
@@ -32,12 +45,13 @@ class Sensitivity:
         (10, 82)
     """
 
-    shifts: tuple[tuple[int, int], ...]
+    shifts: tuple[Move, ...]
 
     def __post_init__(self) -> None:
         if not self.shifts or any(shift < 1 or cells < 1 for shift, cells in self.shifts):
             raise InputError(
-                f"Expected `shifts`, pairs of positive ints, but got {self.shifts}. Use `Sensitivity.of`."
+                f"Expected `shifts`, pairs of positive ints, but got {self.shifts}. "
+                "Use `Sensitivity.of`."
             )
 
     @classmethod
@@ -54,41 +68,43 @@ class Sensitivity:
     ) -> Sensitivity:
         r"""Return the sensitivity of the levels of the counts of ``classes`` histograms.
 
-        On one level an example moves one cell of each histogram: of the only one of a binary task; of the K of a
-        multi-class task, as a positive of its own class and a negative of the K - 1 others; of the K of a multi-label
-        task, as a positive or a negative of each. It moves a cell by the cell's weight.
+        On one level an example moves one cell of each histogram. In a binary task there is one
+        histogram. In a multi-class task an example is a positive of its own class and a negative of
+        the K - 1 others. In a multi-label task it is a positive or a negative of each of the K
+        labels. It moves a cell by the weight of the cell.
 
-        Where the histograms of all classes are added up before they are counted (``pools_classes``), the K - 1
-        negatives of a multi-class example may fall into one cell, which then moves by K - 1. All K labels of a
-        multi-label example may, too, and all K scores of an example whose true class has a row of its own
-        (``one_vs_one``). The L1 norm is K in all cases; the L2 norm is not :math:`\sqrt K`.
+        If the histograms of all classes are added before they are counted (``pools_classes``), the
+        K - 1 negatives of a multi-class example may fall into one cell, which then moves by K - 1.
+        So may all K labels of a multi-label example, and all K scores of an example whose true
+        class has a row of its own (``one_vs_one``). The L1 norm is K in all cases; the L2 norm is
+        not :math:`\sqrt K`.
 
-        A person with m examples moves most where all m fall into the same cells: every shift times m. Replacing a
-        person takes the old shifts away and puts the new ones in; where the cells differ on all levels nothing
-        cancels and twice as many cells move, which no overlap can exceed in any norm.
+        A person with m examples changes the counts most if all m fall into the same cells: every
+        shift times m. Replacing a person removes the old shifts and adds the new ones. If the cells
+        differ on all levels, nothing cancels and twice as many cells move, which no overlap can
+        exceed in any norm.
 
         Args:
-            levels: how many levels are released, each counted once; or for each level how often an example is
-                counted there, as one number or as a pair for negatives and for positives. Where nodes of a level have
-                different weights, the largest.
+            task: the task of the metric.
+            classes: the number of histograms.
+            levels: the number of levels that are released, each counted once; or for each level how
+                often it counts an example, as one number or as a pair for negatives and positives.
+                If the nodes of a level have different weights, give the largest.
+            pools_classes: whether the histograms of all classes are added before they are counted.
+            one_vs_one: whether each true class has a row of its own.
+            neighbours: whether neighbouring data differ by one more person or by another person.
+            examples_per_person: the largest number of examples of one person.
         """
         check_choice("task", task, get_args(Task))
         check_choice("neighbours", neighbours, get_args(Neighbours))
-        pairs = _pairs_of_weights(levels)
-        for name, value in (
-            ("classes", classes),
-            ("levels", len(pairs)),
-            ("examples_per_person", examples_per_person),
-        ):
-            check_int(name, value, 1)
-        if (task == "binary") != (classes == 1) and task != "multilabel":
-            expect = "1" if task == "binary" else "at least 2"
-            raise InputError(
-                f"Expected argument `classes` to be {expect} where `task` is {task!r} but got {classes}."
-            )
+        weights = _weights_of_levels(levels)
+        check_int("classes", classes, 1)
+        check_int("levels", len(weights), 1)
+        check_int("examples_per_person", examples_per_person, 1)
+        _check_classes(task, classes)
         sides = 2 if neighbours == "replace_one" else 1
         cells_moved: Counter[int] = Counter()
-        for negative, positive in pairs:
+        for negative, positive in weights:
             if pools_classes and (one_vs_one or task == "multilabel"):
                 moves = [(classes * max(negative, positive), 1)]
             else:
@@ -99,18 +115,33 @@ class Sensitivity:
 
     @property
     def l1(self) -> int:
+        r"""The largest change in the 1-norm, :math:`\Delta_1`."""
         return sum(shift * cells for shift, cells in self.shifts)
 
     @property
     def l2_squared(self) -> int:
+        r"""The square of the largest change in the 2-norm, :math:`\Delta_2^2`."""
         return sum(shift**2 * cells for shift, cells in self.shifts)
 
     @property
     def cells(self) -> int:
+        """The number of cells that move."""
         return sum(cells for _, cells in self.shifts)
 
 
-def _pairs_of_weights(levels: Levels) -> list[tuple[int, int]]:
+def _check_classes(task: Task, classes: int) -> None:
+    if task == "binary" and classes != 1:
+        expected = "1"
+    elif task == "multiclass" and classes == 1:
+        expected = "at least 2"
+    else:
+        return
+    raise InputError(
+        f"Expected argument `classes` to be {expected} where `task` is {task!r} but got {classes}."
+    )
+
+
+def _weights_of_levels(levels: Levels) -> list[tuple[int, int]]:
     """Return for each level how often it counts a negative and a positive."""
     if not isinstance(levels, tuple):
         check_int("levels", levels, 1)
@@ -120,8 +151,16 @@ def _pairs_of_weights(levels: Levels) -> list[tuple[int, int]]:
 
 def _moves(
     task: Task, classes: int, negative: int, positive: int, pools_classes: bool
-) -> list[tuple[int, int]]:
-    """Return what one example moves on one level: pairs of a shift and of how many cells move by it."""
+) -> list[Move]:
+    """Return the moves of one example on one level.
+
+    Args:
+        task: the task of the metric.
+        classes: the number of histograms.
+        negative: the weight of a negative.
+        positive: the weight of a positive.
+        pools_classes: whether the histograms of all classes are added before they are counted.
+    """
     if task == "binary":
         return [(max(negative, positive), 1)]
     if task == "multilabel":

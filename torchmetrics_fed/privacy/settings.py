@@ -1,9 +1,19 @@
 """Privacy settings: who adds noise, how much, what a release costs, and against whom it protects.
 
-There are four settings. :class:`Exact` is what ``privacy=None`` means: nobody adds noise, and
-nothing is charged. :class:`CentralDP`, :class:`LocalDP` and :class:`DistributedDP` are
-differentially private. All code asks a setting what it does (``noise_drawn_by``, ``charges``,
-``clients_needed``, ``hides_shares``); no code asks whether a setting is missing.
+There are four settings:
+
+- :class:`Exact`: no party adds noise, and nothing is charged. ``privacy=None`` means this setting.
+- :class:`CentralDP`: one trusted party adds the noise, once.
+- :class:`LocalDP`: every client adds all of the noise.
+- :class:`DistributedDP`: every client adds a share of the noise.
+
+Invariants:
+
+- A setting is a frozen value. It never draws and never charges.
+- Code asks a setting what it does (``noise_drawn_by``, ``charges``, ``clients_needed``,
+  ``hides_shares``). No code asks whether a setting is missing, or which class it has; therefore a
+  setting has no truth value.
+- All parties of a release agree on the :attr:`~Privacy.fields` of its setting.
 """
 
 from __future__ import annotations
@@ -28,18 +38,21 @@ from torchmetrics_fed.privacy.noise import (
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
 
 NoiseDrawnBy = Literal["nobody", "clients", "sum"]
-"""Who draws the noise of a release: nobody, each client for its share, one party for the sum."""
+"""Who draws the noise of a release: no party, each client for its share, one party for the sum."""
 
 WARN_ABOVE_EPSILON = 20
-"""An epsilon above this warns: e^20 is half a billion."""
+"""An epsilon above this value warns: e^20 is half a billion."""
 
-# A caller who chooses a setting is warned. A caller who reads a setting from bytes is not: bytes
-# that others wrote must raise nothing else.
-_reading: ContextVar[bool] = ContextVar("reading", default=False)
+MECHANISMS_WITH_DELTA = ("skellam", "discrete_gaussian")
+"""The laws of noise that need a delta above 0."""
+
+_is_reading: ContextVar[bool] = ContextVar("is_reading", default=False)
+"""Whether a setting is being read from bytes. A caller who chooses a setting is warned; a caller
+who reads one is not, because bytes from another party must not cause warnings."""
 
 
 class Privacy(ABC):
-    """What every setting of privacy answers. ``privacy=None`` is :class:`Exact` inside.
+    """The base class of all privacy settings. ``privacy=None`` becomes :class:`Exact`.
 
     Example:
         >>> from torchmetrics_fed import FederatedROC, LocalDP, Privacy
@@ -54,9 +67,9 @@ class Privacy(ABC):
     mechanism: str
     """The law of the noise."""
     neighbours: Neighbours
-    """Which two data sets nobody can tell apart."""
+    """How the two data sets differ that a release does not tell apart."""
     examples_per_person: int
-    """How many examples one person can have at most."""
+    """The largest number of examples of one person."""
     enforced: bool
     """Whether every ``update`` must name the persons, so that the bound on examples holds."""
     noise_drawn_by: ClassVar[NoiseDrawnBy]
@@ -69,7 +82,7 @@ class Privacy(ABC):
 
     @property
     def calibrated_for(self) -> int:
-        """Number of shares whose noise adds up to what epsilon asks for."""
+        """Number of shares whose noise adds up to the noise that epsilon asks for."""
         return 1
 
     @property
@@ -90,12 +103,12 @@ class Privacy(ABC):
     @property
     @abstractmethod
     def holds_against(self) -> str:
-        """Who learns no more than epsilon allows."""
+        """The parties that learn no more than epsilon allows."""
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """What is hidden: the difference between two data sets that nobody can tell apart."""
+        """The difference between two data sets that a release does not tell apart."""
 
     @property
     @abstractmethod
@@ -108,10 +121,15 @@ class Privacy(ABC):
 
     @abstractmethod
     def charged_delta(self, *, cells: int, queries: int) -> float:
-        """Return the delta of a release of at most ``queries`` queries, imperfect samplers included."""
+        """Return the delta of a release, with the error of the samplers.
+
+        Args:
+            cells: the number of cells of a share.
+            queries: the largest number of queries of the release.
+        """
 
     def noise_times(self, shares: int) -> float:
-        """Return how many times the noise that epsilon asks for is in a sum of ``shares`` shares."""
+        """Return the variance of a sum of shares, in units of what epsilon asks for."""
         return max(shares / self.calibrated_for, 1.0)
 
     def __bool__(self) -> bool:
@@ -127,16 +145,13 @@ class Privacy(ABC):
         kind = arguments.pop("kind")
         if kind == "Exact" and not arguments:
             return Exact()
-        kinds: dict[str, type[DifferentialPrivacy]] = {
-            setting.__name__: setting for setting in (DistributedDP, LocalDP, CentralDP)
-        }
         for name in ("epsilon", "delta"):
             arguments[name] = float.fromhex(arguments[name])
-        token = _reading.set(True)
+        token = _is_reading.set(True)
         try:
-            return kinds[kind](**arguments)
+            return _SETTINGS[kind](**arguments)
         finally:
-            _reading.reset(token)
+            _is_reading.reset(token)
 
 
 @dataclass(frozen=True)
@@ -178,20 +193,24 @@ class Exact(Privacy):
 
 @dataclass(frozen=True)
 class DifferentialPrivacy(Privacy):
-    """What every differentially private setting has.
+    """The arguments that all differentially private settings have.
 
     Args:
-        epsilon: the privacy loss of one release, at most, whatever is computed from it. Above 20 it warns.
-        delta: the probability with which it may be more; only for ``"skellam"`` and ``"discrete_gaussian"``.
-        mechanism: the law of the noise. ``"polya"``: two-sided geometric in sum, pure epsilon. ``"skellam"`` and
-            ``"discrete_gaussian"`` need delta and win where an example is in many cells, that is with many classes.
-            ``"gamma"``: Laplace in sum, in floats, for comparison with the paper only.
-        neighbours: ``"add_remove"`` protects whether a person is in the data, ``"replace_one"`` also against someone
-            who knows how many there are; it costs twice the noise.
-        examples_per_person: how many examples one person can have at most. It is your word, unless ``update`` is given
-            ``persons``.
-        enforced: whether every client's ``update`` must be given ``persons``, so that no more examples of one are
-            counted. All parties agree on it, and whoever reads a release can rely on it.
+        epsilon: the privacy loss of one release, at most, whatever is computed from it. Above 20 it
+            warns.
+        delta: the probability with which the loss may be more; only for ``"skellam"`` and
+            ``"discrete_gaussian"``.
+        mechanism: the law of the noise. ``"polya"``: two-sided geometric in sum, pure epsilon.
+            ``"skellam"`` and ``"discrete_gaussian"`` need delta. They need less noise if an example
+            is in many cells, that is, with many classes. ``"gamma"``: Laplace in sum, in floats,
+            for comparison with the paper only.
+        neighbours: ``"add_remove"`` hides whether a person is in the data. ``"replace_one"`` hides
+            it also from a reader who knows how many persons there are; it costs twice the noise.
+        examples_per_person: the largest number of examples of one person. The caller vouches for
+            it, unless ``update`` is given ``persons``.
+        enforced: whether the ``update`` of every client must be given ``persons``, so that no more
+            examples of one person are counted. All parties agree on it, and readers of a release
+            can rely on it.
 
     Example:
         >>> from torchmetrics_fed import LocalDP
@@ -210,35 +229,49 @@ class DifferentialPrivacy(Privacy):
     noise_drawn_by: ClassVar[NoiseDrawnBy] = "clients"
 
     def __post_init__(self) -> None:
+        self._check_arguments()
+        self._warn()
+
+    def _check_arguments(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
             raise InputError(
-                f"Expected argument `epsilon` to be a positive finite number but got {self.epsilon!r}."
+                "Expected argument `epsilon` to be a positive finite number but got "
+                f"{self.epsilon!r}."
             )
         check_choice("mechanism", self.mechanism, get_args(Mechanism))
         check_choice("neighbours", self.neighbours, get_args(Neighbours))
         check_int("examples_per_person", self.examples_per_person, 1)
-        if not isinstance(self.enforced, bool):
+        _check_bool("enforced", self.enforced)
+        if self.mechanism in MECHANISMS_WITH_DELTA:
+            expected = "between 0 and 1"
+            fits = 0 < self.delta < 1
+        else:
+            expected = "of 0"
+            fits = self.delta == 0
+        if not fits:
             raise InputError(
-                f"Expected argument `enforced` to be a bool but got {self.enforced!r}."
+                f'Expected argument `delta` {expected} for mechanism="{self.mechanism}" but got '
+                f"{self.delta!r}."
             )
-        needs_delta = self.mechanism in ("skellam", "discrete_gaussian")
-        if needs_delta != (self.delta > 0) or not 0 <= self.delta < 1:
-            raise InputError(
-                f"Expected argument `delta` {'between 0 and 1' if needs_delta else 'of 0'} for "
-                f'mechanism="{self.mechanism}" but got {self.delta!r}.'
-            )
-        if self.epsilon > WARN_ABOVE_EPSILON and not _reading.get():
+
+    def _warn(self) -> None:
+        # The caller's frame: above this method, `__post_init__` (two if a class extends it), and
+        # the generated `__init__`.
+        extends = type(self).__post_init__ is not DifferentialPrivacy.__post_init__
+        stacklevel = 5 if extends else 4
+        if self.epsilon > WARN_ABOVE_EPSILON and not _is_reading.get():
             warnings.warn(
-                f"epsilon={self.epsilon:g} protects next to nothing: what is released may be e^{self.epsilon:g} times "
-                "as likely with a person's data as without. Common values are from 0.1 to 10; `privacy=None` says that "
-                "nothing is protected.",
-                stacklevel=3 + (type(self).__post_init__ is not DifferentialPrivacy.__post_init__),
+                f"epsilon={self.epsilon:g} protects next to nothing: a release may be "
+                f"e^{self.epsilon:g} times as likely with a person's data as without. Common "
+                "values are from 0.1 to 10; `privacy=None` says that nothing is protected.",
+                stacklevel=stacklevel,
             )
         if self.mechanism == "gamma":
             warnings.warn(
-                'mechanism="gamma" adds float noise, whose last bits can be attacked: use it to compare with the '
-                'paper, never to protect anybody. mechanism="polya" is the same law in integers.',
-                stacklevel=3,
+                'mechanism="gamma" adds float noise, whose last bits can be attacked: use it to '
+                'compare with the paper, never to protect anybody. mechanism="polya" is the same '
+                "law in integers.",
+                stacklevel=stacklevel,
             )
 
     @property
@@ -263,33 +296,38 @@ class DifferentialPrivacy(Privacy):
         )
 
     def charged_delta(self, *, cells: int, queries: int) -> float:
-        missed = sampling_error(self.epsilon, self.calibrated_for, cells)
-        return self.delta + queries * missed
+        error_of_query = sampling_error(self.epsilon, self.calibrated_for, cells)
+        return self.delta + queries * error_of_query
 
     @property
     def unit(self) -> str:
-        """What is hidden: the two data sets that nobody can tell apart differ in so much."""
-        many = self.examples_per_person
-        whose = "one example" if many == 1 else f"one person's examples, {many} at most"
-        return f"{whose}, {'replaced' if self.neighbours == 'replace_one' else 'added or removed'}"
+        examples = "one example"
+        if self.examples_per_person > 1:
+            examples = f"one person's examples, {self.examples_per_person} at most"
+        if self.neighbours == "replace_one":
+            return f"{examples}, replaced"
+        return f"{examples}, added or removed"
 
     def __str__(self) -> str:
-        loss = f"epsilon={self.epsilon:g}" + (f", delta={self.delta:g}" if self.delta else "")
+        loss = f"epsilon={self.epsilon:g}"
+        if self.delta:
+            loss += f", delta={self.delta:g}"
         return f"{type(self).__name__}({loss} for {self.unit}; holds against {self.holds_against})"
 
 
 @dataclass(frozen=True)
 class DistributedDP(DifferentialPrivacy):
-    """Every client adds a share of the noise, calibrated for ``min_clients - max_colluding`` clients.
+    """Every client adds a share of the noise.
 
-    A client knows its own noise and can subtract it from the sum, so the noise is calibrated for fewer clients than
-    take part at least. A single share carries hardly any noise, so shares travel through secure aggregation, which
-    shows nobody a single one.
+    The noise is calibrated for ``min_clients - max_colluding`` shares: a client knows its own noise
+    and can subtract it from the sum. A single share carries hardly any noise, so shares travel
+    through secure aggregation, which shows no single share to any party.
 
     Args:
-        min_clients: a sum of fewer shares is not opened.
-        max_colluding: how many clients may collude and share what they know of their own noise.
-        trusted_aggregator: True if the aggregator may see single shares; they are then sent as they are.
+        min_clients: the number of shares below which a sum is not opened.
+        max_colluding: the number of clients that may collude and tell each other their noise.
+        trusted_aggregator: whether the aggregator may see single shares. If True, they are sent as
+            they are.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
@@ -305,18 +343,17 @@ class DistributedDP(DifferentialPrivacy):
         super().__post_init__()
         if self.mechanism == "gamma" and not self.trusted_aggregator:
             raise InputError(
-                'Expected `trusted_aggregator=True` with mechanism="gamma": floats cannot be masked.'
+                'Expected `trusted_aggregator=True` with mechanism="gamma": floats cannot be '
+                "masked."
             )
         check_int("min_clients", self.min_clients, 1)
         check_int("max_colluding", self.max_colluding, 0)
-        if not isinstance(self.trusted_aggregator, bool):
-            raise InputError(
-                f"Expected `trusted_aggregator` to be a bool but got {self.trusted_aggregator!r}."
-            )
+        _check_bool("trusted_aggregator", self.trusted_aggregator)
         if self.max_colluding >= self.min_clients:
             raise InputError(
-                f"Expected `max_colluding` below `min_clients` but got {self.max_colluding} and {self.min_clients}: "
-                "if all may collude, nobody's noise is left to protect anybody. Use LocalDP."
+                f"Expected `max_colluding` below `min_clients` but got {self.max_colluding} and "
+                f"{self.min_clients}: if all clients may collude, no noise is left that protects. "
+                "Use LocalDP."
             )
 
     @property
@@ -329,10 +366,12 @@ class DistributedDP(DifferentialPrivacy):
 
     @property
     def holds_against(self) -> str:
-        others = f"up to {self.max_colluding} colluding client{'s' * (self.max_colluding != 1)}"
+        colluders = f"up to {self.max_colluding} colluding clients"
+        if self.max_colluding == 1:
+            colluders = "up to 1 colluding client"
         if self.trusted_aggregator:
-            return f"everyone who sees the release and {others}, but not the trusted aggregator"
-        return f"the aggregator and {others}"
+            return f"everyone who sees the release and {colluders}, but not the trusted aggregator"
+        return f"the aggregator and {colluders}"
 
     @property
     def hides_shares(self) -> bool:
@@ -341,7 +380,9 @@ class DistributedDP(DifferentialPrivacy):
 
 @dataclass(frozen=True)
 class LocalDP(DifferentialPrivacy):
-    """Every client adds all of the noise: nobody has to be trusted, and n clients have n times the variance.
+    """Every client adds all of the noise. No party has to be trusted.
+
+    The sum of n clients has n times the variance that epsilon asks for.
 
     Example:
         >>> from torchmetrics_fed import LocalDP
@@ -354,7 +395,9 @@ class LocalDP(DifferentialPrivacy):
 
 @dataclass(frozen=True)
 class CentralDP(DifferentialPrivacy):
-    """One trusted party holds all counts and adds the noise once; across ranks it is drawn once and broadcast.
+    """One trusted party holds all counts and adds the noise once.
+
+    Across ranks, the noise is drawn once and broadcast.
 
     Example:
         >>> from torchmetrics_fed import CentralDP
@@ -367,3 +410,15 @@ class CentralDP(DifferentialPrivacy):
 
     def noise_times(self, shares: int) -> float:
         return 1.0  # it is drawn once
+
+
+_SETTINGS: dict[str, type[DifferentialPrivacy]] = {
+    "DistributedDP": DistributedDP,
+    "LocalDP": LocalDP,
+    "CentralDP": CentralDP,
+}
+
+
+def _check_bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"Expected argument `{name}` to be a bool but got {value!r}.")

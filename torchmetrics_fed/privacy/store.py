@@ -1,30 +1,41 @@
-"""Store: what must outlive a crash. A ledger's records, each bound to all before it, and a node's notes; in SQLite.
+"""Store: the state that must outlive a crash: the records of a ledger and the notes of a node.
 
-Why SQLite, and not files of our own: a charge and the query it was charged for are one transaction; a node's notes can
-be erased, which an append-only journal cannot do; locks, torn writes and recovery are the work of a library that is
-tested for them, in the standard library. ``synchronous=EXTRA`` makes a commit return once it is on disk, directory
-included; ``secure_delete`` overwrites what is erased in the file (the journal of a transaction is unlinked, and its
-blocks are the file system's).
+Invariants:
 
-What it cannot know: a file that was replaced by an older copy while nobody had it open. A restored backup has forgotten
-what was charged since, so restore it together with a note of what was spent, or start a new budget.
+- A transaction is whole or nothing. It is on disk when its block ends.
+- Transactions come one after the other, across threads and processes.
+- Records are only ever added. Each record is bound to all records before it by a digest, the
+  chain. The chain finds accidents; it does not stop a forger.
+- A note that is erased is overwritten in the file.
+
+Why SQLite, and not files of our own: a charge and the query it was charged for are one transaction.
+The notes of a node can be erased, which an append-only journal cannot do. Locks, torn writes and
+recovery are the work of a library that is tested for them, in the standard library.
+``synchronous=EXTRA`` makes a commit return once it is on disk, directory included.
+``secure_delete`` overwrites erased content in the file (the journal of a transaction is unlinked,
+and its blocks belong to the file system).
+
+What the store cannot know: a file that was replaced by an older copy while no process had it open.
+A restored backup has forgotten what was charged since, so restore it together with a note of what
+was spent, or start a new budget.
 
 The tables of a file, format version 2:
 
 ``records``
-    A ledger's records in JSON, numbered from 1. Each has a digest of its text and of all records
-    before it. Records are only ever added. A record is one of
+    The records of a ledger in JSON, numbered from 1. Each has a digest of its text and of all
+    records before it. A record is one of
 
     - ``budget``: the budget in force from here on,
     - ``entry``: a charged release,
-    - ``answer``: a query of a charged release, with its fraction of epsilon and its noise's law,
+    - ``answer``: a query of a charged release, with its fraction of epsilon and the law of its
+      noise,
     - ``reservation``: a release that may be charged until a time,
     - ``cancellation``: of a reservation. That a reservation was charged or has expired is not
       recorded: it follows from the entries and from the time.
 ``head``
     The number of records, and the digest of all.
 ``notes``
-    What a node keeps for its next process, by the digest of the spec and the round, with the time
+    The notes of a node for its next process, by the digest of the spec and the round, with the time
     of writing. An empty note says that the round was begun and is over.
 ``owner``
     The node of a federated trainer that uses the file.
@@ -56,11 +67,19 @@ from torchmetrics_fed.privacy.budget import (
     Reservation,
 )
 
-_FORMAT = "torchmetrics-fed store"
-_VERSION = 2
-_LOCK_SECONDS = 60.0
 NOTE_SECONDS = 24 * 60 * 60
-"""How long a note is kept at most: a store that is opened later erases it."""
+"""The longest time that a note is kept, in seconds: a store that is opened later erases it."""
+
+_FORMAT = "torchmetrics-fed store"
+
+_VERSION = 2
+
+_LOCK_SECONDS = 60.0
+"""How long a transaction waits for the lock of another process, in seconds."""
+
+_FORK_SECONDS = 1.0
+"""How long a fork waits for a transaction of this process, in seconds."""
+
 _SCHEMA = f"""
 CREATE TABLE about (format TEXT NOT NULL, version INTEGER NOT NULL);
 INSERT INTO about VALUES ('{_FORMAT}', {_VERSION});
@@ -77,22 +96,19 @@ CREATE TABLE notes (
 CREATE TABLE owner (name TEXT NOT NULL, round TEXT NOT NULL, node TEXT NOT NULL);
 """
 
-_OLD = "WHERE content != x'' AND abs(? - time) > ?"
-"""A note whose time is more than a day away. A time to come is of a clock that was wrong."""
+_FIND_OLD_NOTE = "SELECT 1 FROM notes WHERE content != x'' AND abs(? - time) > ?"
+_ERASE_OLD_NOTES = "UPDATE notes SET content = x'' WHERE content != x'' AND abs(? - time) > ?"
+"""A note is old if its time is more than a day away. A time to come was set by a wrong clock."""
 
-
-def _oldest() -> tuple[float, float]:
-    return time.time(), NOTE_SECONDS
-
-
-# One for the whole process: SQLite's own table of locks is copied by a fork as it is, so nobody forks in a transaction.
-# A fork waits for it a moment only: an interrupt at the wrong instruction can leave it held.
+# One lock for the whole process. A fork copies SQLite's own table of locks as it is, so no fork may
+# happen inside a transaction. A fork waits for the lock for a moment only: an interrupt at the
+# wrong instruction can leave it held.
 _turn = threading.RLock()
 _forking = threading.local()
 
 
 def _before_fork() -> None:
-    _forking.held = _turn.acquire(timeout=1.0)
+    _forking.held = _turn.acquire(timeout=_FORK_SECONDS)
 
 
 def _after_fork(in_child: bool) -> None:
@@ -112,10 +128,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class Store:
-    """The tables in the file at ``path``, or in this process's memory if it is None.
+    """The tables in the file at ``path``, or in the memory of this process if it is None.
 
-    The file is made if missing (mode 0600). Its directory must exist, on a file system with working locks.
-    Notes that are older than a day are erased when the file is opened.
+    The file is created if missing (mode 0600). Its directory must exist, on a file system with
+    working locks. Notes that are older than a day are erased when the file is opened.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -129,8 +145,8 @@ class Store:
 
     @contextmanager
     def transaction(self, write: bool = True) -> Iterator[sqlite3.Connection]:
-        """Give the tables; what was written is on disk when the block ends, and gone if it raises."""
-        with _turn, self._opened(write) as tables:
+        """Give the tables. Changes are on disk when the block ends, and undone if it raises."""
+        with _turn, self._connection(write) as tables:
             try:
                 tables.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield tables
@@ -142,60 +158,52 @@ class Store:
                     with suppress(sqlite3.Error):
                         tables.execute("ROLLBACK")
 
-    def error(self, what: str, remedy: str) -> LedgerFileError:
-        return LedgerFileError(f"Expected the ledger file {self.path!r} {what}. {remedy}")
+    def error(self, problem: str, remedy: str) -> LedgerFileError:
+        """Return the error that this file cannot be used."""
+        return LedgerFileError(f"Cannot use the ledger file {self.path!r}: {problem}. {remedy}")
 
-    def damage(self, what: str) -> LedgerFileError:
-        """The error that this file is not what was written to it."""
-        remedy = "Put back a copy from before the damage and enter what was spent since."
-        return self.error(f"to be as it was written but {what}", remedy)
+    def damage(self, problem: str) -> LedgerFileError:
+        """Return the error that this file was changed from outside."""
+        return self.error(
+            f"it is not as it was written: {problem}",
+            "Put back a copy from before the damage and enter what was spent since.",
+        )
 
     def _check_file(self) -> None:
         """Raise unless the file is whole and of this format. Erase notes that are too old."""
         with self.transaction(write=False) as tables:
             damage = tables.execute("PRAGMA quick_check").fetchone()
-            about = tables.execute("SELECT format, version FROM about").fetchall()
-            if damage != ("ok",) or about != [(_FORMAT, _VERSION)]:
-                raise self._foreign(about)
-            old = tables.execute(f"SELECT 1 FROM notes {_OLD}", _oldest()).fetchone()
-        if old is not None:
+            formats = tables.execute("SELECT format, version FROM about").fetchall()
+            if damage != ("ok",) or formats != [(_FORMAT, _VERSION)]:
+                raise self._foreign(formats)
+            old_note = tables.execute(_FIND_OLD_NOTE, (time.time(), NOTE_SECONDS)).fetchone()
+        if old_note is not None:
             with self.transaction() as tables:
-                tables.execute(f"UPDATE notes SET content = x'' {_OLD}", _oldest())
+                tables.execute(_ERASE_OLD_NOTES, (time.time(), NOTE_SECONDS))
 
-    def _foreign(self, about: list[tuple[Any, Any]]) -> LedgerFileError:
-        """The error that a file is of another format, of another version, or damaged."""
-        if [name for name, _ in about] == [_FORMAT] and about[0][1] != _VERSION:
-            return LedgerFileError(
-                f"Cannot open the ledger file {self.path!r}: its format is version {about[0][1]}, "
-                f"and this package reads version {_VERSION}. Give the path of a new file, with the "
-                "budget that the old one has left."
-            )
+    def _foreign(self, formats: list[tuple[Any, Any]]) -> LedgerFileError:
+        """Return the error that a file is of another format or version, or damaged."""
+        if len(formats) == 1:
+            name, version = formats[0]
+            if name == _FORMAT and version != _VERSION:
+                return LedgerFileError(
+                    f"Cannot open the ledger file {self.path!r}: its format is version {version}, "
+                    f"and this package reads version {_VERSION}. Give the path of a new file, with "
+                    "the budget that the old one has left."
+                )
         return self.error(
-            f"to be a {_FORMAT} but it is another or damaged",
+            f"it is no {_FORMAT}, or it is damaged",
             "Give the path of a ledger that this package made, or of a new file.",
         )
 
     @contextmanager
-    def _opened(self, write: bool) -> Iterator[sqlite3.Connection]:
+    def _connection(self, write: bool) -> Iterator[sqlite3.Connection]:
+        """Give an open connection to the tables."""
         if self.path is None:
-            if write and os.getpid() != self._process:
-                raise LedgerError(
-                    "Expected to spend in the process that made the ledger but this is a fork of it, which the others "
-                    "would not hear of. Build it with PrivacyLedger(path=...)."
-                )
-            if self._memory is None:
-                memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-                weakref.finalize(self, memory.close)
-                memory.executescript(_SCHEMA)
-                self._memory = memory
-            yield self._memory
+            yield self._memory_tables(write)
             return
-        if not os.path.isfile(self.path):
-            remedy = "Put the file back: without it nobody knows what was spent."
-            raise self.error("to exist and to be a regular file but it is not", remedy)
-        if os.path.getsize(self.path) == 0:  # SQLite would take it for a new one
-            raise self.damage("it is empty")
-        # one connection for each transaction: none is carried over a fork
+        self._check_present(self.path)
+        # One connection for each transaction: none is carried over a fork.
         with closing(self._connect(self.path)) as tables:
             try:
                 tables.execute("PRAGMA synchronous=EXTRA")
@@ -203,6 +211,29 @@ class Store:
             except (sqlite3.Error, UnicodeError) as error:
                 raise self._failure(error) from error
             yield tables
+
+    def _memory_tables(self, write: bool) -> sqlite3.Connection:
+        """Return the tables in memory; create them at their first use."""
+        if write and os.getpid() != self._process:
+            raise LedgerError(
+                "Cannot spend from a ledger in memory after a fork: the process that made it would "
+                "not learn of it. Build it with PrivacyLedger(path=...)."
+            )
+        if self._memory is None:
+            memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            weakref.finalize(self, memory.close)
+            memory.executescript(_SCHEMA)
+            self._memory = memory
+        return self._memory
+
+    def _check_present(self, path: str) -> None:
+        if not os.path.isfile(path):
+            raise self.error(
+                "it does not exist, or it is no regular file",
+                "Put the file back: without it, all that was spent is forgotten.",
+            )
+        if os.path.getsize(path) == 0:  # SQLite would take it for a new file
+            raise self.damage("it is empty")
 
     def _connect(self, path: str) -> sqlite3.Connection:
         name = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
@@ -213,41 +244,51 @@ class Store:
             raise self._failure(error) from error
 
     def _create(self, path: str) -> None:
-        """Make the whole file beside its place, then link it there: a file that is in place is complete."""
+        """Make the whole file beside its place, then link it there.
+
+        A file that is in its place is therefore complete.
+        """
         if os.path.lexists(f"{path}-journal"):
             raise self.error(
-                "to be there with its journal but it is gone",
+                "it is gone, but its journal is there",
                 "Put the file back, with the journal.",
             )
-        fresh = f"{path}.{secrets.token_hex(8)}"
+        temporary = f"{path}.{secrets.token_hex(8)}"
         try:
-            os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as error:
-            what = f"in a directory that can be written but got: {error.strerror}"
-            raise self.error(what, "Make it, or choose another.") from error
+            raise self.error(
+                f"its directory cannot be written: {error.strerror}",
+                "Make the directory, or choose another.",
+            ) from error
         try:
-            with closing(sqlite3.connect(fresh, isolation_level=None)) as tables:
+            with closing(sqlite3.connect(temporary, isolation_level=None)) as tables:
                 tables.execute("PRAGMA synchronous=EXTRA")
                 tables.executescript(_SCHEMA)
             with suppress(FileExistsError):  # another process was first
-                os.link(fresh, path)
+                os.link(temporary, path)
         except (OSError, sqlite3.Error) as error:
             raise self.error(
-                f"to be made but got: {error}", "Put the ledger on a local disk."
+                f"it cannot be made: {error}",
+                "Put the ledger on a local disk.",
             ) from error
         finally:
-            os.unlink(fresh)
+            os.unlink(temporary)
         sync_directory(os.path.dirname(path) or os.curdir)
 
     def _failure(self, error: Exception) -> LedgerError:
+        """Return the error of this package for an error of SQLite."""
         if "locked" in str(error):
-            what = f"to be free within {_LOCK_SECONDS:g} s but another process holds its lock"
-            return self.error(what, "End the process that hangs; its lock goes with it.")
+            return self.error(
+                f"another process did not release its lock within {_LOCK_SECONDS:g} s",
+                "End the process that hangs; its lock goes with it.",
+            )
         if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
             return self.error(
-                f"to be read and written but got: {error}", "Check disk and permissions."
+                f"it cannot be read or written: {error}",
+                "Check disk and permissions.",
             )
-        return self.damage(f"it is damaged or another ({error})")
+        return self.damage(f"it is damaged, or another file ({error})")
 
 
 class Notes:
@@ -260,21 +301,25 @@ class Notes:
     def read(self, round: str) -> bytes | None:
         """Return the note about a round: None if the round was never begun, empty if it is over."""
         row = self._tables.execute(
-            "SELECT content FROM notes WHERE spec = ? AND round = ?", (self._spec, round)
+            "SELECT content FROM notes WHERE spec = ? AND round = ?",
+            (self._spec, round),
         ).fetchone()
-        return None if row is None else bytes(row[0])
+        if row is None:
+            return None
+        return bytes(row[0])
 
     def write(self, round: str, content: bytes) -> None:
-        """Put a note about a round in place of the one there is."""
+        """Write a note about a round, in place of an earlier note."""
         self._tables.execute(
             "INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?)",
             (self._spec, round, content, time.time()),
         )
 
     def erase(self, round: str) -> None:
-        """Erase the note about a round. That the round was begun stays."""
+        """Erase the note about a round. The store still knows that the round was begun."""
         self._tables.execute(
-            "UPDATE notes SET content = x'' WHERE spec = ? AND round = ?", (self._spec, round)
+            "UPDATE notes SET content = x'' WHERE spec = ? AND round = ?",
+            (self._spec, round),
         )
 
     def rounds(self) -> list[str]:
@@ -285,22 +330,24 @@ class Notes:
 
 @dataclass
 class Records:
-    """What was read. The chain is a digest of each record and all before: it finds accidents, but can be forged."""
+    """The content of the records that were read so far."""
 
     size: int = 0
+    """The number of records."""
     chain: str = ""
+    """The digest of all records."""
     entries: dict[EntryKey, LedgerEntry] = field(default_factory=dict)
     """The charged releases, each with the queries that were answered."""
     chains: dict[EntryKey, str] = field(default_factory=dict)
-    """The chain up to each entry."""
+    """The digest of all records up to each entry."""
     reservations: dict[EntryKey, Reservation] = field(default_factory=dict)
-    """Those that were neither charged nor cancelled; time decides whether they are open."""
+    """The reservations that were neither charged nor cancelled. Time decides which are open."""
     budgets: tuple[Budget, ...] = ()
-    """Every budget that was recorded; the last one is in force."""
+    """Every budget that was recorded. The last one is in force."""
 
     @property
     def amounts(self) -> list[Amounts]:
-        """What was charged."""
+        """The amounts of the charged releases."""
         return [entry.amounts for entry in self.entries.values()]
 
     def reserved(self, now: float) -> list[Reservation]:
@@ -310,7 +357,12 @@ class Records:
         ]
 
     def committed(self, now: float, besides: EntryKey | None = None) -> list[Amounts]:
-        """Return what was charged or is reserved at a time, without the reservation of one key."""
+        """Return the amounts that are charged or reserved at a time.
+
+        Args:
+            now: the time, in seconds since 1970 (UTC).
+            besides: the release whose reservation does not count.
+        """
         reserved = [
             reservation.entry.amounts
             for reservation in self.reserved(now)
@@ -318,36 +370,35 @@ class Records:
         ]
         return self.amounts + reserved
 
-    def limit(self, otherwise: Budget) -> Budget:
-        """Return the budget in force, or another where none is recorded."""
-        return self.budgets[-1] if self.budgets else otherwise
+    def limit(self, default: Budget) -> Budget:
+        """Return the budget in force, or a default if none is recorded."""
+        if self.budgets:
+            return self.budgets[-1]
+        return default
 
-    def read_on(self, tables: sqlite3.Connection, store: Store) -> Records:
-        """Return what the records say now, once they are known to be what was written and to hold all that was seen."""
+    def updated(self, tables: sqlite3.Connection, store: Store) -> Records:
+        """Return these records and all that were added since.
+
+        Raise unless the file still holds what was read before, and the chain is whole.
+        """
         records = replace(
             self,
             entries=dict(self.entries),
             chains=dict(self.chains),
             reservations=dict(self.reservations),
         )
-        seen = tables.execute(
+        last_read = tables.execute(
             "SELECT chain FROM records WHERE number = ?", (records.size,)
-        ).fetchone() or ("",)
-        if seen != (records.chain,):
-            remedy = "Put the newer file back, then open it again."
-            raise store.error("to only ever grow but what was read before is gone", remedy)
-        new = tables.execute(
-            "SELECT number, body, chain FROM records WHERE number > ? ORDER BY number",
-            (records.size,),
-        )
+        ).fetchone()
+        if last_read is None:
+            last_read = ("",)
+        if last_read != (records.chain,):
+            raise store.error(
+                "it may only ever grow, but records that were read before are gone",
+                "Put the newer file back, then open it again.",
+            )
         try:
-            for number, body, chain in new:
-                records.add(json.loads(body), body)
-                if (number, chain) != (records.size, records.chain):
-                    raise ValueError("the chain is broken")
-            head = tables.execute("SELECT count, chain FROM head").fetchall()
-            if head != [(records.size, records.chain)]:
-                raise ValueError("the end is missing")
+            records._add_new(tables)
         except (
             ValueError,
             TypeError,
@@ -356,32 +407,52 @@ class Records:
             RecursionError,
             ZeroDivisionError,
         ) as error:
-            raise store.damage(f"record {records.size} or the next is not ({error})") from None
+            raise store.damage(f"record {records.size} or the next ({error})") from None
         return records
 
+    def _add_new(self, tables: sqlite3.Connection) -> None:
+        """Add the records of the tables that were not read so far."""
+        rows = tables.execute(
+            "SELECT number, body, chain FROM records WHERE number > ? ORDER BY number",
+            (self.size,),
+        )
+        for number, body, chain in rows:
+            self.add(json.loads(body), body)
+            if (number, chain) != (self.size, self.chain):
+                raise ValueError("the chain is broken")
+        head = tables.execute("SELECT count, chain FROM head").fetchall()
+        if head != [(self.size, self.chain)]:
+            raise ValueError("the end is missing")
+
     def add(self, record: dict[str, Any], body: str) -> None:
+        """Add a record. ``body`` is its text in JSON."""
         self.size += 1
         self.chain = hashlib.sha256((self.chain + body).encode()).hexdigest()
         if "entry" in record:
-            entry = LedgerEntry(**record["entry"])
-            self.entries[entry.key] = entry
-            self.chains[entry.key] = self.chain
-            self.reservations.pop(entry.key, None)
+            self._add_entry(LedgerEntry(**record["entry"]))
         elif "budget" in record:
             self.budgets += (Budget(**record["budget"]),)
         elif "reservation" in record:
-            reservation = Reservation(LedgerEntry(**record["reservation"]), record["until"])
-            self.reservations[reservation.entry.key] = reservation
+            entry = LedgerEntry(**record["reservation"])
+            self.reservations[entry.key] = Reservation(entry, record["until"])
         elif "cancellation" in record:
             data, round, spec = record["cancellation"]
             del self.reservations[data, round, spec]
         else:
             data, round, spec = record["answer"]
-            entry = self.entries[data, round, spec]
-            answered = AnsweredQuery.from_fields(record)
-            self.entries[entry.key] = replace(entry, queries=(*entry.queries, answered))
+            self._add_answer((data, round, spec), AnsweredQuery.from_fields(record))
+
+    def _add_entry(self, entry: LedgerEntry) -> None:
+        self.entries[entry.key] = entry
+        self.chains[entry.key] = self.chain
+        self.reservations.pop(entry.key, None)
+
+    def _add_answer(self, key: EntryKey, answered: AnsweredQuery) -> None:
+        entry = self.entries[key]
+        self.entries[key] = replace(entry, queries=(*entry.queries, answered))
 
     def append(self, tables: sqlite3.Connection, record: dict[str, Any]) -> None:
+        """Add a record, and write it to the tables."""
         body = json.dumps(record, allow_nan=False)
         self.add(record, body)
         tables.execute("INSERT INTO records VALUES (?, ?, ?)", (self.size, body, self.chain))

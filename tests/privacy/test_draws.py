@@ -14,14 +14,16 @@ from scipy import stats
 from torchmetrics_fed.privacy.draws import coins, random_words, uniform_below
 
 ALPHA = 1e-6
+"""Probability that a right law is rejected, in each test."""
 
 
 def test_words_fill_all_64_bits() -> None:
     words = random_words(4096)
     assert words.shape == (4096,)
     assert words.dtype == np.uint64
-    ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0)
-    assert all(stats.binomtest(int(one), 4096).pvalue > ALPHA / 64 for one in ones)
+    bits = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1)
+    for ones in bits.sum(axis=0):
+        assert stats.binomtest(int(ones), 4096).pvalue > ALPHA / 64
     assert random_words(0).shape == (0,)
 
 
@@ -60,7 +62,7 @@ def test_coins_are_fair(count: int) -> None:
     assert heads.dtype == np.bool_
     assert stats.binomtest(int(heads.sum()), count).pvalue > ALPHA
     assert stats.binomtest(int(heads.sum()), count, 0.5 * 0.95).pvalue < ALPHA
-    agreeing = int((heads[1:] == heads[:-1]).sum())  # each is drawn by itself
+    agreeing = int((heads[1:] == heads[:-1]).sum())  # coins are independent
     assert stats.binomtest(agreeing, count - 1).pvalue > ALPHA
 
 
@@ -71,15 +73,13 @@ def test_few_coins_and_none() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_processes_draw_different_words() -> None:
-    drawn = {
-        random_words(4).tobytes()
-    }  # whatever the parent has drawn must not come again in a child
+    drawn = {random_words(4).tobytes()}  # the words of the parent must not come again in a child
     for _ in range(64):
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             os.write(write, random_words(4).tobytes())
-            os._exit(0)  # nothing of the test's own process may run on
+            os._exit(0)  # nothing of the test may run on in the child
         drawn.add(os.read(read, 32))
         os.waitpid(child, 0)
         os.close(read)
