@@ -10,7 +10,7 @@ from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, 
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import ImpossibleCountsError
 from torchmetrics_fed.exchange.client import noisy_cells
-from torchmetrics_fed.release.sum import check_counts
+from torchmetrics_fed.release.checks import check_counts
 
 EXACT = Spec("binary", 1, ScoreGrid(bins=16))
 PRIVATE = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))

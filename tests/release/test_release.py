@@ -50,7 +50,8 @@ from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import contents
-from torchmetrics_fed.release.sum import Sum, noise_tail
+from torchmetrics_fed.release.checks import noise_tail
+from torchmetrics_fed.release.sum import Sum
 from torchmetrics_fed.typing import MultiClass
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16))

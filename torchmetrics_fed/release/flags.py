@@ -21,8 +21,8 @@ class ReleaseFlag(IntFlag):
     PARTIAL = 2
     """The release ended after its first query. Its queries do not spend all of epsilon."""
     ROWS_SKIPPED = 4
-    """At least one sender leaves out rows that cannot be counted. This is the sender's policy: it does
-    not say whether there were such rows."""
+    """At least one sender leaves out rows that cannot be counted. This is the sender's policy: it
+    does not say whether there were such rows."""
 
     @property
     def remarks(self) -> tuple[str, ...]:

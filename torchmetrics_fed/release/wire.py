@@ -227,7 +227,7 @@ class Reader:
         return text
 
     def indices(self, below: int) -> tuple[int, ...]:
-        """Return the indices that :func:`pack_indices` packed: ascending, each less than ``below``."""
+        """Return the indices that :func:`pack_indices` packed: ascending, all below ``below``."""
         count = self.number(2)
         if count > below:
             raise self.error(f"at most {below} clients", str(count))
