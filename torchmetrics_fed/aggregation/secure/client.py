@@ -185,7 +185,7 @@ class SecureAggregationClient:
                 seed=seed,
                 roster=roster,
                 agreed=agreed,
-                held={index: key_shares[index] + seed_shares[index]},
+                share_pairs={index: key_shares[index] + seed_shares[index]},
             )
             commitment = keys.commitment(seed, roster.hash, index)
             return roster.pack_rows(Kind.KEY_SHARES, roster.hash, index, commitment, *boxes)
@@ -214,11 +214,11 @@ class SecureAggregationClient:
             roster.check_quorum(cohort, "to exchange shares")
             context = roster.cohort_hash(cohort)
             vector = MaskedVector(self.config.cells)
-            held = dict(progress.held)
+            share_pairs = dict(progress.share_pairs)
             masking = keys.KeyPair(progress.masking)
             for sender, box in boxes.items():
                 box_key = keys.box_key(progress.agreed[sender], roster.hash, sender, index)
-                held[sender] = keys.unseal(box_key, box)
+                share_pairs[sender] = keys.unseal(box_key, box)
                 secret = masking.agree(roster.clients[sender].masking)
                 pair_key = keys.pair_key(secret, context, index, sender)
                 vector.mask_pair(pair_key, index, sender)
@@ -233,7 +233,9 @@ class SecureAggregationClient:
             except BaseException:
                 self.purge()
                 raise
-            self._progress = Progress(next_state, roster=roster, held=held, cohort=cohort)
+            self._progress = Progress(
+                next_state, roster=roster, share_pairs=share_pairs, cohort=cohort
+            )
             return roster.pack_rows(Kind.MASKED, context, index, vector.to_bytes())
 
     def sign_survivors(self, survivors_message: bytes) -> bytes:
@@ -283,7 +285,7 @@ class SecureAggregationClient:
             progress.answer = roster.pack_rows(Kind.ANSWER, statement, index, *shares)
             progress.survivors = survivors
             progress.state = next_state
-            progress.held = {}
+            progress.share_pairs = {}
             return progress.answer
 
     def purge(self) -> None:
@@ -359,7 +361,7 @@ def _opening_shares(progress: Progress, survivors: set[int]) -> list[bytes]:
     """
     shares = []
     for index in progress.cohort:
-        key_share = progress.held[index][:SHARE_BYTES]
-        seed_share = progress.held[index][SHARE_BYTES : 2 * SHARE_BYTES]
+        key_share = progress.share_pairs[index][:SHARE_BYTES]
+        seed_share = progress.share_pairs[index][SHARE_BYTES : 2 * SHARE_BYTES]
         shares.append(seed_share if index in survivors else key_share)
     return shares

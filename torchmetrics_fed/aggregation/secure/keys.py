@@ -1,6 +1,6 @@
 """Keys: X25519 agreement, HKDF-SHA256, sealed boxes, Ed25519 signatures and commitments.
 
-Every key, hash and signature is bound to its purpose by a label, so that none can stand for another.
+Every key, hash and signature is bound to its purpose by a label: none can stand for another.
 """
 
 from __future__ import annotations
