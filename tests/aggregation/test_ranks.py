@@ -22,17 +22,17 @@ from torchmetrics_fed import (
     FederatedROC,
     Privacy,
     Query,
-    Reconstruction,
     Release,
     ScoreGrid,
     Spec,
+    paper,
 )
 from torchmetrics_fed.aggregation.ranks import Alone, Gather, Ranks
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SpecMismatchError, SyncError
 from torchmetrics_fed.functional import ROCCurve, precision_recall_curve, roc
 
-QUANTILE = Reconstruction(method="quantile")
+QUANTILE = paper.Quantiles(1024)
 SPEC = Spec("binary", 1, ScoreGrid(bins=64))
 CPU = torch.device("cpu")
 
@@ -75,7 +75,7 @@ def curves(rank: int) -> tuple[Any, ...]:
         again,
         local,
         filled(rank, grid="even", reconstruction=QUANTILE).compute(),
-        metric.quantile(0.5),
+        paper.quantiles(metric.release(), 0.5),
         metric.share().cells,
     )
 
@@ -87,7 +87,7 @@ def test_every_rank_has_the_pooled_curve(ranks: RankPool) -> None:
         assert same(again, first)
         assert local == len(part(rank)[0])
         assert same(quantile, roc(*data(), grid="even", reconstruction=QUANTILE))
-        assert median.positive == FederatedROC.from_release(_pooled()).quantile(0.5).positive
+        assert median.positive == paper.quantiles(_pooled(), 0.5).positive
         assert cells.sum() == 3_001
 
 

@@ -23,7 +23,6 @@ from torchmetrics_fed import (
     Coordinator,
     FederatedROC,
     LocalDP,
-    PrivacyLedger,
     Query,
     Release,
     ScoreGrid,
@@ -32,8 +31,9 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.errors import FederatedMetricError
-from torchmetrics_fed.exchange.client import Client
+from torchmetrics_fed.exchange.client import Evaluation
 from torchmetrics_fed.exchange.node import _Note
+from torchmetrics_fed.exchange.plans import plan_from
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.release import rice
 from torchmetrics_fed.release.release import contents
@@ -48,6 +48,7 @@ ALL_BINS = WIDE.all_bins
 CELLS = CLASSES * 2 * BINS
 STATUS = Path("/proc/self/status")
 RESET = Path("/proc/self/clear_refs")
+AGREED = Terms(WIDE, plan_from(None, WIDE))
 
 
 class Input(NamedTuple):
@@ -56,13 +57,6 @@ class Input(NamedTuple):
     name: str
     read: Callable[[bytes], object]
     data: bytes
-
-
-class Agreed(NamedTuple):
-    """What a coordinator takes in place of a metric."""
-
-    spec: Spec
-    plan: None = None
 
 
 def counts(density: float) -> torch.Tensor:
@@ -80,11 +74,11 @@ def read_noisy_share(data: bytes) -> Share:
 
 
 def read_coordinator(data: bytes) -> Coordinator:
-    return Coordinator.from_bytes(data, Agreed(WIDE))
+    return Coordinator.from_bytes(data, AGREED)
 
 
 def read_client(data: bytes) -> Any:
-    return Client.from_bytes(data, Terms(WIDE, None, PrivacyLedger(), "data"))
+    return Evaluation.resumed(data, AGREED)
 
 
 def release_of(spec: Spec, how: int, packed: bytes, query: Query = ALL_BINS) -> bytes:
@@ -108,7 +102,7 @@ def share_of(spec: Spec, how: int, packed: bytes) -> bytes:
 
 def coordinator_of(share: Share, senders: int) -> bytes:
     """The state of a coordinator that has received shares, each of its own sender."""
-    coordinator = Coordinator(Agreed(WIDE), round="1")
+    coordinator = Coordinator(AGREED, round="1")
     coordinator.receive("a", share)
     for number in range(1, senders):
         empty = torch.zeros(WIDE.shape(ALL_BINS), dtype=torch.int64)
@@ -170,7 +164,7 @@ def made_up() -> Iterator[Input]:
     yield Input("release", Release.from_bytes, release_of(huge, rice.UNSIGNED, bytes(2**20)))
     yield from queries()
     yield from specs()
-    blocks = [pack_block(bytes(2**20)) for _ in range(4)]
+    blocks = [pack_block(bytes(2**20)) for _ in range(5)]
     yield Input("notes", _Note.from_bytes, frame(Kind.NOTES, pack_block(b"0x1p+0"), *blocks))
 
 
@@ -238,7 +232,7 @@ def mutated(many: int, chance: random.Random) -> Iterator[Input]:
         Input(
             "coordinator", lambda data: Coordinator.from_bytes(data, metric), coordinator.to_bytes()
         ),
-        Input("notes", _Note.from_bytes, _Note(answer=bytes(1000)).to_bytes()),
+        Input("notes", _Note.from_bytes, _Note(reply=bytes(1000)).to_bytes()),
     ]
     for turn in range(many):
         source = sources[turn % len(sources)]

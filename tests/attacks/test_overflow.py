@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,13 +14,13 @@ from torchmetrics_fed import (
     FederatedPrecisionRecallCurve,
     FederatedROC,
     Query,
-    Reconstruction,
     Release,
     ScoreGrid,
     Spec,
+    paper,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.reconstruct import Method
+from torchmetrics_fed.reconstruct import Aligned, Reconstruction
 from torchmetrics_fed.release.sum import Sum
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=64), CentralDP(1.0))
@@ -28,18 +30,18 @@ QUERIES = [Query(Tree((8, 8))), Query(Tree.binary(64)), Query(Tree((4,), (0, 1, 
 @pytest.mark.filterwarnings("ignore:No (positive|negative) examples")
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
 @pytest.mark.parametrize(
-    ("method", "releases"),
+    ("reading", "releases"),
     [
-        ("aligned", 320),
-        pytest.param("aligned", 2_500, marks=pytest.mark.audit),
-        pytest.param("quantile", 100, marks=pytest.mark.slow),
+        (Aligned, 320),
+        pytest.param(Aligned, 2_500, marks=pytest.mark.audit),
+        pytest.param(partial(paper.Quantiles, 16), 100, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("switches", [True, False], ids=["default", "raw"])
 def test_any_release_gives_a_curve(
-    query: Query, method: Method, releases: int, switches: bool
+    query: Query, reading: Callable[..., Reconstruction], releases: int, switches: bool
 ) -> None:
-    reconstruction = Reconstruction(method=method, non_negative=switches, least_squares=switches)
+    reconstruction = reading(non_negative=switches, least_squares=switches)
     generator = torch.Generator().manual_seed(9)
     for turn in range(releases):
         scale = 10 ** (turn % 16)

@@ -643,7 +643,7 @@ def test_a_factory_that_purges_sends_nothing() -> None:
         client.purge()
         return ZEROS
 
-    with pytest.raises(SecureAggregationError, match="purged meanwhile"):
+    with pytest.raises(SecureAggregationError, match="purged while its vector"):
         client.mask(boxes["a"], purging)
     assert client.state is ClientState.PURGED
 

@@ -37,7 +37,8 @@ from torchmetrics_fed.errors import (
     SpecMismatchError,
     WireError,
 )
-from torchmetrics_fed.exchange.client import Client
+from torchmetrics_fed.exchange.client import Evaluation
+from torchmetrics_fed.metrics import evaluation_of, terms_of
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import contents
 from torchmetrics_fed.release.sum import Sum
@@ -75,10 +76,9 @@ def client_note() -> tuple[bytes, Callable[[bytes], bytes]]:
     metric.share(round="round-7", query=PILOT)
 
     def read(data: bytes) -> bytes:
-        client, counts = Client.from_bytes(data, metric.terms)
-        return client.to_bytes(counts)
+        return Evaluation.resumed(data, terms_of(metric)).suspended()
 
-    return metric.suspend(), read
+    return evaluation_of(metric).suspended(), read
 
 
 def coordinator_notes() -> tuple[list[bytes], Callable[[bytes], bytes]]:

@@ -1,69 +1,152 @@
-"""Checks of trees whose levels are counted several times: the same counts pass, and no others."""
+"""Checks: cells that data can have pass, and all others are refused."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from scipy import stats
+from torch import Tensor
 
 from tests.queries import weighted
-from torchmetrics_fed import DistributedDP, LocalDP, Query, Release, ScoreGrid, Share, Spec
+from tests.release.examples import EXACT, FLAT, PRIVATE, TREE
+from torchmetrics_fed import (
+    DistributedDP,
+    FederatedROC,
+    InputError,
+    LocalDP,
+    Release,
+    ScoreGrid,
+    Share,
+    Spec,
+)
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import ImpossibleCountsError
 from torchmetrics_fed.exchange.client import noisy_cells
-from torchmetrics_fed.release.sum import check_counts
+from torchmetrics_fed.release import Sum
+from torchmetrics_fed.release.checks import check_counts, noise_tail
+from torchmetrics_fed.typing import MultiClass
 
-EXACT = Spec("binary", 1, ScoreGrid(bins=16))
-PRIVATE = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))
-QUERY = Query(Tree((4, 4)))
+
+def hundred_examples() -> Tensor:
+    counts = torch.zeros(1, 2, 16, dtype=torch.int64)
+    counts[0, 0, 3] = 60
+    counts[0, 1, 7] = 40
+    return counts
 
 
 def test_levels_of_exact_cells_agree() -> None:
-    query = QUERY
     counts = torch.randint(0, 50, (1, 2, 16))
-    good = EXACT.cells(query, counts)
-    assert check_counts(Share(EXACT, query, good), "ann") == int(good.max())
-    assert torch.equal(Release.sum([Share(EXACT, query, good)]).leaf.long(), counts)
+    good = EXACT.cells(TREE, counts)
+    assert check_counts(Share(EXACT, TREE, good), "ann") == int(good.max())
+    assert torch.equal(Release.sum([Share(EXACT, TREE, good)]).leaf.long(), counts)
     for place in range(good.shape[-1]):
-        for more in (1, 2):  # than the level below says
+        for surplus in (1, 2):
             bad = good.clone()
-            bad[0, 1, place] += more
+            bad[0, 1, place] += surplus
             with pytest.raises(ImpossibleCountsError, match="levels that agree"):
-                check_counts(Share(EXACT, query, bad), "ann")
+                check_counts(Share(EXACT, TREE, bad), "ann")
 
 
-def test_a_client_may_have_so_many_examples_however_often_they_are_counted() -> None:
-    full = torch.zeros(1, 2, 16, dtype=torch.int64)
-    full[0, 0, 3], full[0, 1, 7] = 60, 40
-    check_counts(Share(EXACT, QUERY, EXACT.cells(QUERY, full)), "ann", max_examples=100)
+def test_exact_counts_are_not_negative() -> None:
+    counts = torch.randint(0, 50, (1, 2, 16))
+    good = Share(EXACT, TREE, EXACT.cells(TREE, counts))
+    negative = good.cells.clone()
+    negative[0, 0, 5] = -1
+    for bad in (Share(EXACT, TREE, negative), Release((Sum(EXACT, TREE, negative),))):
+        with pytest.raises(ImpossibleCountsError, match="at least 0"):
+            Release.sum([good, bad])
+
+
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
+def test_classes_agree_on_the_number_of_examples(multi_class: MultiClass) -> None:
+    metric = FederatedROC("multiclass", num_classes=3, multi_class=multi_class)
+    metric.update(torch.rand(100, 3).softmax(1), torch.randint(0, 3, (100,)))
+    share = metric.share()
+    twin = Share(share.spec, share.query, share.cells)
+    Release.sum([share, twin], max_examples=100)
+    share.cells[1, 0, 0] += 1
+    with pytest.raises(ImpossibleCountsError, match="classes that agree"):
+        Release.sum([share])
+
+
+def test_a_client_has_at_most_max_examples() -> None:
+    full = hundred_examples()
+    crowded = full.clone()
+    crowded[0, 1, 15] = 1
+    shares = [Share(EXACT, FLAT, full) for _ in range(3)]
+    assert Release.sum(shares, max_examples=100).shares == 3
+    part = Release((Sum(EXACT, FLAT, full + crowded, shares=3),))
+    assert Release.sum([part], max_examples=100).shares == 3
+    for bad in (
+        Share(EXACT, FLAT, crowded),
+        Release((Sum(EXACT, FLAT, 2 * crowded, shares=2),)),
+    ):
+        with pytest.raises(ImpossibleCountsError, match="max_examples=100"):
+            Release.sum([shares[0], bad], max_examples=100)
+    with pytest.raises(InputError, match="max_examples"):
+        Release.sum(shares, max_examples=0)
+
+
+def test_max_examples_holds_on_every_level() -> None:
+    full = hundred_examples()
+    check_counts(Share(EXACT, TREE, EXACT.cells(TREE, full)), "ann", max_examples=100)
     full[0, 1, 15] = 1
     with pytest.raises(ImpossibleCountsError, match="max_examples=100"):
-        check_counts(Share(EXACT, QUERY, EXACT.cells(QUERY, full)), "ann", max_examples=100)
+        check_counts(Share(EXACT, TREE, EXACT.cells(TREE, full)), "ann", max_examples=100)
 
 
-@pytest.mark.parametrize("weights", [(8, 1), (1, 8)])
+@pytest.mark.parametrize("weights", [(1, 1), (8, 1), (1, 8)])
 @pytest.mark.parametrize(
     "privacy", [LocalDP(1.0), DistributedDP(1.0, min_clients=3, trusted_aggregator=True)]
 )
-def test_noise_is_not_taken_for_examples_on_any_level(
-    privacy: LocalDP, weights: tuple[int, ...]
-) -> None:
-    spec, query = (
-        Spec("binary", 1, ScoreGrid(bins=16), privacy),
-        weighted(Tree((4, 4)), *weights),
-    )
+def test_noise_is_not_taken_for_examples(privacy: LocalDP, weights: tuple[int, ...]) -> None:
+    spec = Spec("binary", 1, ScoreGrid(bins=16), privacy)
+    query = weighted(Tree((4, 4)), *weights)
     counts = torch.zeros(1, 2, 16, dtype=torch.int64)
     counts[0, 0, 3] = 100
-    for _ in range(300):
-        check_counts(Share(spec, query, noisy_cells(spec, query, counts)), "ann", max_examples=100)
+    shares = [Share(spec, query, noisy_cells(spec, query, counts)) for _ in range(300)]
+    assert Release.sum(shares, max_examples=100).shares == 300
+
+
+@pytest.mark.parametrize(
+    ("place", "amount"),
+    [(0, 200), (9, 200), (9, -200)],
+    ids=["upper level", "leaf", "below zero"],
+)
+def test_poison_beyond_the_noise_is_refused(place: int, amount: int) -> None:
+    counts = torch.zeros(1, 2, 16, dtype=torch.int64)
+    counts[0, 0, 3] = 100
+    poisoned = noisy_cells(PRIVATE, TREE, counts)
+    poisoned[0, 1, place] += amount
+    with pytest.raises(ImpossibleCountsError, match="because of noise"):
+        Release.sum([Share(PRIVATE, TREE, poisoned)], max_examples=100)
 
 
 def test_a_level_that_is_counted_more_often_is_checked_more_closely() -> None:
-    """Of noise that is 8 times less there, 200 examples more stand out; where a level is counted once they do not."""
+    """Its noise is 8 times less: 200 examples too many stand out, and on the leaves they do not."""
     query = weighted(Tree((4, 4)), 8, 1)
     noisy = noisy_cells(PRIVATE, query, torch.zeros(1, 2, 16, dtype=torch.int64))
-    top, leaf = noisy.clone(), noisy.clone()
-    top[0, 1, 2] += 8 * 200
-    leaf[0, 1, 4 + 5] += 200
+    top_level = noisy.clone()
+    top_level[0, 1, 2] += 8 * 200
+    leaves = noisy.clone()
+    leaves[0, 1, 4 + 5] += 200
     with pytest.raises(ImpossibleCountsError, match="because of noise"):
-        check_counts(Share(PRIVATE, query, top), "ann", max_examples=100)
-    check_counts(Share(PRIVATE, query, leaf), "ann", max_examples=100)
+        check_counts(Share(PRIVATE, query, top_level), "ann", max_examples=100)
+    check_counts(Share(PRIVATE, query, leaves), "ann", max_examples=100)
+
+
+@pytest.mark.parametrize("weight", [1 / 7, 1.0, 50.0])
+@pytest.mark.parametrize("rate", [0.05, 1.0])
+def test_the_tail_of_the_noise_bounds_it_and_is_not_wide(weight: float, rate: float) -> None:
+    """The reference is the exact quantile of the difference of two negative binomials."""
+    size = int((400 + 60 * weight**0.5) / rate)
+    half = stats.nbinom(weight, -math.expm1(-rate)).pmf(np.arange(size))
+    tail = np.convolve(half, half[::-1])[size - 1 :][::-1].cumsum()[::-1]
+    variance = 2 * math.exp(-rate) / math.expm1(-rate) ** 2
+    for probability in (1e-3, 1e-9):
+        quantile = int(np.flatnonzero(tail > probability)[-1])
+        bound = noise_tail(variance, weight, probability)
+        assert quantile <= bound <= 2 * quantile + 5

@@ -31,33 +31,34 @@ SPEC = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))
 QUERY = weighted(Tree((4, 4)), 3, 1)
 
 
-def some(spec: Spec = SPEC, query: Query = QUERY, shares: int = 1) -> Sum:
+def random_sum(spec: Spec = SPEC, query: Query = QUERY, shares: int = 1) -> Sum:
     return Sum(spec, query, torch.randint(-50, 50, spec.shape(query)), shares)
 
 
 def test_a_prior_comes_back_with_the_release() -> None:
-    release = Release((some(),), "7", some(query=Query(Tree((16,), tuple(range(17))))))
+    release = Release((random_sum(),), "7", random_sum(query=Query(Tree((16,), tuple(range(17))))))
     assert release.prior is not None
     for loaded in (Release.from_bytes(bytes(release)), pickle.loads(pickle.dumps(release))):
         assert bytes(loaded) == bytes(release)
         assert loaded.prior is not None
         assert loaded.prior.query == release.prior.query
         assert torch.equal(loaded.prior.cells, release.prior.cells)
-        assert (loaded.queries, loaded.round) == (release.queries, "7")
+        assert loaded.queries == release.queries
+        assert loaded.round == "7"
     without = Release.from_bytes(bytes(Release(release.sums, "7")))
     assert without.prior is None
     assert bytes(without) != bytes(release)
 
 
 def test_a_prior_spends_nothing_of_this_release() -> None:
-    """Of a release that was never finished it may be the first sum, whose query spent a fraction."""
-    release = Release((some(),), prior=some(query=Query(Tree((16,)), 0.25)))
+    """The prior may be the first sum of an unfinished release, whose query spent a fraction."""
+    release = Release((random_sum(),), prior=random_sum(query=Query(Tree((16,)), 0.25)))
     assert release.queries == (QUERY,)
     assert sum(query.fraction for query in release.queries) == 1
 
 
 @pytest.mark.parametrize(
-    "other",
+    "spec",
     [
         Spec("binary", 1, ScoreGrid(bins=16), LocalDP(0.5)),
         Spec("binary", 1, ScoreGrid(bins=16)),
@@ -66,34 +67,37 @@ def test_a_prior_spends_nothing_of_this_release() -> None:
     ],
     ids=["epsilon", "exact", "grid", "task"],
 )
-def test_a_prior_of_another_spec_is_refused(other: Spec) -> None:
+def test_a_prior_of_another_spec_is_refused(spec: Spec) -> None:
     with pytest.raises(SpecMismatchError, match="Expected one spec"):
-        Release((some(),), prior=some(other))
+        Release((random_sum(),), prior=random_sum(spec))
 
 
 def test_a_prior_that_may_not_travel_keeps_the_release_at_home() -> None:
     spec = Spec("binary", 1, ScoreGrid(bins=16), DistributedDP(1.0, min_clients=3))
-    small = Release((some(spec, shares=3),), prior=some(spec, shares=2))
-    for way in (bytes, pickle.dumps):
+    small = Release((random_sum(spec, shares=3),), prior=random_sum(spec, shares=2))
+    for write in (bytes, pickle.dumps):
         with pytest.raises(ReleaseError, match="secure aggregation"):
-            way(small)
-    assert bytes(Release((some(spec, shares=3),), prior=some(spec, shares=3)))
+            write(small)
+    assert bytes(Release((random_sum(spec, shares=3),), prior=random_sum(spec, shares=3)))
 
 
 def test_a_release_of_damaged_bytes_is_refused() -> None:
-    """As many priors as the bytes say, at most one, all of it there, and nothing behind it."""
-    release, prior = Release((some(),), "7"), some()
-    whole, without = bytes(Release(release.sums, "7", prior))[:-32], bytes(release)[:-32]
-    (flag,) = (at for at in range(len(without)) if whole[at] != without[at])
-    assert (whole[flag], without[flag]) == (1, 0)
-    damaged = [whole[:flag] + bytes([number]) + whole[flag + 1 :] for number in (0, 2, 255)]
+    """The bytes hold as many priors as they say, at most one, complete, and nothing behind it."""
+    release = Release((random_sum(),), "7")
+    prior = random_sum()
+    body = bytes(Release(release.sums, "7", prior))[:-32]
+    without_prior = bytes(release)[:-32]
+    (flag,) = (place for place, byte in enumerate(without_prior) if body[place] != byte)
+    assert body[flag] == 1
+    assert without_prior[flag] == 0
+    damaged = [body[:flag] + bytes([number]) + body[flag + 1 :] for number in (0, 2, 255)]
     damaged += [
-        without[:flag] + b"\1" + without[flag + 1 :],
-        whole[:-1],
-        whole + b"\0",
-        whole + prior.pack(),
+        without_prior[:flag] + b"\1" + without_prior[flag + 1 :],
+        body[:-1],
+        body + b"\0",
+        body + prior.pack(),
     ]
-    damaged += [whole[:end] for end in range(len(without), len(whole))]
+    damaged += [body[:end] for end in range(len(without_prior), len(body))]
     for data in damaged:
         with pytest.raises(WireError, match="damaged"):
             Release.from_bytes(data + bytes(32))
@@ -104,62 +108,62 @@ def test_a_release_of_damaged_bytes_is_refused() -> None:
 def test_exact_counts_have_no_prior() -> None:
     exact = Spec("binary", 1, ScoreGrid(bins=16))
     with pytest.raises(InputError, match="prior"):
-        Release((some(exact),), prior=some(exact))
+        Release((random_sum(exact),), prior=random_sum(exact))
 
 
-def test_what_the_file_tells_of_both_evaluations_is_said() -> None:
-    """The whole epsilon of the earlier release: its pilot has placed the leaves of the sum that is carried."""
-    placed = some(query=Query(Tree((4,), (0, 1, 2, 9, 16)), 61 / 64))
-    release = Release((some(),), prior=placed)
-    assert Release((some(),)).prior_epsilon == 0.0
+def test_the_epsilon_of_both_evaluations_is_shown() -> None:
+    """The whole epsilon of the earlier release counts: its pilot placed the leaves of the prior."""
+    placed = random_sum(query=Query(Tree((4,), (0, 1, 2, 9, 16)), 61 / 64))
+    release = Release((random_sum(),), prior=placed)
+    assert Release((random_sum(),)).prior_epsilon == 0.0
     assert release.prior_epsilon == SPEC.epsilon
-    for said in (repr(release), contents(bytes(release))):
-        assert "up to epsilon 2 for a person in both" in said
-    assert "prior: 4 leaves, levels of 4, 0.953125 of epsilon; shares: 1" in contents(
-        bytes(release)
-    )
-    assert "prior" not in contents(bytes(Release((some(),))))
+    description = contents(bytes(release))
+    for text in (repr(release), description):
+        assert "up to epsilon 2 for a person in both" in text
+    assert "prior: 4 leaves, levels of 4, 0.953125 of epsilon; shares: 1" in description
+    assert "prior" not in contents(bytes(Release((random_sum(),))))
 
 
 def updated(seed: int, metric: FederatedROC) -> FederatedROC:
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(0, 2, (4_000,), generator=generator)
+    logits = torch.randn(4_000, generator=generator) + 1.5 * target
     metric.reset()
-    metric.update((torch.randn(4_000, generator=generator) + 1.5 * target).sigmoid(), target)
+    metric.update(logits.sigmoid(), target)
     return metric
 
 
 def test_a_chain_of_releases_does_not_grow() -> None:
-    """Each holds the sum of the one before, which holds nothing of the one before that."""
+    """A release holds the sum of the previous release, and nothing of the releases before that."""
     metric = FederatedROC(privacy=LocalDP(1.0), plan="carry_over")
     sizes = []
     for seed in range(8):
         release = updated(seed, metric).release()
         sizes.append(len(bytes(release)))
-    first, *others = sizes
+    first, *later = sizes
     spec = len(metric.spec.canonical)
-    assert max(others) < 2.5 * (min(others) - spec) + spec  # noise places more leaves or fewer
-    assert max(others) < 4 * first
+    assert max(later) < 2.5 * (min(later) - spec) + spec  # noise places more leaves or fewer
+    assert max(later) < 4 * first
 
 
-def test_a_coordinator_carries_what_metrics_carry_and_takes_it_up_again() -> None:
-    """A later process of the aggregator, given the same previous release, finishes the same release."""
+def test_a_resumed_coordinator_carries_the_same_prior() -> None:
+    """A later process of the aggregator, with the same previous release, ends with the same."""
     client = FederatedROC(privacy=LocalDP(1.0), plan="carry_over")
     before = updated(0, client).release()
     coordinator = Coordinator(updated(1, client), round="2", previous=before)
     assert coordinator.query is not None
     share = client.share(round="2", query=coordinator.query)
     coordinator.receive("ann", bytes(share))
-    again = Coordinator.from_bytes(coordinator.to_bytes(), client, previous=before)
-    for each in (coordinator, again):
-        each.advance()
-        assert each.release.prior is not None
-        assert torch.equal(each.release.prior.cells, before.last.cells)
-    assert bytes(coordinator.release) == bytes(again.release)
+    resumed = Coordinator.from_bytes(coordinator.to_bytes(), client, previous=before)
+    for process in (coordinator, resumed):
+        process.advance()
+        assert process.release.prior is not None
+        assert torch.equal(process.release.prior.cells, before.last.cells)
+    assert bytes(coordinator.release) == bytes(resumed.release)
 
 
 def test_a_prior_of_another_spec_places_and_is_not_carried() -> None:
-    """Whoever lowers epsilon between two releases has spent it by the time that the second is finished."""
+    """A lower epsilon for the second release is what the second release spends."""
     before = updated(0, FederatedROC(privacy=LocalDP(1.0))).release()
     client = updated(1, FederatedROC(privacy=LocalDP(0.5), plan="carry_over"))
     coordinator = Coordinator(client, round="2", previous=before)
@@ -170,22 +174,16 @@ def test_a_prior_of_another_spec_places_and_is_not_carried() -> None:
     assert coordinator.release.prior is None
 
 
-def test_a_loaded_release_answers_as_it_did() -> None:
+def test_a_loaded_release_is_read_as_it_was() -> None:
     metric = FederatedROC(privacy=LocalDP(1.0), plan="carry_over")
     updated(0, metric).release()
     release = updated(1, metric).release()
     assert release.prior is not None
-    with_it, without = (
-        float(FederatedAUROC.from_release(each).compute())
-        for each in (Release.from_bytes(bytes(release)), Release(release.sums, release.round))
-    )
-    assert with_it == float(FederatedAUROC.from_release(release).compute()) != without
+    loaded = Release.from_bytes(bytes(release))
+    without_prior = Release(release.sums, release.round)
+    assert area(loaded) == area(release)
+    assert area(without_prior) != area(release)
 
 
-def test_sums_that_differ_in_one_cell_have_other_digests() -> None:
-    one = some()
-    other = Sum(SPEC, QUERY, one.cells.clone())
-    assert other.digest == one.digest
-    other.cells[0, 0, 0] += 1
-    assert other.query == one.query
-    assert other.digest != one.digest
+def area(release: Release) -> float:
+    return float(FederatedAUROC.from_release(release).compute())

@@ -1,4 +1,4 @@
-"""The bytes of a query: one encoding, strict types, and bounds that are checked before anything is made of them."""
+"""Query: one encoding, strict types, and bounds that are checked before anything is allocated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def raw(
     flags: int = -1,
     weights: Weights | None = None,
 ) -> bytes:
-    """The bytes of a query that no query has to allow."""
+    """Return the bytes of a query, also of one that is not allowed."""
     if flags < 0:
         flags = int(edges is not None)
     if weights is None:
@@ -49,13 +49,13 @@ def raw(
 
 
 def once(*weights: int) -> Weights:
-    """One weight for each level."""
+    """Return one weight for each level."""
     return tuple(((weight,), (weight,)) for weight in weights)
 
 
 @st.composite
 def levels(draw: st.DrawFn, nodes: int) -> LevelWeights:
-    """Weights of a level: one for all nodes, or one for each."""
+    """Draw the weights of a level: one for all nodes, or one for each."""
     weight = st.integers(1, MOST_WEIGHT)
     rows = st.tuples(weight) | st.tuples(*[weight] * nodes)
     return LevelWeights(negatives=draw(rows), positives=draw(rows))
@@ -84,9 +84,9 @@ def queries(draw: st.DrawFn) -> Query:
 
 @given(queries())
 def test_a_query_comes_back(query: Query) -> None:
-    again = Query.from_bytes(bytes(query))
-    assert again == query
-    assert again.digest == query.digest
+    copy = Query.from_bytes(bytes(query))
+    assert copy == query
+    assert copy.digest == query.digest
     flags = (query.tree.edges is not None) + 2 * query.pools_groups + 16 * query.pools_classes
     assert bytes(query) == raw(
         query.fraction,
@@ -99,7 +99,7 @@ def test_a_query_comes_back(query: Query) -> None:
 
 @st.composite
 def mutants(draw: st.DrawFn) -> bytes:
-    """The bytes of a query with a few bytes changed, put in, or left out."""
+    """Draw the bytes of a query with a few bytes changed, put in, or left out."""
     data = bytearray(bytes(draw(queries())))
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.integers(0, len(data)))
@@ -109,7 +109,7 @@ def mutants(draw: st.DrawFn) -> bytes:
 
 
 def is_refused_or_itself(data: bytes) -> bool:
-    """Whether it was refused; what is read must have these bytes and no others."""
+    """Return whether the bytes were refused. A query that is read must have these bytes."""
     try:
         query = Query.from_bytes(data)
     except FederatedMetricError:
@@ -155,17 +155,19 @@ def test_any_numbers_are_refused_or_their_own_encoding(
 
 
 def test_the_fuzz_has_power() -> None:
-    """Some mutants are read, as other queries: the law above is not about refusals only."""
+    """A few mutants are read, as other queries: the law above is not about refusals only."""
     query = weighted(Tree((2, 2), (0, 5, 6, 7, 9)), 2, 1, fraction=0.5)
     data = bytes(query)
     changed = [
         data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in range(len(data))
     ]
-    read = [Query.from_bytes(one) for one in changed if not is_refused_or_itself(one)]
-    assert len(read) > 5
-    assert LevelWeights(negatives=(3,), positives=(2,)) in {one.weights[0] for one in read}
-    assert query not in read
-    assert len({one.digest for one in read} | {query.digest}) == len(read) + 1
+    accepted = [Query.from_bytes(mutant) for mutant in changed if not is_refused_or_itself(mutant)]
+    assert len(accepted) > 5
+    top_levels = {mutant.weights[0] for mutant in accepted}
+    assert LevelWeights(negatives=(3,), positives=(2,)) in top_levels
+    assert query not in accepted
+    digests = {mutant.digest for mutant in accepted}
+    assert len(digests | {query.digest}) == len(accepted) + 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ def test_a_fraction_is_a_number(fraction: object) -> None:
     ],
     ids=lambda data: data[6:26].hex(),
 )
-def test_what_no_query_is_is_refused(data: bytes) -> None:
+def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(WireError, match="Expected"):
         Query.from_bytes(data)
 
@@ -266,14 +268,14 @@ LARGE = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_message_costs_little(name: str) -> None:
-    """0.8 MB take less than 0.1 s and some 20 times their size: nobody is kept busy by what they are asked."""
+    """0.8 MB take less than 0.1 s and about 20 times their size: a query keeps no client busy."""
     assert 799_000 < len(LARGE[name]) < 801_000
-    took = []
+    seconds = []
     for _ in range(3):
         start = time.process_time()
         is_refused_or_itself(LARGE[name])
-        took.append(time.process_time() - start)
-    assert min(took) < 0.1
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.1
     tracemalloc.start()
     is_refused_or_itself(LARGE[name])
     peak = tracemalloc.get_traced_memory()[1]
@@ -298,24 +300,33 @@ def test_a_claim_allocates_next_to_nothing() -> None:
 
 def test_the_queries_of_the_plans_travel() -> None:
     for bins in (256, 4096, 2**16):
-        assert Query.from_bytes(bytes(pilot_query(ScoreGrid.two_sided(bins // 4)))) == pilot_query(
-            ScoreGrid.two_sided(bins // 4)
-        )
-        for epsilon in (1.0, 4.0):
-            single = single_query(ScoreGrid.two_sided(bins // 4), epsilon)
-            assert Query.from_bytes(bytes(single)) == single
-        assert Query.from_bytes(bytes(Query(Tree.binary(bins)))) == Query(Tree.binary(bins))
-        assert Query.from_bytes(bytes(Query(Tree.flat(bins)))) == Query(Tree.flat(bins))
+        grid = ScoreGrid.two_sided(bins // 4)
+        plan_queries = [
+            pilot_query(grid),
+            single_query(grid, 1.0),
+            single_query(grid, 4.0),
+            Query(Tree.binary(bins)),
+            Query(Tree.flat(bins)),
+        ]
+        for query in plan_queries:
+            assert Query.from_bytes(bytes(query)) == query
 
 
 def test_a_level_that_is_counted_more_often_is_another_question() -> None:
-    """Whoever answers binds its share to the weights, because they scale what it sends."""
+    """A client binds its share to the weights, because they scale its cells."""
     tree = Tree((4, 4))
-    asked = [Query(tree), *(weighted(tree, *weights) for weights in ((2, 1), (1, 2), (2, 2)))]
     positives = LevelWeights(positives=(3,))
-    asked.append(Query(tree, weights=(positives, positives)))
-    asked += [Query(tree, pools_classes=True), Query(tree, pools_groups=True)]
-    assert len({query.digest for query in asked}) == len(set(asked)) == len(asked)
+    different = [
+        Query(tree),
+        weighted(tree, 2, 1),
+        weighted(tree, 1, 2),
+        weighted(tree, 2, 2),
+        Query(tree, weights=(positives, positives)),
+        Query(tree, pools_classes=True),
+        Query(tree, pools_groups=True),
+    ]
+    digests = {query.digest for query in different}
+    assert len(digests) == len(set(different)) == len(different)
     assert Query(tree).digest == weighted(tree, 1, 1).digest
 
 
@@ -356,8 +367,9 @@ def test_a_reading_that_knows_one_weight_a_level_refuses_several() -> None:
 
 
 def test_equal_queries_have_equal_digests() -> None:
-    """A fraction of 1 is 1.0, whichever type it was given in."""
-    one, other = Query(Tree((4, 4)), 1), Query(Tree((4, 4)), 1.0)
-    assert one == other
-    assert one.digest == other.digest
-    assert hash(one) == hash(other)
+    """A fraction of 1 is 1.0, as an int and as a float."""
+    of_int = Query(Tree((4, 4)), 1)
+    of_float = Query(Tree((4, 4)), 1.0)
+    assert of_int == of_float
+    assert of_int.digest == of_float.digest
+    assert hash(of_int) == hash(of_float)

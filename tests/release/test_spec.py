@@ -1,4 +1,4 @@
-"""The spec: two that differ anywhere have different digests, and the difference is named."""
+"""Spec: two specs that differ anywhere have different digests, and the difference is named."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ VARIANTS = {
 
 
 def test_every_field_moves_the_digest() -> None:
-    assert all(one.digest != other.digest for one, other in combinations(VARIANTS.values(), 2))
+    for spec, variant in combinations(VARIANTS.values(), 2):
+        assert spec.digest != variant.digest
     assert Spec("binary", 1, ScoreGrid()).digest == VARIANTS["base"].digest
 
 
@@ -52,7 +53,7 @@ def test_a_mismatch_names_its_field(field: str) -> None:
         VARIANTS["base"].check(VARIANTS[field])
 
 
-def test_what_cannot_be_counted_is_refused() -> None:
+def test_arguments_that_cannot_be_counted_are_refused() -> None:
     with pytest.raises(InputError, match="task"):
         Spec("regression", 1, ScoreGrid())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="num_classes"):
@@ -64,6 +65,9 @@ def test_what_cannot_be_counted_is_refused() -> None:
     for privacy in PRIVACIES:
         with pytest.raises(InputError, match="`secure` only with `privacy=None`"):
             Spec("binary", 1, ScoreGrid(), privacy, secure=True)
+
+
+def test_queries_that_do_not_fit_the_grid_or_the_privacy_are_refused() -> None:
     spec = Spec("binary", 1, ScoreGrid(), CentralDP(1.0))
     for tree in (Tree((3,)), Tree((2,), (0, 5, 4095)), Tree((2,), (0, 5, 4097))):
         with pytest.raises(InputError, match="whole bins"):
@@ -83,14 +87,15 @@ QUERIES = {
 }
 
 
-def test_an_answer_is_bound_to_all_of_spec_and_query() -> None:
-    """Two that differ anywhere, the fraction included, have different bindings: 256 bits, all of them of a hash."""
+def test_a_reply_is_bound_to_all_of_spec_and_query() -> None:
+    """Two pairs that differ anywhere, also in the fraction, have different bindings of 256 bits."""
     bindings = [spec.binding(query) for spec in VARIANTS.values() for query in QUERIES.values()]
     assert all(len(binding) == 32 for binding in bindings)
     for start in range(0, 32, 4):  # every four bytes of it depend on everything
         assert len({binding[start : start + 4] for binding in bindings}) == len(bindings)
-    again = Spec("binary", 1, ScoreGrid()).binding(Query.from_bytes(bytes(QUERIES["fraction"])))
-    assert again == VARIANTS["base"].binding(QUERIES["fraction"])
+    received = Query.from_bytes(bytes(QUERIES["fraction"]))
+    binding = Spec("binary", 1, ScoreGrid()).binding(received)
+    assert binding == VARIANTS["base"].binding(QUERIES["fraction"])
 
 
 PRIVACIES: list[Privacy] = [
@@ -104,13 +109,13 @@ SPECS = [*VARIANTS.values(), *(Spec("binary", 1, ScoreGrid(), privacy) for priva
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.digest.hex()[:8])
 def test_the_canonical_encoding_comes_back(spec: Spec) -> None:
-    again = Spec.from_canonical(spec.canonical)
-    assert again == spec
-    assert again.digest == spec.digest
+    copy = Spec.from_canonical(spec.canonical)
+    assert copy == spec
+    assert copy.digest == spec.digest
 
 
 def encodings(spec: Spec) -> Iterator[bytes]:
-    """Other JSON of the same fields, and JSON in which one value is of another type."""
+    """Yield other JSON of the same fields, and JSON in which one value has another type."""
     fields = spec.fields
     yield json.dumps(fields, sort_keys=True).encode()
     yield json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
@@ -125,25 +130,30 @@ def encodings(spec: Spec) -> Iterator[bytes]:
 
 
 def retyped(fields: dict[str, Any], path: tuple[str, ...]) -> Iterator[bytes]:
+    """Yield the JSON of the fields, with values of other types at one path."""
     changed = json.loads(json.dumps(fields))
-    holder = changed[path[0]] if len(path) > 1 else changed
-    value = holder[path[-1]]
-    others: list[Any] = [{}] if isinstance(value, list) else [[], {}]
-    if isinstance(value, int):  # a bool is one, too
-        others += [int(value), float(value), str(value), bool(value)]
+    parent = changed
+    for name in path[:-1]:
+        parent = parent[name]
+    value = parent[path[-1]]
+    replacements: list[Any] = [{}]
+    if not isinstance(value, list):
+        replacements.append([])
+    if isinstance(value, int):  # a bool is an int, too
+        replacements += [int(value), float(value), str(value), bool(value)]
     if isinstance(value, str):
-        others += [[value], value.upper(), f" {value}"]
-    for other in others:
-        holder[path[-1]] = other
+        replacements += [[value], value.upper(), f" {value}"]
+    for replacement in replacements:
+        parent[path[-1]] = replacement
         yield json.dumps(changed, sort_keys=True, separators=(",", ":")).encode()
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.digest.hex()[:8])
 def test_a_spec_has_one_encoding_and_strict_types(spec: Spec) -> None:
-    for other in encodings(spec):
-        if other != spec.canonical:
+    for encoding in encodings(spec):
+        if encoding != spec.canonical:
             with pytest.raises(WireError, match="Expected"):
-                Spec.from_canonical(other)
+                Spec.from_canonical(encoding)
 
 
 HOSTILE = [
@@ -159,7 +169,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("data", HOSTILE, ids=lambda data: repr(data[:12]))
-def test_what_is_no_spec_is_refused(data: bytes) -> None:
+def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(WireError, match="Expected"):
         Spec.from_canonical(data)
 
@@ -184,16 +194,16 @@ def test_values_that_no_spec_has_are_refused(old: bytes, new: bytes) -> None:
         Spec.from_canonical(canonical.replace(old, new, 1))
 
 
+def grid_of(edges: int) -> ScoreGrid:
+    return ScoreGrid.from_edges(torch.linspace(0, 1, edges, dtype=torch.float64))
+
+
 def test_a_spec_has_a_largest_size() -> None:
-    """Parsed JSON takes many times its size: what is longer is neither written nor parsed."""
-    most = Spec(
-        "binary", 1, ScoreGrid.from_edges(torch.linspace(0, 1, 20_000, dtype=torch.float64))
-    )
-    assert Spec.from_canonical(most.canonical) == most
-    more = Spec(
-        "binary", 1, ScoreGrid.from_edges(torch.linspace(0, 1, 40_000, dtype=torch.float64))
-    )
+    """Parsed JSON takes many times its size: longer specs are neither written nor parsed."""
+    large = Spec("binary", 1, grid_of(20_000))
+    assert Spec.from_canonical(large.canonical) == large
+    too_large = Spec("binary", 1, grid_of(40_000))
     with pytest.raises(InputError, match="at most 524288 bytes"):
-        _ = more.digest
+        _ = too_large.digest
     with pytest.raises(WireError, match="at most 524288 bytes"):
         Spec.from_canonical(bytes(524_289))

@@ -1,4 +1,12 @@
-"""Ranks: agreement and sums over a torch.distributed process group, or over this process alone."""
+"""Ranks: agreement and sums over a torch.distributed process group, or in this process alone.
+
+These rules hold for all calls:
+
+- Every rank makes the same calls in the same order. A rank without data takes part, too.
+- Ranks compare their settings before they sum. A difference raises the same error on every rank.
+- Raw counts travel in sums only, never from one rank to another. A gather function that the caller
+  passes is the exception: every rank then receives the tensors of all ranks.
+"""
 
 from __future__ import annotations
 
@@ -28,30 +36,42 @@ from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.release.wire import pack_block
 
 Gather = Callable[..., Sequence[Tensor]]
+"""torchmetrics' ``dist_sync_fn``: ``gather(tensor, group=group)`` returns every rank's tensor."""
 
-# The header has room to grow because ranks of two versions of this package must be able to compare theirs: unequal
-# sizes abort gloo instead of saying what is wrong.
 _HEADER_SLOTS = 40
+"""Integers in the header that ranks compare. It has room to grow: ranks of two versions of this
+package must be able to compare headers, and unequal sizes abort gloo without an explanation."""
+
 _DIGEST_SLOTS = 8
+"""Integers of the header that hold the digest of all settings, 4 bytes each."""
+
+_TOKEN_BYTES = 16
+"""Bytes of the random token by which a rank finds its place in a gather function's result."""
 
 
 class Agreement(NamedTuple):
-    """What the ranks know of each other: the lowest and highest status, the largest proposal, if any has data."""
+    """What all ranks know after they compared their settings; the same on every rank."""
 
     statuses: tuple[int, int]
+    """The lowest and the highest status of a rank."""
     proposal: int
+    """The largest of the ranks' random numbers."""
     any_data: bool
+    """Whether any rank has data."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a process group that sum together; all ranks if it is None. The backend wants tensors on ``device``.
+    """The ranks of a process group that sum together.
 
     Args:
-        gather: torchmetrics' ``dist_sync_fn``: ``gather(tensor, group=group)`` returns every rank's tensor. Where one
-            is given everything goes through it, else through ``all_reduce``, which shows no rank another one's counts.
-        refused: how many of this rank's examples could not be counted. Ranks agree on nothing while one has any.
-        persons: this rank's table, or None if it has counted without ids.
+        device: the device on which the backend wants tensors.
+        group: the process group; all ranks if None.
+        gather: the function that moves all tensors, if given. Otherwise ``all_reduce`` moves them,
+            which shows no rank the counts of another rank.
+        refused: the number of this rank's examples that could not be counted. While a rank has any,
+            the ranks agree on nothing.
+        persons: this rank's table of persons; None if it has counted without ids.
     """
 
     device: torch.device
@@ -63,51 +83,57 @@ class Ranks:
     def agree(
         self, spec: Spec, settings: Mapping[str, bytes], status: int, any_data: bool
     ) -> Agreement:
-        """Compare specs, and settings by name; raise on every rank alike, naming what differs. Statuses may differ."""
-        marks = spec.digests | {
-            name: hashlib.sha256(value).digest() for name, value in settings.items()
-        }
-        whole = hashlib.sha256(b"".join(marks.values())).digest()
-        numbers = [
-            int.from_bytes(whole[4 * slot : 4 * slot + 4], "big") for slot in range(_DIGEST_SLOTS)
-        ]
-        numbers += [int.from_bytes(mark[:8], "big") >> 1 for mark in marks.values()]
-        own = self.refused, status, secrets.randbits(62), int(any_data)
-        room = [0] * (_HEADER_SLOTS - len(numbers) - len(own))
-        header = torch.tensor([*numbers, *room, *own], dtype=torch.int64, device=self.device)
-        highest = self._reduce(torch.stack([header, -header]), dist.ReduceOp.MAX)
-        unequal = (highest[0] != -highest[1])[: -len(own)].tolist()
-        if any(unequal):
-            names = [
-                name
-                for name, differs in zip(marks, unequal[_DIGEST_SLOTS:], strict=False)
-                if differs
-            ]
-            mine = {name: spec.fields.get(name, settings.get(name)) for name in names}
-            raise SpecMismatchError(
-                f"Expected every rank to have the same spec but they differ in {', '.join(names) or 'the version'}; "
-                f"this rank has {mine}. Build the metric with the same arguments on every rank."
-            )
-        if highest[0, -len(own)] > 0:
-            every = self._reduce(
-                torch.tensor([self.refused], device=self.device), dist.ReduceOp.SUM
-            )
-            self.check_counted(spec, int(every))
-        statuses = int(-highest[1, -3]), int(highest[0, -3])
-        return Agreement(statuses, int(highest[0, -2]), bool(highest[0, -1]))
+        """Compare specs and settings over all ranks. Raises on every rank if they differ.
+
+        Args:
+            spec: the spec of this rank.
+            settings: other settings of this rank, by their name.
+            status: a number of this rank that may differ between ranks.
+            any_data: whether this rank has data.
+        """
+        digests = _digests(spec, settings)
+        compared = _compared_numbers(digests)
+        facts = [self.refused, status, secrets.randbits(62), int(any_data)]
+        padding = [0] * (_HEADER_SLOTS - len(compared) - len(facts))
+        header = torch.tensor(
+            [*compared, *padding, *facts],
+            dtype=torch.int64,
+            device=self.device,
+        )
+        # One reduction gives both ends: the lowest value is minus the highest negated one.
+        extremes = self._reduce(torch.stack([header, -header]), dist.ReduceOp.MAX)
+        highest = extremes[0].tolist()
+        lowest = (-extremes[1]).tolist()
+        differs = [low != high for low, high in zip(lowest, highest, strict=True)]
+        if any(differs[: -len(facts)]):
+            marks_differ = zip(digests, differs[_DIGEST_SLOTS:], strict=False)
+            names = [name for name, mark_differs in marks_differ if mark_differs]
+            raise _mismatch(names, spec, settings)
+        most_refused, highest_status, proposal, any_rank_has_data = highest[-len(facts) :]
+        lowest_status = lowest[-len(facts) + 1]
+        if most_refused > 0:
+            refused = torch.tensor([self.refused], device=self.device)
+            total_refused = self._reduce(refused, dist.ReduceOp.SUM)
+            self.check_counted(spec, int(total_refused))
+        return Agreement(
+            statuses=(lowest_status, highest_status),
+            proposal=proposal,
+            any_data=bool(any_rank_has_data),
+        )
 
     @staticmethod
     def check_counted(spec: Spec, refused: int) -> None:
-        """Raise if examples could not be counted. Under privacy nobody hears how many."""
-        if refused:
-            some = "some could not" if spec.privacy.charges else f"{refused} could not"
-            raise about_data(
-                InputError(
-                    f"Expected every example to have a score on the grid and a known label but {some} be counted; "
-                    "nothing was released. Find the batch with `validate_args=True`, then `reset` and count the data "
-                    "again."
-                )
+        """Raise if examples could not be counted. Under privacy the error does not say how many."""
+        if not refused:
+            return
+        number = "some" if spec.privacy.charges else str(refused)
+        raise about_data(
+            InputError(
+                "Expected every example to have a score on the grid and a known label but "
+                f"{number} could not be counted; nothing was released. Find the batch with "
+                "`validate_args=True`, then `reset` and count the data again."
             )
+        )
 
     def check_persons(self, most: int) -> None:
         """Raise on all ranks, which are one client, if somebody has more than ``most`` examples on them together."""
@@ -148,11 +174,13 @@ class Ranks:
             everybody.add(hashes, np.frombuffer(part, np.int64, size, size * BLOCK))
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on any rank; the same answer on all."""
-        return bool(self._reduce(torch.tensor([int(flag)], device=self.device), dist.ReduceOp.MAX))
+        """Return whether the flag is set on any rank; the same on every rank."""
+        number = torch.tensor([int(flag)], device=self.device)
+        return bool(self._reduce(number, dist.ReduceOp.MAX))
 
     @property
     def size(self) -> int:
+        """The number of ranks."""
         if self.gather is not None:
             return len(self.gather(torch.zeros(1, dtype=torch.int64), group=self.group))
         self._check_member()
@@ -160,13 +188,13 @@ class Ranks:
 
     @property
     def rank(self) -> int:
-        if self.gather is None:
-            self._check_member()
-            return dist.get_rank(self.group)
-        own = secrets.token_bytes(
-            16
-        )  # a gather function knows no ranks: this one is where its own token is
-        return self.exchange(own).index(own)
+        """The number of this rank in its group."""
+        if self.gather is not None:
+            # A gather function knows no ranks. The place of this rank's token is its number.
+            token = secrets.token_bytes(_TOKEN_BYTES)
+            return self.exchange(token).index(token)
+        self._check_member()
+        return dist.get_rank(self.group)
 
     @property
     def is_first(self) -> bool:
@@ -174,104 +202,148 @@ class Ranks:
         return self.rank == 0
 
     def exchange(self, payload: bytes) -> list[bytes]:
-        """Return every rank's payload, all of one length, in the order of the ranks."""
-        own = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+        """Return every rank's payload in the order of the ranks. All payloads have one length."""
+        tensor = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
         if self.gather is not None:
-            parts = list(self.gather(own, group=self.group))
+            gathered = list(self.gather(tensor, group=self.group))
         else:
-            parts = [torch.empty_like(own) for _ in range(self.size)]
+            gathered = [torch.empty_like(tensor) for _ in range(self.size)]
             with _explained():
-                dist.all_gather(parts, own, group=self.group)
-        return [part.cpu().numpy().tobytes() for part in parts]
+                dist.all_gather(gathered, tensor, group=self.group)
+        return [received.cpu().numpy().tobytes() for received in gathered]
 
     def sum(self, counts: Tensor) -> Tensor:
-        """Return the sum of all ranks' ``counts``, the same on every rank. ``counts`` is left alone."""
+        """Return the sum of all ranks' ``counts``, the same on every rank."""
         return self._reduce(counts, dist.ReduceOp.SUM)
 
     def sum_to_first(self, counts: Tensor) -> Tensor:
-        """Return the sum of all ranks' ``counts`` on the first rank; what other ranks get is of no use."""
+        """Return the sum of all ranks' ``counts`` on the first rank. Other ranks get no result."""
         if self.gather is not None:
             return self.sum(counts)
-        return self._collective(dist.reduce, counts, first=True)
+        return self._collective(dist.reduce, counts, self._first_rank())
 
     def from_first(self, tensor: Tensor) -> Tensor:
         """Return the first rank's tensor on every rank."""
         tensor = tensor.to(self.device)
         if self.gather is not None:
             return self.gather(tensor, group=self.group)[0]
-        return self._collective(dist.broadcast, tensor, first=True)
+        return self._collective(dist.broadcast, tensor, self._first_rank())
 
     def query_from_first(self, query: Query, bins: int) -> Query:
-        """Return the first rank's query: all have placed it by the same sums, but floats may differ by machine."""
+        """Return the first rank's query on every rank.
+
+        All ranks have placed the query by the same sums, but floats differ between machines.
+        """
         encoded = pack_block(bytes(query))
-        # for the longest query: an edge for each bin, and two weights for each node of all levels
-        room = torch.zeros(1024 + 24 * (bins + 1), dtype=torch.uint8)
-        room[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
-        received = bytes(self.from_first(room).cpu().numpy())
-        return Query.from_bytes(received[8 : 8 + int.from_bytes(received[:8], "little")])
+        # The longest query has an edge for each bin, and two weights for each node of all levels.
+        buffer = torch.zeros(1024 + 24 * (bins + 1), dtype=torch.uint8)
+        buffer[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
+        received = bytes(self.from_first(buffer).cpu().numpy())
+        length = int.from_bytes(received[:8], "little")
+        return Query.from_bytes(received[8 : 8 + length])
 
     def hidden_sum(self, cells: Tensor, view: bytes) -> Tensor:
-        """Return the sum of all ranks' ``cells``; each rank's part travels under masks, with keys for this sum alone.
+        """Return the sum of all ranks' ``cells``. Each rank's cells travel under fresh masks.
 
-        ``view`` is what this rank believes the sum is of; never used before, the same on every rank.
+        Args:
+            cells: the cells of this rank.
+            view: the description of the sum by this rank. It must be the same on every rank, and
+                never used before.
         """
         return masked_sum(cells, self.rank, view, self.exchange, self.sum)
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
-        if self.gather is not None:
-            parts = [part.to(tensor.device) for part in self.gather(tensor, group=self.group)]
-            if len(parts) == 1:
-                return parts[0]
-            return (
-                torch.stack(parts).amax(0)
-                if operation == dist.ReduceOp.MAX
-                else torch.stack(parts).sum(0)
-            )
-        return self._collective(dist.all_reduce, tensor, operation)
+        """Return the sum or the maximum over all ranks. ``tensor`` is not changed."""
+        if self.gather is None:
+            return self._collective(dist.all_reduce, tensor, operation)
+        gathered = [part.to(tensor.device) for part in self.gather(tensor, group=self.group)]
+        if len(gathered) == 1:
+            return gathered[0]
+        if operation == dist.ReduceOp.MAX:
+            return torch.stack(gathered).amax(0)
+        return torch.stack(gathered).sum(0)
 
-    def _collective(
-        self, call: Callable[..., Any], tensor: Tensor, *options: Any, first: bool = False
-    ) -> Tensor:
-        """Return a copy of ``tensor`` after a collective call on it, from or to the first rank if so."""
+    def _collective(self, call: Callable[..., Any], tensor: Tensor, option: Any) -> Tensor:
+        """Return a copy of ``tensor`` after a collective call on the copy."""
         self._check_member()
-        if first:
-            options = (0 if self.group is None else dist.get_global_rank(self.group, 0),)
         copy = tensor.clone(memory_format=torch.contiguous_format)
         with _explained():
-            call(copy, *options, group=self.group)
+            call(copy, option, group=self.group)
         return copy
+
+    def _first_rank(self) -> int:
+        """Return the number of the group's first rank among all ranks."""
+        self._check_member()
+        if self.group is None:
+            return 0
+        return dist.get_global_rank(self.group, 0)
 
     def _check_member(self) -> None:
         """Raise unless this process belongs to the group."""
         if not (dist.is_available() and dist.is_initialized()):
             raise SyncError(
-                "Expected torch.distributed to be initialized because `distributed_available_fn` says so, but it is "
-                "not. Call init_process_group, or pass `dist_sync_fn` to move the counts another way."
+                "Expected torch.distributed to be initialized because `distributed_available_fn` "
+                "says so, but it is not. Call init_process_group, or pass `dist_sync_fn` to move "
+                "the counts another way."
             )
         if dist.get_rank(self.group) < 0:
             raise SyncError(
-                "Expected this rank to belong to the metric's `process_group` but it does not. Compute only on the "
-                "group's ranks."
+                "Expected this rank to belong to the metric's `process_group` but it does not. "
+                "Compute only on the group's ranks."
             )
+
+
+def _only_this(tensor: Tensor, group: Any = None) -> list[Tensor]:
+    """Gather over one rank."""
+    return [tensor]
 
 
 @dataclass(frozen=True)
 class Alone(Ranks):
-    """This process, as a federation of one: what ranks do together, without any collective."""
+    """This process as a federation of one rank, without any collective."""
 
-    gather: Gather | None = lambda tensor, group: [tensor]
+    gather: Gather | None = _only_this
 
     def query_from_first(self, query: Query, bins: int) -> Query:
+        """Return the query: there is no other rank."""
         return query
+
+
+def _digests(spec: Spec, settings: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the digest of each field of the spec and of each setting, by name."""
+    digests = dict(spec.digests)
+    for name, value in settings.items():
+        digests[name] = hashlib.sha256(value).digest()
+    return digests
+
+
+def _compared_numbers(digests: Mapping[str, bytes]) -> list[int]:
+    """Return the integers that must be equal on all ranks: a digest of all, and a mark of each."""
+    digest = hashlib.sha256(b"".join(digests.values())).digest()
+    words = [digest[4 * slot : 4 * slot + 4] for slot in range(_DIGEST_SLOTS)]
+    numbers = [int.from_bytes(word, "big") for word in words]
+    marks = [int.from_bytes(mark[:8], "big") >> 1 for mark in digests.values()]
+    return numbers + marks
+
+
+def _mismatch(names: list[str], spec: Spec, settings: Mapping[str, bytes]) -> SpecMismatchError:
+    """Return the error for settings that differ between ranks, with the values of this rank."""
+    values = {name: spec.fields.get(name, settings.get(name)) for name in names}
+    difference = ", ".join(names) or "the version"
+    return SpecMismatchError(
+        f"Expected every rank to have the same spec but they differ in {difference}; this rank "
+        f"has {values}. Build the metric with the same arguments on every rank."
+    )
 
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say of a broken collective what it means here."""
+    """Turn the error of a broken collective into a SyncError that says what to do."""
     try:
         yield
     except RuntimeError as error:
         raise SyncError(
-            "Expected every rank to take part in the sum but one is gone or did not answer before the group's timeout; "
-            "nothing was released. Start the group again, and call `reset` before counting the data again."
+            "Expected every rank to take part in the sum but one is gone or did not answer before "
+            "the group's timeout; nothing was released. Start the group again, and call `reset` "
+            "before counting the data again."
         ) from error

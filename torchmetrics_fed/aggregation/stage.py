@@ -1,4 +1,4 @@
-"""Stage: the steps in which a query is answered, for client, server, wire and every transport."""
+"""Stage: the steps of a reply to a query, for client, server, wire and every transport."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torchmetrics_fed.errors import WireError
 class Stage(Enum):
     """One request of the server to its clients, and their replies.
 
-    A query takes the first stage alone where shares may be seen. Where they are hidden, it takes
-    the others, in their order, and ``SIGN`` only where aggregations are signed. The value is the
-    stage's byte on the wire.
+    Where the aggregator may see shares, a query takes the stage ``SHARE`` alone. Where shares are
+    hidden, it takes the other stages in their order, and ``SIGN`` only for signed aggregations. The
+    value is the stage's byte on the wire.
 
     Example:
         >>> from torchmetrics_fed.aggregation.stage import Stage
@@ -29,7 +29,7 @@ class Stage(Enum):
 
     @classmethod
     def of(cls, value: object) -> Stage:
-        """Return the stage with this byte, or raise."""
+        """Return the stage with this byte. Raises if there is none."""
         for stage in cls:
             if type(value) is int and stage.value == value:
                 return stage

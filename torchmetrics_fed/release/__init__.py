@@ -1,4 +1,4 @@
-"""What leaves a client: the spec that all agree on, queries, shares, their sums, and the release."""
+"""The values that leave a client or an aggregator: spec, query, share, sum and release."""
 
 from torchmetrics_fed.release.flags import ReleaseFlag
 from torchmetrics_fed.release.query import Query

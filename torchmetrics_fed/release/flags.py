@@ -1,4 +1,4 @@
-"""ReleaseFlag: what a reader must know of a release and cannot see in its counts."""
+"""ReleaseFlag: facts about a release that its counts do not show, such as that it was simulated."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class ReleaseFlag(IntFlag):
     """
 
     SIMULATED = 1
-    """Made by ``simulate``: the data of all clients was in one process, and nothing was hidden from that process."""
+    """``simulate`` made the release: one process held the data of all clients."""
     PARTIAL = 2
-    """Broken off after its first query: its queries do not spend all of epsilon."""
+    """The release ended after its first query. Its queries do not spend all of epsilon."""
     ROWS_SKIPPED = 4
-    """At least one sender leaves out rows that cannot be counted: its policy, which does not say if there were any."""
+    """At least one sender leaves out rows that cannot be counted. This is the sender's policy: it
+    does not say whether there were such rows."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -30,9 +31,9 @@ class ReleaseFlag(IntFlag):
 
     @classmethod
     def read(cls, reader: Reader, allowed: ReleaseFlag) -> ReleaseFlag:
-        """Return the flags in the next byte; other bits than the allowed ones are refused."""
+        """Return the flags in the next byte. Raises if a bit is set that is not allowed."""
         number = reader.number(1)
-        if number & ~int(allowed):  # ~ of an IntFlag knows no other bits than its members
+        if number & ~int(allowed):  # the ~ of an IntFlag inverts known bits only
             raise reader.error(f"flags among {int(allowed):#04x}", f"{number:#04x}")
         return cls(number)
 

@@ -1,13 +1,15 @@
-"""Query: what is asked once.
+"""Query: one question of the aggregator to every client.
 
-A query names leaves (runs of bins), the levels over them, and the fraction of epsilon that the replies spend. It is
-public: it is made from nothing, or from a private sum. These rules hold for every query:
+A query names leaves (runs of bins), the levels over them, and the fraction of epsilon that the
+replies spend. A query is public: it is made without any data, or from a private sum. These rules
+hold for every query:
 
-- All cells of a share get noise of one law and one scale. A cell that counts an example w times is therefore known w
-  times as well as a cell that counts it once, and costs w times as much: sensitivity is made of the weights.
+- All cells of a share get noise of one law and one scale. A cell that counts an example w times is
+  therefore known w times as well as a cell that counts it once, and costs w times as much:
+  sensitivity is made of the weights.
 - Weights are integers, so that noise stays integer.
 - Fractions are multiples of 1/1024, so that the fractions of a release add up to 1 exactly.
-- A query has one encoding. Its digest is bound to every reply.
+- A query has one encoding. Every reply is bound to its digest.
 """
 
 from __future__ import annotations
@@ -27,12 +29,18 @@ from torchmetrics_fed.errors import InputError, ReleaseError, WireError
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
 LEAST_FRACTION = 2.0**-10
-"""Fractions are multiples of it, so that they add up exactly. Less would take noise that no integer holds."""
+"""All fractions are multiples of it, so that they add up exactly. A smaller fraction would take
+noise that no 64-bit integer holds."""
+
 MOST_WEIGHT = 1 << 20
 """The largest weight of a cell. Counts of up to 2^42 examples then fit into 63 bits."""
 
 _MOST_LEVELS = 24
+"""The most levels of a query that is read. A binary tree over the most leaves has as many."""
+
 _MOST_LEAVES = 1 << 24
+"""The most leaves of a query that is read."""
+
 # The bits of the byte of flags.
 _PLACED = 1
 _POOLS_GROUPS = 2
@@ -44,11 +52,11 @@ _ALL_FLAGS = 31
 
 @dataclass(frozen=True)
 class LevelWeights:
-    """How many times one level counts an example, as a negative and as a positive, in each of its nodes.
+    """How many times one level counts an example, in each of its nodes.
 
     Args:
-        negatives: one number for each node, or a single one for all of them.
-        positives: likewise.
+        negatives: the weights of negatives: one for each node, or one for all nodes.
+        positives: the weights of positives, likewise.
 
     Example:
         >>> from torchmetrics_fed.release.query import LevelWeights
@@ -66,14 +74,15 @@ class LevelWeights:
             weights = getattr(self, name)
             if not weights or not all(map(_is_weight, weights)):
                 raise InputError(
-                    f"Expected argument `{name}` to be ints from 1 to {MOST_WEIGHT} but got {weights!r}."
+                    f"Expected argument `{name}` to be ints from 1 to {MOST_WEIGHT} but got "
+                    f"{weights!r}."
                 )
-            if len(set(weights)) == 1:  # one encoding only
+            if len(set(weights)) == 1:  # so that equal weights have one encoding
                 object.__setattr__(self, name, weights[:1])
 
     @classmethod
     def of(cls, weight: int) -> LevelWeights:
-        """Return the same weight for all nodes, negatives and positives."""
+        """Return one weight for all nodes, negatives and positives."""
         return cls(negatives=(weight,), positives=(weight,))
 
     @property
@@ -102,7 +111,7 @@ class LevelWeights:
 
 @dataclass(frozen=True)
 class Query:
-    """What the aggregator asks of every client. It is public, and made from nothing or from a private release.
+    """One question of the aggregator to every client.
 
     Args:
         tree: the leaves on the grid, and the levels over them; for two models a table.
@@ -130,40 +139,35 @@ class Query:
             raise InputError(
                 f"Expected argument `tree` to be a Tree but got {type(self.tree).__name__}."
             )
-        is_number = isinstance(self.fraction, int | float)
-        if (
-            not is_number
-            or not LEAST_FRACTION <= self.fraction <= 1
-            or self.fraction % LEAST_FRACTION
-        ):
+        if not _is_fraction(self.fraction):
             raise InputError(
-                f"Expected `fraction` to be a multiple of 1/1024, up to 1, but got {self.fraction!r}."
+                "Expected argument `fraction` to be a multiple of 1/1024, up to 1, but got "
+                f"{self.fraction!r}."
             )
         sizes = self.tree.sizes
-        weights = self.weights or (LevelWeights(),) * len(sizes)
-        object.__setattr__(self, "weights", weights)
-        if len(weights) != len(sizes) or not all(
-            level.fits(size) for level, size in zip(weights, sizes, strict=True)
-        ):
+        if not self.weights:
+            object.__setattr__(self, "weights", (LevelWeights(),) * len(sizes))
+        if not _fit(self.weights, sizes):
             raise InputError(
-                f"Expected argument `weights` to be a LevelWeights for each of {len(sizes)} levels, with one weight "
-                f"for each of {sizes} nodes or a single one, but got {_short(weights)}."
+                f"Expected argument `weights` to be a LevelWeights for each of {len(sizes)} "
+                f"levels, with one weight for each of {sizes} nodes or a single one, but got "
+                f"{_short(self.weights)}."
             )
 
     @property
     def is_weighted(self) -> bool:
-        """Whether some cell counts an example more than once."""
+        """Whether a cell counts an example more than once."""
         return any(level != LevelWeights() for level in self.weights)
 
     @property
     def level_weights(self) -> tuple[int, ...]:
-        """The one weight of each level; raises where a level has several."""
+        """The one weight of each level. Raises where a level has several weights."""
         weights = []
         for level in self.weights:
             if level.single is None:
                 raise ReleaseError(
-                    "Cannot read this sum: its query weighs the nodes of a level, or negatives and positives, "
-                    "differently, and this reading knows one weight for each level."
+                    "Cannot read this sum: its query weighs the nodes of a level, or negatives and "
+                    "positives, differently, and this reading knows one weight for each level."
                 )
             weights.append(level.single)
         return tuple(weights)
@@ -180,7 +184,7 @@ class Query:
         return hashlib.sha256(bytes(self)).digest()
 
     def __bytes__(self) -> bytes:
-        """The message that asks. It holds nothing that an earlier release did not."""
+        """The message that asks. It tells nothing that an earlier release did not tell."""
         branching = self.tree.branching
         head = struct.pack("<dBB", self.fraction, len(branching), self._flags)
         parts = [head, _packed(branching)]
@@ -218,16 +222,16 @@ class Query:
             raise reader.error(f"1 to {_MOST_LEVELS} levels", f"{levels}")
         if flags & ~_ALL_FLAGS or not _flags_agree(flags, levels):
             raise reader.error("flags of a tree or of a table", f"{flags}")
-        branching = _numbers(reader, levels)
+        branching = _read_numbers(reader, levels)
         if math.prod(branching) > _MOST_LEAVES:
             raise reader.error(f"at most {_MOST_LEAVES} leaves", f"{math.prod(branching)}")
         edges = None
         if flags & _TABLE:
-            edges = _numbers(reader, sum(branching) + 2)
+            edges = _read_numbers(reader, sum(branching) + 2)
         elif flags & _PLACED:
-            edges = _numbers(reader, math.prod(branching) + 1)
+            edges = _read_numbers(reader, math.prod(branching) + 1)
         try:
-            tree = _tree(branching, edges, flags)
+            tree = _make_tree(branching, edges, flags)
             weights = tuple(_read_weights(reader, size) for size in tree.sizes)
             reader.end()
             query = cls(
@@ -244,44 +248,63 @@ class Query:
         return query
 
 
+def _is_fraction(fraction: object) -> bool:
+    if not isinstance(fraction, int | float):
+        return False
+    return LEAST_FRACTION <= fraction <= 1 and fraction % LEAST_FRACTION == 0
+
+
+def _fit(weights: tuple[LevelWeights, ...], sizes: tuple[int, ...]) -> bool:
+    """Return whether these are weights of levels with as many nodes as ``sizes`` says."""
+    if len(weights) != len(sizes):
+        return False
+    return all(level.fits(size) for level, size in zip(weights, sizes, strict=True))
+
+
 def _is_weight(weight: object) -> bool:
-    is_int = isinstance(weight, int) and not isinstance(weight, bool)
-    return is_int and 1 <= weight <= MOST_WEIGHT  # type: ignore[operator]
+    if not isinstance(weight, int) or isinstance(weight, bool):
+        return False
+    return 1 <= weight <= MOST_WEIGHT
 
 
 def _packed(numbers: Sequence[int]) -> bytes:
     return np.asarray(numbers, dtype="<u4").tobytes()
 
 
-def _numbers(reader: Reader, count: int) -> tuple[int, ...]:
+def _read_numbers(reader: Reader, count: int) -> tuple[int, ...]:
     return tuple(np.frombuffer(reader.view(4 * count), dtype="<u4").tolist())
 
 
+def _read_weights(reader: Reader, nodes: int) -> LevelWeights:
+    negatives = _read_row(reader, nodes)
+    positives = _read_row(reader, nodes)
+    return LevelWeights(negatives=negatives, positives=positives)
+
+
+def _read_row(reader: Reader, nodes: int) -> tuple[int, ...]:
+    count = reader.number(4)
+    if count not in (1, nodes):
+        raise reader.error(f"one weight or {nodes}", f"{count}")
+    return _read_numbers(reader, count)
+
+
 def _flags_agree(flags: int, levels: int) -> bool:
-    """Return whether a byte of flags is one that a query can have."""
-    if flags & _TABLE:
-        return (
-            levels == 2 and bool(flags & _PLACED) and not flags & (_POOLS_GROUPS | _POOLS_CLASSES)
-        )
-    return not flags & _JOINT
+    """Return whether a query can have this byte of flags."""
+    if not flags & _TABLE:
+        return not flags & _JOINT
+    is_placed = bool(flags & _PLACED)
+    pools = bool(flags & (_POOLS_GROUPS | _POOLS_CLASSES))
+    return levels == 2 and is_placed and not pools
 
 
-def _tree(branching: tuple[int, ...], edges: tuple[int, ...] | None, flags: int) -> Tree:
+def _make_tree(branching: tuple[int, ...], edges: tuple[int, ...] | None, flags: int) -> Tree:
     if flags & _TABLE:
         return Table(branching, edges, joint=bool(flags & _JOINT))
     return Tree(branching, edges)
 
 
-def _read_weights(reader: Reader, nodes: int) -> LevelWeights:
-    rows = []
-    for _ in range(2):
-        count = reader.number(4)
-        if count not in (1, nodes):
-            raise reader.error(f"one weight or {nodes}", f"{count}")
-        rows.append(_numbers(reader, count))
-    return LevelWeights(negatives=rows[0], positives=rows[1])
-
-
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 100 else text[:97] + "..."
+    if len(text) > 100:
+        return text[:97] + "..."
+    return text

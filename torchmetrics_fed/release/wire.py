@@ -1,7 +1,13 @@
-"""Wire: the frame of all bytes that this package sends or keeps, and one reader that checks before it reads.
+"""Wire: the frame of all bytes that this package sends or stores, and the reader that checks them.
 
-A frame is magic, version, kind and a body. Integers are little-endian; a text is a length of one byte and UTF-8. A
-sealed frame ends with a checksum of all that stands before it.
+These rules hold for every message:
+
+- A frame is magic, version, kind and a body. Integers are little-endian. A text is a length of one
+  byte and UTF-8. A block is a length of eight bytes and the content.
+- A sealed frame ends with the SHA-256 of all bytes before it. The checksum finds damage. It is not
+  a signature: anyone can compute it.
+- A value has one encoding. Readers compare lengths with the input before they allocate anything,
+  and refuse bytes that are left over.
 """
 
 from __future__ import annotations
@@ -15,19 +21,25 @@ from itertools import pairwise
 from torchmetrics_fed.errors import FederatedMetricError, WireError
 
 DIGEST_BYTES = 32
-_HEADER = struct.Struct("<4sBB")
-_MAGIC = b"TMFD"
+"""Bytes of a SHA-256 digest."""
+
 VERSION = 3
-"""The version of the wire format: a change to any byte is a new one."""
+"""The version of the wire format. A change of any byte is a new version."""
+
+_MAGIC = b"TMFD"
+"""The first bytes of every message."""
+
+_HEADER = struct.Struct("<4sBB")
+"""Magic, version, kind."""
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """The kinds of messages, with their byte on the wire."""
 
     QUERY = 1
     SHARE = 2
     RELEASE = 3
-    # a stage's request, and any file of the folder that carries one
+    # the request of a stage, and any file of a shared folder
     STAGE_REQUEST = 4
     FILE = 5
     # secure aggregation, in the order of its stages
@@ -41,7 +53,7 @@ class Kind(IntEnum):
     SIGNATURE = 17
     REQUEST = 18
     ANSWER = 19
-    # never sent: what a client, a coordinator or a node keeps for its next process
+    # never sent: the state that a client, a coordinator or a node stores for its next process
     PROGRESS = 30
     CLIENT = 31
     COORDINATOR = 32
@@ -49,17 +61,18 @@ class Kind(IntEnum):
 
 
 def frame(kind: Kind, *parts: bytes) -> bytes:
+    """Return a message of this kind. The parts, joined, are its body."""
     return _HEADER.pack(_MAGIC, VERSION, kind) + b"".join(parts)
 
 
 def sealed_frame(kind: Kind, *parts: bytes) -> bytes:
-    """Return a frame that ends with its SHA-256, which finds damage. It is no signature: anybody can compute it."""
+    """Return a message that ends with its SHA-256."""
     data = frame(kind, *parts)
     return data + hashlib.sha256(data).digest()
 
 
 def kind_of(data: bytes) -> Kind:
-    """Return what a message is, or raise if it is none of this package, or of another version."""
+    """Return the kind of a message. Raises for foreign bytes and for another version."""
     if len(data) < _HEADER.size or data[:4] != _MAGIC:
         raise WireError("Expected bytes that this package wrote but got others.")
     _check_version(data[4])
@@ -73,12 +86,14 @@ def kind_of(data: bytes) -> Kind:
 def _check_version(version: int, error: type[FederatedMetricError] = WireError) -> None:
     if version != VERSION:
         raise error(
-            f"Expected version {VERSION} of the wire format but got version {version}. Install one version of "
-            "torchmetrics-fed everywhere, and make the message or the file again with it."
+            f"Expected version {VERSION} of the wire format but got version {version}. Install one "
+            "version of torchmetrics-fed everywhere, and make the message or the file again with "
+            "it."
         )
 
 
 def pack_text(text: str) -> bytes:
+    """Return the length of a text in one byte, and the text in UTF-8."""
     try:
         encoded = text.encode()
     except UnicodeEncodeError as error:
@@ -93,23 +108,29 @@ def pack_text(text: str) -> bytes:
 
 
 def text_size(text: object) -> int:
-    """Return the length of a text in UTF-8; 0 of what is no text."""
+    """Return the bytes of a text in UTF-8; 0 for a value that is not a text."""
+    if not isinstance(text, str):
+        return 0
     try:
-        return len(text.encode()) if isinstance(text, str) else 0
+        return len(text.encode())
     except UnicodeEncodeError:
         return 0
 
 
 def pack_block(data: bytes) -> bytes:
+    """Return the length of ``data`` in eight bytes, and ``data``."""
     return len(data).to_bytes(8, "little") + data
 
 
 def pack_indices(indices: tuple[int, ...]) -> bytes:
+    """Return the number of indices, and the indices, two bytes each."""
     return struct.pack(f"<{1 + len(indices)}H", len(indices), *indices)
 
 
 def pack_table(rows: Mapping[int, bytes]) -> bytes:
-    return pack_indices(tuple(sorted(rows))) + b"".join(rows[index] for index in sorted(rows))
+    """Return the indices of the rows in ascending order, and the rows in this order."""
+    indices = tuple(sorted(rows))
+    return pack_indices(indices) + b"".join(rows[index] for index in indices)
 
 
 class Reader:
@@ -117,9 +138,9 @@ class Reader:
 
     Args:
         data: the message.
-        kind: which kind it must be.
-        error: what is raised.
-        sealed: whether the message ends with a checksum, which is compared before anything is read.
+        kind: the kind that the message must have.
+        error: the class of the errors that are raised.
+        sealed: whether the message ends with a checksum, which is compared before the body is read.
     """
 
     def __init__(
@@ -130,55 +151,72 @@ class Reader:
         *,
         sealed: bool = False,
     ) -> None:
-        self._kind, self._error = kind, error
-        if not isinstance(data, bytes | bytearray) or len(data) < _HEADER.size:
-            got = f"{len(data)}" if isinstance(data, bytes | bytearray) else type(data).__name__
-            raise self.error(f"at least {_HEADER.size} bytes", got)
-        magic, version, came = _HEADER.unpack_from(data)
-        if magic != _MAGIC:
-            raise self.error(f"the magic {_MAGIC!r}", f"{magic!r}")
-        _check_version(version, error)
-        if came != kind:
-            name = Kind(came).name if came in set(Kind) else f"of unknown kind {came}"
-            raise error(
-                f"Expected a message {kind.name} but got one {name}. Send what was asked for."
-            )
+        self._kind = kind
+        self._error = error
+        self._check_header(data)
         self._data = memoryview(data).toreadonly()
-        self._at = _HEADER.size
+        self._position = _HEADER.size
         if sealed:
             self._open_seal()
 
+    def _check_header(self, data: bytes | bytearray) -> None:
+        least = f"at least {_HEADER.size} bytes"
+        if not isinstance(data, bytes | bytearray):
+            raise self.error(least, type(data).__name__)
+        if len(data) < _HEADER.size:
+            raise self.error(least, f"{len(data)}")
+        magic, version, kind = _HEADER.unpack_from(data)
+        if magic != _MAGIC:
+            raise self.error(f"the magic {_MAGIC!r}", f"{magic!r}")
+        _check_version(version, self._error)
+        if kind == self._kind:
+            return
+        name = f"of unknown kind {kind}"
+        if kind in set(Kind):
+            name = Kind(kind).name
+        raise self._error(
+            f"Expected a message {self._kind.name} but got one {name}. Send what was asked for."
+        )
+
     def _open_seal(self) -> None:
         body = self._data[:-DIGEST_BYTES]
-        if hashlib.sha256(body).digest() != self._data[-DIGEST_BYTES:]:
+        checksum = self._data[-DIGEST_BYTES:]
+        if hashlib.sha256(body).digest() != checksum:
             raise self._error(
-                f"Expected a message {self._kind.name} with its own checksum but got another: the file was damaged, "
-                "cut or changed after it was written. Get it once more from where it came from."
+                f"Expected a message {self._kind.name} with its own checksum but got another: the "
+                "file was damaged, cut or changed after it was written. Get it once more from "
+                "where it came from."
             )
         self._data = body
 
     def take(self, size: int) -> bytes:
+        """Return a copy of the next ``size`` bytes."""
         return bytes(self.view(size))
 
     def view(self, size: int) -> memoryview:
-        end = self._at + size
+        """Return the next ``size`` bytes, without a copy."""
+        start = self._position
+        end = start + size
         if end > len(self._data):
             raise self.error(f"{end} bytes or more", str(len(self._data)))
-        self._at, start = end, self._at
+        self._position = end
         return self._data[start:end]
 
     @property
     def rest(self) -> memoryview:
-        return self._data[self._at :]
+        """All bytes that were not read yet, without a copy."""
+        return self._data[self._position :]
 
     def number(self, size: int) -> int:
+        """Return the integer in the next ``size`` bytes."""
         return int.from_bytes(self.view(size), "little")
 
     def block(self) -> bytes:
+        """Return the content that :func:`pack_block` packed."""
         return self.take(self.number(8))
 
     def text(self, empty: bool = False) -> str:
-        """Return a text of up to 255 bytes, of at least one unless it may be empty."""
+        """Return the text that :func:`pack_text` packed. An empty text raises unless ``empty``."""
         encoded = self.take(self.number(1))
         try:
             text = encoded.decode()
@@ -189,29 +227,34 @@ class Reader:
         return text
 
     def indices(self, below: int) -> tuple[int, ...]:
+        """Return the indices that :func:`pack_indices` packed: ascending, all below ``below``."""
         count = self.number(2)
         if count > below:
             raise self.error(f"at most {below} clients", str(count))
-        numbers = struct.unpack(f"<{count}H", self.view(2 * count))
-        if any(one >= other for one, other in pairwise((*numbers, below))):
+        indices = struct.unpack(f"<{count}H", self.view(2 * count))
+        if any(index >= successor for index, successor in pairwise((*indices, below))):
             raise self.error(f"increasing indices below {below}", "others")
-        return numbers
+        return indices
 
     def rows(self, count: int, size: int) -> list[bytes]:
-        """Return ``count`` pieces of ``size`` bytes, once all are known to be there."""
+        """Return ``count`` rows of ``size`` bytes. Raises first if they are not all there."""
         table = self.take(count * size)
         return [table[size * place : size * (place + 1)] for place in range(count)]
 
     def table(self, below: int, size: int) -> dict[int, bytes]:
+        """Return the rows that :func:`pack_table` packed, by their index."""
         indices = self.indices(below)
-        return dict(zip(indices, self.rows(len(indices), size), strict=True))
+        rows = self.rows(len(indices), size)
+        return dict(zip(indices, rows, strict=True))
 
     def end(self) -> None:
-        if self._at != len(self._data):
-            raise self.error(f"{self._at} bytes", str(len(self._data)))
+        """Raise if bytes are left over."""
+        if self._position != len(self._data):
+            raise self.error(f"{self._position} bytes", str(len(self._data)))
 
     def error(self, expected: str, got: str) -> FederatedMetricError:
+        """Return the error for a message whose content is not what the format asks for."""
         return self._error(
-            f"Expected {expected} in a message {self._kind.name} but got {got}. It was cut or changed on its way, or "
-            "is something else: send the bytes as they were made."
+            f"Expected {expected} in a message {self._kind.name} but got {got}. It was cut or "
+            "changed on its way, or is something else: send the bytes as they were made."
         )

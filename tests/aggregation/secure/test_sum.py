@@ -144,7 +144,7 @@ def test_secrets_go_when_they_are_no_longer_needed() -> None:
     )
     client.unmask(federation.request())
     stages.append(client.state)
-    assert client._progress.held == {}
+    assert client._progress.share_pairs == {}
     client.purge()
     assert [*stages, client.state] == [ClientState.MASKED, ClientState.ANSWERED, ClientState.PURGED]
     assert client._progress.answer == b""

@@ -1,4 +1,7 @@
-"""Secure aggregation of Bonawitz et al. (2017): a server learns the sum of integer vectors, and no vector. No I/O."""
+"""Secure aggregation of Bonawitz et al. (2017), without I/O.
+
+A server learns the sum of the clients' integer vectors, and no single vector.
+"""
 
 from torchmetrics_fed.aggregation.secure.client import SecureAggregationClient
 from torchmetrics_fed.aggregation.secure.config import SecureAggregationConfig

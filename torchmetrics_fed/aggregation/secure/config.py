@@ -1,4 +1,14 @@
-"""SecureAggregationConfig: what all parties of one aggregation agree on, and how many it takes to open the sum."""
+"""SecureAggregationConfig: the agreement of all parties of one aggregation.
+
+These rules hold for every configuration:
+
+- Every message of an aggregation carries the hash of its configuration.
+- A sum of fewer than ``min_clients`` clients, or of fewer than 3, is never opened.
+- Any two sets of clients that can open a sum have an honest client in common; see
+  :meth:`SecureAggregationConfig.threshold_for`.
+- A client takes part only if the configuration is the one it agreed to; see
+  :meth:`SecureAggregationConfig.check_agreed`.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +23,29 @@ from torchmetrics_fed.errors import InputError, SecureAggregationError, check_in
 from torchmetrics_fed.release import Query, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_text, text_size
 
-# Everyone agrees on a key with everyone: beyond this the cost is no longer reasonable.
 MOST_CLIENTS = 1024
+"""The most clients of an aggregation. All pairs of clients agree on a key: beyond this number the
+cost is no longer reasonable."""
+
 MOST_CELLS = 1 << 27
-_NUMBERS = struct.Struct("<IHHHB")  # cells, min_clients, max_colluding, threshold or 0, signed
+"""The longest vector, 1 GiB."""
+
+_NUMBERS = struct.Struct("<IHHHB")
+"""Cells, min_clients, max_colluding, threshold or 0, signed."""
 
 
 @dataclass(frozen=True)
 class SecureAggregationConfig:
-    """One aggregation. The server sends it to the clients, who take part only if it asks for what they agreed to.
+    """The settings of one aggregation. The server sends them to the clients.
 
     Args:
         round_id: a name that is never used again, 1 to 255 bytes. A retry is another round.
-        binding: the digest of what is summed, 1 to 64 bytes.
+        binding: a digest that says which vectors are summed, 1 to 64 bytes.
         cells: length of the vectors.
         min_clients: a sum of fewer clients is not opened; at least 3.
-        max_colluding: how many clients may work with the server.
-        threshold: how many clients must answer to open the sum. If not given, more than two thirds.
+        max_colluding: the number of clients that may work with the server.
+        threshold: the number of clients that must reply to open the sum. If not given, more than
+            two thirds.
         signed: whether keys and survivors are signed, which protects from a server that lies.
 
     Example:
@@ -55,10 +71,10 @@ class SecureAggregationConfig:
             raise InputError(
                 f"Expected argument `binding` of 1 to 64 bytes but got {self.binding!r}."
             )
-        hides = ", because with fewer than 3 clients, or if all collude, a sum hides nobody,"
+        reason = ", because with fewer than 3 clients, or if all collude, a sum hides nobody,"
         check_int("cells", self.cells, 1, MOST_CELLS)
-        check_int("min_clients", self.min_clients, 3, MOST_CLIENTS, hides)
-        check_int("max_colluding", self.max_colluding, 0, self.min_clients - 1, hides)
+        check_int("min_clients", self.min_clients, 3, MOST_CLIENTS, which=reason)
+        check_int("max_colluding", self.max_colluding, 0, self.min_clients - 1, which=reason)
         if self.threshold is not None:
             check_int("threshold", self.threshold, self.min_clients, MOST_CLIENTS)
         if not isinstance(self.signed, bool):
@@ -76,60 +92,94 @@ class SecureAggregationConfig:
         min_clients: int | None = None,
         **options: Any,
     ) -> SecureAggregationConfig:
-        """Return the aggregation of the answers to a query; it is bound to spec and query by their whole digest.
+        """Return the aggregation of the replies to a query, bound to the digests of spec and query.
 
-        ``min_clients`` is at least that of the spec's privacy. ``options`` are ``threshold`` and ``signed``.
+        Args:
+            spec: the spec of the replies.
+            query: the query.
+            round_id: a name that is never used again.
+            min_clients: the least number of clients; at least that of the spec's privacy.
+            **options: ``threshold`` and ``signed``.
         """
-        colluding, cells = getattr(spec.privacy, "max_colluding", 1), math.prod(spec.shape(query))
-        needed = max(min_clients or 0, spec.clients_needed if spec.privacy.charges else 3)
-        return cls(round_id, spec.binding(query), cells, needed, colluding, **options)
+        needed = 3
+        if spec.privacy.charges:
+            needed = spec.clients_needed
+        return cls(
+            round_id,
+            spec.binding(query),
+            cells=math.prod(spec.shape(query)),
+            min_clients=max(min_clients or 0, needed),
+            max_colluding=getattr(spec.privacy, "max_colluding", 1),
+            **options,
+        )
 
     def check_agreed(self, spec: Spec, query: Query, signed: bool) -> None:
-        """Raise unless this sums answers to a query, with enough clients, and signed if so: what a client agreed to."""
-        own: dict[str, Any] = {"min_clients": self.min_clients, "threshold": self.threshold}
-        expected = self.for_query(spec, query, self.round_id, signed=signed, **own)
+        """Raise unless this is the aggregation that a client agreed to.
+
+        Args:
+            spec: the spec of the client.
+            query: the query that the client replies to.
+            signed: whether the client asks for signatures.
+        """
+        expected = self.for_query(
+            spec,
+            query,
+            self.round_id,
+            min_clients=self.min_clients,
+            threshold=self.threshold,
+            signed=signed,
+        )
         if self != expected:
             raise SecureAggregationError(
                 f"Expected a {'signed ' * signed}aggregation of {expected.cells} cells, bound to "
-                f"{expected.binding.hex()[:16]}, of at least {expected.min_clients} clients but got one of "
-                f"{self.cells} cells, bound to {self.binding.hex()[:16]}, of at least {self.min_clients}"
-                f"{', unsigned' * (not self.signed)}. Build the metric with the same arguments on both sides."
+                f"{expected.binding.hex()[:16]}, of at least {expected.min_clients} clients but "
+                f"got one of {self.cells} cells, bound to {self.binding.hex()[:16]}, of at least "
+                f"{self.min_clients}{', unsigned' * (not self.signed)}. Build the metric with the "
+                "same arguments on both sides."
             )
 
     def frame(self, kind: Kind, *parts: bytes) -> bytes:
+        """Return a message of this aggregation."""
         return frame(kind, self.hash, *parts)
 
     def reader(self, data: bytes, kind: Kind) -> Reader:
-        """Return a reader of a message of this aggregation, past its binding."""
+        """Return a reader of a message of this aggregation, past its hash."""
         reader = Reader(data, kind, SecureAggregationError)
         if reader.take(DIGEST_BYTES) != self.hash:
             raise SecureAggregationError(
-                f"Expected the message {kind.name} of this round and configuration but it was made for another. Give "
-                "all parties the same SecureAggregationConfig, and do not send old messages again."
+                f"Expected the message {kind.name} of this round and configuration but it was made "
+                "for another. Give all parties the same SecureAggregationConfig, and do not send "
+                "old messages again."
             )
         return reader
 
     def threshold_for(self, clients: int) -> int:
         r"""Return how many of the clients it takes to open the sum.
 
-        At least :math:`\lfloor (n + c) / 2 \rfloor + 1`: two sets of as many then have an honest client in common, who
-        answers once, even if the c colluding ones answer twice.
+        It takes at least :math:`\lfloor (n + c) / 2 \rfloor + 1` of n clients. Two sets of as many
+        clients then have an honest client in common, who replies once, even if the c colluding
+        clients reply twice.
         """
         least = max(self.min_clients, (clients + self.max_colluding) // 2 + 1)
-        threshold = max(least, 2 * clients // 3 + 1) if self.threshold is None else self.threshold
-        if not least <= threshold <= clients <= MOST_CLIENTS:
+        threshold = self.threshold
+        if threshold is None:
+            threshold = max(least, 2 * clients // 3 + 1)
+        if threshold > clients:
             raise SecureAggregationError(
-                f"Expected at least {threshold} clients but got {clients}, so the aggregation never began. Wait for "
-                "more clients, or start a new round."
-                if threshold > clients
-                else f"Expected a threshold from {least} to the number of clients but got {threshold} for {clients} "
-                f"clients with min_clients={self.min_clients} and max_colluding={self.max_colluding}. Raise the "
-                "threshold or invite fewer clients."
+                f"Expected at least {threshold} clients but got {clients}, so the aggregation "
+                "never began. Wait for more clients, or start a new round."
+            )
+        if threshold < least or clients > MOST_CLIENTS:
+            raise SecureAggregationError(
+                f"Expected a threshold from {least} to the number of clients but got {threshold} "
+                f"for {clients} clients with min_clients={self.min_clients} and "
+                f"max_colluding={self.max_colluding}. Raise the threshold or invite fewer clients."
             )
         return threshold
 
     @cached_property
     def hash(self) -> bytes:
+        """The hash that every message of this aggregation carries."""
         return digest(b"config", self._body)
 
     def to_bytes(self) -> bytes:
@@ -138,41 +188,39 @@ class SecureAggregationConfig:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SecureAggregationConfig:
-        """Return the configuration in a message. Whether to take part in such a sum is the client's to decide."""
+        """Return the configuration in a message. The client decides whether it takes part."""
         reader = Reader(data, Kind.START, SecureAggregationError)
-        claimed, round_id, binding = (
-            reader.take(DIGEST_BYTES),
-            reader.text(),
-            reader.take(reader.number(1)),
-        )
-        cells, min_clients, max_colluding, threshold, signed = _NUMBERS.unpack(
-            reader.take(_NUMBERS.size)
-        )
+        claimed_hash = reader.take(DIGEST_BYTES)
+        round_id = reader.text()
+        binding = reader.take(reader.number(1))
+        numbers = reader.take(_NUMBERS.size)
+        cells, min_clients, max_colluding, threshold, signed = _NUMBERS.unpack(numbers)
         reader.end()
         try:
             config = cls(
                 round_id,
                 binding,
-                cells,
-                min_clients,
-                max_colluding,
-                threshold or None,
-                bool(signed),
+                cells=cells,
+                min_clients=min_clients,
+                max_colluding=max_colluding,
+                threshold=threshold or None,
+                signed=bool(signed),
             )
         except InputError as error:
             raise SecureAggregationError(
                 f"Expected a message START that can be used. {error}"
             ) from None
-        if signed > 1 or config.hash != claimed:
+        if signed > 1 or config.hash != claimed_hash:
             raise reader.error("the hash of its configuration", "another")
         return config
 
     @property
     def _body(self) -> bytes:
-        numbers = self.cells, self.min_clients, self.max_colluding, self.threshold or 0, self.signed
-        return (
-            pack_text(self.round_id)
-            + bytes([len(self.binding)])
-            + self.binding
-            + _NUMBERS.pack(*numbers)
+        numbers = _NUMBERS.pack(
+            self.cells,
+            self.min_clients,
+            self.max_colluding,
+            self.threshold or 0,
+            self.signed,
         )
+        return pack_text(self.round_id) + bytes([len(self.binding)]) + self.binding + numbers

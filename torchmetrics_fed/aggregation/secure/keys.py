@@ -1,4 +1,7 @@
-"""Keys: X25519 agreement, HKDF-SHA256, sealed boxes, signatures and commitments, each bound to what it is for."""
+"""Keys: X25519 agreement, HKDF-SHA256, sealed boxes, Ed25519 signatures and commitments.
+
+Every key, hash and signature is bound to its purpose by a label: none can stand for another.
+"""
 
 from __future__ import annotations
 
@@ -15,42 +18,54 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torchmetrics_fed.errors import InputError, SecureAggregationError
 
 KEY_BYTES = 32
-SIGNATURE_BYTES = 64
-TAG_BYTES = 16
+"""Bytes of a key of X25519, Ed25519 or ChaCha20."""
 
-# Every key seals one box, so that the nonce need not differ.
+SIGNATURE_BYTES = 64
+"""Bytes of an Ed25519 signature."""
+
+TAG_BYTES = 16
+"""Bytes by which a sealed box is longer than its content."""
+
 _NONCE = bytes(12)
+"""The nonce of every box. A key seals one box, so that the nonce need not differ."""
+
 _DOMAIN = b"torchmetrics-fed secure aggregation 2 "
+"""The beginning of every hashed text, with the version of the protocol."""
 
 
 def digest(label: bytes, *parts: bytes) -> bytes:
     """Return the SHA-256 of the parts, each with its length, under a label."""
-    whole = hashlib.sha256(_DOMAIN)
+    hasher = hashlib.sha256(_DOMAIN)
     for part in (label, *parts):
-        whole.update(len(part).to_bytes(8, "little"))
-        whole.update(part)
-    return whole.digest()
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
+    return hasher.digest()
 
 
 def derive(secret: bytes, label: bytes, *context: bytes) -> bytes:
+    """Return a key that is derived from a secret for one purpose, by HKDF-SHA256."""
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=digest(label, *context)).derive(secret)
 
 
 def box_key(secret: bytes, roster: bytes, sender: int, recipient: int) -> bytes:
+    """Return the key of the box that a sender seals for a recipient."""
     return derive(secret, b"box", roster, _ordered(sender, recipient))
 
 
-def pair_key(secret: bytes, context: bytes, one: int, other: int) -> bytes:
+def pair_key(secret: bytes, context: bytes, index: int, partner: int) -> bytes:
     """Return the key of the mask that two clients share, the same for both."""
-    return derive(secret, b"pairwise mask", context, _ordered(min(one, other), max(one, other)))
+    lower = min(index, partner)
+    higher = max(index, partner)
+    return derive(secret, b"pairwise mask", context, _ordered(lower, higher))
 
 
 def seed_key(seed: bytes, context: bytes, index: int) -> bytes:
+    """Return the key of the mask that a client makes from its seed."""
     return derive(seed, b"self mask", context, _ordered(index))
 
 
 def commitment(seed: bytes, roster: bytes, index: int) -> bytes:
-    """Return the hash by which the server knows a seed when it sees it."""
+    """Return the hash of a seed. The server compares it with the seed that it reconstructs."""
     return digest(b"seed commitment", roster, _ordered(index), seed)
 
 
@@ -62,27 +77,29 @@ class KeyPair:
     """An X25519 key pair, fresh unless its private key is given."""
 
     def __init__(self, private: bytes | None = None) -> None:
-        self._key = (
-            X25519PrivateKey.generate()
-            if private is None
-            else X25519PrivateKey.from_private_bytes(private)
-        )
+        if private is None:
+            self._key = X25519PrivateKey.generate()
+        else:
+            self._key = X25519PrivateKey.from_private_bytes(private)
 
     @property
     def public(self) -> bytes:
+        """The public key, 32 bytes."""
         return self._key.public_key().public_bytes_raw()
 
     @property
     def private(self) -> bytes:
+        """The private key, 32 bytes."""
         return self._key.private_bytes_raw()
 
     def agree(self, public: bytes) -> bytes:
+        """Return the secret that this pair has in common with the owner of a public key."""
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
             raise SecureAggregationError(
-                "Expected a public key of X25519 but got one that agrees with every key on the same secret. Leave out "
-                "the client that sent it."
+                "Expected a public key of X25519 but got one that agrees with every key on the "
+                "same secret. Leave out the client that sent it."
             ) from None
 
 
@@ -92,12 +109,13 @@ def seal(key: bytes, content: bytes) -> bytes:
 
 
 def unseal(key: bytes, box: bytes) -> bytes:
+    """Return the content of a box. Raises if it was sealed with another key, or changed."""
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, box, None)
     except InvalidTag:
         raise SecureAggregationError(
-            "Expected a ciphertext that was made for this client in this round but it does not open. Start a new "
-            "round; if it happens again leave out its sender."
+            "Expected a ciphertext that was made for this client in this round but it does not "
+            "open. Start a new round; if it happens again leave out its sender."
         ) from None
 
 
@@ -109,7 +127,9 @@ class SigningKeys(NamedTuple):
 
 
 def new_signing_keys() -> SigningKeys:
-    """Return a fresh pair: the signing key stays with the client, the verification key goes to all others.
+    """Return a fresh key pair for signatures.
+
+    The signing key stays with the client. The verification key goes to all other clients.
 
     Example:
         >>> from torchmetrics_fed.aggregation.secure import new_signing_keys
@@ -122,18 +142,18 @@ def new_signing_keys() -> SigningKeys:
 
 
 def signing_key_of(private: bytes) -> Ed25519PrivateKey:
-    """Return the key that signs what a client says, which is always a digest under its own label."""
+    """Return the key that signs a client's statements. A statement is a digest under a label."""
     try:
         return Ed25519PrivateKey.from_private_bytes(private)
     except (TypeError, ValueError):
         raise InputError(
-            f"Expected argument `signing_key` to be the {KEY_BYTES} bytes of an Ed25519 private key but got another "
-            f"{type(private).__name__}. Make one with new_signing_keys()."
+            f"Expected argument `signing_key` to be the {KEY_BYTES} bytes of an Ed25519 private "
+            f"key but got another {type(private).__name__}. Make one with new_signing_keys()."
         ) from None
 
 
 def is_signed(statement: bytes, signature: bytes, verification: bytes) -> bool:
-    """Whether the signature of the statement is that of the key's owner."""
+    """Return whether the owner of the verification key has signed the statement."""
     try:
         Ed25519PublicKey.from_public_bytes(verification).verify(signature, statement)
     except (InvalidSignature, ValueError):

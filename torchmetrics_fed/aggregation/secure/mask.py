@@ -1,6 +1,9 @@
-"""Mask: keystreams that are added to a vector modulo 2^64 and cancel in the sum; masked_sum, of ranks that all stay.
+"""Mask: keystreams that are added to a vector modulo 2^64 and cancel in the sum.
 
-All arithmetic is between uint64 arrays because numpy makes a float of ``uint64 + int64``.
+Two clients share the mask of a pair: the client with the lower index adds it, the other subtracts
+it. :func:`masked_sum` sums the vectors of ranks that all stay to the end.
+
+All arithmetic is between uint64 arrays, because numpy makes a float of ``uint64 + int64``.
 """
 
 from __future__ import annotations
@@ -19,14 +22,20 @@ from torchmetrics_fed.aggregation.secure.keys import KEY_BYTES, KeyPair, digest,
 from torchmetrics_fed.errors import InputError, SyncError
 from torchmetrics_fed.release.wire import DIGEST_BYTES
 
-_WORD = np.dtype("<u8")
-# Block counter and nonce: every key makes one keystream.
-_START = bytes(16)
-
 _NONCE_BYTES = 16
+"""Bytes of the random number in a rank's payload."""
+
 PAYLOAD_BYTES = KEY_BYTES + DIGEST_BYTES + _NONCE_BYTES
-# The view of a rank that cannot take part; no hash is this.
+"""Bytes that each rank sends to all ranks: public key, digest of its view, random number."""
+
+_WORD = np.dtype("<u8")
+"""The dtype of a masked vector: integers modulo 2^64."""
+
+_START = bytes(16)
+"""Block counter and nonce of every keystream. A key makes one keystream."""
+
 _REFUSAL = bytes(DIGEST_BYTES)
+"""The digest that a rank sends when it cannot take part. It is no digest of a view."""
 
 
 class MaskedVector:
@@ -38,31 +47,43 @@ class MaskedVector:
         self._stream = bytearray(8 * cells)
 
     def add(self, values: NDArray[np.int64]) -> None:
-        known = isinstance(values, np.ndarray)
-        if not known or values.dtype != np.int64 or values.shape != self._words.shape:
-            kind = f"{values.dtype} of shape {values.shape}" if known else type(values).__name__
-            raise InputError(
-                f"Expected a vector of int64 of shape {self._words.shape} but got {kind}; it is not sent."
-            )
+        """Add a vector of int64."""
+        if not isinstance(values, np.ndarray):
+            raise self._wrong_vector(type(values).__name__)
+        if values.dtype != np.int64 or values.shape != self._words.shape:
+            raise self._wrong_vector(f"{values.dtype} of shape {values.shape}")
         self._words += np.ascontiguousarray(values, dtype="<i8").view(_WORD)
 
+    def _wrong_vector(self, got: str) -> InputError:
+        return InputError(
+            f"Expected a vector of int64 of shape {self._words.shape} but got {got}; it is not "
+            "sent."
+        )
+
     def add_bytes(self, data: bytes) -> None:
+        """Add the vector that :meth:`to_bytes` wrote."""
         self._words += np.frombuffer(data, dtype=_WORD)
 
     def mask(self, key: bytes) -> None:
+        """Add the keystream of a key."""
         self._words += self._keystream(key)
 
     def unmask(self, key: bytes) -> None:
+        """Subtract the keystream of a key."""
         self._words -= self._keystream(key)
 
-    def mask_pair(self, key: bytes, own: int, other: int) -> None:
-        """Add the mask of a pair on the side of the lower index, subtract it on the other."""
-        (self.mask if own < other else self.unmask)(key)
+    def mask_pair(self, key: bytes, index: int, partner: int) -> None:
+        """Add the mask of a pair for the client with the lower index, otherwise subtract it."""
+        if index < partner:
+            self.mask(key)
+        else:
+            self.unmask(key)
 
     def copy(self) -> MaskedVector:
-        other = MaskedVector(len(self._words))
-        other._words += self._words
-        return other
+        """Return a vector with the same values."""
+        duplicate = MaskedVector(len(self._words))
+        duplicate._words += self._words
+        return duplicate
 
     @property
     def values(self) -> NDArray[np.int64]:
@@ -70,6 +91,7 @@ class MaskedVector:
         return self._words.view("<i8").astype(np.int64)
 
     def to_bytes(self) -> bytes:
+        """Return the values, eight bytes each, little-endian."""
         return self._words.tobytes()
 
     def _keystream(self, key: bytes) -> NDArray[np.uint64]:
@@ -86,57 +108,70 @@ def masked_sum(
 ) -> Tensor:
     """Return the sum of all ranks' vectors modulo 2^64, each sent under masks that cancel.
 
-    Hides a rank's vector from who listens to the transport and from other ranks, but not from n - 1 of them together
-    (with two ranks, from the other), nor from who can change what the ranks exchange.
+    The masks hide a rank's vector from listeners on the transport and from other ranks. They do not
+    hide it from n - 1 ranks together (of two ranks, from the other one), nor from an attacker who
+    changes the payloads.
 
-    The vector is int64, of the same shape on every rank. ``view`` is what this rank believes: spec, round, world;
-    unless all are the same every rank raises. ``exchange`` returns the payloads of all ranks in their order, 80 bytes
-    each, this one's at ``rank``; ``sum`` the sum of all ranks' int64 tensors, wrapping around.
+    Args:
+        vector: int64, of the same shape on every rank.
+        rank: the number of this rank.
+        view: the description of the sum by this rank: spec, round, world. Unless it is the same on
+            every rank, every rank raises.
+        exchange: returns the payloads of all ranks in their order, 80 bytes each; the payload of
+            this rank stands at place ``rank``.
+        sum: returns the sum of all ranks' int64 tensors, wrapping around.
     """
-    usable = isinstance(vector, Tensor) and vector.dtype == torch.int64
-    belief = digest(b"ranks view", view, repr(tuple(vector.shape)).encode()) if usable else _REFUSAL
-    pair, nonce = KeyPair(), secrets.token_bytes(_NONCE_BYTES)
-    payload = pair.public + belief + nonce
+    is_usable = isinstance(vector, Tensor) and vector.dtype == torch.int64
+    view_digest = _REFUSAL
+    if is_usable:
+        view_digest = digest(b"ranks view", view, repr(tuple(vector.shape)).encode())
+    pair = KeyPair()
+    payload = pair.public + view_digest + secrets.token_bytes(_NONCE_BYTES)
     payloads = exchange(payload)
-    if not usable:  # only now, so that the other ranks do not wait
+    if not is_usable:  # only now, so that the other ranks do not wait
         got = vector.dtype if isinstance(vector, Tensor) else type(vector).__name__
         raise InputError(f"Expected argument `vector` to be int64 but got {got}; nothing was sent.")
-    _check(payloads, payload, rank)
+    _check_payloads(payloads)
+    if not 0 <= rank < len(payloads) or payloads[rank] != payload:
+        raise SyncError(
+            f"Expected this rank's payload at place {rank} of {len(payloads)} but it is not there; "
+            "nothing was sent. Pass `rank` and `exchange` of the same group."
+        )
     if len(payloads) == 1:
         return vector.clone()
     context = digest(b"ranks", *payloads)
     masked = MaskedVector(vector.numel())
-    for other, theirs in enumerate(payloads):
-        if other != rank:
-            secret = pair.agree(theirs[:KEY_BYTES])
-            masked.mask_pair(pair_key(secret, context, rank, other), rank, other)
+    for partner, partner_payload in enumerate(payloads):
+        if partner == rank:
+            continue
+        secret = pair.agree(partner_payload[:KEY_BYTES])
+        key = pair_key(secret, context, rank, partner)
+        masked.mask_pair(key, rank, partner)
     masked.add(vector.detach().cpu().numpy().reshape(-1))
     return sum(torch.from_numpy(masked.values).reshape(vector.shape).to(vector.device))
 
 
-def _check(payloads: list[bytes], own: bytes, rank: int) -> None:
-    """Raise, on every rank alike, unless all have the same view and keys of their own."""
+def _check_payloads(payloads: list[bytes]) -> None:
+    """Raise, on every rank alike, unless all ranks have the same view and different keys."""
     if any(len(payload) != PAYLOAD_BYTES for payload in payloads):
         raise SyncError(
-            f"Expected {PAYLOAD_BYTES} bytes of every rank but got others. Install one version on all."
+            f"Expected {PAYLOAD_BYTES} bytes of every rank but got others. Install one version on "
+            "all."
         )
-    beliefs = [payload[KEY_BYTES : KEY_BYTES + DIGEST_BYTES] for payload in payloads]
-    refusing = [place for place, belief in enumerate(beliefs) if belief == _REFUSAL]
+    views = [payload[KEY_BYTES : KEY_BYTES + DIGEST_BYTES] for payload in payloads]
+    refusing = [rank for rank, view in enumerate(views) if view == _REFUSAL]
     if refusing:
         raise SyncError(
             f"Expected int64 vectors on all ranks but not so on ranks {refusing}; nothing was sent."
         )
-    if len(set(beliefs)) > 1:
+    if len(set(views)) > 1:
         raise SyncError(
-            f"Expected all {len(payloads)} ranks to sum the same but they have {len(set(beliefs))} views of spec, "
-            "round and shape; nothing was sent. Build the metric with the same arguments on every rank."
+            f"Expected all {len(payloads)} ranks to sum the same but they have {len(set(views))} "
+            "views of spec, round and shape; nothing was sent. Build the metric with the same "
+            "arguments on every rank."
         )
-    if len({payload[:KEY_BYTES] for payload in payloads}) != len(payloads):
+    keys = {payload[:KEY_BYTES] for payload in payloads}
+    if len(keys) != len(payloads):
         raise SyncError(
             "Expected every rank to have a key of its own but one came twice; nothing was sent."
-        )
-    if not 0 <= rank < len(payloads) or payloads[rank] != own:
-        raise SyncError(
-            f"Expected this rank's payload at place {rank} of {len(payloads)} but it is not there; nothing was sent. "
-            "Pass `rank` and `exchange` of the same group."
         )
