@@ -326,7 +326,7 @@ class Constant(NamedTuple):
         present = getattr(tuning, name)
         try:
             value = _value_like(present, text)
-        except (ValueError, SyntaxError, ZeroDivisionError) as error:
+        except (ValueError, TypeError, SyntaxError, ZeroDivisionError) as error:
             raise argparse.ArgumentTypeError(
                 f"expected a value like {present!r} for {name} but got {text!r}."
             ) from error
