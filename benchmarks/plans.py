@@ -1,27 +1,35 @@
-"""Area Error of every plan against the paper's estimator at its best Q, in one run, at the same epsilon.
+"""Area Error of every plan over that of the paper's estimator at its best Q, at the same epsilon.
 
     python -m benchmarks.plans --shared FOLDER --runs 100 --large-runs 20
-    python -m benchmarks.plans --shared FOLDER --data adult bank --plans adaptive federation earlier jump
+    python -m benchmarks.plans --shared FOLDER --data adult bank --plans adaptive earlier jump
+    python -m benchmarks.plans --shared FOLDER --set PILOT_LEAVES=32 --set PILOT_FRACTION=4/64
 
-The score files are those of FOLDER/data/scores; with --hard and --other scores are made here, too. Noise is independent
-from run to run and from cell to cell. Errors are means; behind a ratio stands its standard error. Results also as CSV
-with --csv. Beside the plans of the package there are
+The score files are those of FOLDER/data/scores. With --hard and --other, scores are made here, too.
+Noise is independent from run to run and from cell to cell. Errors are means; behind a ratio stands
+its standard error. With --csv the results are also written to a file.
 
-    federation   the adaptive plan, over eight clients that each add their share of the noise
-    others       carry_over after a release of other examples: of one half, for the curve of the other half
-    earlier      carry_over after a release of an earlier model: logits x 0.8, with noise of deviation 0.5
-    jump         carry_over after a release of a model that had nothing to do with it
+With --set, a constant of torchmetrics_fed.reconstruct.tuning has another value in this run: that is
+how the constants are tuned. Compare with a run without it.
+
+Beside the plans of the package there are
+
+    federation   the adaptive plan, over eight clients that each add their share of the noise others
+    carry_over after a release of other examples: of one half, for the curve of the other earlier
+    carry_over after a release of an earlier model: logits x 0.8, noise of deviation 0.5 jump
+    carry_over after a release of a model that had nothing to do with it
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import csv
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,21 +45,46 @@ from torchmetrics_fed.functional import area_error_pr, area_error_roc
 from torchmetrics_fed.functional.area_error import Reading
 from torchmetrics_fed.functional.precision_recall import precision_recall_from_tails
 from torchmetrics_fed.functional.roc import roc_from_tails
-from torchmetrics_fed.reconstruct.histograms import read
-from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.paper import Quantiles
+from torchmetrics_fed.reconstruct import Aligned, Reconstruction, read, tuning
 from torchmetrics_fed.simulate import simulate
 from torchmetrics_fed.typing import GridName
 
 EPSILONS = (0.1, 0.3, 1.0)
+"""Epsilons of the tables."""
+
 QUANTILES = (16, 64, 256, 1024)
-PAPER = Reconstruction(method="quantile", non_negative=False)
+"""The values of Q that the paper's estimator is measured at."""
+
+PAPER = Quantiles(1024, non_negative=False)
 """The paper's reconstruction: its post-processing is least squares alone."""
+
 OURS = ("single", "adaptive", "carry_over")
+"""The plans that are measured by default."""
+
 AFTER = ("others", "earlier", "jump")
+"""Plans that carry over a release of something else."""
+
 LARGE = 100_000
-CLIENTS, LEAST = 8, 0.01
+"""Examples above which a file is measured in fewer runs."""
+
+CLIENTS = 8
+"""Clients of the plan "federation"."""
+
+LEAST_RATIO = 0.01
+"""Ratios are at least this in geometric means: some errors are 0."""
+
 ORACLE = {0.1: (0.21, 0.19), 0.3: (0.31, 0.28), 1.0: (0.43, 0.37), 3.0: (0.46, 0.35)}
-"""Error over the paper's of flat leaves placed, filled and weighed by the true densities, on the score files."""
+"""Error over the paper's of flat leaves placed, filled and weighed by the true densities.
+
+Measured once on the score files, by epsilon: ROC, PR.
+"""
+
+SCORE_FILES = "Score files"
+"""Title of the table of score files."""
+
+CURVES = ("roc", "pr")
+"""The curves whose errors are measured, in the order of columns."""
 
 Errors = NDArray[np.float64]
 
@@ -60,8 +93,11 @@ class Curves:
     """One score file: its exact curves, and errors of private ones."""
 
     def __init__(self, scores: Scores) -> None:
-        self.target, self.score = scores
-        self._exact = roc_curve(*scores, drop_intermediate=True), precision_recall_curve(*scores)
+        target, score = scores
+        self.target = target
+        self.score = score
+        self._exact_roc = roc_curve(target, score, drop_intermediate=True)
+        self._exact_pr = precision_recall_curve(target, score)
 
     def errors(
         self,
@@ -69,74 +105,91 @@ class Curves:
         plan: Any,
         runs: int,
         quantiles: int = 1024,
-        how: Reconstruction | None = None,
+        reconstruction: Reconstruction | None = None,
     ) -> Errors:
-        """ROC and PR Area Error of each run, ``(runs, 2)``."""
-        how = replace(how or Reconstruction(), quantiles=quantiles)
+        """Return the ROC and PR Area Error of each run of a plan of the package, ``(runs, 2)``."""
+        if reconstruction is None:
+            reconstruction = Aligned()
+        if isinstance(reconstruction, Quantiles):
+            reconstruction = replace(reconstruction, quantiles=quantiles)
         grid: GridName = "even" if plan == "paper" else "two_sided"
         metric = FederatedROC(quantiles=quantiles, grid=grid, privacy=CentralDP(epsilon), plan=plan)
-        result = []
-        for _ in range(runs + (plan == "carry_over")):
-            metric.reset()
-            metric.update(torch.from_numpy(self.score), torch.from_numpy(self.target))
-            result.append(self._errors(metric.release(), how))
-        return np.array(result[-runs:])  # the first of a carried-over plan has nothing to carry
+        if plan == "carry_over":
+            self._release(metric)  # the first release has nothing to carry
+        errors = [self._errors(self._release(metric), reconstruction) for _ in range(runs)]
+        return np.array(errors)
 
     def federated(self, epsilon: float, runs: int) -> Errors:
-        """Those of the adaptive plan over clients whose noise adds up to that of one process."""
-        metric = FederatedROC(
-            privacy=DistributedDP(epsilon, min_clients=CLIENTS, max_colluding=0), plan="adaptive"
-        )
-        preds, target = torch.from_numpy(self.score), torch.from_numpy(self.target)
+        """Return the errors of the adaptive plan over clients that share the noise."""
+        privacy = DistributedDP(epsilon, min_clients=CLIENTS, max_colluding=0)
+        metric = FederatedROC(privacy=privacy, plan="adaptive")
+        preds = torch.from_numpy(self.score)
+        target = torch.from_numpy(self.target)
         parts = [(preds[client::CLIENTS], target[client::CLIENTS]) for client in range(CLIENTS)]
-        releases = (simulate(iter(parts), metric, progress=False).release for _ in range(runs))
-        return np.array([self._errors(release, Reconstruction()) for release in releases])
+        errors = []
+        for _ in range(runs):
+            release = simulate(iter(parts), metric, progress=False).release
+            errors.append(self._errors(release, Aligned()))
+        return np.array(errors)
 
     def after(self, epsilon: float, runs: int, before: str) -> Errors:
-        """Those of carry_over after a release of something else."""
-        generator, result = np.random.default_rng(), []
+        """Return the errors of carry_over after a release of something else, one of ``AFTER``."""
+        generator = np.random.default_rng()
+        errors = []
         for _ in range(runs):
+            first, second = self._pair(before, generator)
             metric = FederatedROC(privacy=CentralDP(epsilon), plan="carry_over")
-            score, target, curves = self.score, self.target, self
-            if before == "others":
-                first = generator.random(len(score)) < 0.5
-                score, target, curves = (
-                    score[first],
-                    target[first],
-                    Curves((target[~first], score[~first])),
-                )
-            elif before == "earlier":
-                clipped = score.clip(1e-7, 1 - 1e-7)
-                logit = 0.8 * np.log(clipped / (1 - clipped)) + 0.5 * generator.normal(
-                    size=len(score)
-                )
-                score = 1 / (1 + np.exp(-logit))
-            else:
-                score = 1 / (1 + np.exp(-generator.normal(size=len(score))))
-            metric.update(torch.from_numpy(score), torch.from_numpy(target))
-            metric.release()
-            metric.reset()
-            metric.update(torch.from_numpy(curves.score), torch.from_numpy(curves.target))
-            result.append(curves._errors(metric.release(), Reconstruction()))
-        return np.array(result)
+            first._release(metric)
+            errors.append(second._errors(second._release(metric), Aligned()))
+        return np.array(errors)
 
     def of(self, plan: str, epsilon: float, runs: int) -> Errors:
-        """Those of a plan of the package, or of one of those above."""
+        """Return the errors of a plan of the package, or of one of this module."""
         if plan == "federation":
             return self.federated(epsilon, runs)
-        return (
-            self.after(epsilon, runs, plan) if plan in AFTER else self.errors(epsilon, plan, runs)
-        )
+        if plan in AFTER:
+            return self.after(epsilon, runs, plan)
+        return self.errors(epsilon, plan, runs)
 
-    def _errors(self, release: Release, how: Reconstruction) -> tuple[float, float]:
-        tails = read(release, reconstruction=how).tails
+    def _pair(self, before: str, generator: np.random.Generator) -> tuple[Curves, Curves]:
+        """Return the scores of an earlier release, and those of the release that is measured."""
+        examples = len(self.score)
+        if before == "others":
+            is_first = generator.random(examples) < 0.5
+            first = Curves((self.target[is_first], self.score[is_first]))
+            return first, Curves((self.target[~is_first], self.score[~is_first]))
+        noise = generator.normal(size=examples)
+        logit = noise
+        if before == "earlier":
+            clipped = self.score.clip(1e-7, 1 - 1e-7)
+            logit = 0.8 * np.log(clipped / (1 - clipped)) + 0.5 * noise
+        return Curves((self.target, 1 / (1 + np.exp(-logit)))), self
+
+    def _release(self, metric: FederatedROC) -> Release:
+        metric.reset()
+        metric.update(torch.from_numpy(self.score), torch.from_numpy(self.target))
+        return metric.release()
+
+    def _errors(self, release: Release, reconstruction: Reconstruction) -> tuple[float, float]:
+        tails = read(release, reconstruction=reconstruction).tails
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # noise may leave a class empty
-            roc, pr = roc_from_tails(tails), precision_recall_from_tails(tails)
-        reading: Reading = (
-            "linear" if how.method == "quantile" else "binned"
-        )  # the paper's curves have no bins
-        return area_error_roc(roc, self._exact[0]), area_error_pr(pr, self._exact[1], reading)
+            roc = roc_from_tails(tails)
+            pr = precision_recall_from_tails(tails)
+        # The paper's curves have no bins.
+        reading: Reading = "linear" if isinstance(reconstruction, Quantiles) else "binned"
+        return area_error_roc(roc, self._exact_roc), area_error_pr(pr, self._exact_pr, reading)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured of each file."""
+
+    runs: int
+    large_runs: int
+    """Runs of files with more than ``LARGE`` examples."""
+    plans: tuple[str, ...]
+    epsilons: tuple[float, ...]
 
 
 class Cell(NamedTuple):
@@ -145,37 +198,52 @@ class Cell(NamedTuple):
     scores: str
     epsilon: float
     paper: Errors
-    """Of the paper's best Q, ``(2,)``."""
+    """Errors of the paper's best Q, ``(2,)``: ROC, PR."""
     paper_error: Errors
+    """Their standard errors."""
     ratios: dict[str, Errors]
-    """By plan, ``(2,)``."""
+    """Error of each plan over the paper's, ``(2,)``."""
     errors: dict[str, Errors]
     """Standard errors of the ratios."""
 
 
-def cells(
-    files: dict[str, Scores],
-    runs: int,
-    large_runs: int,
-    plans: tuple[str, ...],
-    epsilons: tuple[float, ...],
-) -> Iterator[Cell]:
+def cells(scores: dict[str, Scores], settings: Settings) -> Iterator[Cell]:
     """Measure file by file."""
-    for name, scores in files.items():
-        curves, several = Curves(scores), large_runs if len(scores[0]) > LARGE else runs
-        for epsilon in epsilons:
-            paper = [curves.errors(epsilon, "paper", several, q, PAPER) for q in QUANTILES]
-            means, deviations = (np.array([f(e) for e in paper]) for f in (_mean, _standard_error))
-            best = means.argmin(0)
-            at, off = means[best, [0, 1]], deviations[best, [0, 1]]
-            ratios, errors = {}, {}
-            for plan in plans:
-                ours = curves.of(plan, epsilon, several)
-                ratios[plan] = _mean(ours) / at
-                errors[plan] = ratios[plan] * np.hypot(
-                    _standard_error(ours) / _mean(ours), off / at
-                )
-            yield Cell(name, epsilon, at, off, ratios, errors)
+    for name, file_scores in scores.items():
+        curves = Curves(file_scores)
+        is_large = len(curves.target) > LARGE
+        runs = settings.large_runs if is_large else settings.runs
+        for epsilon in settings.epsilons:
+            yield cell(name, curves, epsilon=epsilon, runs=runs, plans=settings.plans)
+
+
+def cell(name: str, curves: Curves, *, epsilon: float, runs: int, plans: Sequence[str]) -> Cell:
+    """Measure one file at one epsilon."""
+    paper = [
+        curves.errors(epsilon, "paper", runs, quantiles=quantiles, reconstruction=PAPER)
+        for quantiles in QUANTILES
+    ]
+    means = np.array([_mean(errors) for errors in paper])
+    deviations = np.array([_standard_error(errors) for errors in paper])
+    best = means.argmin(0)
+    paper_mean = means[best, [0, 1]]
+    paper_error = deviations[best, [0, 1]]
+    ratios = {}
+    ratio_errors = {}
+    for plan in plans:
+        ours = curves.of(plan, epsilon, runs)
+        ratio = _mean(ours) / paper_mean
+        relative = np.hypot(_standard_error(ours) / _mean(ours), paper_error / paper_mean)
+        ratios[plan] = ratio
+        ratio_errors[plan] = ratio * relative
+    return Cell(
+        scores=name,
+        epsilon=epsilon,
+        paper=paper_mean,
+        paper_error=paper_error,
+        ratios=ratios,
+        errors=ratio_errors,
+    )
 
 
 def _mean(errors: Errors) -> Errors:
@@ -186,111 +254,173 @@ def _standard_error(errors: Errors) -> Errors:
     return np.asarray(errors.std(0, ddof=1) / np.sqrt(len(errors)))
 
 
-def table(title: str, measured: Iterator[Cell], plans: tuple[str, ...]) -> list[Cell]:
-    """Print one table and its summary."""
+def _geometric_mean(ratios: Errors) -> Errors:
+    return np.asarray(np.exp(np.log(ratios.clip(LEAST_RATIO)).mean(0)))
+
+
+def _numbers(values: Iterable[float], digits: int) -> str:
+    return " / ".join(f"{value:.{digits}f}" for value in values)
+
+
+def table(title: str, measured: Iterator[Cell], plans: Sequence[str]) -> list[Cell]:
+    """Print one table and its summary, and return its cells."""
     print(f"\n## {title}\n\n| scores | epsilon | paper, best Q | {' | '.join(plans)} |")
     print(f"|---|---|---{'|---' * len(plans)}|")
     done = []
-    for cell in measured:
-        done.append(cell)
-        paper = " / ".join(f"{value:.5f}" for value in cell.paper)
-        ours = [
-            " / ".join(
-                f"{r:.2f} ± {e:.2f}"
-                for r, e in zip(cell.ratios[plan], cell.errors[plan], strict=True)
-            )
-            for plan in plans
-        ]
-        print(f"| {cell.scores} | {cell.epsilon} | {paper} | {' | '.join(ours)} |", flush=True)
+    for row in measured:
+        done.append(row)
+        columns = [row.scores, str(row.epsilon), _numbers(row.paper, 5)]
+        columns += [_ratio_column(row, plan) for plan in plans]
+        print(f"| {' | '.join(columns)} |", flush=True)
     for plan in plans:
-        ratios = np.array([cell.ratios[plan] for cell in done])
-        mean = " / ".join(
-            f"{value:.3f}" for value in np.exp(np.log(ratios.clip(LEAST)).mean(0))
-        )  # some errors are 0
-        worst = " / ".join(f"{value:.2f}" for value in ratios.max(0))
-        print(f"\n{plan}: geometric mean {mean}, worst {worst}")
-        if title == "Score files":
-            for epsilon in sorted({cell.epsilon for cell in done} & set(ORACLE)):
-                ratios = np.array([cell.ratios[plan] for cell in done if cell.epsilon == epsilon])
-                over = np.exp(np.log(ratios).mean(0)) / ORACLE[epsilon]
-                print(
-                    f"  epsilon {epsilon}: {' / '.join(f'{value:.2f}' for value in over)} of the oracle's error"
-                )
+        ratios = np.array([row.ratios[plan] for row in done])
+        mean = _numbers(_geometric_mean(ratios), 3)
+        print(f"\n{plan}: geometric mean {mean}, worst {_numbers(ratios.max(0), 2)}")
+        if title == SCORE_FILES:
+            print_beside_oracle(done, plan)
     return done
+
+
+def _ratio_column(row: Cell, plan: str) -> str:
+    pairs = zip(row.ratios[plan], row.errors[plan], strict=True)
+    return " / ".join(f"{ratio:.2f} ± {error:.2f}" for ratio, error in pairs)
+
+
+def print_beside_oracle(done: Sequence[Cell], plan: str) -> None:
+    """Print the error of a plan over the oracle's, at each epsilon that both were measured at."""
+    for epsilon in sorted({row.epsilon for row in done} & set(ORACLE)):
+        ratios = np.array([row.ratios[plan] for row in done if row.epsilon == epsilon])
+        over = np.exp(np.log(ratios).mean(0)) / ORACLE[epsilon]
+        print(f"  epsilon {epsilon}: {_numbers(over, 2)} of the oracle's error")
 
 
 def files(shared: Path, names: list[str]) -> dict[str, Scores]:
     """Return the score files whose name begins with one of ``names``."""
-    paths = sorted((shared / "data" / "scores").glob("*.npz"))
-    loaded = {
-        path.stem: np.load(path)
-        for path in paths
-        if any(path.stem.startswith(name) for name in names)
-    }
-    return {
-        name: (data["y_true"].astype(np.int64), data["y_score"]) for name, data in loaded.items()
-    }
+    loaded = {}
+    for path in sorted((shared / "data" / "scores").glob("*.npz")):
+        if path.stem.startswith(tuple(names)):
+            data = np.load(path)
+            loaded[path.stem] = (data["y_true"].astype(np.int64), data["y_score"])
+    return loaded
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
+class Constant(NamedTuple):
+    """A tuned constant and its value in this run."""
+
+    name: str
+    value: Any
+
+    @classmethod
+    def parsed(cls, assignment: str) -> Constant:
+        """Return the constant of an assignment such as ``PILOT_LEAVES=32``; raise if there is none.
+
+        A value has the type of the constant: a float may be a fraction such as ``3/64``, a tuple is
+        written as in Python.
+        """
+        name, _, text = assignment.partition("=")
+        if name not in constant_names():
+            raise argparse.ArgumentTypeError(
+                f"there is no constant {name!r} in torchmetrics_fed.reconstruct.tuning. "
+                f"Name one of {', '.join(constant_names())}."
+            )
+        present = getattr(tuning, name)
+        try:
+            value = _value_like(present, text)
+        except (ValueError, TypeError, SyntaxError, ZeroDivisionError) as error:
+            raise argparse.ArgumentTypeError(
+                f"expected a value like {present!r} for {name} but got {text!r}."
+            ) from error
+        return cls(name, value)
+
+    def set(self) -> None:
+        """Give the constant its value, for the rest of this process."""
+        setattr(tuning, self.name, self.value)
+
+
+def constant_names() -> list[str]:
+    """Return the names of all tuned constants."""
+    return [name for name in vars(tuning) if name.isupper()]
+
+
+def _value_like(present: Any, text: str) -> Any:
+    if isinstance(present, tuple):
+        return tuple(int(part) for part in ast.literal_eval(text))
+    if isinstance(present, int):
+        return int(text)
+    return float(Fraction(text))
+
+
+def write_csv(path: Path, done: Sequence[Cell], plans: Sequence[str]) -> None:
+    """Write one row for each cell, plan and curve."""
+    header = ["scores", "epsilon", "plan", "curve", "paper", "paper_se", "ratio", "ratio_se"]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        for row in done:
+            for plan in plans:
+                for place, curve in enumerate(CURVES):
+                    arrays = (row.paper, row.paper_error, row.ratios[plan], row.errors[plan])
+                    numbers = [f"{array[place]:.6g}" for array in arrays]
+                    writer.writerow([row.scores, row.epsilon, plan, curve, *numbers])
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    result = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--large-runs", type=int, default=20)
-    parser.add_argument("--data", nargs="*", default=["adult", "bank", "synthcover"])
-    parser.add_argument("--plans", nargs="+", default=list(OURS))
-    parser.add_argument("--hard", nargs="*", help="names of hard inputs; all if none is given")
-    parser.add_argument(
+    result.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
+    result.add_argument("--runs", type=int, default=100)
+    result.add_argument("--large-runs", type=int, default=20)
+    result.add_argument("--data", nargs="*", default=["adult", "bank", "synthcover"])
+    result.add_argument("--plans", nargs="+", default=list(OURS))
+    result.add_argument("--hard", nargs="*", help="names of hard inputs; all if none is given")
+    result.add_argument(
         "--other", action="store_true", help="scores of models that no constant was chosen on"
     )
-    parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
-    parser.add_argument("--csv", type=Path)
-    arguments = parser.parse_args()
-    plans = tuple(arguments.plans)
-    runs = arguments.runs, arguments.large_runs, plans, tuple(arguments.epsilons)
-    done = []
+    result.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
+    result.add_argument(
+        "--set",
+        type=Constant.parsed,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another value of a tuned constant; can be given several times",
+    )
+    result.add_argument("--csv", type=Path)
+    return result
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print a table for each kind of scores."""
+    arguments = parser().parse_args(words)
+    settings = Settings(
+        runs=arguments.runs,
+        large_runs=arguments.large_runs,
+        plans=tuple(arguments.plans),
+        epsilons=tuple(arguments.epsilons),
+    )
+    for constant in arguments.set:
+        print(f"{constant.name} = {constant.value} instead of {getattr(tuning, constant.name)}")
+        constant.set()
+    tables: dict[str, dict[str, Scores]] = {}
     if arguments.shared is not None and arguments.data:
-        done += table(
-            "Score files", cells(files(Path(arguments.shared), arguments.data), *runs), plans
-        )
+        tables[SCORE_FILES] = files(Path(arguments.shared), arguments.data)
     elif arguments.data:
         print(
             "No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.",
             file=sys.stderr,
         )
     if arguments.hard is not None:
-        chosen = {name: HARD[name](np.random.default_rng(7)) for name in arguments.hard or HARD}
-        done += table("Hard inputs", cells(chosen, *runs), plans)
+        names = arguments.hard or list(HARD)
+        tables["Hard inputs"] = {name: HARD[name](np.random.default_rng(7)) for name in names}
     if arguments.other:
-        done += table(
-            "Other models", cells({name: make() for name, make in OTHER.items()}, *runs), plans
-        )
+        tables["Other models"] = {name: make() for name, make in OTHER.items()}
+    done = []
+    for title, scores in tables.items():
+        done += table(title, cells(scores, settings), settings.plans)
     if arguments.csv is not None:
-        with open(arguments.csv, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(
-                ["scores", "epsilon", "plan", "curve", "paper", "paper_se", "ratio", "ratio_se"]
-            )
-            for cell in done:
-                for plan in plans:
-                    for i, curve in enumerate(("roc", "pr")):
-                        figures = (
-                            cell.paper[i],
-                            cell.paper_error[i],
-                            cell.ratios[plan][i],
-                            cell.errors[plan][i],
-                        )
-                        writer.writerow(
-                            [
-                                cell.scores,
-                                cell.epsilon,
-                                plan,
-                                curve,
-                                *(f"{value:.6g}" for value in figures),
-                            ]
-                        )
+        write_csv(arguments.csv, done, settings.plans)
 
 
 if __name__ == "__main__":

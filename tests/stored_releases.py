@@ -63,10 +63,11 @@ from torchmetrics_fed import (
     ScoreGrid,
     Spec,
     functional,
+    paper,
 )
+from torchmetrics_fed.comparison import compare_models
 from torchmetrics_fed.counting import Table, Tree
 from torchmetrics_fed.privacy import Exact
-from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.release import Sum
 from torchmetrics_fed.release.query import LevelWeights
 from torchmetrics_fed.simulate import simulate
@@ -403,7 +404,7 @@ def _group_readings(release: Release) -> dict[str, Tensor]:
 
 
 def _quantile_readings(release: Release) -> dict[str, Tensor]:
-    curve = functional.roc_from_counts(release, reconstruction=Reconstruction("quantile"))
+    curve = functional.roc_from_counts(release, reconstruction=paper.Quantiles(1024))
     return {
         "quantile.roc.fpr": curve.fpr,
         "quantile.roc.tpr": curve.tpr,
@@ -413,7 +414,7 @@ def _quantile_readings(release: Release) -> dict[str, Tensor]:
 
 
 def _comparison_readings(release: Release) -> dict[str, Tensor]:
-    comparison = comparison.compare_models(release, CONFIDENCE)
+    comparison = compare_models(release, CONFIDENCE)
     values = dict(comparison.scalars)
     for name, curve in zip(("first", "second"), comparison.curves, strict=True):
         values[f"{name}.roc.fpr"] = curve.fpr

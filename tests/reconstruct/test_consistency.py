@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -22,11 +24,13 @@ TREES = [Tree.binary(16), Tree((4, 4)), Tree((2, 3, 2)), Tree((5,)), Tree((3, 2,
 
 
 def noisy(tree: Tree, *leading: int) -> list[Tensor]:
+    """Return the levels of a tree with integer noise, ``(*leading, size)`` each."""
     leaf = torch.randint(0, 40, (*leading, tree.leaves))
     return [level + torch.randint(-30, 31, level.shape) for level in tree.levels(leaf)]
 
 
 def is_consistent(levels: list[Tensor]) -> bool:
+    """Return whether families add up to their parents."""
     return all(
         torch.allclose(siblings(levels, index).sum(-1), levels[index - 1], atol=1e-9)
         for index in range(1, len(levels))
@@ -51,73 +55,83 @@ WEIGHTED = [
 
 
 def design_of(tree: Tree) -> Floats:
-    """Every cell observes the sum of the leaves below it, ``(cells, leaves)``."""
-    return torch.cat(
-        [level.double() for level in tree.levels(torch.eye(tree.leaves))], -1
-    ).T.numpy()
+    """Return which leaves each cell is the sum of, ``(cells, leaves)``."""
+    levels = tree.levels(torch.eye(tree.leaves, dtype=torch.float64))
+    return torch.cat(levels, -1).T.numpy()
 
 
 @pytest.mark.parametrize("query", WEIGHTED, ids=str)
 def test_weighted_levels_are_generalised_least_squares(query: Query) -> None:
-    """Cells of variance 1 / weight^2, solved densely; and weights that are all alike change nothing."""
+    """Cells of variance 1 / weight^2, solved densely."""
     tree = query.tree
-    levels, design = noisy(tree), design_of(tree)
-    trust = np.repeat(np.square(query.level_weights), tree.sizes)
-    seen = torch.cat(levels).double().numpy()
-    solution = np.linalg.solve(design.T * trust @ design, design.T * trust @ seen)
+    levels = noisy(tree)
+    design = design_of(tree)
+    precision = np.repeat(np.square(query.level_weights), tree.sizes)
+    cells = torch.cat(levels).double().numpy()
+    solution = np.linalg.solve(design.T * precision @ design, design.T * precision @ cells)
     result = least_squares(levels, query.level_weights)
     assert result[-1].numpy() == pytest.approx(solution, abs=1e-9)
     assert is_consistent(result)
-    alike, plain = least_squares(levels, [7] * len(levels)), least_squares(levels)
-    assert all(
-        torch.allclose(one, other, atol=1e-9) for one, other in zip(alike, plain, strict=True)
-    )
 
 
 def test_least_squares_without_its_weights_is_another_solution() -> None:
     """The power of the test above."""
     query = WEIGHTED[0]
     levels = noisy(query.tree)
-    assert not torch.allclose(
-        least_squares(levels, query.level_weights)[-1], least_squares(levels)[-1], atol=0.1
-    )
+    weighted_leaf = least_squares(levels, query.level_weights)[-1]
+    assert not torch.allclose(weighted_leaf, least_squares(levels)[-1], atol=0.1)
+
+
+def test_equal_weights_change_nothing() -> None:
+    levels = noisy(Tree((2, 3, 2)))
+    equal = least_squares(levels, [7, 7, 7])
+    assert torch.allclose(equal[-1], least_squares(levels)[-1], atol=1e-9)
 
 
 @pytest.mark.parametrize("query", [*map(Query, TREES), *WEIGHTED], ids=str)
 def test_the_posterior_is_the_dense_one(query: Query) -> None:
-    """Counts with mean and variance ``expected``, observed by noisy cells: Gaussian conditioning, solved densely."""
+    """Counts with mean and variance ``expected``: Gaussian conditioning, solved densely."""
     tree = query.tree
     rng = np.random.default_rng(11)
     expected = rng.uniform(0.5, 40, (2, tree.leaves))
     variances = [9.0 / weight**2 for weight in query.level_weights]
     levels = [level.double().numpy() for level in noisy(tree, 2)]
-    design, noise = design_of(tree), np.diag(np.repeat(variances, tree.sizes))
-    found = posterior(levels, variances, expected)
+    design = design_of(tree)
+    noise = np.diag(np.repeat(variances, tree.sizes))
+    result = posterior(levels, variances, expected)
     for row in range(2):
-        prior = np.diag(expected[row])
+        mean = expected[row]
+        prior = np.diag(mean)
         gain = prior @ design.T @ np.linalg.inv(design @ prior @ design.T + noise)
-        seen = np.concatenate([level[row] for level in levels])
-        assert found[row] == pytest.approx(
-            expected[row] + gain @ (seen - design @ expected[row]), abs=1e-8
-        )
+        cells = np.concatenate([level[row] for level in levels])
+        assert result[row] == pytest.approx(mean + gain @ (cells - design @ mean), abs=1e-8)
 
 
-def test_a_posterior_lies_between_what_is_expected_and_what_is_seen() -> None:
-    """Without noise it is what was seen, with endless noise what was expected, and what nobody expects is nobody."""
-    tree, rng = Tree((3, 4)), np.random.default_rng(2)
+def test_a_posterior_lies_between_expected_and_noisy_counts() -> None:
+    """Without noise it is the counts, with endless noise the expected counts."""
+    rng = np.random.default_rng(2)
     leaf = rng.poisson(20, (2, 12)).astype(np.float64)
-    levels = [level.numpy() for level in tree.levels(torch.from_numpy(leaf))]
+    levels = [level.numpy() for level in Tree((3, 4)).levels(torch.from_numpy(leaf))]
     expected = rng.uniform(1, 40, (2, 12))
-    expected[:, 0] = 0.0
-    known = posterior(levels, (1e-9, 1e-9), np.maximum(expected, 1.0))
-    assert known == pytest.approx(leaf, abs=1e-6)
+    assert posterior(levels, (1e-9, 1e-9), expected) == pytest.approx(leaf, abs=1e-6)
     assert posterior(levels, (1e15, 1e15), expected) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_posterior_of_leaves_without_expected_examples_is_0() -> None:
+    leaf = np.full((2, 12), 20.0)
+    levels = [level.numpy() for level in Tree((3, 4)).levels(torch.from_numpy(leaf))]
+    expected = np.full((2, 12), 15.0)
+    expected[:, 0] = 0.0
     assert posterior(levels, (4.0, 4.0), expected)[:, 0].tolist() == [0.0, 0.0]
-    assert posterior(levels, (4.0, 4.0), np.zeros((2, 12))).tolist() == np.zeros((2, 12)).tolist()
+    nothing = np.zeros((2, 12))
+    assert np.array_equal(posterior(levels, (4.0, 4.0), nothing), nothing)
 
 
 def test_least_squares_is_hays_for_binary_trees() -> None:
-    """Hay et al. 2010, equation 3: z = ((2^i - 2^(i-1)) h + (2^(i-1) - 1) sum z_child) / (2^i - 1) for height i."""
+    """Hay et al. 2010, equation 3, for height i.
+
+    z = ((2^i - 2^(i-1)) h + (2^(i-1) - 1) sum z_child) / (2^i - 1).
+    """
     tree = Tree.binary(16)
     levels = noisy(tree)
     z = [level.double() for level in levels]
@@ -141,26 +155,22 @@ def test_projection_is_non_negative_consistent_and_keeps_the_total(tree: Tree) -
 
 
 def test_projection_is_the_nearest_point() -> None:
-    family = torch.tensor([[3.0, -1.0, 0.5, 1.0]], dtype=torch.float64)
-    total = family.sum()
-    nearest = non_negative([family[0]])[0]
-    distance = (nearest - family[0]).square().sum()
+    family = torch.tensor([3.0, -1.0, 0.5, 1.0], dtype=torch.float64)
+    (nearest,) = non_negative([family])
+    distance = (nearest - family).square().sum()
     for _ in range(2_000):
-        other = torch.rand(4, dtype=torch.float64)
-        other *= total / other.sum()
-        assert (other - family[0]).square().sum() >= distance - 1e-12
+        point = torch.rand(4, dtype=torch.float64)
+        point *= family.sum() / point.sum()
+        assert (point - family).square().sum() >= distance - 1e-12
 
 
-def test_what_is_consistent_already_stays() -> None:
-    tree = Tree((4, 4))
-    levels = tree.levels(torch.randint(0, 50, (3, 2, 16)))
-    for result in (least_squares(levels), non_negative(levels)):
-        assert all(
-            torch.allclose(a, b.double(), atol=1e-9) for a, b in zip(result, levels, strict=True)
-        )
+@pytest.mark.parametrize("process", [least_squares, non_negative])
+def test_a_consistent_tree_stays(process: Callable[[list[Tensor]], list[Tensor]]) -> None:
+    levels = Tree((4, 4)).levels(torch.randint(0, 50, (3, 2, 16)))
+    for level, before in zip(process(levels), levels, strict=True):
+        assert torch.allclose(level, before.double(), atol=1e-9)
 
 
-def test_nothing_or_less_is_nothing() -> None:
-    assert (
-        non_negative([torch.tensor([-3.0, 1.0]), torch.tensor([1.0, 2.0, 3.0, 4.0])])[-1].sum() == 0
-    )
+def test_a_total_below_0_is_projected_to_0() -> None:
+    levels = [torch.tensor([-3.0, 1.0]), torch.tensor([1.0, 2.0, 3.0, 4.0])]
+    assert non_negative(levels)[-1].sum() == 0

@@ -1,4 +1,4 @@
-"""From leaves to bins: what a leaf holds stays in it, ties are steps, and what is empty is found to be."""
+"""From leaves to bins: a leaf keeps its counts, ties are steps, and empty ends are cleared."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def placed(leaves: int, seed: int = 0) -> Places:
 
 
 def in_leaves(counts: Floats, places: Places) -> Floats:
+    """Return the sums of bins in each leaf."""
     return np.asarray(np.add.reduceat(counts, places[:-1], axis=1))
 
 
@@ -39,46 +40,53 @@ def in_leaves(counts: Floats, places: Places) -> Floats:
     lines=st.booleans(),
 )
 @settings(max_examples=200, deadline=None)
-def test_what_a_leaf_holds_stays_in_it(leaf: list[float], seed: int, lines: bool) -> None:
-    places, counts = placed(8, seed), np.reshape(leaf, (2, 8))
-    found = on_bins(counts, places, U, lines)
-    assert found.shape == (2, BINS)
-    assert bool(np.isfinite(found).all())
-    assert bool((found >= 0).all())
+def test_a_leaf_keeps_its_counts(leaf: list[float], seed: int, lines: bool) -> None:
+    places = placed(8, seed)
+    counts = np.reshape(leaf, (2, 8))
+    bins = on_bins(counts, places, U, lines)
+    assert bins.shape == (2, BINS)
+    assert bool(np.isfinite(bins).all())
+    assert bool((bins >= 0).all())
     sizes = np.maximum(counts.sum(1, keepdims=True), 1.0)
-    assert (in_leaves(found, places) - counts) / sizes == pytest.approx(np.zeros((2, 8)), abs=1e-7)
+    assert (np.abs(in_leaves(bins, places) - counts) < 1e-7 * sizes).all()
 
 
 @pytest.mark.parametrize("lines", [False, True])
 def test_classes_in_one_ratio_keep_it_on_every_bin(lines: bool) -> None:
-    """Where both classes are spread alike there is nothing to tell, in the end leaves neither."""
+    """Both classes are spread alike, in the end leaves, too."""
     leaf = np.array([[900.0, 30, 5, 12, 70, 600]])
-    found = on_bins(np.concatenate([leaf, 0.2 * leaf]), placed(6), U, lines)
-    assert found[1] == pytest.approx(0.2 * found[0], rel=1e-9, abs=1e-9)
+    negative, positive = on_bins(np.concatenate([leaf, 0.2 * leaf]), placed(6), U, lines)
+    assert positive == pytest.approx(0.2 * negative, rel=1e-9, abs=1e-9)
 
 
 def test_lines_at_ends_are_even_in_the_coordinate() -> None:
-    leaf, places = np.array([[900.0, 30, 5, 12, 70, 600], [500.0, 10, 5, 60, 200, 900]]), placed(6)
-    cubic, line = (on_bins(leaf, places, U, lines).mean(0) / np.diff(U) for lines in (False, True))
-    assert np.ptp(line[: places[1]]) < 0.5 * np.ptp(cubic[: places[1]])
+    leaf = np.array([[900.0, 30, 5, 12, 70, 600], [500.0, 10, 5, 60, 200, 900]])
+    places = placed(6)
+    first_leaf = slice(0, places[1])
+    cubic = on_bins(leaf, places, U).mean(0) / np.diff(U)
+    line = on_bins(leaf, places, U, lines_at_ends=True).mean(0) / np.diff(U)
+    assert np.ptp(line[first_leaf]) < 0.5 * np.ptp(cubic[first_leaf])
 
 
 @given(leaf=st.lists(st.integers(0, 10**6), min_size=24, max_size=24), seed=st.integers(0, 100))
 @settings(max_examples=100, deadline=None)
-def test_a_tied_leaf_is_one_bin_of_it_and_the_others_stay(leaf: list[int], seed: int) -> None:
-    counts, places = np.reshape(leaf, (2, 12)).astype(np.float64), placed(12, seed)
+def test_a_tied_leaf_is_one_of_its_bins_and_other_leaves_stay(leaf: list[int], seed: int) -> None:
+    counts = np.reshape(leaf, (2, 12)).astype(np.float64)
+    places = placed(12, seed)
     smooth = on_bins(counts, places, U)
-    found, tied = with_ties(smooth.copy(), counts, places, U), are_tied(counts)
+    bins = with_ties(smooth.copy(), counts, places, U)
+    tied = are_tied(counts)
     for index, (first, after) in enumerate(pairwise(places)):
+        leaf_bins = bins[:, first:after]
         if tied[index]:
-            assert np.count_nonzero(found[:, first:after].any(0)) <= 1
-            assert found[:, first:after].sum(1) == pytest.approx(counts[:, index])
+            assert np.count_nonzero(leaf_bins.any(0)) <= 1
+            assert leaf_bins.sum(1) == pytest.approx(counts[:, index])
         else:
-            assert np.array_equal(found[:, first:after], smooth[:, first:after])
+            assert np.array_equal(leaf_bins, smooth[:, first:after])
 
 
-def test_leaves_of_equal_mass_are_not_tied_and_one_with_much_more_is() -> None:
-    """Of 20 leaves with noise of a tenth of each, none; with a spike in either class, that leaf and no other."""
+def test_leaves_of_equal_mass_are_not_tied_and_a_spike_is() -> None:
+    """20 leaves with noise of a tenth of their counts, and a spike in either class."""
     rng = np.random.default_rng(4)
     for _ in range(50):
         leaf = np.maximum(100 + rng.laplace(0, 10 / np.sqrt(2), (2, 20)), 0)
@@ -98,57 +106,59 @@ def noisy(leaf: Floats, variance: float, rng: np.random.Generator) -> Floats:
     return np.asarray(leaf + rng.laplace(0, np.sqrt(variance / 2), leaf.shape))
 
 
-def separated(leaves: int, each: float) -> Floats:
-    """Negatives in the lower half, positives in the upper one."""
-    lower = np.where(np.arange(leaves) < leaves // 2, each, 0.0)
+def separated(leaves: int, count: float) -> Floats:
+    """Return negatives in the lower half of the leaves, positives in the upper half."""
+    lower = np.where(np.arange(leaves) < leaves // 2, count, 0.0)
     return np.stack([lower, lower[::-1]])
 
 
-def test_ends_that_hold_noise_only_are_empty() -> None:
-    """Nearly always all of the half, and where not, still nothing of what the classes hold."""
-    rng, cleared = np.random.default_rng(5), []
+def test_ends_that_hold_noise_only_are_cleared() -> None:
+    """Nearly always all of the half, and never a leaf that holds examples."""
+    rng = np.random.default_rng(5)
     truth = separated(16, 5_000.0)
+    cleared = []
     for _ in range(200):
-        seen = noisy(truth, 50.0, rng)
-        found = without_empty_ends(seen, 50.0)
-        assert np.array_equal(found[truth > 0], seen[truth > 0])
-        cleared.append(float((found[truth == 0] == 0).mean()))
+        leaf = noisy(truth, 50.0, rng)
+        result = without_empty_ends(leaf, 50.0)
+        assert np.array_equal(result[truth > 0], leaf[truth > 0])
+        cleared.append(float((result[truth == 0] == 0).mean()))
     assert np.mean(cleared) > 0.9
 
 
 @pytest.mark.parametrize("least", [200.0, 1_000.0])
-def test_ends_that_hold_something_are_not(least: float) -> None:
-    """Few examples in each leaf of the end, but more than noise makes of none."""
-    rng, truth = np.random.default_rng(6), separated(16, 5_000.0)
+def test_ends_that_hold_examples_stay(least: float) -> None:
+    """Few examples in each leaf of the end, but more than noise alone shows."""
+    rng = np.random.default_rng(6)
+    truth = np.maximum(separated(16, 5_000.0), least)
     for _ in range(200):
-        seen = noisy(np.maximum(truth, least), 50.0, rng)
-        assert np.array_equal(without_empty_ends(seen, 50.0), seen)
+        leaf = noisy(truth, 50.0, rng)
+        assert np.array_equal(without_empty_ends(leaf, 50.0), leaf)
 
 
 def test_the_ends_of_placed_leaves_are_opposite_ones() -> None:
-    """A class whose scores end early says nothing by itself where leaves were placed by both; without, it does."""
+    """A single class with an empty end counts only if leaves were not placed by both classes."""
     rng = np.random.default_rng(7)
     truth = separated(16, 5_000.0)
     truth[1] = 2_500.0
-    seen = noisy(truth, 50.0, rng)
-    assert np.array_equal(without_empty_ends(seen, 50.0), seen)
-    alone = without_empty_ends(seen, 50.0, placed=False)
-    assert np.array_equal(alone[1], seen[1])
-    assert (alone[0, 8:] == 0).sum() >= 6
+    leaf = noisy(truth, 50.0, rng)
+    assert np.array_equal(without_empty_ends(leaf, 50.0), leaf)
+    negative, positive = without_empty_ends(leaf, 50.0, placed=False)
+    assert np.array_equal(positive, leaf[1])
+    assert (negative[8:] == 0).sum() >= 6
 
 
-def test_fewer_than_a_quarter_of_the_leaves_are_no_end() -> None:
-    truth = np.full((2, 16), 5_000.0)
-    truth[0, -3:], truth[1, :3] = 0.0, 0.0
-    for placed_ in (True, False):
-        assert np.array_equal(without_empty_ends(truth, 50.0, placed_), truth)
+@pytest.mark.parametrize("are_placed", [True, False])
+def test_an_end_of_fewer_than_a_quarter_of_the_leaves_stays(are_placed: bool) -> None:
+    leaf = np.full((2, 16), 5_000.0)
+    leaf[0, -3:] = 3.0
+    leaf[1, :3] = 3.0
+    assert np.array_equal(without_empty_ends(leaf, 50.0, are_placed), leaf)
 
 
-def test_of_a_class_that_is_lost_in_noise_nothing_is_empty() -> None:
-    rng, truth = np.random.default_rng(8), separated(16, 5.0)
-    for placed_ in (True, False):
-        seen = noisy(truth, 50.0, rng)
-        assert np.array_equal(without_empty_ends(seen, 50.0, placed_), seen)
+@pytest.mark.parametrize("are_placed", [True, False])
+def test_a_class_that_is_lost_in_noise_stays(are_placed: bool) -> None:
+    leaf = noisy(separated(16, 5.0), 50.0, np.random.default_rng(8))
+    assert np.array_equal(without_empty_ends(leaf, 50.0, are_placed), leaf)
 
 
 def test_an_empty_end_bin_says_nothing_of_its_neighbour() -> None:

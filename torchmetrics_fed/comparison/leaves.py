@@ -12,20 +12,32 @@ from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass
 from torchmetrics_fed.release import Sum
 
 
-def noisy_leaves(seen: Sum) -> list[NoisyLeaves]:
-    """Return the leaves of each model; those of a joint table are sums of cells, and hold the noise of each."""
-    table = seen.query.tree
+def noisy_leaves(total: Sum) -> list[NoisyLeaves]:
+    """Return the leaves of the first and of the second model.
+
+    A pilot counts each model by itself. The leaves of a joint table are sums of its cells, with the
+    noise of all of them.
+    """
+    table = total.query.tree
     assert isinstance(table, Table)
-    levels, variance = [level[0].double().numpy() for level in seen.levels], seen.noise_variance
-    if table.joint:
-        pairs = levels[0].reshape(2, *table.branching)
-        levels = [pairs.sum(2), pairs.sum(1)]
-    times = reversed(table.branching) if table.joint else (1, 1)
-    each = zip(table.axes, levels, times, strict=True)
-    return [NoisyLeaves(np.array(axis), leaf, variance * many) for axis, leaf, many in each]
+    levels = [level[0].double().numpy() for level in total.levels]
+    first_edges, second_edges = (np.array(axis) for axis in table.axes)
+    variance = total.noise_variance
+    if not table.joint:
+        first, second = levels
+        return [
+            NoisyLeaves(first_edges, first, variance),
+            NoisyLeaves(second_edges, second, variance),
+        ]
+    rows, columns = table.branching
+    cells = levels[0].reshape(2, rows, columns)
+    return [
+        NoisyLeaves(first_edges, cells.sum(2), variance * columns),
+        NoisyLeaves(second_edges, cells.sum(1), variance * rows),
+    ]
 
 
-def mass_of(known: NoisyLeaves, grid: ScoreGrid) -> ScoreMass:
+def mass_of(leaves: NoisyLeaves, grid: ScoreGrid) -> ScoreMass:
     """Return where the scores of one model are."""
-    leaves = non_negative([torch.from_numpy(known.counts[None])])[0].numpy()
-    return ScoreMass.fitted([[known]], leaves, known.edges, grid)
+    (projected,) = non_negative([torch.from_numpy(leaves.counts[None])])
+    return ScoreMass.fitted([[leaves]], leaf=projected.numpy(), places=leaves.edges, grid=grid)

@@ -1,4 +1,42 @@
-"""Placement: the leaves that a query asks for, even on the grid or where an earlier sum found the scores."""
+r"""Placement: the leaves of a query, even on the grid or where an earlier sum found the scores.
+
+**Model.** Leaves are runs of bins, and their edges are places on the grid, in its own coordinate u.
+A pilot and a single query know nothing of the scores, so their leaves are even in u. A placed query
+knows the mass :math:`m(u)` below every edge from an earlier private sum
+(:class:`~torchmetrics_fed.reconstruct.smooth.mass.ScoreMass`). Its K leaves hold equal mass:
+
+.. math:: m(e_k) = k / K, \qquad k = 0, \dots, K.
+
+**How many leaves.** More leaves resolve more of the curve, and each has more noise relative to its
+count. With :math:`n^\pm` estimated from the earlier sum and :math:`\varepsilon` that of the noise
+which is really there, let :math:`z = \sqrt{\min(n^+, n^-)\, \varepsilon}`.
+
+============================ ====================================================================
+smooth model                 ``LEAVES_PER_ROOT`` z, at least ``FEWEST_LEAVES``
+without the model            ``ROUGH_LEAVES_PER_ROOT`` z, at least ``ROUGH_FEWEST_LEAVES``
+epsilon above 1              the above times :math:`\varepsilon` to ``LARGE_EPSILON_EXPONENT``
+above ``MOST_FLAT_LEAVES``   two levels of equal branching
+one leaf of the earlier sum  two levels, each of branching ``CROWDED_BRANCHING_PER_ROOT`` z, at most
+is crowded                   ``CROWDED_MOST_BRANCHING``
+G groups                     :math:`\sqrt{\min(n^+, n^-) / G}\, \sinh(\varepsilon / 2)`, from
+                             ``FEWEST_LEAVES`` to ``MOST_FLAT_LEAVES``
+============================ ====================================================================
+
+The constants are those of :mod:`torchmetrics_fed.reconstruct.tuning`. Groups have a formula of
+their own because each is read around the shape of all. Relative to sampling, K leaves of noise
+variance v lose about :math:`1 / K` by what they do not resolve, and :math:`2 K v / n` by noise. The
+sum is least at :math:`K = \sqrt{n / 2 v}`, and :math:`1 / 2 v = \sinh^2(\varepsilon / 2)`.
+
+**Ends.** Scores of exactly 0 or exactly 1 are ties. Where an end leaf of the earlier sum is
+crowded, the end bin of a two-sided grid becomes a leaf.
+
+**Invariants.**
+
+- Leaves are never placed by exact counts: edges of equal mass are quantiles of the raw data. A
+  placed query is post-processing of a private sum, so it costs no privacy and is public.
+- Edges ascend from 0 to the number of bins, and every leaf has a bin.
+- The fractions of a pilot and its placed query add up to 1 exactly.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +46,7 @@ import numpy as np
 
 from torchmetrics_fed.counting import ScoreGrid, Tree
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.reconstruct import tuning
 from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass
 from torchmetrics_fed.release import Query, Sum
 from torchmetrics_fed.release.query import LevelWeights
@@ -16,53 +55,52 @@ from torchmetrics_fed.typing import Floats, Places
 LEAST_BINS = 256
 """Bins below which there is nothing to place: all of them can be leaves."""
 
-# The fraction of epsilon that finds out where the scores are, and its leaves. A multiple of 1/64, so that the fractions
-# add up to 1 exactly. Less loses in ROC where the classes are small, more loses everywhere.
-_PILOT_FRACTION, _PILOT_LEAVES = 3 / 64, 24
-# The tree of a single query, which has to do for all data: a few leaves that are known well, for the smooth model, and
-# below them many, for scores that crowd somewhere in the range. Above this epsilon there is no need for a model.
-_SINGLE, _SINGLE_WEIGHTS, _SINGLE_PLENTY, _PLENTY = (16, 4, 16), (4, 1, 1), (8, 8, 8), 2.0
-# Leaves per square root of (examples of the smaller class x epsilon), and the fewest; with the smooth model, without.
-_LEAVES, _FEWEST = 0.35, 8
-_LEAVES_ROUGH, _FEWEST_ROUGH = 0.4, 10
-# More leaves than these are two levels: sums over many leaves get cheaper, and so much data needs no model.
-_MOST_FLAT = 40
-# One pilot leaf with more than this part of the mass does not show where in it the scores are. The second query then
-# has two levels: their branching per square root as above, and the largest.
-_CROWDED, _CROWDED_SIDES, _MOST_SIDES = 0.4, 0.7, 16
-
-_END_CROWDED = 0.1
-"""An end leaf of the earlier sum with more than this part of the mass may hold scores of exactly 0, or exactly 1."""
-
 
 def pilot_query(grid: ScoreGrid, pools_groups: bool = False) -> Query:
-    """Return the first query of two: few leaves, even in the grid's own coordinate."""
-    places = snapped(np.linspace(0, 1, _PILOT_LEAVES + 1), grid)
-    tree = Tree((_PILOT_LEAVES,), tuple(places.tolist()))
-    return Query(tree, _PILOT_FRACTION, pools_groups=pools_groups)
+    """Return the first query of two: few leaves, even in the grid's own coordinate.
+
+    Args:
+        grid: the grid.
+        pools_groups: whether all groups are counted together.
+    """
+    tree = _even_tree(grid, (tuning.PILOT_LEAVES,))
+    return Query(tree, tuning.PILOT_FRACTION, pools_groups=pools_groups)
 
 
 def single_query(grid: ScoreGrid, epsilon: float) -> Query:
-    """Return the only query: three levels of leaves that are even in the grid's own coordinate, or all of few bins."""
-    branching = _SINGLE if epsilon <= _PLENTY else _SINGLE_PLENTY
-    weights = _SINGLE_WEIGHTS if epsilon <= _PLENTY else ()
-    leaves = math.prod(branching)
-    if grid.bins < 2 * leaves:
+    """Return the only query: three levels of leaves that are even in the grid's own coordinate.
+
+    A grid of few bins has all of them as leaves.
+    """
+    if epsilon <= tuning.SINGLE_LARGE_EPSILON:
+        branching = tuning.SINGLE_BRANCHING
+        weights = tuning.SINGLE_WEIGHTS
+    else:
+        branching = tuning.SINGLE_BRANCHING_OF_LARGE_EPSILON
+        weights = (1,) * len(branching)
+    if grid.bins < 2 * math.prod(branching):
         return Query(Tree.balanced(grid.bins))
-    places = snapped(np.linspace(0, 1, leaves + 1), grid)
-    tree = Tree(branching, tuple(places.tolist()))
+    tree = _even_tree(grid, branching)
     return Query(tree, weights=tuple(LevelWeights.of(weight) for weight in weights))
 
 
-def placed_query(seen: Sum, fraction: float) -> Query:
-    """Return leaves of equal mass where an earlier sum found the scores, as many as a fraction of epsilon can feed."""
-    if not seen.spec.privacy.charges:
+def placed_query(earlier: Sum, fraction: float) -> Query:
+    """Return leaves of equal mass where an earlier sum found the scores.
+
+    Args:
+        earlier: the sum of a pilot, or the last sum of the release before.
+        fraction: the fraction of epsilon that the query spends. It decides how many leaves there
+        are.
+    """
+    if not earlier.spec.privacy.charges:
         raise InputError(
-            "Expected a private release to place leaves by but got exact counts: edges of equal mass are the quantiles "
-            "of the raw data. Release it with `privacy`, or use a plan that needs no data."
+            "Expected a private release to place leaves by but got exact counts: edges of equal "
+            "mass are the quantiles of the raw data. Release it with `privacy`, or use a plan that "
+            "needs no data."
         )
-    mass, grid = ScoreMass.of(seen.overall), seen.spec.grid
-    branching = _branching(mass, seen.whole_epsilon * fraction, len(seen.spec.groups))
+    grid = earlier.spec.grid
+    mass = ScoreMass.of(earlier.overall)
+    branching = _branching(mass, earlier.whole_epsilon * fraction, len(earlier.spec.groups))
     ends = _crowded_ends(mass)
     if len(branching) == 1:
         branching = (branching[0] + len(ends),)
@@ -72,46 +110,72 @@ def placed_query(seen: Sum, fraction: float) -> Query:
     return Query(Tree(branching, tuple(places.tolist())), fraction)
 
 
+def _even_tree(grid: ScoreGrid, branching: tuple[int, ...]) -> Tree:
+    """Return a tree over leaves that are even in the grid's own coordinate."""
+    even = np.linspace(0, 1, math.prod(branching) + 1)
+    return Tree(branching, tuple(snapped(even, grid).tolist()))
+
+
 def _branching(mass: ScoreMass, epsilon: float, groups: int) -> tuple[int, ...]:
-    """Return the tree over as many leaves as examples of the smaller class, of each group, can feed at this epsilon."""
+    """Return the tree over as many leaves as the smaller class can feed at this epsilon."""
     size = float(mass.sizes.min())
     if groups:
-        # Each is read around the shape of all. Relative to sampling, K leaves of variance v lose about 1 / K because of
-        # what they do not tell apart, and 2 K v / n by noise: least at sqrt(n / 2 v), 1 / 2 v = sinh(epsilon / 2)^2.
-        leaves = int(math.sqrt(size / groups) * math.sinh(epsilon / 2))
-        return (min(max(leaves, _FEWEST), _MOST_FLAT),)
-    # above 1 a leaf's noise is less than an example: what is lost is what the leaves do not tell apart
-    root = math.sqrt(size * epsilon) * max(epsilon, 1.0) ** 1.5
-    leaves, bins = max(int(_LEAVES * root), _FEWEST), mass.grid.bins
-    if not all(mass.smooth) or leaves > _MOST_FLAT:
-        leaves = max(int(_LEAVES_ROUGH * root), _FEWEST_ROUGH)
-    side = min(round(math.sqrt(leaves)), math.isqrt(bins))
-    if mass.spread.mean((0, 1)).max() > _CROWDED:
-        side = max(side, min(round(_CROWDED_SIDES * root), _MOST_SIDES, math.isqrt(bins)))
-    elif leaves <= _MOST_FLAT:
+        return (_leaves_of_groups(size / groups, epsilon),)
+    # Above epsilon 1 a leaf's noise is less than an example, and the error is made within leaves.
+    growth = max(epsilon, 1.0) ** tuning.LARGE_EPSILON_EXPONENT
+    root = math.sqrt(size * epsilon) * growth
+    leaves = _leaves(root, is_smooth=all(mass.smooth))
+    most_branching = math.isqrt(mass.grid.bins)
+    branching = min(round(math.sqrt(leaves)), most_branching)
+    if mass.spread.mean((0, 1)).max() > tuning.CROWDED_LEAF_MASS:
+        crowded = min(
+            round(tuning.CROWDED_BRANCHING_PER_ROOT * root),
+            tuning.CROWDED_MOST_BRANCHING,
+            most_branching,
+        )
+        branching = max(branching, crowded)
+        return (branching, branching)
+    if leaves <= tuning.MOST_FLAT_LEAVES:
         return (leaves,)
-    return side, side
+    return (branching, branching)
+
+
+def _leaves(root: float, is_smooth: bool) -> int:
+    """Return the number of leaves for a square root of (examples x epsilon)."""
+    leaves = max(int(tuning.LEAVES_PER_ROOT * root), tuning.FEWEST_LEAVES)
+    if is_smooth and leaves <= tuning.MOST_FLAT_LEAVES:
+        return leaves
+    return max(int(tuning.ROUGH_LEAVES_PER_ROOT * root), tuning.ROUGH_FEWEST_LEAVES)
+
+
+def _leaves_of_groups(size: float, epsilon: float) -> int:
+    """Return the number of leaves for groups whose smaller class has this size on average."""
+    leaves = int(math.sqrt(size) * math.sinh(epsilon / 2))
+    return min(max(leaves, tuning.FEWEST_LEAVES), tuning.MOST_FLAT_LEAVES)
 
 
 def _crowded_ends(mass: ScoreMass) -> Floats:
-    """Return the coordinates of edges that make the end bins leaves of their own, for ends where scores crowd.
-
-    They may be exactly 0 or exactly 1. Then an end bin alone is a tie whose order is known.
-    """
-    share = mass.spread.mean((0, 1))
-    inner = mass.grid.coordinate[[1, -2]]
-    crowded = (share[[0, -1]] > _END_CROWDED) & (mass.grid.kind == "two_sided")
-    ends: Floats = inner[crowded]
+    """Return the coordinates of the edges that make crowded end bins leaves."""
+    end_mass = mass.spread.mean((0, 1))[[0, -1]]
+    inner_edges = mass.grid.coordinate[[1, -2]]
+    is_crowded = (end_mass > tuning.CROWDED_END_MASS) & (mass.grid.kind == "two_sided")
+    ends: Floats = inner_edges[is_crowded]
     return ends
 
 
-def snapped(at: Floats, grid: ScoreGrid) -> Places:
-    """Return the places on the grid nearest to coordinates ``at``, moved apart so that every leaf has a bin."""
-    u, index = grid.coordinate, np.arange(len(at))
-    place = np.searchsorted((u[1:] + u[:-1]) / 2, at)
-    place[0], place[-1] = 0, grid.bins
-    place = np.maximum.accumulate(place - index)
-    apart: Places = (
-        np.minimum.accumulate(np.minimum(place, grid.bins - index[-1])[::-1])[::-1] + index
-    )
+def snapped(coordinates: Floats, grid: ScoreGrid) -> Places:
+    """Return the places on the grid nearest to ascending coordinates, one bin apart at least.
+
+    The first place is 0 and the last is the number of bins. Subtracting the index turns "strictly
+    ascending" into "not descending", which a running maximum and a running minimum ensure.
+    """
+    u = grid.coordinate
+    index = np.arange(len(coordinates))
+    places = np.searchsorted((u[1:] + u[:-1]) / 2, coordinates)
+    places[0] = 0
+    places[-1] = grid.bins
+    slack = np.maximum.accumulate(places - index)
+    slack = np.minimum(slack, grid.bins - index[-1])
+    slack = np.minimum.accumulate(slack[::-1])[::-1]
+    apart: Places = slack + index
     return apart

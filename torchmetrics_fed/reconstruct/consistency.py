@@ -1,4 +1,15 @@
-"""One consistent, non-negative tree from the noisy levels of a release. Pure post-processing: it costs no privacy."""
+"""One consistent, non-negative tree from the noisy levels of a release.
+
+All of this is post-processing of a private sum, so it costs no privacy. Invariants, with the
+symbols of ``docs/mathematics.md``:
+
+- Consistent: the cells of a node's children add up to its own.
+- :func:`least_squares` is unbiased and linear in the levels: of all consistent trees the nearest
+one.
+- :func:`non_negative` keeps the total of the top level, so that class sizes stay unbiased.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -8,85 +19,120 @@ from torch import Tensor
 
 from torchmetrics_fed.typing import Floats
 
+LEAST_DIVISOR = 1e-300
+"""In place of a divisor of 0, so that parts of an empty class are 0 and not NaN."""
+
 
 def siblings(levels: Sequence[Tensor], index: int) -> Tensor:
     """Return level ``index`` as families: ``(..., parents, branching)``."""
-    parents = levels[index - 1].shape[-1] if index else 1
+    parents = 1
+    if index > 0:
+        parents = levels[index - 1].shape[-1]
     families: Tensor = levels[index].unflatten(-1, (parents, -1))
     return families
 
 
 def least_squares(levels: Sequence[Tensor], weights: Sequence[int] | None = None) -> list[Tensor]:
-    r"""Return the consistent tree closest to ``levels``, ``(..., size)`` each.
+    r"""Return the consistent tree closest to noisy ``levels``, by generalised least squares.
 
-    Generalised least squares in two passes. Upwards each node becomes the inverse-variance mean of itself (variance v)
-    and of the sum of its b children (variance b w): variance :math:`1 / (1/v + 1/(b w))`. Downwards what a family lacks
-    to its parent is divided equally, for its members have equal variance. For b-ary trees this is Hay et al. 2010.
-    ``weights`` are how many times each level was counted: the variance of its cells is the inverse square of it.
+    Two passes. Upwards, the value y of a node, with variance u, is averaged with the sum of its b
+    children, each with variance v, by inverse variance. Downwards, the difference to the parent p
+    is divided equally, because the members of a family have equal variance:
+
+    .. math:: z = \frac{b v\, y + u \sum_c z_c}{b v + u}, \qquad
+        v' = \frac{b v\, u}{b v + u}; \qquad
+        \hat z_c = z_c + \frac1b \Big(p - \sum_j z_j\Big).
+
+    For b-ary trees this is the solution of Hay et al. (2010).
+
+    Args:
+        levels: the cells of each level, ``(..., size)``, top level first.
+        weights: how many times each level was counted, :math:`w_i`; once if not given. The variance
+            of its cells is :math:`1 / w_i^2` of the noise.
     """
-    up = [level.double() for level in levels]
-    own = [1 / weight**2 for weight in weights or (1,) * len(up)]
-    variance = own[-1]
+    if weights is None:
+        weights = (1,) * len(levels)
+    tree = [level.double() for level in levels]
+    level_variances = [1 / weight**2 for weight in weights]
+    child_variance = level_variances[-1]
     for index in range(len(levels) - 1, 0, -1):
-        children = siblings(up, index)
-        below = children.shape[-1] * variance
-        up[index - 1] = (up[index - 1] * below + children.sum(-1) * own[index - 1]) / (
-            below + own[index - 1]
-        )
-        variance = below * own[index - 1] / (below + own[index - 1])
+        children = siblings(tree, index)
+        node = tree[index - 1]
+        node_variance = level_variances[index - 1]
+        sum_variance = children.shape[-1] * child_variance
+        divisor = sum_variance + node_variance
+        tree[index - 1] = (node * sum_variance + children.sum(-1) * node_variance) / divisor
+        child_variance = sum_variance * node_variance / divisor
     for index in range(1, len(levels)):
-        children = siblings(up, index)
-        lack = (up[index - 1] - children.sum(-1)) / children.shape[-1]
-        up[index] = (children + lack[..., None]).flatten(-2)
-    return up
+        children = siblings(tree, index)
+        lack = (tree[index - 1] - children.sum(-1)) / children.shape[-1]
+        tree[index] = (children + lack[..., None]).flatten(-2)
+    return tree
 
 
 def posterior(levels: Sequence[Floats], variances: Sequence[float], expected: Floats) -> Floats:
-    r"""Return the mean of leaf counts given noisy levels, ``(rows, size)`` each, where Poisson counts are expected.
+    r"""Return the mean of leaf counts given noisy levels, where Poisson counts are expected.
 
-    Upwards each node's mean m and variance p, of its children together or of what is expected of a leaf, take in its
-    own level: with :math:`g = p / (p + v)` they become :math:`m + g (y - m)` and :math:`g v`. Downwards what a family
-    lacks to its parent is divided by its members' variances.
+    Upwards, a node has the mean m and the variance p of its children together, or those that are
+    expected of a leaf. It takes in its own level y, with noise of variance v:
+
+    .. math:: g = \frac{p}{p + v}, \qquad m' = m + g (y - m), \qquad p' = g v.
+
+    Downwards, the difference to the parent is divided in proportion to the variances of the family.
+
+    Args:
+        levels: the cells of each level, ``(rows, size)``, top level first.
+        variances: the variance of the noise of each level.
+        expected: the expected counts of the leaves, ``(rows, leaves)``, which are also their
+            variances.
     """
-    known: list[tuple[Floats, Floats]] = []
-    mean, spread = expected, expected
-    for level, variance in zip(reversed(levels), reversed(variances), strict=True):
-        if known:
-            mean, spread = (each.reshape(*level.shape, -1).sum(-1) for each in (mean, spread))
-        gain = spread / (spread + variance)
-        mean, spread = mean + gain * (level - mean), gain * variance
-        known.append((mean, spread))
-    result, _ = known.pop()
-    while known:
-        mean, spread = known.pop()
-        family, width = (each.reshape(*result.shape, -1) for each in (mean, spread))
-        lack = (result - family.sum(-1)) / np.maximum(width.sum(-1), 1e-300)
-        result = (family + width * lack[..., None]).reshape(mean.shape)
+    nodes: list[tuple[Floats, Floats]] = []
+    mean = expected
+    variance = expected
+    for level, noise in zip(reversed(levels), reversed(variances), strict=True):
+        if nodes:
+            mean = mean.reshape(*level.shape, -1).sum(-1)
+            variance = variance.reshape(*level.shape, -1).sum(-1)
+        gain = variance / (variance + noise)
+        mean = mean + gain * (level - mean)
+        variance = gain * noise
+        nodes.append((mean, variance))
+    result, _ = nodes.pop()
+    while nodes:
+        mean, variance = nodes.pop()
+        family = mean.reshape(*result.shape, -1)
+        family_variance = variance.reshape(*result.shape, -1)
+        lack = result - family.sum(-1)
+        lack = lack / np.maximum(family_variance.sum(-1), LEAST_DIVISOR)
+        result = (family + family_variance * lack[..., None]).reshape(mean.shape)
     return result
 
 
 def non_negative(levels: Sequence[Tensor]) -> list[Tensor]:
-    """Return a tree whose cells are non-negative: top-down, each family projected onto its parent's value.
+    """Return a tree whose cells are non-negative: from the top, each family is projected.
 
-    The top level's total stays as it is (0 if it is negative), so the class sizes remain unbiased where they matter.
+    The projection is onto the families that add up to the value of their parent. The total of the
+    top level stays (0 if it is negative), so the class sizes remain unbiased where they matter.
     """
     result: list[Tensor] = []
     parent = levels[0].double().sum(-1, keepdim=True).clamp(min=0.0)
     for index in range(len(levels)):
-        parent = _onto_simplex(siblings(levels, index).double(), parent).flatten(-2)
+        families = siblings(levels, index).double()
+        parent = _onto_simplex(families, parent).flatten(-2)
         result.append(parent)
     return result
 
 
 def _onto_simplex(family: Tensor, total: Tensor) -> Tensor:
-    """Euclidean projection of each family ``(..., b)`` onto {x >= 0, sum x = total}: a common shift, cut off at 0.
+    r"""Return the Euclidean projection of each family, ``(..., b)``, onto a simplex.
 
-    Sorted descending, the k largest stay positive for the largest k with x_k > (x_1 + ... + x_k - total) / k.
+    The simplex is :math:`\{x \ge 0, \sum x = p\}`, with p the total. The projection is a common
+    shift, cut off at 0. Sorted descending, the k largest stay positive, for the largest k with
+    :math:`x_k > (x_1 + \dots + x_k - p) / k`.
     """
     ordered = family.sort(-1, descending=True).values
-    shift = (ordered.cumsum(-1) - total[..., None]) / torch.arange(
-        1, family.shape[-1] + 1, dtype=torch.float64
-    )
-    kept = (ordered > shift).sum(-1, keepdim=True).clamp(min=1)
-    projected = (family - shift.gather(-1, kept - 1)).clamp(min=0.0)
+    lengths = torch.arange(1, family.shape[-1] + 1, dtype=torch.float64)
+    shift = (ordered.cumsum(-1) - total[..., None]) / lengths
+    positive = (ordered > shift).sum(-1, keepdim=True).clamp(min=1)
+    projected = (family - shift.gather(-1, positive - 1)).clamp(min=0.0)
     return torch.where(total[..., None] > 0, projected, 0.0)

@@ -1,8 +1,19 @@
-"""Histograms: what a release says about each class, counts on leaves or bins with their edges."""
+"""Histograms: what a release says about each class, counts on leaves or bins with their edges.
+
+Every function that computes a curve reads :class:`Histograms`, and :func:`read` makes them.
+Invariants:
+
+- Row 0 has the negatives, row 1 the positives. Binary tasks have no axis of classes.
+- Counts of a noisy release have gone through its :class:`~torchmetrics_fed.Reconstruction`: they
+  are floats, and by default consistent and non-negative. Exact counts are the integers of the
+  release.
+- Histograms are a value. Nothing that reads them changes them.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -28,10 +39,14 @@ class Histograms(NamedTuple):
     edges: Tensor
     """Ascending edges of the leaves, float64."""
     reconstruction: Reconstruction
+    """How tails are read from the counts."""
     pairs: list[Tensor] | None = None
     """One-vs-one: the levels by column and true class, ``(K, K, size)``."""
     exclusive: bool = False
-    """Whether every example has one of the classes. Recall of an absent one is NaN then, as in torchmetrics."""
+    """Whether every example has one of the classes.
+
+    Recall of an absent class is NaN then, as in torchmetrics.
+    """
 
     @property
     def leaf(self) -> Tensor:
@@ -41,20 +56,21 @@ class Histograms(NamedTuple):
     @property
     def flat(self) -> Floats:
         """Counts on the leaves, ``(classes, 2, leaves)``, none of them negative."""
-        counts: Floats = (
-            self.leaf.cpu().double().clamp(min=0.0).reshape(-1, 2, self.leaf.shape[-1]).numpy()
-        )
+        leaf = self.leaf.cpu().double().clamp(min=0.0)
+        counts: Floats = leaf.reshape(-1, 2, leaf.shape[-1]).numpy()
         return counts
 
     def shaped(self, values: Floats) -> Tensor:
         """Return values of each class, ``(classes, ...)``, with the leading axes of the counts."""
-        return torch.from_numpy(values).reshape((*self.leaf.shape[:-2], *values.shape[1:]))
+        leading = self.leaf.shape[:-2]
+        return torch.from_numpy(values).reshape((*leading, *values.shape[1:]))
 
     def pooled(self, average: Average | None = "micro") -> Histograms:
-        """Return the histograms of all classes together for a micro-average, and themselves for any other."""
+        """Return the histograms of all classes together for a micro-average, else themselves."""
         if average != "micro":
             return self
-        return self._replace(levels=[level.sum(0) for level in self.levels], exclusive=False)
+        levels = [level.sum(0) for level in self.levels]
+        return self._replace(levels=levels, exclusive=False)
 
     @property
     def tails(self) -> Tails:
@@ -63,9 +79,10 @@ class Histograms(NamedTuple):
 
 
 Readable: TypeAlias = Release | Tensor | Histograms
-"""What functions take: a release, leaf counts ``(..., 2, leaves)``, or what was read of either."""
+"""A release, leaf counts ``(..., 2, leaves)``, or histograms: the first argument of functions."""
+
 Edges: TypeAlias = Tensor | None
-"""Ascending edges of leaf counts, even over [0, 1] if None. A release knows its own."""
+"""Ascending edges of leaf counts, even over [0, 1] if None. A release has its own edges."""
 
 
 def read(
@@ -73,8 +90,11 @@ def read(
 ) -> Histograms:
     """Return the histograms of a release, or of leaf counts ``(..., 2, leaves)``.
 
-    What was read already is returned as it is. The ``edges`` are those of leaf counts, even over [0, 1] if not given; a
-    release knows its own. The ``reconstruction`` says how to read between them, at the edges if not given.
+    Args:
+        source: the release or the counts. Histograms are returned as they are.
+        edges: the ascending edges of leaf counts, even over [0, 1] if not given. A release has its
+            own edges.
+        reconstruction: how counts and tails are read, :class:`Aligned` if not given.
 
     Example:
         >>> read(torch.tensor([[3, 1], [1, 3]])).tails.tail[1]
@@ -82,26 +102,17 @@ def read(
     """
     if isinstance(source, Histograms):
         return source
-    reconstruction = reconstruction or Aligned()
+    if reconstruction is None:
+        reconstruction = Aligned()
     if isinstance(source, Release):
         if ReleaseFlag.PARTIAL in source.flags:
-            text = "This release is partial: it was broken off after its first query, and its curves are coarse."
-            warnings.warn(text, UserWarning, stacklevel=2)
-        source = source.overall
-        spec = source.spec
-        reconstruction.check_grid(spec.grid)
-        levels = reconstruction.levels(source) if spec.privacy.charges else source.levels
-        edges = spec.grid.edges if levels[-1].shape[-1] == spec.grid.bins else source.last.edges
-        if spec.task == "binary":
-            levels = [level[0] for level in levels]
-        elif spec.multi_class == "ovo":
-            positive = [level.diagonal(dim1=0, dim2=1).T for level in levels]
-            rows = [
-                torch.stack([each.sum(1) - own, own], 1)
-                for each, own in zip(levels, positive, strict=True)
-            ]
-            return Histograms(rows, edges, reconstruction, levels, True)
-        return Histograms(levels, edges, reconstruction, exclusive=spec.task == "multiclass")
+            warnings.warn(
+                "This release is partial: it was broken off after its first query, and its curves "
+                "are coarse.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return _read_release(source.overall, reconstruction)
     if not isinstance(source, Tensor):
         raise no_release(source)
     if edges is None:
@@ -109,17 +120,59 @@ def read(
     return Histograms([source], edges, reconstruction)
 
 
+def _read_release(release: Release, reconstruction: Reconstruction) -> Histograms:
+    """Return the histograms of a release without groups."""
+    spec = release.spec
+    reconstruction.check_grid(spec.grid)
+    levels = reconstruction.levels(release) if spec.privacy.charges else release.levels
+    are_bins = levels[-1].shape[-1] == spec.grid.bins
+    edges = spec.grid.edges if are_bins else release.last.edges
+    if spec.task == "binary":
+        return Histograms([level[0] for level in levels], edges, reconstruction)
+    if spec.multi_class == "ovo":
+        return Histograms(
+            levels=_one_against_rest(levels),
+            edges=edges,
+            reconstruction=reconstruction,
+            pairs=levels,
+            exclusive=True,
+        )
+    is_exclusive = spec.task == "multiclass"
+    return Histograms(levels, edges, reconstruction, exclusive=is_exclusive)
+
+
+def _one_against_rest(levels: Sequence[Tensor]) -> list[Tensor]:
+    """Return negatives and positives of each class, ``(K, 2, size)``, from one-vs-one levels.
+
+    The positives of a column are the examples of its own class, on the diagonal of ``(K, K,
+    size)``.
+    """
+    rows = []
+    for level in levels:
+        positives = level.diagonal(dim1=0, dim2=1).T
+        negatives = level.sum(1) - positives
+        rows.append(torch.stack([negatives, positives], 1))
+    return rows
+
+
 def are_probabilities(edges: Tensor) -> bool:
-    """Whether these are edges of scores from 0 to 1. The upper edge of a bin for exactly 1 is just above 1."""
+    """Return whether these are edges of scores from 0 to 1.
+
+    The upper edge of a bin for scores of exactly 1 is just above 1.
+    """
     return bool(edges[0] >= 0 and edges[-1] <= ABOVE_ONE)
 
 
 def nearest_edge(edges: Tensor, threshold: float) -> int:
     """Return the place of the edge nearest to a threshold, the lower of two.
 
-    A threshold above 0 that is nearest to 0 has the edge above the bin of exact zeros: it does not select them.
+    A threshold above 0 that is nearest to 0 has the edge above the bin of exact zeros: it does not
+    select them.
     """
-    at = torch.tensor(threshold, dtype=edges.dtype)
-    upper = int(torch.searchsorted(edges, at, right=True).clamp(1, len(edges) - 1))
+    score = torch.tensor(threshold, dtype=edges.dtype)
+    place = torch.searchsorted(edges, score, right=True)
+    upper = int(place.clamp(1, len(edges) - 1))
     lower = upper - 1
-    return upper if edges[upper] - at < at - edges[lower] else lower
+    if edges[upper] - score < score - edges[lower]:
+        return upper
+    return lower

@@ -1,5 +1,16 @@
-"""From leaves to bins: what is known of counts between the edges of leaves, without a model."""
+"""From leaves to bins: what is known of counts between the edges of leaves, without a model.
 
+Invariants:
+
+- The counts on the bins of a leaf are not negative, and add up to the count of the leaf.
+- A leaf that holds tied scores has all of its counts in one bin, so that the curve has a step
+there.
+- Leaves at an end that hold nothing but noise are set to 0. No other leaf is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,30 +18,29 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
 from torchmetrics_fed.counting import ScoreGrid
+from torchmetrics_fed.reconstruct import tuning
+from torchmetrics_fed.reconstruct.consistency import LEAST_DIVISOR
 from torchmetrics_fed.typing import Floats, Places
 
-# Leaves are placed to hold equal parts. One that holds more than the first times its part, or more than the second
-# times what a neighbour holds, has tied scores.
-_TIED, _ALONE = 2.0, 4.0
-# An end is empty while its partial sums stay below the first in standard deviations of their noise, or below the noise
-# that the largest of all leaves is expected to have, plus the second in scales of the noise.
-_DEVIATIONS, _SCALES = 2.5, 4.0
-# A class smaller than this, in standard deviations of its noisy size, is too small: what looks empty may be all of it.
-_PLENTY = 100.0
+LEAST_RISE = 1e-9
+"""Part of the mass below which a leaf is taken to be empty: a cubic needs abscissas that rise."""
 
 
 class EndTies(NamedTuple):
-    """Whether the first and the last leaf are ties: an end bin alone, whose scores are all exactly 0, or exactly 1."""
+    """Whether the first and the last leaf are ties: end bins, with scores of exactly 0 or 1."""
 
     first: bool
     last: bool
 
     @classmethod
-    def of(cls, grid: ScoreGrid, places: Places) -> "EndTies":
-        """Return those of leaves with edges at these places of a grid. Only two-sided grids have end bins."""
+    def of(cls, grid: ScoreGrid, places: Places) -> EndTies:
+        """Return the ties among leaves with edges at these places of a grid.
+
+        Only two-sided grids have end bins.
+        """
         if grid.kind != "two_sided":
-            return cls(False, False)
-        return cls(bool(places[1] == 1), bool(places[-2] == grid.bins - 1))
+            return NO_TIES
+        return cls(first=bool(places[1] == 1), last=bool(places[-2] == grid.bins - 1))
 
     def others(self, leaves: int) -> int:
         """Return the number of leaves that are no ties, of this many in all."""
@@ -44,71 +54,125 @@ class EndTies(NamedTuple):
         return tied
 
 
-NO_TIES = EndTies(False, False)
+NO_TIES = EndTies(first=False, last=False)
 
 
 def on_bins(leaf: Floats, places: Places, u: Floats, lines_at_ends: bool = False) -> Floats:
-    """Return counts on the bins, ``(2, bins)``: the mean of both classes by a monotone cubic of the coordinate ``u``.
+    """Return counts on the bins, ``(2, bins)``, of counts on the leaves.
 
-    Each class is a monotone cubic of that mean, not of the coordinate. So inside a large leaf at an end the ratio of
-    the classes continues the trend of the leaves before it. With ``lines_at_ends`` the mean runs through the end leaves
-    evenly, where a cubic of few leaves misleads. ``places`` are the edges of the leaves, ``leaf`` ``(2, leaves)``.
+    The mean of both classes' distributions is a monotone cubic of the coordinate ``u``. Each class
+    is a monotone cubic of that mean, not of ``u``. So inside a large leaf at an end, the ratio of
+    the classes continues the trend of the leaves before it.
+
+    Args:
+        leaf: counts on the leaves, ``(2, leaves)``.
+        places: the edges of the leaves.
+        u: the grid's own coordinate at all edges.
+        lines_at_ends: whether the mean runs evenly through the end leaves, where a cubic of few
+            leaves misleads.
     """
     below = np.concatenate([np.zeros((len(leaf), 1)), leaf.cumsum(1)], 1)
-    mean = (below / np.maximum(below[:, -1:], 1e-300)).mean(0)
-    at = PchipInterpolator(u[places], mean)(u)
+    mean = (below / np.maximum(below[:, -1:], LEAST_DIVISOR)).mean(0)
+    mean_at_edges = PchipInterpolator(u[places], mean)(u)
     if lines_at_ends:
         index = np.arange(len(u))
-        at = np.where((index < places[1]) | (index > places[-2]), np.interp(u, u[places], mean), at)
-    rises = np.r_[True, np.diff(mean) > 1e-9]
-    if rises.sum() < 2:  # nobody at all
+        is_in_end_leaf = (index < places[1]) | (index > places[-2])
+        line = np.interp(u, u[places], mean)
+        mean_at_edges = np.where(is_in_end_leaf, line, mean_at_edges)
+    rises = np.r_[True, np.diff(mean) > LEAST_RISE]
+    if rises.sum() < 2:  # no examples at all
         return np.zeros((len(leaf), len(u) - 1))
-    each = PchipInterpolator(mean[rises], below[:, rises], axis=1)(np.minimum(at, mean[rises][-1]))
-    return np.maximum(np.diff(each, axis=1), 0)
+    knots = mean[rises]
+    class_of_mean = PchipInterpolator(knots, below[:, rises], axis=1)
+    below_edges = class_of_mean(np.minimum(mean_at_edges, knots[-1]))
+    return np.maximum(np.diff(below_edges, axis=1), 0)
 
 
 def are_tied(leaf: Floats, ends: EndTies = NO_TIES) -> NDArray[np.bool_]:
-    """Return which leaves hold tied scores, of leaves that were placed to hold equal parts of both classes' mean.
+    """Return which leaves hold tied scores.
 
-    A leaf that is an end bin alone was not placed so. What it holds says nothing of its neighbour.
+    Leaves are placed to hold equal parts of both classes' mean mass. A leaf that holds much more
+    than its part, or much more than a neighbour, has tied scores. A leaf that is an end bin alone
+    was not placed so, and what it holds says nothing of its neighbour.
+
+    Args:
+        leaf: counts on the leaves, ``(2, leaves)``.
+        ends: which end leaves are end bins alone.
     """
-    share = (leaf / np.maximum(leaf.sum(1, keepdims=True), 1e-300)).mean(0)
+    mass = (leaf / np.maximum(leaf.sum(1, keepdims=True), LEAST_DIVISOR)).mean(0)
     part = 1 / ends.others(leaf.shape[1])
-    compared = np.where(ends.mask(len(share)), np.inf, share)
-    beside = np.minimum(np.r_[np.inf, compared[:-1]], np.r_[compared[1:], np.inf])
-    tied: NDArray[np.bool_] = (share > _TIED * part) | (
-        (share > _ALONE * beside) & (share > part / 2)
-    )
+    compared = np.where(ends.mask(len(mass)), np.inf, mass)
+    left_mass = np.r_[np.inf, compared[:-1]]
+    right_mass = np.r_[compared[1:], np.inf]
+    lighter_neighbour = np.minimum(left_mass, right_mass)
+    is_heavy = mass > tuning.TIED_LEAF_PARTS * part
+    is_lone = mass > tuning.LONE_LEAF_RATIO * lighter_neighbour
+    is_lone &= mass > tuning.LONE_LEAF_PARTS * part
+    tied: NDArray[np.bool_] = is_heavy | is_lone
     return tied
 
 
 def with_ties(
     counts: Floats, leaf: Floats, places: Places, u: Floats, ends: EndTies = NO_TIES
 ) -> Floats:
-    """Return the counts with those of each tied leaf in one bin, the middle one: a tie is a step of the curve."""
+    """Return the counts on bins with those of each tied leaf in one bin, the middle one.
+
+    The array ``counts`` is changed in place. The other arguments are those of :func:`on_bins` and
+    :func:`are_tied`.
+    """
     for index in np.flatnonzero(are_tied(leaf, ends)):
-        first, after = places[index], places[index + 1]
-        middle = np.searchsorted(u[first + 1 : after], (u[first] + u[after]) / 2) + first
+        first = places[index]
+        after = places[index + 1]
+        centre = (u[first] + u[after]) / 2
+        middle = np.searchsorted(u[first + 1 : after], centre) + first
         counts[:, first:after] = 0.0
         counts[:, middle] = leaf[:, index]
     return counts
 
 
 def without_empty_ends(leaf: Floats, variance: float, placed: bool = True) -> Floats:
-    """Return the leaves of each class, ``(2, leaves)``, with 0 at ends that hold nothing but noise.
+    """Return the counts on leaves, ``(2, leaves)``, with 0 at ends that hold nothing but noise.
 
-    An end is a quarter of the leaves or more, because a shorter one may be empty by chance. Where leaves were placed by
-    the scores, both classes must have an empty end, at opposite sides: that is what separated classes look like.
+    Args:
+        leaf: noisy counts on the leaves, ``(2, leaves)``.
+        variance: the variance of the noise of each leaf.
+        placed: whether the leaves were placed by the scores. Then both classes must have an empty
+            end, at opposite sides: separated classes look like that.
     """
     size = leaf.shape[1]
-    sums = _DEVIATIONS * np.sqrt(variance * np.arange(1, size + 1))
-    bound = np.maximum(sums, np.sqrt(variance / 2) * (np.log(size) + _SCALES))
+    bound = _empty_sums(size, variance)
+    least_size = tuning.EMPTY_END_CLASS_DEVIATIONS * np.sqrt(variance * size)
+    is_large = leaf.sum(1) >= least_size
     result: Floats = leaf.copy()
-    plenty = leaf.sum(1) >= _PLENTY * np.sqrt(variance * size)
-    for ends in ((result[0], result[1, ::-1]), (result[0, ::-1], result[1])):
-        empty = [int((np.abs(end.cumsum()) < bound).cumprod().sum()) for end in ends]
-        runs = [many * run for many, run in zip(plenty, empty, strict=True)]
-        for end, run in zip(ends, runs, strict=True):
-            if (min(runs) if placed else run) >= size / 4:
-                end[:run] = 0.0
+    negatives, positives = result
+    _clear_ends([negatives, positives[::-1]], is_large, bound, in_pairs=placed)
+    _clear_ends([negatives[::-1], positives], is_large, bound, in_pairs=placed)
     return result
+
+
+def _empty_sums(size: int, variance: float) -> Floats:
+    r"""Return the bound of the partial sums of 1 to ``size`` leaves that hold nothing but noise.
+
+    A sum of k noises has standard deviation :math:`\sqrt{k v}`. The largest of K Laplace noises of
+    scale :math:`\sqrt{v / 2}` is expected near :math:`\sqrt{v / 2} \log K`.
+    """
+    sums = tuning.EMPTY_END_DEVIATIONS * np.sqrt(variance * np.arange(1, size + 1))
+    largest = np.sqrt(variance / 2) * (np.log(size) + tuning.EMPTY_END_SCALES)
+    bound: Floats = np.maximum(sums, largest)
+    return bound
+
+
+def _clear_ends(
+    ends: Sequence[Floats], is_large: NDArray[np.bool_], bound: Floats, in_pairs: bool
+) -> None:
+    """Set the empty end of each class to 0, in place. Each array begins at the end in question."""
+    lengths = []
+    for end, large in zip(ends, is_large, strict=True):
+        is_empty = np.abs(end.cumsum()) < bound
+        length = int(is_empty.cumprod().sum())
+        lengths.append(length if large else 0)
+    shortest = min(lengths)
+    for end, length in zip(ends, lengths, strict=True):
+        judged = shortest if in_pairs else length
+        if judged >= tuning.EMPTY_END_LEAVES * len(bound):
+            end[:length] = 0.0

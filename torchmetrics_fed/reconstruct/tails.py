@@ -1,7 +1,13 @@
-r"""Tails of both classes, :math:`F(s) = 1 - \Phi^-(s)` and :math:`T(s) = 1 - \Phi^+(s)`, from a release.
+r"""Tails of both classes, from a release: the rates that every curve is made of.
 
-A :class:`Reconstruction` says how tails are read. :class:`Aligned` reads both classes at the same scores, the edges of
-the bins. :class:`torchmetrics_fed.paper.Quantiles` reads them as the paper does.
+With :math:`\Phi^\pm` the distribution functions of the scores of positives and negatives,
+
+.. math:: F(s) = 1 - \Phi^-(s), \qquad T(s) = 1 - \Phi^+(s)
+
+are the false and the true positive rate. Tails rise from 0 at the highest threshold to 1 at the
+lowest one, whatever the noise. A :class:`Reconstruction` says how they are read: :class:`Aligned`
+at the edges of the bins, the same for both classes, :class:`torchmetrics_fed.paper.Quantiles` as
+the paper does.
 """
 
 from __future__ import annotations
@@ -22,8 +28,8 @@ from torchmetrics_fed.release.release import Release
 class Tails(NamedTuple):
     """Fraction of each histogram's examples above each threshold.
 
-    The first threshold is the highest score there can be, where every tail is 0; the last is the lowest, where every
-    tail is 1 (0 throughout for an empty histogram).
+    The first threshold is the highest score there can be, where every tail is 0. The last threshold
+    is the lowest score, where every tail is 1 (an empty histogram has a tail of 0 throughout).
     """
 
     thresholds: Tensor
@@ -33,12 +39,17 @@ class Tails(NamedTuple):
     total: Tensor
     """Examples of each histogram, ``(..., rows)``, float64."""
     of_all: Tensor | None = None
-    """Tails of all rows together, ``(..., points)``, if they were read by themselves; None if they are the sum."""
+    """Tails of all rows together, ``(..., points)``, if they were read by themselves.
+
+    None if they are the sum of the rows.
+    """
 
 
 @runtime_checkable
 class Reconstruction(Protocol):
-    """How curves are read from a release. A class with these three methods can be passed to every metric.
+    """How curves are read from a release.
+
+    An object with these three methods can be passed to every metric.
 
     Example:
         >>> from torchmetrics_fed import FederatedROC, Reconstruction, paper
@@ -48,13 +59,18 @@ class Reconstruction(Protocol):
     """
 
     def check_grid(self, grid: ScoreGrid) -> None:
-        """Raise unless curves of this grid can be read so."""
+        """Raise unless curves can be read from counts on this grid."""
 
     def levels(self, release: Release) -> list[Tensor]:
-        """Return the counts of each level of a release, ``(classes, rows, size)``, top level first."""
+        """Return the counts of each level, ``(classes, rows, size)``, top level first."""
 
     def tails(self, levels: Sequence[Tensor], edges: Tensor) -> Tails:
-        """Return the tails of each histogram from its levels, ``(..., size)``, with ascending ``edges`` of leaves."""
+        """Return the tails of each histogram.
+
+        Args:
+            levels: counts of each level, ``(..., size)``, top level first.
+            edges: ascending edges of the leaves.
+        """
 
 
 @dataclass(frozen=True)
@@ -62,8 +78,8 @@ class Aligned:
     """Tails at every edge of the leaves, both classes at the same scores.
 
     Args:
-        least_squares: under privacy, whether the levels are first made consistent with each other.
-        non_negative: under privacy, whether negative cells are then projected away.
+        least_squares: whether noisy levels are first made consistent with each other.
+        non_negative: whether negative cells of noisy levels are then projected away.
 
     Example:
         >>> import torch
@@ -76,7 +92,7 @@ class Aligned:
     non_negative: bool = True
 
     def check_grid(self, grid: ScoreGrid) -> None:
-        """Every grid can be read so."""
+        """Accept every grid."""
 
     def levels(self, release: Release) -> list[Tensor]:
         """Return the release's levels, made consistent and non-negative if they are noisy."""
@@ -88,7 +104,7 @@ class Aligned:
         """Return the tails of each histogram at the edges of its leaves."""
         leaf = levels[-1]
         above = torch.nn.functional.pad(leaf.flip(-1).cumsum(-1), (1, 0))
-        total = above[..., -1:]  # the sum's own last value, so that the last tail is 1 to the bit
+        total = above[..., -1:]  # the last cumulated value, so that the last tail is 1 to the bit
         tail = torch.where(total > 0, above.double() / total, 0.0)
         # Noise that was not projected away can make a tail fall or leave [0, 1]; a curve must not.
         tail = tail.cummax(-1).values.clamp(0.0, 1.0)
@@ -96,7 +112,13 @@ class Aligned:
 
 
 def consistent_levels(release: Release, *, makes_consistent: bool, projects: bool) -> list[Tensor]:
-    """Return the release's levels, ``(classes, rows, size)``; noisy ones consistent and non-negative if asked for."""
+    """Return the levels of a release, ``(classes, rows, size)``.
+
+    Args:
+        release: a release without groups. Exact levels are returned as they are.
+        makes_consistent: whether noisy levels are made consistent with each other.
+        projects: whether noisy levels are made non-negative.
+    """
     levels = release.levels
     if not release.spec.privacy.charges:
         return levels

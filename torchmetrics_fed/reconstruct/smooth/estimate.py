@@ -1,8 +1,45 @@
-"""Counts on every bin of the grid, from a release whose leaves were placed."""
+r"""Counts on every bin of the grid, estimated from a release whose leaves were placed.
+
+**Estimate.** A release with placed leaves has few of them, so that each stands out from its noise.
+Where the smooth model (:mod:`~torchmetrics_fed.reconstruct.smooth.density`) fits the noisy leaves,
+it shapes the counts within them:
+
+1. Let :math:`m` be the mass that the leaves were placed by. Each leaf is cut into cells of equal
+   mass, and the model's coordinate is :math:`x = \operatorname{logit} m`, rounded off at the ends
+   and scaled to [0, 1].
+2. The model is fitted to all observations at once: the placed leaves, the pilot, and the release
+   before if there is one.
+3. With :math:`\mu` the expected count of a leaf, y its noisy count and v the variance of its noise,
+   the part of the residual that sampling explains is added back. All cells of the leaf are
+   multiplied by
+
+   .. math:: 1 + \frac{y - \mu}{\mu + v}.
+
+4. Between edges, counts are interpolated by :func:`~torchmetrics_fed.reconstruct.leaves.on_bins`.
+
+Where the model does not fit (ties, spikes, so much data that it needs no model), the leaves are
+made consistent and non-negative and interpolated, and leaves that hold a tie become steps.
+
+**Observations**, by the kind of release:
+
+- One query: the upper two of its three levels, as a pilot and a second query would be. The leaves
+  then get their posterior mean given all levels.
+- A pilot and a placed query: the placed leaves, and those of the pilot.
+- A query after a release: the placed leaves, and those of the release before, with the variance
+  that the new leaves give them (:func:`leaves_of_prior`).
+- One of several groups: the leaves of the group, around the shape of all groups together.
+
+**Invariants.**
+
+- Counts are finite and not negative, whatever the noise.
+- The estimate depends on the release alone: all metrics that read it get the same bits.
+- It is computed once for a release, and kept as long as the release.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -10,7 +47,13 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
-from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative, posterior
+from torchmetrics_fed.reconstruct import tuning
+from torchmetrics_fed.reconstruct.consistency import (
+    LEAST_DIVISOR,
+    least_squares,
+    non_negative,
+    posterior,
+)
 from torchmetrics_fed.reconstruct.leaves import (
     NO_TIES,
     EndTies,
@@ -18,159 +61,224 @@ from torchmetrics_fed.reconstruct.leaves import (
     with_ties,
     without_empty_ends,
 )
-from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, agree, fit, together
+from torchmetrics_fed.reconstruct.smooth.density import Fit, NoisyLeaves, agree, fit, together
 from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass, noisy_leaves
 from torchmetrics_fed.release import Release, Sum
 from torchmetrics_fed.typing import Floats, Places
 
-# Cells of a leaf in the smooth model.
-_PARTS = 3
-# The model's coordinate is the logit of the mass, whose ends are rounded off by this.
-_LOGIT = 0.01
-_SLOPE = 6.0
-# How far the many small leaves of a tree may be off, relative to their counts.
-_MOST_EXCESS = 0.6
-# A model that changed more than this, relative to its counts, has jumped. Training moves it by 0.1 to 0.5.
-_JUMP = 0.55
-_ATOM = 3.0
-"""An end bin that exceeds this many standard deviations of its noise holds scores of exactly 0, or of exactly 1."""
+LEAST_START_MASS = 1e-9
+"""Mass of a cell below which a start has no log-density of its own."""
+
+LEAST_CELL_MASS = 1e-12
+"""Least mass that a start is divided by."""
+
+LOWEST_START = -8.0
+"""Lower limit of the log-densities that a fit starts from."""
+
+HIGHEST_START = 4.0
+"""Upper limit of the log-densities that a fit starts from."""
+
+ClassObservations = Sequence[Sequence[NoisyLeaves]]
+"""The observations of each class."""
+
+Models = list[Floats | None]
+"""Counts on bins by the smooth model, ``(2, bins)`` for each class; None where it does not fit."""
+
+
+class _Estimate(NamedTuple):
+    """The estimate of a release."""
+
+    counts: Tensor
+    """Counts on all bins, ``(classes, rows, bins)``."""
+    smooth: list[bool]
+    """Whether the counts are the smooth model's, for each class."""
+
+
+_estimates: WeakKeyDictionary[Release, _Estimate] = WeakKeyDictionary()
 
 
 def bin_counts(release: Release) -> Tensor:
-    """Return estimated counts on all bins, ``(classes, rows, bins)``, of a release whose last query has its own edges.
+    """Return estimated counts on all bins, ``(classes, rows, bins)``.
 
-    Where the smooth model fits what is known, it shapes the counts inside of leaves, and of what a leaf holds beyond
-    the model as much is added as sampling explains. Elsewhere (ties, spikes, so much data that it needs no model) the
-    leaves, made consistent and non-negative, are interpolated, and those that hold a tie are steps.
+    The last query of the release must have placed leaves.
     """
-    return _all(release)[0]
+    return _estimate(release).counts
 
 
 def are_smooth(release: Release) -> list[bool]:
-    """Return for each class whether the smooth model fits; where it does not, scores may be tied within leaves."""
-    return _all(release)[1]
+    """Return for each class whether the smooth model fits. If not, scores may be tied in leaves."""
+    return _estimate(release).smooth
 
 
-def _all(release: Release) -> tuple[Tensor, list[bool]]:
-    if release not in _known:
-        counts, smooth = zip(*_estimated(release), strict=True)
-        _known[release] = torch.from_numpy(np.stack(counts)), list(smooth)
-    return _known[release]
+def _estimate(release: Release) -> _Estimate:
+    """Return the estimate of a release; it is computed once, because every metric asks for it."""
+    if release not in _estimates:
+        counts = []
+        smooth = []
+        for number, model in enumerate(_models(release)):
+            levels = [level[number].double().numpy() for level in release.last.levels]
+            if model is not None and len(levels) > 1:
+                model = _with_levels(model, levels, release.last)
+            smooth.append(model is not None)
+            if model is None:
+                model = _interpolated(levels, release.last)
+            counts.append(model)
+        _estimates[release] = _Estimate(torch.from_numpy(np.stack(counts)), smooth)
+    return _estimates[release]
 
 
-_known: WeakKeyDictionary[Release, tuple[Tensor, list[bool]]] = (
-    WeakKeyDictionary()
-)  # every metric of a collection asks
+def _interpolated(levels: Sequence[Floats], last: Sum) -> Floats:
+    """Return the counts of one class on bins, ``(rows, bins)``, without a model."""
+    if len(levels) == 1 and last.spec.rows == 2:
+        levels = [without_empty_ends(levels[0], last.variances[0])]
+    tensors = [torch.from_numpy(level) for level in levels]
+    consistent = non_negative(least_squares(tensors, last.query.level_weights))
+    leaf = consistent[-1].numpy()
+    u = last.spec.grid.coordinate
+    counts = on_bins(leaf, last.places, u, lines_at_ends=True)
+    ends = EndTies.of(last.spec.grid, last.places)
+    return with_ties(counts, leaf, last.places, u, ends=ends)
 
 
-def _estimated(release: Release) -> Iterator[tuple[Floats, bool]]:
-    """Yield the counts of each class, ``(rows, bins)``, and whether they are the smooth model's."""
-    last, u = release.last, release.spec.grid.coordinate
-    models = _models(release, u)
-    for number, model in enumerate(models):
-        levels = [level[number].double().numpy() for level in last.levels]
-        if model is not None and len(levels) > 1:
-            model = _with_levels(model, levels, last)
-        if model is not None:
-            yield model, True
-            continue
-        if len(levels) == 1 and release.spec.rows == 2:
-            levels = [without_empty_ends(levels[0], last.variances[0])]
-        tensors = [torch.from_numpy(level) for level in levels]
-        leaf = non_negative(least_squares(tensors, last.query.level_weights))[-1].numpy()
-        ends = EndTies.of(release.spec.grid, last.places)
-        counts = on_bins(leaf, last.places, u, lines_at_ends=True)
-        yield with_ties(counts, leaf, last.places, u, ends), False
-
-
-def _models(release: Release, u: Floats) -> list[Floats | None]:
-    """Return each class's counts by the smooth model, None where there is none that fits."""
-    last, pilot = release.last, release.pilot
-    none: list[Floats | None] = [None] * release.spec.classes
-    answers = noisy_leaves(last)
-    if not answers:
-        return none
+def _models(release: Release) -> Models:
+    """Return the counts of each class by the smooth model, None where it does not fit."""
+    last = release.last
+    observations = noisy_leaves(last)
+    if not observations:
+        return [None] * release.spec.classes
     if release.around is not None:
-        whole = zip(answers, *_all(release.around), strict=True)
-        return [_alike(known, counts, smooth, u) for known, counts, smooth in whole]
-    tree = (
-        len(last.levels) > 1
-    )  # the upper levels of one query tell what a pilot query and a second one would
-    if pilot is not None and not tree:
-        ends = EndTies.of(release.spec.grid, last.places)
-        pilots = noisy_leaves(pilot)
-        if ends != NO_TIES and pilots:
-            return _beside_atoms(answers, pilots, ends, last)
-    first = last if tree else pilot or release.prior
-    seen = None if first is None else ScoreMass.of(first)
-    carried = seen is not None and first is release.prior
-    if seen is not None and not carried and not all(seen.smooth):
-        return none
-    pilots = [[] for _ in answers] if pilot is None or tree else noisy_leaves(pilot)
-    known = []
-    for number, (*fine, best) in enumerate(answers):
-        best = best._replace(counts=without_empty_ends(best.counts, last.variances[0], not tree))
-        known.append([best, *fine, *pilots[number]])
-    if carried and seen is not None:
-        before = [weighed(leaves[0], seen, number) for number, leaves in enumerate(known)]
-        said = [each for each in before if each is not None]
-        if len(said) == len(known):
-            known = [[*leaves, each] for leaves, each in zip(known, said, strict=True)]
-        else:  # the model has jumped
-            seen = None
-    return modelled(known, even_mass(last.places, u) if seen is None else seen.below, seen, u)
+        return _models_of_group(observations, release.around)
+    if len(last.levels) > 1:
+        return _models_of_tree(observations, last)
+    if release.pilot is not None:
+        return _models_after_pilot(observations, last, release.pilot)
+    return _models_after_release(observations, last, release.prior)
 
 
-def _atoms(answers: Sequence[Sequence[NoisyLeaves]], ends: EndTies) -> Floats:
-    """Return the counts of scores of exactly 0 and of exactly 1, ``(classes, 2, ends)``, where leaves show any.
-
-    An end bin that is a leaf of its own is known without a model, and no smooth model could follow it.
-    """
-    leaves = [known[-1] for known in answers]
-    counts = np.stack([known.counts[:, [0, -1]] for known in leaves])
-    variance = np.stack(
-        [np.broadcast_to(known.variance, known.counts.shape)[:, [0, -1]] for known in leaves]
-    )
-    sure = (counts > _ATOM * np.sqrt(variance)).any(1, keepdims=True) & np.array(ends)
-    atoms: Floats = np.where(sure, np.maximum(counts, 0.0), 0.0)
-    return atoms
-
-
-def _beside_atoms(
-    answers: Sequence[Sequence[NoisyLeaves]],
-    pilots: Sequence[Sequence[NoisyLeaves]],
-    ends: EndTies,
-    last: Sum,
-) -> list[Floats | None]:
-    """Return each class's counts: atoms in the end bins, and all other scores by the smooth model.
-
-    Without the atoms, the pilot says where the other scores are.
-    """
-    grid = last.spec.grid
-    variance = last.variances[0]
-    atoms = _atoms(answers, ends)
-    between = slice(int(ends.first), -1 if ends.last else None)
-    known = []
-    pilots_between = []
-    for number, (*fine, best) in enumerate(answers):
-        counts = without_empty_ends(best.counts[:, between], variance)
-        leaves = NoisyLeaves(best.edges[between], counts, variance)
-        pilot = [_less(seen, atoms[number], variance) for seen in pilots[number]]
-        known.append([leaves, *fine, *pilot])
-        pilots_between.append(pilot)
-    spread = np.stack([np.maximum(pilot[0].counts, 0.0) for pilot in pilots_between])
-    mass = ScoreMass.fitted(pilots_between, spread, pilots_between[0][0].edges, grid)
-    if not all(mass.smooth):
-        return [None] * len(answers)
-    models = modelled(known, mass.below, mass, grid.coordinate)
-    for model, exact in zip(models, atoms, strict=True):
-        if model is not None:
-            model[:, [0, -1]] += exact
+def _models_of_group(observations: ClassObservations, all_groups: Release) -> Models:
+    """Return the models of one group: spread as all groups, unless its own leaves say otherwise."""
+    u = all_groups.spec.grid.coordinate
+    overall = _estimate(all_groups)
+    models: Models = []
+    for leaves, counts, is_smooth in zip(observations, overall.counts, overall.smooth, strict=True):
+        if not is_smooth:
+            models.append(None)
+            continue
+        below = np.pad(counts.numpy().cumsum(1), ((0, 0), (1, 0)))
+        mass = below / np.maximum(below[:, -1:], LEAST_DIVISOR)
+        *finer, best = leaves
+        models += modelled([[best, *finer]], mass, start=None, u=u, slope=0.0)
     return models
 
 
-def _less(leaves: NoisyLeaves, atoms: Floats, variance: float) -> NoisyLeaves:
-    """Return leaves without the atoms in their end leaves, which take over the noise of the atoms."""
+def _models_of_tree(observations: ClassObservations, last: Sum) -> Models:
+    """Return the models of a single query: its upper levels are the pilot and the second query."""
+    mass = ScoreMass.of(last)
+    if not all(mass.smooth):
+        return [None] * last.spec.classes
+    best_first = _best_first(observations, last, placed=False)
+    return modelled(best_first, mass.below, start=mass, u=last.spec.grid.coordinate)
+
+
+def _models_after_pilot(observations: ClassObservations, last: Sum, pilot: Sum) -> Models:
+    """Return the models of a query that a pilot placed."""
+    grid = last.spec.grid
+    pilots = noisy_leaves(pilot)
+    ends = EndTies.of(grid, last.places)
+    if ends != NO_TIES and pilots:
+        return _models_beside_atoms(observations, pilots, ends, last)
+    mass = ScoreMass.of(pilot)
+    if not all(mass.smooth):
+        return [None] * last.spec.classes
+    with_pilot = []
+    best_first = _best_first(observations, last, placed=True)
+    for leaves, pilot_leaves in zip(best_first, pilots, strict=True):
+        with_pilot.append([*leaves, *pilot_leaves])
+    return modelled(with_pilot, mass.below, start=mass, u=grid.coordinate)
+
+
+def _models_after_release(observations: ClassObservations, last: Sum, prior: Sum | None) -> Models:
+    """Return the models of a query without a pilot, with the release before as data."""
+    u = last.spec.grid.coordinate
+    best_first = _best_first(observations, last, placed=True)
+    if prior is not None:
+        mass = ScoreMass.of(prior)
+        with_prior = []
+        for number, leaves in enumerate(best_first):
+            prior_leaves = leaves_of_prior(leaves[0], mass, number)
+            if prior_leaves is not None:
+                with_prior.append([*leaves, prior_leaves])
+        if len(with_prior) == len(best_first):
+            return modelled(with_prior, mass.below, start=mass, u=u)
+        # The model has jumped: the release before only placed the leaves.
+    return modelled(best_first, even_mass(last.places, u), start=None, u=u)
+
+
+def _best_first(
+    observations: ClassObservations, last: Sum, placed: bool
+) -> list[list[NoisyLeaves]]:
+    """Return the observations with the best known leaves first, 0 at their empty ends."""
+    result = []
+    for *finer, best in observations:
+        counts = without_empty_ends(best.counts, last.variances[0], placed)
+        result.append([best._replace(counts=counts), *finer])
+    return result
+
+
+def _atoms(observations: ClassObservations, ends: EndTies) -> Floats:
+    """Return the counts of scores of exactly 0 and of exactly 1, ``(classes, 2, ends)``.
+
+    An end bin that is a leaf is known without a model, and no smooth model could follow it. Its
+    counts are 0 where neither class stands out from noise.
+    """
+    end_leaves = [0, -1]
+    counts = []
+    variances = []
+    for *_, best in observations:
+        variance = np.broadcast_to(best.variance, best.counts.shape)
+        counts.append(best.counts[:, end_leaves])
+        variances.append(variance[:, end_leaves])
+    noise = np.sqrt(np.stack(variances))
+    stands_out = np.stack(counts) > tuning.ATOM_DEVIATIONS * noise
+    is_atom = stands_out.any(1, keepdims=True) & np.array(ends)
+    atoms: Floats = np.where(is_atom, np.maximum(np.stack(counts), 0.0), 0.0)
+    return atoms
+
+
+def _models_beside_atoms(
+    observations: ClassObservations, pilots: ClassObservations, ends: EndTies, last: Sum
+) -> Models:
+    """Return the models with atoms in the end bins, and all other scores by the smooth model.
+
+    The pilot without the atoms says where the other scores are.
+    """
+    grid = last.spec.grid
+    variance = last.variances[0]
+    atoms = _atoms(observations, ends)
+    between = slice(int(ends.first), -1 if ends.last else None)
+    all_between = []
+    pilots_between = []
+    for (*finer, best), pilot_leaves, class_atoms in zip(observations, pilots, atoms, strict=True):
+        counts = without_empty_ends(best.counts[:, between], variance)
+        leaves = NoisyLeaves(best.edges[between], counts, variance)
+        pilot = [_without_atoms(part, class_atoms, variance) for part in pilot_leaves]
+        all_between.append([leaves, *finer, *pilot])
+        pilots_between.append(pilot)
+    spread = np.stack([np.maximum(pilot[0].counts, 0.0) for pilot in pilots_between])
+    mass = ScoreMass.fitted(
+        pilots_between, leaf=spread, places=pilots_between[0][0].edges, grid=grid
+    )
+    if not all(mass.smooth):
+        return [None] * len(observations)
+    models = modelled(all_between, mass.below, start=mass, u=grid.coordinate)
+    for model, class_atoms in zip(models, atoms, strict=True):
+        if model is not None:
+            model[:, [0, -1]] += class_atoms
+    return models
+
+
+def _without_atoms(leaves: NoisyLeaves, atoms: Floats, variance: float) -> NoisyLeaves:
+    """Return leaves without the atoms in their end leaves, and with the noise of the atoms."""
     counts = leaves.counts.copy()
     counts[:, [0, -1]] -= atoms
     noise = np.broadcast_to(leaves.variance, counts.shape).copy()
@@ -178,101 +286,158 @@ def _less(leaves: NoisyLeaves, atoms: Floats, variance: float) -> NoisyLeaves:
     return NoisyLeaves(leaves.edges, counts, noise)
 
 
-def weighed(leaves: NoisyLeaves, before: ScoreMass, number: int) -> NoisyLeaves | None:
-    r"""Return what the release before said of a class, as an answer with the variance that the new leaves give it.
+def leaves_of_prior(leaves: NoisyLeaves, mass: ScoreMass, number: int) -> NoisyLeaves | None:
+    r"""Return the release before as an observation, with the variance that the new leaves give it.
 
-    Scaled to the new class sizes, its leaves hold :math:`\lambda`. The new leaves y differ from what it predicts for
-    them by their own noise v, by sampling in both, by its noise w, and by what the model has changed since. That last
-    part is :math:`\tau^2 \lambda^2` with :math:`\tau^2 = \sum ((y - \lambda)^2 - v - w - 2\lambda) / \sum \lambda^2`. A
-    model that jumped has nothing in common with it: None.
+    Scaled to the new class sizes, the release before predicts :math:`\lambda` for the new leaves y.
+    The difference has four causes: noise v of the new leaves, noise w of the release before,
+    sampling in both, and the change of the model since. The change relative to the counts is
+    :math:`\tau`, with
+
+    .. math:: \tau^2 = \frac{\sum \big( (y - \lambda)^2 - v - w - 2 \lambda \big)}{\sum \lambda^2},
+
+    and :math:`\tau^2 \lambda^2` is added to the variance.
+
+    Args:
+        leaves: the new leaves of a class.
+        mass: where the scores of the release before are.
+        number: the number of the class.
+
+    Returns:
+        None if a model has jumped, or if the smooth model did not fit the release before.
     """
-    if not before.said or not all(before.smooth):
+    if not mass.finest or not all(mass.smooth):
         return None
-    said = before.said[number]
+    before = mass.finest[number]
     sizes = np.maximum(leaves.counts.sum(1, keepdims=True), 1.0)
-    scale = sizes / before.sizes[number][:, None]
-    predicted = np.diff(before.rows_below()[:, leaves.edges], axis=1) * sizes
-    noise = scale**2 * said.variance * said.counts.shape[1] / predicted.shape[1]
-    beyond = (leaves.counts - predicted) ** 2 - leaves.variance - noise - predicted * (1 + scale)
-    changed = np.maximum(beyond.sum(1, keepdims=True) / (predicted**2).sum(1, keepdims=True), 0.0)
-    if changed.max() > _JUMP**2:
+    scale = sizes / mass.sizes[number][:, None]
+    predicted = np.diff(mass.rows_below()[:, leaves.edges], axis=1) * sizes
+    noise = scale**2 * before.variance * before.counts.shape[1] / predicted.shape[1]
+    sampling = predicted * (1 + scale)
+    excess = (leaves.counts - predicted) ** 2 - leaves.variance - noise - sampling
+    change = excess.sum(1, keepdims=True) / (predicted**2).sum(1, keepdims=True)
+    squared_change = np.maximum(change, 0.0)
+    if squared_change.max() > tuning.JUMP**2:
         return None
-    counts = said.counts * scale
+    counts = before.counts * scale
     size = np.maximum(counts, 0)
-    return NoisyLeaves(
-        said.edges, counts, scale**2 * said.variance + size * scale + changed * size**2
-    )
-
-
-def _alike(answers: Sequence[NoisyLeaves], whole: Tensor, smooth: bool, u: Floats) -> Floats | None:
-    """Return one group's counts: spread as everybody's, ``whole``, as far as its own leaves do not say otherwise."""
-    if not smooth:
-        return None
-    below = np.pad(whole.numpy().cumsum(1), ((0, 0), (1, 0)))
-    *fine, best = answers
-    return modelled([[best, *fine]], below / np.maximum(below[:, -1:], 1e-300), None, u, 0.0)[0]
+    variance = scale**2 * before.variance + size * scale + squared_change * size**2
+    return NoisyLeaves(before.edges, counts, variance)
 
 
 def even_mass(places: Places, u: Floats) -> Floats:
-    """Return the mass that leaves carried over from an earlier release stand for: as much in each."""
+    """Return the mass below every edge that leaves stand for if each holds as much as any other."""
     mass: Floats = PchipInterpolator(u[places], np.linspace(0, 1, len(places)))(u)
     return mass
 
 
 def modelled(
-    answers: Sequence[Sequence[NoisyLeaves]],
+    observations: ClassObservations,
     mass: Floats,
-    seen: ScoreMass | None,
+    start: ScoreMass | None,
     u: Floats,
-    slope: float = _SLOPE,
-) -> list[Floats | None]:
-    """Return each class's counts by the smooth model; None where it does not fit.
+    slope: float | None = None,
+) -> Models:
+    """Return the counts of each class on bins by the smooth model; None where it does not fit.
+
+    Several classes are fitted together first, and each of them around the common fit.
 
     Args:
-        answers: of each class, the leaves that are known best, and what else is known.
+        observations: for each class, the best known leaves first, then all other observations.
         mass: the mass below every edge of the grid, of both classes, or ``(2, bins + 1)`` of each.
-        seen: where an earlier answer found the scores, if there was one.
+        start: where an earlier sum found the scores, if there was one.
         u: the grid's own coordinate at every edge.
-        slope: prior mean of how fast positives take over.
+        slope: prior mean of the slope of b, :data:`tuning.SLOPE` if not given.
     """
-    places, mean = answers[0][0].edges, mass.reshape(-1, len(u)).mean(0)
-    edges = np.concatenate([each.edges for each in answers[0]])
-    parts = mean[places[:-1]] + np.diff(mean[places]) * np.arange(1, _PARTS)[:, None] / _PARTS
-    cells = np.unique(np.r_[edges, 0, len(u) - 1, np.searchsorted(mean, parts.ravel())])
-    at, mass = mean[cells], mass[..., cells]
-    x = np.log((at + _LOGIT) / (1 + _LOGIT - at))
-    x = (x - x[0]) / (x[-1] - x[0])
-    start = np.zeros((2, len(cells) - 1))
-    if seen is not None:
-        before = np.diff(seen.rows_below()[:, cells], axis=1)
-        start = np.clip(np.log(np.maximum(before, 1e-9) / np.maximum(np.diff(at), 1e-12)), -8, 4)
-    every = fit(together(answers), cells, x, mass, slope, start)
-    models: list[Floats | None] = []
-    for known in answers:
-        model = (
-            every if len(answers) == 1 else fit(known, cells, x, mass, slope, start, every.terms)
-        )
-        if not model.holds:
+    if slope is None:
+        slope = tuning.SLOPE
+    mean = mass.reshape(-1, len(u)).mean(0)
+    cells = _cells(observations[0], mean)
+    mean_at_cells = mean[cells]
+    mass_at_cells = mass[..., cells]
+    x = _logit_coordinate(mean_at_cells)
+    start_densities = np.zeros((2, len(cells) - 1))
+    if start is not None:
+        start_densities = _start_densities(start, cells, mean_at_cells)
+    common = fit(
+        together(observations),
+        cells=cells,
+        x=x,
+        mass=mass_at_cells,
+        slope=slope,
+        start=start_densities,
+    )
+    models: Models = []
+    for class_observations in observations:
+        model = common
+        if len(observations) > 1:
+            model = fit(
+                class_observations,
+                cells=cells,
+                x=x,
+                mass=mass_at_cells,
+                slope=slope,
+                start=start_densities,
+                centre=common.coefficients,
+            )
+        if model.holds:
+            counts = _with_residuals(model, class_observations[0], cells)
+            models.append(on_bins(counts, cells, u))
+        else:
             models.append(None)
-            continue
-        # of what a leaf holds beyond the model, the part that sampling (variance: expected count) explains beside noise
-        beyond = (known[0].counts - model.bins) / (model.bins + known[0].variance)
-        inside = np.searchsorted(cells, places)
-        factor = np.ones_like(model.cells)
-        factor[:, inside[0] : inside[-1]] = np.repeat(
-            np.maximum(1 + beyond, 0), np.diff(inside), axis=1
-        )
-        models.append(on_bins(model.cells * factor, cells, u))
     return models
 
 
+def _cells(observations: Sequence[NoisyLeaves], mean: Floats) -> Places:
+    """Return the edges of cells: all edges of leaves, and equal parts of the best known leaves."""
+    places = observations[0].edges
+    parts = np.arange(1, tuning.CELLS_PER_LEAF)[:, None]
+    inner = mean[places[:-1]] + np.diff(mean[places]) * parts / tuning.CELLS_PER_LEAF
+    inner_places = np.searchsorted(mean, inner.ravel())
+    edges = np.concatenate([leaves.edges for leaves in observations])
+    return np.unique(np.r_[edges, 0, len(mean) - 1, inner_places])
+
+
+def _logit_coordinate(mass: Floats) -> Floats:
+    """Return the coordinate x of the smooth model at edges with this mass below them."""
+    rounding = tuning.LOGIT_ROUNDING
+    logit = np.log((mass + rounding) / (1 + rounding - mass))
+    x: Floats = (logit - logit[0]) / (logit[-1] - logit[0])
+    return x
+
+
+def _start_densities(start: ScoreMass, cells: Places, mean: Floats) -> Floats:
+    """Return the log-densities of both classes relative to the mean mass, ``(2, cells)``."""
+    masses = np.diff(start.rows_below()[:, cells], axis=1)
+    numerator = np.maximum(masses, LEAST_START_MASS)
+    denominator = np.maximum(np.diff(mean), LEAST_CELL_MASS)
+    return np.asarray(np.clip(np.log(numerator / denominator), LOWEST_START, HIGHEST_START))
+
+
+def _with_residuals(model: Fit, leaves: NoisyLeaves, cells: Places) -> Floats:
+    """Return the model's counts in cells, times one factor for each leaf.
+
+    The factor adds the part of the leaf's residual that sampling explains, as sampling has the
+    variance of the expected count.
+    """
+    residual = (leaves.counts - model.leaves) / (model.leaves + leaves.variance)
+    leaf_factor = np.maximum(1 + residual, 0)
+    bounds = np.searchsorted(cells, leaves.edges)
+    factor = np.ones_like(model.cells)
+    factor[:, bounds[0] : bounds[-1]] = np.repeat(leaf_factor, np.diff(bounds), axis=1)
+    return np.asarray(model.cells * factor)
+
+
 def _with_levels(model: Floats, levels: Sequence[Floats], last: Sum) -> Floats | None:
-    """Return the model's counts with what a tree's levels hold beyond it; None if its leaves show that it is off."""
+    """Return the model's counts with leaves at their posterior mean given all levels of a tree.
+
+    None if the leaves show that the model is off.
+    """
     places = last.places
     leaf = np.add.reduceat(model, places[:-1], axis=1)
-    if not agree(levels[-1], leaf, last.variances[-1], _MOST_EXCESS):
+    if not agree(levels[-1], leaf, last.variances[-1], tuning.TREE_MOST_EXCESS):
         return None
-    known = np.maximum(posterior(levels, last.variances, leaf), 0)
-    ratio = np.divide(known, leaf, out=np.zeros_like(leaf), where=leaf > 0)
+    mean = np.maximum(posterior(levels, last.variances, leaf), 0)
+    ratio = np.divide(mean, leaf, out=np.zeros_like(leaf), where=leaf > 0)
     counts: Floats = model * np.repeat(ratio, np.diff(places), axis=1)
     return counts
