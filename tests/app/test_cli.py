@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchmetrics_fed import FederatedROC, PrivacyLedger, Query, Release, cli
+from torchmetrics_fed import FederatedROC, PrivacyLedger, Query, Release
+from torchmetrics_fed.app import cli
 from torchmetrics_fed.app.cli import main
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.release import ReleaseFlag
@@ -343,6 +344,7 @@ def test_the_command_line_and_python_refuse_the_same_fraction() -> None:
 
 ENDING = """
 import sys, time
+from torchmetrics_fed.app import cli
 from torchmetrics_fed.app.cli import main
 
 

@@ -9,8 +9,9 @@ import pytest
 import torchmetrics_fed
 from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, InputError, ScoreGrid
 from torchmetrics_fed.app.study import Study
+from torchmetrics_fed.metrics import terms_of
 
-TEMPLATE = Path(torchmetrics_fed.__file__).parent / "planning" / "study.toml"
+TEMPLATE = Path(torchmetrics_fed.__file__).parent / "app" / "study.toml"
 
 
 def load(tmp_path: Path, text: str) -> Study:
@@ -107,7 +108,7 @@ def test_what_means_nothing_is_refused_with_the_file_and_what_is_meant(
 
 def test_a_site_that_is_not_named_is_refused(tmp_path: Path) -> None:
     study = load(tmp_path, "clients = ['A', 'B']")
-    assert study.metric("A").data == "A"
+    assert terms_of(study.metric("A")).data == "A"
     with pytest.raises(InputError, match="one of the study's `clients` but got 'C'"):
         study.metric("C")
 
@@ -120,4 +121,5 @@ def test_a_private_site_needs_a_ledger_with_a_limit_that_lasts(tmp_path: Path) -
         with pytest.raises(InputError, match="Expected a ledger with a path and a budget"):
             study.metric("A")
     site = load(tmp_path, privacy + "[ledger]\npath = '{name}.ledger'\nbudget = 1").metric("A")
-    assert (site.data, site.ledger.budget) == ("A", 1.0)
+    assert terms_of(site).data == "A"
+    assert site.ledger.budget == 1.0

@@ -32,7 +32,7 @@ _SURVIVING = 0.8
 _MOST_SKIPPED = 0.05
 """Fraction of bad rows above which tables are refused, as in ``count_table``, which needs torch."""
 
-_TEMPLATE = Path(__file__).parent / "planning" / "study.toml"
+_TEMPLATE = Path(__file__).with_name("study.toml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
