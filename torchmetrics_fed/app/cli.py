@@ -373,11 +373,11 @@ def _count_tables(metric: FederatedMetric, study: Study, options: _Options) -> s
                     size=len,
                     total=rows_of(path),
                 )
-                counted = part.count(metric, watched)
+                result = part.count(metric, watched)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        rows += counted.rows
-        skipped += counted.skipped
+        rows += result.rows
+        skipped += result.skipped
     words = f"{rows:,} rows"
     if part.person:
         words += f" ({metric.persons.left_out:,} beyond `examples_per_person` left out)"
