@@ -167,7 +167,7 @@ _Count = Callable[[_Examples], None]
 
 @dataclass(frozen=True)
 class PartialCounts:
-    """Turns a part of a table into one row of exact counts, in any process: for an engine's workers.
+    """Turns a part of a table into one row of exact counts, on any worker of an engine.
 
     Make it with :meth:`of`. It holds no data, no ledger and no noise. The row that it returns is
     raw: it stays with the client whose table it is. The share or the release of the metric that

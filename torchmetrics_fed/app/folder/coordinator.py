@@ -264,7 +264,7 @@ class _CoordinatorRun:
         return release
 
     def _carry(self, requests: Requests) -> Replies:
-        """Return the replies of a stage: those of the closed stage, or the sites' replies in time."""
+        """Return the replies of a stage: from its closed file, or those that come in time."""
         stage = next(iter(requests.values())).stage
         stage_label = label(len(self._coordinator.sums) + 1, stage)
         path = self._files.closed_path(stage_label)

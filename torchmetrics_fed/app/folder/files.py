@@ -52,7 +52,7 @@ _PLAIN_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
 """Bytes of a name that stand for themselves in a path: the same on every file system."""
 
 _MAX_NAME_LENGTH = 200
-"""Characters of an encoded name. File systems allow 255, of which prefixes and suffixes take some."""
+"""Characters of an encoded name. File systems allow 255, with prefixes and suffixes."""
 
 _MAX_FILE_BYTES = 1 << 30
 """Bytes of a file that is read at all: larger than any share, small enough for memory."""
@@ -158,7 +158,7 @@ class Files:
         return decoded("site-", (path.parent.name for path in folders))
 
     def requested_stages(self, site: str | None = None) -> list[str]:
-        """Return the labels of the stages in which a site was asked, or any site, in their order."""
+        """Return the labels of the stages in which a site, or any site, was asked, in order."""
         suffix = "site-*" if site is None else encoded("site-", site)
         requests = self.coordinator_folder.glob(f"*.{suffix}")
         labels = {path.name.rpartition(".")[0] for path in requests}
