@@ -1,4 +1,4 @@
-"""A study file: what it may hold, what it means, and what is said of one that means nothing."""
+"""A study file: its keys, the metric that it describes, and the errors of a study that is wrong."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 import torchmetrics_fed
 from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, InputError, ScoreGrid
 from torchmetrics_fed.app.study import Study
+from torchmetrics_fed.metrics import terms_of
 
-TEMPLATE = Path(torchmetrics_fed.__file__).parent / "planning" / "study.toml"
+TEMPLATE = Path(torchmetrics_fed.__file__).parent / "app" / "study.toml"
 
 
 def load(tmp_path: Path, text: str) -> Study:
@@ -22,46 +23,52 @@ def load(tmp_path: Path, text: str) -> Study:
 def test_the_template_is_a_study_of_the_default_metric() -> None:
     study = Study.load(TEMPLATE)
     assert study.metric().spec == FederatedROC().spec
-    assert (study.round, study.clients, study.columns) == (
-        "1",
-        3,
-        {"score": "score", "label": "label"},
-    )
+    assert study.round == "1"
+    assert study.clients == 3
+    assert study.columns == {"score": "score", "label": "label"}
+
+
+ALTERNATIVES = ("edges", "range", "num_classes", "num_labels", "plan", "group")
+"""Keys of the template that exclude another key of it."""
+
+
+def uncommented_template() -> str:
+    """The template with every key that a comment names, except for the alternatives."""
+    lines = []
+    for line in TEMPLATE.read_text().splitlines():
+        is_comment = line.startswith("# ")
+        holds_key = " = " in line or line.startswith("# [")
+        if is_comment and not holds_key:
+            continue
+        key = line.removeprefix("# ")
+        if not key.startswith(ALTERNATIVES):
+            lines.append(key)
+    return "\n".join(lines).replace('"LocalDP"', '"DistributedDP"')
 
 
 def test_every_key_that_the_template_names_is_known(tmp_path: Path) -> None:
-    """All comments that hold a key are made keys, except for those that exclude another."""
-    apart = ("edges", "range", "num_classes", "num_labels", "plan", "group")
-    lines = [
-        line.removeprefix("# ")
-        for line in TEMPLATE.read_text().splitlines()
-        if not line.startswith("# ") or " = " in line or line.startswith("# [")
-    ]
-    text = "\n".join(line for line in lines if not line.startswith(apart)).replace(
-        '"LocalDP"', '"DistributedDP"'
-    )
-    study = load(tmp_path, text)
+    study = load(tmp_path, uncommented_template())
     assert study.options["privacy"] == DistributedDP(epsilon=1.0, min_clients=3, enforced=True)
     assert study.options["normalization"] == "sigmoid"
     assert study.options["labels"] == ["no", "yes"]
     assert study.metric().spec.labels == ("no", "yes")
     assert study.metric("A").ledger.path == str(tmp_path / "A.ledger")
-    for key in apart:
+    for key in ALTERNATIVES:
         assert f"# {key} = " in TEMPLATE.read_text()
 
 
 def test_grid_and_task_are_those_of_the_metric(tmp_path: Path) -> None:
     text = 'task = "multiclass"\nnum_classes = 3\n[columns]\nscore = ["a", "b", "c"]\n'
-    metric = load(tmp_path, f'{text}[grid]\nkind = "even"\nrange = [-5, 5]').metric(
-        kind=FederatedAUROC
-    )
+    study = load(tmp_path, f'{text}[grid]\nkind = "even"\nrange = [-5, 5]')
+    metric = study.metric(kind=FederatedAUROC)
     grid = ScoreGrid.even(1024, (-5.0, 5.0))
     assert metric.spec == FederatedAUROC("multiclass", num_classes=3, grid=grid).spec
-    assert load(tmp_path, "[grid]\nedges = [0.0, 0.5, 1.0]").metric().spec.grid.bins == 2
+    two_bins = load(tmp_path, "[grid]\nedges = [0.0, 0.5, 1.0]")
+    assert two_bins.metric().spec.grid.bins == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "message"),
     [
         ("taks = 1", "known keys in the study but got 'taks'. Did you mean 'task'?"),
         ("epsilon = 1", "got 'epsilon'. It belongs into [privacy]."),
@@ -96,18 +103,18 @@ def test_grid_and_task_are_those_of_the_metric(tmp_path: Path) -> None:
         ("\x00", "study.toml: "),
     ],
 )
-def test_what_means_nothing_is_refused_with_the_file_and_what_is_meant(
-    tmp_path: Path, text: str, expected: str
+def test_a_wrong_study_is_refused_with_the_file_and_a_remedy(
+    tmp_path: Path, text: str, message: str
 ) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as raised:
         load(tmp_path, text)
-    assert "study.toml: " in str(error.value)
-    assert expected in str(error.value)
+    assert "study.toml: " in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_site_that_is_not_named_is_refused(tmp_path: Path) -> None:
     study = load(tmp_path, "clients = ['A', 'B']")
-    assert study.metric("A").data == "A"
+    assert terms_of(study.metric("A")).data == "A"
     with pytest.raises(InputError, match="one of the study's `clients` but got 'C'"):
         study.metric("C")
 
@@ -120,4 +127,5 @@ def test_a_private_site_needs_a_ledger_with_a_limit_that_lasts(tmp_path: Path) -
         with pytest.raises(InputError, match="Expected a ledger with a path and a budget"):
             study.metric("A")
     site = load(tmp_path, privacy + "[ledger]\npath = '{name}.ledger'\nbudget = 1").metric("A")
-    assert (site.data, site.ledger.budget) == ("A", 1.0)
+    assert terms_of(site).data == "A"
+    assert site.ledger.budget == 1.0

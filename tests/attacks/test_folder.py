@@ -132,7 +132,7 @@ def test_a_second_run_with_one_site_fewer_gets_nothing(
     options = SETTINGS[setting]
     federation.release(options)
     before, entries = len(drawn), federation.entries()
-    with pytest.raises(ReleaseError, match="nobody is asked again without the others"):
+    with pytest.raises(ReleaseError, match="No site is asked again without the others"):
         federation.coordinator(options, NAMES[:-1])  # an honest one says so itself
     if where == "the same folder":
         shutil.rmtree(federation.shared / "coordinator")
@@ -143,7 +143,7 @@ def test_a_second_run_with_one_site_fewer_gets_nothing(
     with pytest.raises(SecureAggregationError, match=r"nothing is opened|never began"):
         federation.coordinator(options, NAMES[:-1])
     for site in sites:
-        with pytest.raises(ReleaseError, match="it has finished or left '1'"):
+        with pytest.raises(ReleaseError, match="Round '1' is over for this client"):
             site.result()
     assert len(drawn) == before
     assert federation.entries() == entries
@@ -195,7 +195,7 @@ def test_counts_are_in_the_notes_between_two_queries_and_nowhere_else(
     write, found = Files.write, dict[str, float]()
 
     def writing(files: Files, path: Path, *parts: bytes) -> bytes:
-        if path.parent == files.own and path.name.startswith("2.") and not found:
+        if path.parent == files.coordinator_folder and path.name.startswith("2.") and not found:
             for where in ("dia.notes", "dia", "shared/*/*/*"):
                 found[where] = federation.traces(VICTIM, options, where)
             found["mode"] = stat.S_IMODE((federation.home / "dia.notes").stat().st_mode)
@@ -324,7 +324,7 @@ def test_who_cannot_give_its_answer_again_has_dropped_out(
 
     def clock() -> float:
         """Up once all have answered and were looked at after that; the first look sets the deadline."""
-        looks[0] += all(os.path.lexists(files.of(name) / "1.0-share") for name in NAMES)
+        looks[0] += all(os.path.lexists(files.site_folder(name) / "1.0-share") for name in NAMES)
         return time.monotonic() + (1e6 if looks[0] > 1 else 0.0)
 
     monkeypatch.setattr("torchmetrics_fed.app.folder.coordinator.monotonic", clock)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.report.conftest import release_of
-from torchmetrics_fed import EvaluationReport, InputError, Reconstruction, evaluation_report
+from torchmetrics_fed import EvaluationReport, InputError, evaluation_report
+from torchmetrics_fed.paper import Quantiles
 from torchmetrics_fed.report.document import document
 
 
@@ -28,7 +29,7 @@ def test_an_absent_class_is_in_json_as_well() -> None:
 def test_scores_that_are_no_probabilities_have_no_calibration() -> None:
     counts = torch.tensor([[3, 1, 0, 0], [1, 3, 2, 0]])
     edges = torch.tensor([-4.0, -1.0, 0.0, 2.0, 4.0], dtype=torch.float64)
-    fields = document(evaluation_report(counts, edges, Reconstruction("quantile", quantiles=8)))
+    fields = document(evaluation_report(counts, edges, Quantiles(8)))
     assert fields["classes"][0]["calibration"] is None
     assert fields["classes"][0]["net_benefit"] is None
 

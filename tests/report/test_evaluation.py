@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.grids import grid_for
 from torchmetrics_fed import FederatedROC, InputError, LocalDP, Release
 from torchmetrics_fed.functional import (
     kolmogorov_smirnov,
@@ -20,13 +19,14 @@ from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.operating import best_f1, youden
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
+from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.functional.tradeoffs import (
     area_under_gain,
     det_from_counts,
     precision_recall_gain_from_counts,
 )
-from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.reconstruct.histograms import read
+from torchmetrics_fed.paper import Quantiles
+from torchmetrics_fed.reconstruct import Aligned, Reconstruction
 from torchmetrics_fed.report.evaluation import EvaluationReport, evaluation_report
 from torchmetrics_fed.typing import GridName
 
@@ -101,10 +101,15 @@ def test_numbers_are_the_functions(exact: Release, classes: Tensor) -> None:
     _check(evaluation_report(classes), classes)
 
 
-@pytest.mark.parametrize("method", ["aligned", "quantile"])
-def test_private_release_is_read_as_the_functions_read_it(scored: Data, method: str) -> None:
-    private = Release.sum([_share(*scored, privacy=LocalDP(epsilon=1.0), grid=grid_for(method))])
-    reconstruction = Reconstruction(method, quantiles=64)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("reconstruction", "grid"),
+    [(Aligned(), "two_sided"), (Quantiles(64), "even")],
+    ids=["aligned", "quantiles"],
+)
+def test_private_release_is_read_as_the_functions_read_it(
+    scored: Data, reconstruction: Reconstruction, grid: GridName
+) -> None:
+    private = Release.sum([_share(*scored, privacy=LocalDP(epsilon=1.0), grid=grid)])
     report = evaluation_report(private, reconstruction=reconstruction)
     _check(report, private, reconstruction)
     assert report.privacy == str(private.spec.privacy)

@@ -115,12 +115,12 @@ def _site(
         if (now[0], point) == dies:
             die()
 
-    answer, draw, write = Node.answer, client_module.noisy_cells, Files.write
+    answer, draw, write = Node.reply, client_module.noisy_cells, Files.write
 
-    def answering(node: Node, asked: Request, metric: Any) -> bytes:
+    def replying(node: Node, asked: Request, evaluation: Any) -> bytes:
         now[:] = [1 if Query.from_bytes(asked.query).fraction < 0.5 else 2, str(asked.stage)]
         reach(str(asked.stage))
-        given = answer(node, asked, metric)
+        given = answer(node, asked, evaluation)
         reach(f"{asked.stage} noted")
         return given
 
@@ -136,7 +136,7 @@ def _site(
         return written
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Node, "answer", answering)
+        patch.setattr(Node, "reply", replying)
         patch.setattr(client_module, "noisy_cells", drawing)
         patch.setattr(Files, "write", writing)
         part = torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])

@@ -89,9 +89,9 @@ class Federation:
         files, seen = Files(self.shared, "1"), set[str]()
 
         def clock() -> float:
-            (stage,) = files.stages()[-1:] or ("",)
+            (stage,) = files.requested_stages()[-1:] or ("",)
             silent = (
-                {name for name in files.asked(stage) if not (files.of(name) / stage).exists()}
+                {name for name in files.requested_sites(stage) if not (files.site_folder(name) / stage).exists()}
                 if stage
                 else set()
             )
@@ -106,8 +106,8 @@ class Federation:
         write, files = Files.write, Files(self.shared, "1")
 
         def writing(self: Files, path: Path, *parts: bytes) -> bytes:
-            if path.parent == files.of(name) and path.name[4:] in ("share", "mask"):
-                wait_for((files.own / f"{path.name}.closed").exists)
+            if path.parent == files.site_folder(name) and path.name[4:] in ("share", "mask"):
+                wait_for((files.coordinator_folder / f"{path.name}.closed").exists)
             return write(self, path, *parts)
 
         patch.setattr(Files, "write", writing)
@@ -198,7 +198,7 @@ def test_a_coordinator_is_killed_after_any_of_its_writes(
 
     def writing(files: Files, path: Path, *parts: bytes) -> bytes:
         mark = write(files, path, *parts)
-        if path.parent == files.own:
+        if path.parent == files.coordinator_folder:
             if ".site-" in path.name:
                 assert asks.setdefault(path, mark) == mark
             left[0] -= 1

@@ -1,1 +1,1 @@
-"""The application on top: the command line, study files, tables, and files in a shared folder as transport."""
+"""The application on top: command line, study files, tables, and a shared folder as transport."""

@@ -1,4 +1,8 @@
-"""Study: the file that all sites and the aggregator agree on: task, columns, grid, privacy, round, ledger."""
+"""Study: the file that all sites and the aggregator agree on.
+
+It names task, columns, grid, privacy, round and ledger. The tables of the file and their keys are
+in ``_TABLE_KEYS``; ``study.toml`` beside this module shows each key with a comment.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,30 @@ from typing import Any
 from torchmetrics_fed.counting import ScoreGrid
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.metrics import FederatedMetric, FederatedROC
-from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, PrivacyLedger
+from torchmetrics_fed.privacy import CentralDP, DistributedDP, LocalDP, Privacy, PrivacyLedger
+from torchmetrics_fed.typing import GridName
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-_PRIVACY = {kind.__name__: kind for kind in (DistributedDP, LocalDP, CentralDP)}
-_METRIC = "task", "num_classes", "num_labels", "secure"
-_TABLES = {
-    "": (*_METRIC, "round", "clients", "columns", "grid", "privacy", "ledger"),
+_PRIVACY_KINDS: dict[str, Any] = {
+    "DistributedDP": DistributedDP,
+    "LocalDP": LocalDP,
+    "CentralDP": CentralDP,
+}
+
+_NEEDED_PRIVACY_KEYS = {"epsilon", "min_clients"}
+"""Keys of [privacy] that have no default, for settings that have them at all."""
+
+_METRIC_KEYS = ("task", "num_classes", "num_labels", "secure")
+"""Keys above all tables that are arguments of the metric."""
+
+_DEFAULT_QUANTILES = 1024
+
+_TABLE_KEYS: dict[str, tuple[str, ...]] = {
+    "": (*_METRIC_KEYS, "round", "clients", "columns", "grid", "privacy", "ledger"),
     "columns": (
         "score",
         "label",
@@ -35,142 +52,209 @@ _TABLES = {
         "ignore_index",
     ),
     "grid": ("quantiles", "kind", "range", "edges", "normalization"),
-    "privacy": ("kind", "plan", *(each.name for each in fields(DistributedDP))),
+    "privacy": ("kind", "plan", *(setting.name for setting in fields(DistributedDP))),
     "ledger": ("path", "budget", "delta"),
 }
-_KINDS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("round", "path", "delimiter", "group", "person"), (str, "a text")),
-    **dict.fromkeys(("labels", "groups", "range", "edges"), (list, "a list")),
+"""By table, its keys. The table without a name holds the keys above all tables."""
+
+_TEXT = (str, "a text")
+_LIST = (list, "a list")
+_VALUE_TYPES: dict[str, tuple[Any, str]] = {
+    "round": _TEXT,
+    "path": _TEXT,
+    "delimiter": _TEXT,
+    "group": _TEXT,
+    "person": _TEXT,
+    "labels": _LIST,
+    "groups": _LIST,
+    "range": _LIST,
+    "edges": _LIST,
     "clients": (int | list, "the number of sites, or a list of their names"),
 }
+"""By key, the type of its value, and its name in errors. Other values are checked where used."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is in a study file. ``torchmetrics-fed init`` writes one with comments.
+    """The content of a study file. ``torchmetrics-fed init`` writes a study file with comments.
 
     Example:
         >>> print(Study.of({"privacy": {"kind": "LocalDP", "epsilon": 1.0}}).metric().spec.privacy)
         LocalDP(epsilon=1 for one example, added or removed; holds against everyone)
         >>> Study.of({"privacy": {"kind": "LocalDP", "epsilom": 1.0}})
         Traceback (most recent call last):
-        torchmetrics_fed.errors.InputError: Expected known keys in [privacy] but got 'epsilom'. Did you mean 'epsilon'?
+        torchmetrics_fed.errors.InputError: Expected known keys in ... Did you mean 'epsilon'?
     """
 
     options: Mapping[str, Any]
     """The arguments of the metric, except for its ledger and the name of its data."""
     columns: Mapping[str, Any]
-    """Which columns of a table hold what, as :func:`~torchmetrics_fed.app.tables.count_table` takes it."""
+    """The names of the columns, as arguments of
+    :func:`~torchmetrics_fed.app.tables.count_table`."""
     round: str = "1"
     clients: int | list[str] | None = None
-    """How many sites there are, or their names."""
+    """The number of sites, or their names."""
     ledger: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of the ledger of a site."""
     folder: Path = Path()
-    """Where the ledger's path begins."""
+    """The folder that the path of the ledger is relative to."""
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Study:
-        """Return the study in a TOML file. Keys that are not known are errors."""
+        """Return the study in a TOML file. Unknown keys are errors."""
         try:
-            return cls.of(tomllib.loads(Path(path).read_text(encoding="utf-8")), Path(path).parent)
-        except (
-            ValueError,
-            TypeError,
-        ) as error:  # no UTF-8, no TOML, or keys and values that mean nothing
+            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            return cls.of(content, Path(path).parent)
+        except (ValueError, TypeError) as error:
+            # the file is not UTF-8, not TOML, or has unknown keys or impossible values
             raise InputError(f"{path}: {error}") from error
 
     @classmethod
     def of(cls, content: Mapping[str, Any], folder: Path = Path()) -> Study:
-        """Return the study with the content of a TOML file, its ledger in ``folder``; raises if it means nothing."""
-        _check(content)
-        columns, grid, privacy = (
-            dict(content.get(name, {})) for name in ("columns", "grid", "privacy")
-        )
-        options = {key: content[key] for key in _METRIC if key in content}
-        options |= {name: columns.pop(name, None) for name in ("ignore_index", "groups")}
+        """Return the study with this content, or raise if it is not valid.
+
+        Args:
+            content: the content of a TOML file.
+            folder: the folder that the path of the ledger is relative to.
+        """
+        _check_keys(content)
+        columns = dict(content.get("columns", {}))
+        grid = dict(content.get("grid", {}))
+        privacy = dict(content.get("privacy", {}))
+        options = {key: content[key] for key in _METRIC_KEYS if key in content}
+        options["ignore_index"] = columns.pop("ignore_index", None)
+        options["groups"] = columns.pop("groups", None)
         options["labels"] = [str(label) for label in columns.pop("labels", ())]
         options["normalization"] = grid.pop("normalization", None)
-        options |= {"quantiles": grid.get("quantiles", 1024), "grid": _grid(**grid)}
-        named = "person" in columns
+        options["quantiles"] = grid.get("quantiles", _DEFAULT_QUANTILES)
+        options["grid"] = _grid(**grid)
+        names_persons = "person" in columns
+        enforces_bound = False
         if privacy:
-            kind = _PRIVACY.get(privacy.pop("kind", ""))
-            if kind is None:
-                raise InputError(f"Expected `kind` in [privacy] to be one of {list(_PRIVACY)}.")
-            known = [each.name for each in fields(kind)]
-            needed = {"epsilon", "min_clients"}.intersection(known)
-            if not needed <= privacy.keys() - {"plan"} <= {*known}:
-                raise InputError(
-                    f"Expected [privacy] with {kind.__name__} to have {sorted(needed)}, and else only some of {known} "
-                    f"and `plan`, but got {sorted(privacy)}."
-                )
-            options |= {
-                "plan": privacy.pop("plan", None),
-                "privacy": kind(**{"enforced": named, **privacy}),
-            }
-        if named != (bool(privacy) and options["privacy"].enforced):
+            options["plan"] = privacy.get("plan")
+            options["privacy"] = _privacy(privacy, names_persons)
+            enforces_bound = options["privacy"].enforced
+        if names_persons != enforces_bound:
             raise InputError(
-                "Expected `person` in [columns] if and only if the bound of [privacy] on examples per person is "
-                "`enforced` by it. Name the column of ids, or leave out both."
+                "Expected `person` in [columns] if and only if the bound of [privacy] on examples "
+                "per person is `enforced` by it. Name the column of ids, or leave out both."
             )
-        about = content.get("round", "1"), content.get("clients"), content.get("ledger", {})
-        study = cls(options, columns, *about, folder)
-        study.metric()
+        study = cls(
+            options,
+            columns,
+            round=content.get("round", "1"),
+            clients=content.get("clients"),
+            ledger=content.get("ledger", {}),
+            folder=folder,
+        )
+        study.metric()  # raises if the arguments of the metric are not valid
         return study
 
     def metric(self, name: str = "", kind: type[FederatedMetric] = FederatedROC) -> FederatedMetric:
-        """Return the metric that all parties agree on: that of a named site, with its ledger, or of the aggregator.
+        """Return the metric that all parties agree on.
 
-        What is counted does not depend on ``kind``.
+        Args:
+            name: the name of a site, whose metric has its ledger; the aggregator's metric if empty.
+            kind: the class of the metric. The counts do not depend on it.
         """
         if name and isinstance(self.clients, list) and name not in self.clients:
             raise InputError(
                 f"Expected one of the study's `clients` but got {name!r}. They are {self.clients}."
             )
-        if not name or "privacy" not in self.options:
-            return kind(**self.options, data=name or "data")
+        if not name:
+            return kind(**self.options)
+        if "privacy" not in self.options:
+            return kind(**self.options, data=name)
+        return kind(**self.options, ledger=self._site_ledger(name), data=name)
+
+    def _site_ledger(self, name: str) -> PrivacyLedger:
+        """Return the ledger of a site in a private study."""
         if not {"path", "budget"} <= self.ledger.keys():
             raise InputError(
-                "Expected a ledger with a path and a budget in a study with privacy, because others decide how often "
-                'you are asked. Add a table [ledger] with `path = "{name}.ledger"` and `budget = 3.0`.'
+                "Expected a ledger with a path and a budget in a study with privacy, because "
+                "others decide how often you are asked. Add a table [ledger] with `path = "
+                '"{name}.ledger"` and `budget = 3.0`.'
             )
-        path = self.folder / self.ledger["path"].replace("{name}", name)
-        return kind(
-            **self.options, ledger=PrivacyLedger(**{**self.ledger, "path": path}), data=name
-        )
+        arguments = dict(self.ledger)
+        arguments["path"] = self.folder / self.ledger["path"].replace("{name}", name)
+        return PrivacyLedger(**arguments)
 
 
-def _check(content: Mapping[str, Any]) -> None:
-    """Raise for keys that are not known, and for values that nobody else checks."""
-    for table, known in _TABLES.items():
-        found, where = (content.get(table, {}), f"[{table}]") if table else (content, "the study")
-        if not isinstance(found, Mapping):
+def _check_keys(content: Mapping[str, Any]) -> None:
+    """Raise for unknown keys, and for values of a wrong type that are checked nowhere else."""
+    for table, keys in _TABLE_KEYS.items():
+        values = content
+        place = "the study"
+        if table:
+            values = content.get(table, {})
+            place = f"[{table}]"
+        if not isinstance(values, Mapping):
             raise InputError(
-                f"Expected {where} to be a table but got {found!r}. Write its keys below a line {where}."
+                f"Expected {place} to be a table but got {values!r}. Write its keys below a line "
+                f"{place}."
             )
-        for key, value in found.items():
-            if key not in known:
+        for key, value in values.items():
+            if key not in keys:
                 raise InputError(
-                    f"Expected known keys in {where} but got {key!r}. {_meant(key, known)}"
+                    f"Expected known keys in {place} but got {key!r}. {_suggestion(key, keys)}"
                 )
-            kind, words = _KINDS.get(key, (object, ""))
-            if not isinstance(value, kind) or (isinstance(value, bool) and words):
-                raise InputError(f"Expected `{key}` in {where} to be {words} but got {value!r}.")
+            _check_type(key, value, place)
 
 
-def _meant(key: str, known: Collection[str]) -> str:
-    for near in difflib.get_close_matches(key, known, 1):
-        return f"Did you mean {near!r}?"
-    homes = [
-        f"It belongs into [{table}]." for table, keys in _TABLES.items() if table and key in keys
-    ]
-    return homes[0] if homes else f"There are {', '.join(known)}."
+def _check_type(key: str, value: object, place: str) -> None:
+    if key not in _VALUE_TYPES:
+        return
+    value_type, description = _VALUE_TYPES[key]
+    # True is an int in Python, and none in TOML
+    if not isinstance(value, value_type) or isinstance(value, bool):
+        raise InputError(f"Expected `{key}` in {place} to be {description} but got {value!r}.")
+
+
+def _suggestion(key: str, keys: Collection[str]) -> str:
+    """Return a hint about an unknown key: a similar key, the right table, or all keys."""
+    similar = difflib.get_close_matches(key, keys, 1)
+    if similar:
+        return f"Did you mean {similar[0]!r}?"
+    for table, table_keys in _TABLE_KEYS.items():
+        if table and key in table_keys:
+            return f"It belongs into [{table}]."
+    return f"There are {', '.join(keys)}."
+
+
+def _privacy(table: Mapping[str, Any], names_persons: bool) -> Privacy:
+    """Return the setting of [privacy].
+
+    Args:
+        table: the keys of [privacy].
+        names_persons: whether [columns] names persons. The setting then enforces its bound.
+    """
+    kind = _PRIVACY_KINDS.get(table.get("kind", ""))
+    if kind is None:
+        raise InputError(f"Expected `kind` in [privacy] to be one of {list(_PRIVACY_KINDS)}.")
+    names = [setting.name for setting in fields(kind)]
+    needed = _NEEDED_PRIVACY_KEYS.intersection(names)
+    values = {key: value for key, value in table.items() if key not in ("kind", "plan")}
+    if not needed <= values.keys() <= set(names):
+        raise InputError(
+            f"Expected [privacy] with {kind.__name__} to have {sorted(needed)}, and else only some "
+            f"of {names} and `plan`, but got {sorted(table.keys() - {'kind'})}."
+        )
+    values.setdefault("enforced", names_persons)
+    privacy: Privacy = kind(**values)
+    return privacy
 
 
 def _grid(
-    quantiles: int = 1024, kind: Any = "two_sided", range: Any = None, edges: Any = None
-) -> Any:
+    quantiles: int = _DEFAULT_QUANTILES,
+    kind: GridName = "two_sided",
+    range: Any = None,
+    edges: Any = None,
+) -> ScoreGrid | GridName:
+    """Return the grid of [grid], as an argument of the metric."""
     if edges is not None:
         return ScoreGrid.from_edges(edges)
-    if range is not None and kind != "even":
+    if range is None:
+        return kind
+    if kind != "even":
         raise InputError(f'Expected kind = "even" with a `range` but got {kind!r}.')
-    return kind if range is None else ScoreGrid.even(quantiles, range)
+    return ScoreGrid.even(quantiles, range)

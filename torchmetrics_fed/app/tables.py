@@ -1,11 +1,19 @@
-"""Tables: Arrow record batches into counts, from files, pandas, Polars, DuckDB, Ray Data or Spark. Extra ``tables``."""
+"""Tables: Arrow record batches into counts, from files, pandas, Polars, DuckDB, Ray Data or Spark.
+
+- The counts are those of the same rows as tensors, to the bit, however the table is split.
+- A table that is refused changes nothing: neither counts nor persons.
+- An error names the row and the column, and never a value: values are data.
+
+Needs the extra ``tables``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,11 +34,20 @@ __all__ = ["PartialCounts", "count_table", "merge_counts"]
 MOST_SKIPPED = 0.05
 """Fraction of bad rows above which a table is refused: more is a sign of a wrong column or unit."""
 
-_AS_THEY_ARE = pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.float32(), pa.float64()
+_LABEL_TYPES = (
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint8(),
+    pa.float32(),
+    pa.float64(),
+)
+"""Types of labels that are counted as they are. Labels of other types become float64."""
 
 
 class Counted(NamedTuple):
-    """How many rows were counted, and how many were left out because they could not be."""
+    """The number of rows that were counted, and of bad rows that were left out."""
 
     rows: int
     skipped: int
@@ -42,32 +59,37 @@ class Counted(NamedTuple):
         """
         if not 0 <= most_skipped <= 1:
             raise InputError(
-                f"Expected argument `most_skipped` to be a fraction from 0 to 1 but got {most_skipped}."
+                "Expected argument `most_skipped` to be a fraction from 0 to 1 but got "
+                f"{most_skipped}."
             )
         if not self.rows:
             raise InputError(
-                "Cannot count: no row of the table can be counted. Check the file and the names of its columns."
+                "Cannot count: no row of the table can be counted. Check the file and the names of "
+                "its columns."
             )
         if self.skipped > most_skipped * (self.rows + self.skipped):
             raise InputError(
-                f"Cannot count: more than {most_skipped:.3g} of the rows are bad. Correct the table, or allow more "
-                "with `most_skipped` (--most-skipped)."
+                f"Cannot count: more than {most_skipped:.3g} of the rows are bad. Correct the "
+                "table, or allow more with `most_skipped` (--most-skipped)."
             )
 
 
 def count_table(
     metric: FederatedMetric, table: Any, *, most_skipped: float = MOST_SKIPPED, **columns: Any
 ) -> Counted:
-    """Count a table in the metric, batch by batch, and return how many rows. A table that is refused changes nothing.
+    """Count a table in the metric, batch by batch, and return the number of rows.
+
+    A table that is refused changes nothing.
 
     Args:
-        metric: what counts, as with ``update``.
-        table: anything with Arrow's C stream (a DataFrame of pandas or Polars, a relation of DuckDB, a Table or a
-            RecordBatchReader), an iterable of such, or the path of a file that ends in ``.csv``, ``.tsv`` (or with
-            ``.gz`` after it), ``.parquet``, ``.arrow`` or ``.feather``.
-        most_skipped: fraction of rows that ``skip_bad`` may leave out. A table with more bad rows, or without any row
-            to count, is refused.
-        columns: which of its columns hold what, as in :meth:`PartialCounts.of`.
+        metric: counts the rows, as with ``update``.
+        table: an object with Arrow's C stream (a DataFrame of pandas or Polars, a relation of
+            DuckDB, a Table or a RecordBatchReader), an iterable of such objects, or the path of a
+            file that ends in ``.csv``, ``.tsv`` (or with ``.gz`` after it), ``.parquet``,
+            ``.arrow`` or ``.feather``.
+        most_skipped: fraction of rows that ``skip_bad`` may leave out. A table with more bad rows,
+            or without any row to count, is refused.
+        columns: the names of its columns and how to read them, as in :meth:`PartialCounts.of`.
 
     Example:
         >>> import pyarrow
@@ -80,19 +102,20 @@ def count_table(
         tensor(1., dtype=torch.float64)
     """
     with all_or_nothing(metric):
-        counted = PartialCounts.of(metric, **columns).count(metric, table)
-        counted.check(most_skipped)
-    return counted
+        result = PartialCounts.of(metric, **columns).count(metric, table)
+        result.check(most_skipped)
+    return result
 
 
 def merge_counts(
     metric: FederatedMetric, parts: Any, *, most_skipped: float = MOST_SKIPPED
 ) -> Counted:
-    """Add what :class:`PartialCounts` made of parts of a table, in whatever order, and return how many rows.
+    """Add the counts of parts of a table, in whatever order, and return the number of rows.
 
     Args:
         metric: the metric that the parts were counted for.
-        parts: a table of them, as Ray Data and Spark collect it, or an iterable of such.
+        parts: a table of rows that :class:`PartialCounts` made, as Ray Data and Spark collect it,
+            or an iterable of such tables.
         most_skipped: as in :func:`count_table`, of all parts together.
 
     Example:
@@ -104,13 +127,13 @@ def merge_counts(
         Counted(rows=2, skipped=0)
     """
     with all_or_nothing(metric):
-        counted = _merged(metric, parts)
-        counted.check(most_skipped)
-    return counted
+        result = _merge(metric, parts)
+        result.check(most_skipped)
+    return result
 
 
-def _merged(metric: FederatedMetric, parts: Any) -> Counted:
-    """Add parts to the metric, all of them or, if one is refused, none."""
+def _merge(metric: FederatedMetric, parts: Any) -> Counted:
+    """Add all parts to the metric; if a part is refused, none."""
     total = torch.zeros_like(metric.counts, device="cpu")
     rows = 0
     skipped = 0
@@ -118,7 +141,8 @@ def _merged(metric: FederatedMetric, parts: Any) -> Counted:
         for part in batch.to_pylist():
             if part["spec"] != metric.spec.digest:
                 raise InputError(
-                    "Expected parts that were counted for this metric but got others. Count them again."
+                    "Expected parts that were counted for this metric but got others. Count them "
+                    "again."
                 )
             counts = torch.frombuffer(bytearray(part["counts"]), dtype=torch.int64)
             total += counts.reshape(total.shape)
@@ -128,19 +152,33 @@ def _merged(metric: FederatedMetric, parts: Any) -> Counted:
     return Counted(rows, skipped)
 
 
+class _Examples(NamedTuple):
+    """Examples as arguments of ``update``."""
+
+    preds: Tensor
+    target: Tensor
+    groups: Tensor | None
+    persons: Any
+
+
+_Count = Callable[[_Examples], None]
+"""Counts examples, all of them or, with an InputError, none."""
+
+
 @dataclass(frozen=True)
 class PartialCounts:
-    """Turns a part of a table into one row of exact counts, in whatever process: what an engine sends to its workers.
+    """Turns a part of a table into one row of exact counts, on any worker of an engine.
 
-    Make it with :meth:`of`. It holds no data, no ledger and no noise. What it returns is raw: it stays with the client
-    whose table it is, and what leaves is the share or the release of the metric that :func:`merge_counts` adds it to.
+    Make it with :meth:`of`. It holds no data, no ledger and no noise. The row that it returns is
+    raw: it stays with the client whose table it is. The share or the release of the metric that
+    :func:`merge_counts` adds it to may leave.
 
     Example:
         >>> import pyarrow
         >>> from torchmetrics_fed import FederatedAUROC
         >>> table = pyarrow.table({"score": [0.1, 0.8, 0.7], "label": [0, 1, 0]})
         >>> metric = FederatedAUROC()
-        >>> part = PartialCounts.of(metric)  # on workers: dataset.map_batches(part, batch_format="pyarrow")
+        >>> part = PartialCounts.of(metric)  # dataset.map_batches(part, batch_format="pyarrow")
         >>> merge_counts(metric, [part(table[:2]), part(table[2:])])
         Counted(rows=3, skipped=0)
     """
@@ -166,158 +204,237 @@ class PartialCounts:
         delimiter: str = ",",
         skip_bad: bool = False,
     ) -> PartialCounts:
-        """Return what counts parts of a table for this metric.
+        """Return the counter of parts of a table for this metric.
 
         Args:
             metric: it is not changed.
-            score: the column of scores; of several classes or labels one each.
-            label: the column of labels; of a multilabel task one each. It holds 0, 1, ..., or the metric's ``labels``.
-            group: the column with the names of groups, of a metric that has ``groups``.
-            person: the column of persons' ids, of whom :meth:`count` counts ``examples_per_person`` at most.
-            delimiter: of CSV files; in those that end in ``.tsv`` it is a tab.
-            skip_bad: whether to leave out rows with missing, unknown or impossible values instead of raising.
+            score: the column of scores; for several classes or labels one column each.
+            label: the column of labels; for a multilabel task one column each. It holds 0, 1, ...,
+                or the metric's ``labels``.
+            group: the column with the names of groups, for a metric that has ``groups``.
+            person: the column with the ids of persons, for whom :meth:`count` counts at most
+                ``examples_per_person`` examples.
+            delimiter: between the columns of CSV files; in files that end in ``.tsv`` it is a tab.
+            skip_bad: whether to leave out rows with missing, unknown or impossible values instead
+                of raising.
         """
         spec = metric.spec
-        score, label = (
-            (names,) if isinstance(names, str) else tuple(names) for names in (score, label)
-        )
-        needed = spec.classes, spec.classes if spec.task == "multilabel" else 1
-        if (len(score), len(label)) != needed:
+        scores = _names(score)
+        labels = _names(label)
+        score_columns = spec.classes
+        label_columns = spec.classes if spec.task == "multilabel" else 1
+        if len(scores) != score_columns or len(labels) != label_columns:
             raise InputError(
-                f"Expected {needed[0]} `score` and {needed[1]} `label` columns for task={spec.task!r} but got "
-                f"{len(score)} and {len(label)}. Name one for each class or label."
+                f"Expected {score_columns} `score` and {label_columns} `label` columns for "
+                f"task={spec.task!r} but got {len(scores)} and {len(labels)}. Name one for each "
+                "class or label."
             )
         return cls(
             spec,
             spec.rules(),
-            score=score,
-            label=label,
-            group=(group,) if spec.groups else (),
-            person=() if person is None else (person,),
+            score=scores,
+            label=labels,
+            group=_names(group) if spec.groups else (),
+            person=() if person is None else _names(person),
             delimiter=delimiter,
             skip_bad=skip_bad,
         )
 
     def __call__(self, table: Any) -> pa.Table:
-        """Return one row: the counts of all rows of ``table``, how many there were, and how many were left out."""
+        """Return one row: the counts of a table, and the numbers of its good and bad rows."""
         if self.person:
             raise InputError(
-                "Expected no `person` where parts of a table are counted apart: one that is in two parts would be "
-                "counted too often. Use `count`, or divide the table by person and count each part in a metric."
+                "Expected no `person` where parts of a table are counted apart: a person who is in "
+                "two parts would be counted too often. Use `count`, or divide the table by person "
+                "and count each part in a metric."
             )
-        counts = self.spec.empty_counts()
-
-        def add(preds: Tensor, target: Tensor, groups: Tensor | None, _: Any) -> None:
-            nonlocal counts
-            counts = self.spec.grid.add(counts, preds, target, self.rules, group=groups)
-
-        counted = self._each(table, add)
-        row = {"spec": self.spec.digest, "counts": counts.numpy().tobytes(), **counted._asdict()}
+        total = _Total(self.spec, self.rules)
+        result = self._count_batches(table, total.add)
+        row = {
+            "spec": self.spec.digest,
+            "counts": total.counts.numpy().tobytes(),
+            "rows": result.rows,
+            "skipped": result.skipped,
+        }
         return pa.table({name: [value] for name, value in row.items()})
 
     def count(self, metric: FederatedMetric, table: Any) -> Counted:
-        """Count a table in the metric, however many rows are left out, and return how many rows."""
+        """Count a table in the metric, whatever the number of bad rows, and return the numbers."""
         if not self.person:
-            return _merged(metric, self(table))
-
-        def add(preds: Tensor, target: Tensor, groups: Tensor | None, persons: Any) -> None:
-            metric.update(preds, target, groups, persons=persons)
-
+            return _merge(metric, self(table))
         with all_or_nothing(metric):
-            return self._each(table, add)
+            return self._count_batches(table, partial(_update, metric))
 
     def read(self, path: str | PathLike[str]) -> Generator[pa.RecordBatch, None, None]:
-        """Give the columns of a file in batches of bounded size. Close the generator after use."""
-        return batches.read_file(Path(path), self._names, self.delimiter, self.skip_bad)
-
-    def _each(self, table: Any, add: Any) -> Counted:
-        """Add every batch of a table, and return how many rows."""
-        if isinstance(table, str | PathLike):
-            with closing(self.read(table)) as file:  # also where a row is refused
-                return self._each(file, add)
-        rows = 0
-        skipped = 0
-        for batch in batches.batches_of(table):
-            bad = self._add(add, batch, rows + skipped)
-            rows += batch.num_rows - bad
-            skipped += bad
-        return Counted(rows, skipped)
-
-    def _add(self, add: Any, batch: pa.RecordBatch, start: int) -> int:
-        """Add a batch, and return how many of its rows were bad."""
-        names, task = batches.checked_names(self._names, batch.schema.names), self.spec.task
-        preds = batches.matrix(batch, self.score, batches.scores_of)
-        target = batches.matrix(batch, self.label, self._labels)
-        group = batches.matrix(batch, self.group, self._groups) if self.group else target[:, :0]
-        ids = batches.person_ids(batch, self.person[0]) if self.person else None
-        persons = None if ids is None else ids.to_numpy(zero_copy_only=False)
-
-        def some(rows: Any) -> None:
-            scores = preds[rows, 0] if task == "binary" else preds[rows]
-            labels = target[rows] if task == "multilabel" else target[rows, 0]
-            add(
-                scores,
-                labels,
-                group[rows, 0] if self.group else None,
-                None if persons is None else persons[rows],
-            )
-
-        try:
-            some(slice(None))
-            return 0
-        except InputError:
-            fine = torch.cat([self._fine(preds, target), group >= 0], 1)
-            if ids is not None:
-                fine = torch.cat([fine, torch.tensor(ids.is_valid().to_pylist())[:, None]], 1)
-            bad = ~fine.all(1)
-            if not bool(bad.any()):
-                raise
-        if self.skip_bad:
-            some(~bad)
-            return int(bad.sum())
-        row = int(bad.int().argmax())
-        name = names[int((~fine[row]).int().argmax())]
-        scores = (
-            "finite logits"
-            if self.rules.normalization
-            else f"scores in {list(self.spec.grid.score_range)}"
-        )
-        expected = {
-            self.score: scores,
-            self.label: f"labels {list(self.spec.labels or [f'from 0 to {self._highest}'])}",
-            self.group: f"groups {list(self.spec.groups)}",
-            self.person: "persons' ids",
-        }[next(kind for kind in (self.score, self.label, self.group, self.person) if name in kind)]
-        fault = "holds something else" if batch.column(name)[row].is_valid else "is missing"
-        raise InputError(
-            f"Expected {expected} but row {start + row + 1}, column {name!r}, {fault}. {batches.OR_SKIP}"
+        """Yield the columns of a file in batches of bounded size. Close the generator after use."""
+        return batches.read_file(
+            Path(path), self._columns, delimiter=self.delimiter, skip_bad=self.skip_bad
         )
 
     @property
-    def _names(self) -> tuple[str, ...]:
+    def _columns(self) -> tuple[str, ...]:
+        """The names of all columns that are read."""
         return (*self.score, *self.label, *self.group, *self.person)
 
     @property
-    def _highest(self) -> int:
+    def _highest_label(self) -> int:
         return self.spec.classes - 1 if self.spec.task == "multiclass" else 1
 
-    def _labels(self, values: pa.Array) -> pa.Array:
-        """Return labels as numbers, none of them missing."""
+    def _count_batches(self, table: Any, count: _Count) -> Counted:
+        """Count every batch of a table, and return the numbers of rows."""
+        if isinstance(table, str | PathLike):
+            with closing(self.read(table)) as file_batches:  # also where a row is refused
+                return self._count_batches(file_batches, count)
+        rows = 0
+        skipped = 0
+        for batch in batches.batches_of(table):
+            bad_rows = self._count_batch(batch, count, first_row=rows + skipped + 1)
+            rows += batch.num_rows - bad_rows
+            skipped += bad_rows
+        return Counted(rows, skipped)
+
+    def _count_batch(self, batch: pa.RecordBatch, count: _Count, *, first_row: int) -> int:
+        """Count the good rows of a batch, and return the number of bad rows; raise for a bad row.
+
+        Args:
+            batch: the rows.
+            count: counts examples.
+            first_row: the number of the first row in the table, from 1.
+        """
+        batches.check_columns(self._columns, batch.schema.names)
+        tensors = self._tensors(batch)
+        try:
+            count(self._examples(tensors, slice(None)))
+            return 0
+        except InputError:
+            valid = self._valid_values(tensors)
+            is_bad = ~valid.all(1)
+            if not bool(is_bad.any()):  # the rows are good: the call is refused
+                raise
+        if self.skip_bad:
+            count(self._examples(tensors, ~is_bad))
+            return int(is_bad.sum())
+        row = int(is_bad.int().argmax())
+        column = self._columns[int((~valid[row]).int().argmax())]
+        fault = "holds something else" if batch.column(column)[row].is_valid else "is missing"
+        raise InputError(
+            f"Expected {self._description(column)} but row {first_row + row}, column {column!r}, "
+            f"{fault}. {batches.SKIP_ADVICE}"
+        )
+
+    def _tensors(self, batch: pa.RecordBatch) -> _Tensors:
+        """Return the columns of a batch."""
+        preds = batches.matrix(batch, self.score, batches.scores_of)
+        target = batches.matrix(batch, self.label, self._label_numbers)
+        group = target[:, :0]
+        if self.group:
+            group = batches.matrix(batch, self.group, self._group_numbers)
+        persons = None
+        if self.person:
+            persons = batches.person_ids(batch, self.person[0])
+        return _Tensors(preds=preds, target=target, group=group, persons=persons)
+
+    def _examples(self, tensors: _Tensors, rows: slice | Tensor) -> _Examples:
+        """Return rows in the shapes that ``update`` takes."""
+        task = self.spec.task
+        preds = tensors.preds[rows]
+        target = tensors.target[rows]
+        groups = None
+        persons = None
+        if self.group:
+            groups = tensors.group[rows, 0]
+        if tensors.persons is not None:
+            persons = tensors.persons.to_numpy(zero_copy_only=False)[rows]
+        return _Examples(
+            preds[:, 0] if task == "binary" else preds,
+            target if task == "multilabel" else target[:, 0],
+            groups,
+            persons,
+        )
+
+    def _valid_values(self, tensors: _Tensors) -> Tensor:
+        """Return which values can be counted, ``(rows, columns)``, in the order of the columns."""
+        scores = tensors.preds.double()
+        labels = tensors.target.double()
+        if self.rules.normalization:
+            valid_scores = scores.isfinite()
+        else:
+            low, high = self.spec.grid.score_range
+            valid_scores = (scores >= low) & (scores <= high)
+        is_integer = labels == labels.floor()
+        valid_labels = (labels >= 0) & (labels <= self._highest_label) & is_integer
+        ignored = torch.zeros_like(valid_labels)
+        if self.rules.ignore_index is not None:
+            ignored = labels == self.rules.ignore_index
+        valid = [valid_scores | ignored, valid_labels | ignored, tensors.group >= 0]
+        if tensors.persons is not None:
+            has_id = torch.tensor(tensors.persons.is_valid().to_pylist())
+            valid.append(has_id[:, None])
+        return torch.cat(valid, 1)
+
+    def _description(self, column: str) -> str:
+        """Return the values that a column may hold, in words."""
+        if column in self.score:
+            if self.rules.normalization:
+                return "finite logits"
+            return f"scores in {list(self.spec.grid.score_range)}"
+        if column in self.label:
+            labels = list(self.spec.labels or [f"from 0 to {self._highest_label}"])
+            return f"labels {labels}"
+        if column in self.group:
+            return f"groups {list(self.spec.groups)}"
+        return "persons' ids"
+
+    def _label_numbers(self, values: pa.Array) -> pa.Array:
+        """Return labels as numbers, NaN where they are missing."""
         if self.spec.labels:
             values = batches.numbered(values, self.spec.labels)
         values = batches.parsed(values)
-        if values.null_count or values.type not in _AS_THEY_ARE:
+        if values.null_count or values.type not in _LABEL_TYPES:
             values = values.cast(pa.float64(), safe=False).fill_null(math.nan)
         return values
 
-    def _groups(self, values: pa.Array) -> pa.Array:
+    def _group_numbers(self, values: pa.Array) -> pa.Array:
+        """Return groups as numbers, -1 where they are missing or unknown."""
         return batches.numbered(values, self.spec.groups).fill_null(-1)
 
-    def _fine(self, preds: Tensor, target: Tensor) -> Tensor:
-        """Return which values of these rows can be counted, for every column."""
-        (low, high), ignore_index = self.spec.grid.score_range, self.rules.ignore_index
-        scores, labels = preds.double(), target.double()
-        fine = scores.isfinite() if self.rules.normalization else (scores >= low) & (scores <= high)
-        ignored = labels == (math.nan if ignore_index is None else ignore_index)
-        known = (labels >= 0) & (labels <= self._highest) & (labels == labels.floor())
-        return torch.cat([fine | ignored, known | ignored], 1)
+
+class _Tensors(NamedTuple):
+    """The columns of a batch."""
+
+    preds: Tensor
+    """``(rows, columns)``"""
+    target: Tensor
+    """``(rows, columns)``"""
+    group: Tensor
+    """``(rows, 1)``, or ``(rows, 0)`` for a metric without groups."""
+    persons: pa.Array | None
+    """Ids as texts, missing where there is none."""
+
+
+class _Total:
+    """Adds up the counts of examples."""
+
+    def __init__(self, spec: Spec, rules: Rules) -> None:
+        self._grid = spec.grid
+        self._rules = rules
+        self.counts = spec.empty_counts()
+
+    def add(self, examples: _Examples) -> None:
+        self.counts = self._grid.add(
+            self.counts,
+            examples.preds,
+            examples.target,
+            self._rules,
+            group=examples.groups,
+        )
+
+
+def _update(metric: FederatedMetric, examples: _Examples) -> None:
+    metric.update(examples.preds, examples.target, examples.groups, persons=examples.persons)
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""Names of files, and files: what is written is read, anything else is refused."""
+"""Names of files, and files: what was written is read, anything else is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchmetrics_fed.app.folder.files import Files, decoded, encoded, packed, unpacked
+from torchmetrics_fed.aggregation.stage import Stage
+from torchmetrics_fed.app.folder.files import (
+    Files,
+    decoded,
+    encoded,
+    label,
+    packed,
+    query_number,
+    stage_name,
+    unpacked,
+)
 from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
@@ -29,13 +39,20 @@ NAMES = [
     "x" * 200,
 ]
 
+BLOCKS = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=30),
+    st.binary(max_size=50),
+    max_size=5,
+)
+
 
 @given(st.text(min_size=1, max_size=22))
 def test_a_name_is_one_plain_part_of_a_path_and_comes_back(name: str) -> None:
     try:
         part = encoded("site-", name)
     except InputError:
-        assert any("\ud800" <= letter <= "\udfff" for letter in name)  # which UTF-8 cannot encode
+        # the name has a surrogate, which UTF-8 cannot encode
+        assert any("\ud800" <= letter <= "\udfff" for letter in name)
         return
     assert part.isascii()
     assert part == part.lower()
@@ -50,9 +67,19 @@ def test_names_differ_on_file_systems_that_fold_letters() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["site-", "site-A", "site-%4", "site-%61", "site-%ff", "site-a.b", "site-.part", "else"]
+    "part",
+    [
+        "site-",
+        "site-A",
+        "site-%4",
+        "site-%61",
+        "site-%ff",
+        "site-a.b",
+        "site-.part",
+        "else",
+    ],
 )
-def test_what_nobody_has_encoded_is_no_name(part: str) -> None:
+def test_a_part_that_is_no_encoded_name_is_left_out(part: str) -> None:
     assert decoded("site-", [part]) == []
 
 
@@ -62,37 +89,48 @@ def test_a_name_that_does_not_fit_is_refused(name: str) -> None:
         encoded("site-", name)
 
 
-@given(
-    st.dictionaries(
-        st.text(st.characters(codec="utf-8"), min_size=1, max_size=30),
-        st.binary(max_size=50),
-        max_size=5,
-    )
-)
+def test_labels_sort_in_the_order_of_the_exchange() -> None:
+    labels = [label(query, stage) for query in (1, 2) for stage in Stage]
+    assert labels == sorted(labels)
+    assert labels[3] == "1.3-mask"
+    assert query_number("2.2-share_keys") == "2"
+    assert stage_name("2.2-share_keys") == "share_keys"
+
+
+@given(BLOCKS)
 def test_blocks_come_back(blocks: dict[str, bytes]) -> None:
-    assert unpacked(Reader(frame(Kind.FILE, packed(blocks)), Kind.FILE)) == blocks
+    data = frame(Kind.FILE, packed(blocks))
+    assert unpacked(Reader(data, Kind.FILE)) == blocks
 
 
 def test_a_file_is_written_whole_and_read_where_it_was_written(tmp_path: Path) -> None:
     files = Files(tmp_path, "1")
-    mark = files.write(files.own / "state", b"con", b"tent")
-    found = files.read(files.own / "state")
-    assert found is not None
-    assert found[0] == mark
-    assert bytes(found[1].rest) == b"content"
-    assert os.listdir(files.own) == ["state"]
-    other = Files(tmp_path, "2")
-    other.own.mkdir()
-    os.rename(files.own / "state", other.own / "state")
-    assert files.read(files.own / "state") is None
-    with pytest.raises(WireError, match="it was written as b'coordinator/round-1/state'"):
-        other.read(other.own / "state")
+    digest = files.write(files.state_path, b"con", b"tent")
+    file = files.read(files.state_path)
+    assert file is not None
+    assert file.digest == digest
+    assert bytes(file.content.rest) == b"content"
+    assert os.listdir(files.coordinator_folder) == ["state"]
 
 
-def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_is_refused(tmp_path: Path) -> None:
     files = Files(tmp_path, "1")
-    (files.own / "end").mkdir(parents=True)
+    files.write(files.state_path, b"content")
+    next_round = Files(tmp_path, "2")
+    next_round.coordinator_folder.mkdir()
+    os.rename(files.state_path, next_round.state_path)
+    assert files.read(files.state_path) is None
+    with pytest.raises(WireError, match="it was written as b'coordinator/round-1/state'"):
+        next_round.read(next_round.state_path)
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path, "1")
+    files.end_path.mkdir(parents=True)
     with pytest.raises(WireError, match="got something else"):
         files.end()
+
+
+def test_the_shared_folder_must_exist(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a folder that exists"):
         Files(tmp_path / "nowhere", "1")

@@ -1,4 +1,4 @@
-"""A release through files in a folder that all parties can reach: no server, no daemon, no locks."""
+"""A release through files in a folder that all parties can reach: no server, no locks."""
 
 from torchmetrics_fed.app.folder.coordinator import run_coordinator, status
 from torchmetrics_fed.app.folder.site import run_site

@@ -1,4 +1,12 @@
-"""run_coordinator and status: the aggregator's side of a round in a shared folder, and how far it has come."""
+"""run_coordinator: the coordinator's side of a round in a shared folder; status: its progress.
+
+What a run of the coordinator does is on disk, so that the next run goes on:
+
+- The names of the sites and the state of the exchange are written before a query is asked.
+- A stage is closed when its replies are in one file. A stage that was closed stays closed: its
+  replies are read from that file, and no site is asked again.
+- A round that is over stays over: with the same release, or without one.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +18,28 @@ from typing import Any
 
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.app.folder.files import Files, decoded, encoded, label, packed, unpacked
+from torchmetrics_fed.app.folder.files import (
+    REFUSED,
+    REPLIED,
+    Files,
+    RoundEnd,
+    decoded,
+    label,
+    packed,
+    query_number,
+    stage_name,
+    unpacked,
+)
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, WireError
 from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.exchange.stages import Replies, Requests, ask_release, release_stages
+from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.metrics import CountsMetric, representative, terms_of
 from torchmetrics_fed.release import Release
 from torchmetrics_fed.release.wire import pack_block
+
+_SECURE_MIN_SITES = 3
+"""Sites that one secure aggregation takes at least."""
 
 _log = logging.getLogger("torchmetrics_fed")
 
@@ -32,22 +55,26 @@ def run_coordinator(
     keys: Mapping[str, bytes] | None = None,
     **options: Any,
 ) -> Release:
-    """Return the release of the sites' data, once they have answered as many queries as the plan takes.
+    """Return the release of the sites' data, once they have answered every query of the plan.
 
-    Killed at any point, it is called again with the same arguments and goes on: what was asked is on disk, and is not
-    computed again; a stage that was closed stays closed. A round that is over gives the same release again. Sites that
-    are silent or refuse are named in the log and have dropped out. If too few are left, the round is over without a
-    release, and a retry is a new round.
+    A coordinator that was killed is called again with the same arguments and goes on: the queries
+    are on disk and are not computed again; a stage that was closed stays closed. A round that is
+    over gives the same release again. Sites that are silent or refuse are named in the log and have
+    dropped out. If too few sites are left, the round is over without a release, and a retry is a
+    new round.
 
     Args:
         folder: the shared folder. It must exist.
         metric: made as at the sites; it is not updated.
-        round: its name, which no other release has.
-        clients: the sites' names; or how many to wait for; or None for those who are there when the time is up.
-        timeout: seconds to wait in each stage for those who have not answered, and before the first for sites.
-        poll: seconds between two looks.
+        round: the name of the round, which no other release has.
+        clients: the names of the sites; or the number of sites to wait for; or None for the sites
+            that are there when the time is up.
+        timeout: seconds to wait in each stage for sites that have not answered, and before the
+            first stage for sites.
+        poll: seconds between two looks into the folder.
         keys: by site, public keys; aggregations are signed if given.
-        options: ``previous``, ``min_clients`` and ``max_examples``, as in :class:`~torchmetrics_fed.Coordinator`.
+        options: ``previous``, ``min_clients`` and ``max_examples``, as in
+            :class:`~torchmetrics_fed.Coordinator`.
 
     Example:
         >>> import tempfile
@@ -55,81 +82,39 @@ def run_coordinator(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run_coordinator(folder, FederatedROC(), timeout=0.0)
         Traceback (most recent call last):
-        torchmetrics_fed.errors.ReleaseError: Expected 1 or more sites in round '1' but got 0...
+        torchmetrics_fed.errors.ReleaseError: Cannot begin round '1': it needs 1 or more sites...
     """
     terms = terms_of(representative(metric))
     files = Files(folder, round)
-    given = None if clients is None or isinstance(clients, int) else sorted(set(clients))
-    kept = files.read(files.own / "state")
-    if kept is None:
+    number: int | None = None
+    names: list[str] | None = None
+    if isinstance(clients, int):
+        number = clients
+    elif clients is not None:
+        names = sorted(set(clients))
+    resumed = _resumed(files, terms, options)
+    if resumed is None:
         coordinator = Coordinator(terms, round=round, **options)
-        names = given or []
-        for _ in _looks(timeout, poll) if given is None else ():
-            names = files.joined()
-            if isinstance(clients, int) and len(names) >= clients:
-                break
-        needed = max(
-            terms.spec.clients_needed,
-            options.get("min_clients", 1),
-            3 if terms.spec.hides_shares else 1,
-        )
-        if len(names) < needed:
-            raise ReleaseError(
-                f"Expected {needed} or more sites in round {round!r} but got {len(names)}. Nothing was asked: start "
-                "them, and call again."
-            )
+        if names is None:
+            names = _wait_for_sites(files, number, timeout=timeout, poll=poll)
+        _check_enough_sites(files, terms, names, options.get("min_clients", 1))
     else:
-        names, coordinator = (
-            list(unpacked(kept[1])),
-            Coordinator.from_bytes(kept[1].block(), terms, **options),
-        )
-        if given not in (None, names):
+        coordinator, first_names = resumed
+        if names is not None and names != first_names:
             raise ReleaseError(
-                f"Expected the sites that round {round!r} was begun with, {names}, but got {given}: nobody is asked "
-                "again without the others. Name a new round."
+                f"Cannot go on: round {round!r} was begun with the sites {first_names} but got "
+                f"{names}. No site is asked again without the others. Name a new round."
             )
-    if (end := files.end()) is not None and end[0]:
-        raise ReleaseError(
-            f"Expected a round that is open but {round!r} is over. {end[0]} A retry is a new round."
-        )
-
-    def save() -> None:
-        files.write(
-            files.own / "state",
-            packed(dict.fromkeys(names, b"")),
-            pack_block(coordinator.to_bytes()),
-        )
-
-    def carry(asked: Requests) -> Replies:
-        kind = next(iter(asked.values())).stage
-        stage = label(len(coordinator.sums) + 1, kind)
-        while (closed := files.read(files.own / f"{stage}.closed")) is None:
-            if kind.begins_query:
-                save()
-            files.write(
-                files.own / f"{stage}.closed", packed(_ask(files, stage, asked, timeout, poll))
-            )
-        return {name: _answer(said) for name, said in unpacked(closed[1]).items()}
-
-    try:
-        there = names if coordinator.senders is None else sorted(coordinator.senders)
-        release = ask_release(
-            release_stages(coordinator, there, place=f"round {round}", log=_log, keys=keys), carry
-        )
-    except WireError:  # a file of its own is damaged: put it back, and the round goes on
-        raise
-    except FederatedMetricError as error:
-        files.write(files.own / "end", pack_block(str(error).encode()), packed({}))
-        raise
-    save()
-    files.write(
-        files.own / "end", pack_block(b""), packed(dict.fromkeys(coordinator.senders or (), b""))
-    )
-    return release
+        names = first_names
+    _check_open(files)
+    run = _CoordinatorRun(files, coordinator, names, timeout=timeout, poll=poll)
+    return run.release(keys)
 
 
 def status(folder: str | os.PathLike[str]) -> str:
-    """Return how far every round in a shared folder has come, a line for each: who has answered, who is waited for.
+    """Return the progress of every round in a shared folder, one line for each round.
+
+    A line names the sites that have answered, or that the coordinator waits for.
 
     Example:
         >>> import tempfile
@@ -137,63 +122,198 @@ def status(folder: str | os.PathLike[str]) -> str:
         ...     status(folder)
         'no rounds'
     """
-    found, lines = Files(folder, "1").folder.glob("*/round-*"), []
-    for round in decoded("round-", {path.name for path in found}):
-        files = Files(folder, round)
-        end, stages = files.end(), files.stages()
-        if end is not None:
-            said = (
-                f"over without a release. {end[0]}"
-                if end[0]
-                else f"released, with {', '.join(end[1])}"
-            )
-        elif stages:
-            asked = files.asked(stages[-1])
-            missing = [name for name in asked if not (files.of(name) / stages[-1]).exists()]
-            said = f"query {stages[-1][0]}, {stages[-1][4:]}: {len(asked) - len(missing)} of {len(asked)} answered"
-            said += f"; waits for {', '.join(missing)}" * bool(missing)
-        else:
-            said = f"not begun; here: {', '.join(files.joined()) or 'nobody'}"
-        lines.append(f"round {round}: {said}")
-    return "\n".join(lines) or "no rounds"
+    paths = Files(folder, "1").folder.glob("*/round-*")
+    rounds = decoded("round-", {path.name for path in paths})
+    if not rounds:
+        return "no rounds"
+    return "\n".join(f"round {round}: {_progress(Files(folder, round))}" for round in rounds)
 
 
-def _answer(said: bytes) -> bytes | FederatedMetricError:
-    return said[1:] if said[:1] == b"+" else ReleaseError(said[1:].decode(errors="replace"))
+def _progress(files: Files) -> str:
+    """Return the progress of one round."""
+    end = files.end()
+    if end is not None:
+        return _outcome(end)
+    stages = files.requested_stages()
+    if stages:
+        return _stage_progress(files, stages[-1])
+    names = ", ".join(files.joined_sites()) or "nobody"
+    return f"not begun; here: {names}"
+
+
+def _outcome(end: RoundEnd) -> str:
+    if end.failure:
+        return f"over without a release. {end.failure}"
+    return f"released, with {', '.join(end.sites)}"
+
+
+def _stage_progress(files: Files, stage_label: str) -> str:
+    sites = files.requested_sites(stage_label)
+    silent = [site for site in sites if not files.reply_path(stage_label, site).exists()]
+    progress = (
+        f"query {query_number(stage_label)}, {stage_name(stage_label)}: "
+        f"{len(sites) - len(silent)} of {len(sites)} answered"
+    )
+    if silent:
+        progress += f"; waits for {', '.join(silent)}"
+    return progress
+
+
+def _resumed(
+    files: Files, terms: Terms, options: Mapping[str, Any]
+) -> tuple[Coordinator, list[str]] | None:
+    """Return the coordinator and the sites of a round that was begun; None for a new round."""
+    file = files.read(files.state_path)
+    if file is None:
+        return None
+    names = list(unpacked(file.content))
+    return Coordinator.from_bytes(file.content.block(), terms, **options), names
+
+
+def _wait_for_sites(files: Files, number: int | None, *, timeout: float, poll: float) -> list[str]:
+    """Return the sites that have joined, once there are enough of them or the time is up."""
+    names: list[str] = []
+    for _ in _looks(timeout, poll):
+        names = files.joined_sites()
+        if number is not None and len(names) >= number:
+            break
+    return names
+
+
+def _check_enough_sites(files: Files, terms: Terms, names: list[str], min_clients: int) -> None:
+    """Raise if a release of these sites could not be opened."""
+    needed = max(terms.spec.clients_needed, min_clients)
+    if terms.spec.hides_shares:
+        needed = max(needed, _SECURE_MIN_SITES)
+    if len(names) < needed:
+        raise ReleaseError(
+            f"Cannot begin round {files.round!r}: it needs {needed} or more sites but there are "
+            f"{len(names)}. Nothing was asked: start the sites, and call again."
+        )
+
+
+def _check_open(files: Files) -> None:
+    """Raise if the round has ended without a release."""
+    end = files.end()
+    if end is not None and end.failure:
+        raise ReleaseError(f"Round {files.round!r} is over. {end.failure} A retry is a new round.")
 
 
 def _looks(timeout: float, poll: float) -> Iterator[None]:
-    """Look now and then until the time is up; a last look follows the deadline: whoever came in time is seen."""
-    deadline, late = monotonic() + timeout, False
-    while not late:
-        late = monotonic() >= deadline
+    """Yield every ``poll`` seconds until the time is up, and once after that.
+
+    The last look follows the deadline, so that a file that came in time is read.
+    """
+    deadline = monotonic() + timeout
+    is_late = False
+    while not is_late:
+        is_late = monotonic() >= deadline
         yield
-        if not late:
+        if not is_late:
             sleep(poll)
 
 
-def _ask(
-    files: Files, stage: str, asked: Requests, timeout: float, poll: float
-) -> dict[str, bytes]:
-    """Ask sites, and return what they have answered in time, or after a minus why there is no answer."""
-    marks = {
-        name: files.write(
-            files.own / f"{stage}.{encoded('site-', name)}", pack_block(each.to_bytes())
+class _CoordinatorRun:
+    """One run of the coordinator: from the files of a round to its release.
+
+    Args:
+        files: the files of the round.
+        coordinator: the exchange, new or resumed.
+        names: the sites that the round is begun with.
+        timeout: seconds to wait in each stage.
+        poll: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        coordinator: Coordinator,
+        names: list[str],
+        *,
+        timeout: float,
+        poll: float,
+    ) -> None:
+        self._files = files
+        self._coordinator = coordinator
+        self._names = names
+        self._timeout = timeout
+        self._poll = poll
+
+    def release(self, keys: Mapping[str, bytes] | None) -> Release:
+        """Return the release, and end the round with it or with the reason why there is none."""
+        coordinator = self._coordinator
+        files = self._files
+        sites = self._names
+        if coordinator.senders is not None:
+            sites = sorted(coordinator.senders)
+        stages = release_stages(
+            coordinator, sites, place=f"round {files.round}", log=_log, keys=keys
         )
-        for name, each in asked.items()
-    }
-    answers, problems = dict[str, bytes](), dict[str, bytes]()
-    for _ in _looks(timeout, poll):
-        for name in marks.keys() - answers.keys():
-            problems.pop(name, None)
-            try:
-                answer = files.answer(name, stage, marks[name])
-            except (
-                WireError
-            ) as error:  # not whole yet, or not this site's: the right one may still come
-                problems[name] = b"-" + str(error).encode()
-            else:
-                answers |= {} if answer is None else {name: answer}
-        if len(answers) == len(marks):
-            break
-    return problems | answers
+        try:
+            release = ask_release(stages, self._carry)
+        except (
+            WireError
+        ):  # a file of the coordinator is damaged: put it back, and the round goes on
+            raise
+        except FederatedMetricError as error:
+            files.write(files.end_path, pack_block(str(error).encode()), packed({}))
+            raise
+        self._save_state()
+        names = packed(dict.fromkeys(coordinator.senders or (), b""))
+        files.write(files.end_path, pack_block(b""), names)
+        return release
+
+    def _carry(self, requests: Requests) -> Replies:
+        """Return the replies of a stage: from its closed file, or those that come in time."""
+        stage = next(iter(requests.values())).stage
+        stage_label = label(len(self._coordinator.sums) + 1, stage)
+        path = self._files.closed_path(stage_label)
+        closed = self._files.read(path)
+        while closed is None:
+            if stage.begins_query:
+                self._save_state()
+            self._files.write(path, packed(self._ask(stage_label, requests)))
+            closed = self._files.read(path)
+        return {name: _reply(data) for name, data in unpacked(closed.content).items()}
+
+    def _save_state(self) -> None:
+        self._files.write(
+            self._files.state_path,
+            packed(dict.fromkeys(self._names, b"")),
+            pack_block(self._coordinator.to_bytes()),
+        )
+
+    def _ask(self, stage_label: str, requests: Requests) -> dict[str, bytes]:
+        """Write the requests, and return the sites' replies and refusals that came in time.
+
+        A file that cannot be read until then counts as a refusal, with the error as its reason.
+        """
+        files = self._files
+        digests = {}
+        for name, request in requests.items():
+            path = files.request_path(stage_label, name)
+            digests[name] = files.write(path, pack_block(request.to_bytes()))
+        replies: dict[str, bytes] = {}
+        problems: dict[str, bytes] = {}
+        for _ in _looks(self._timeout, self._poll):
+            for name in digests.keys() - replies.keys():
+                problems.pop(name, None)
+                try:
+                    reply = files.reply(name, stage_label, digests[name])
+                except WireError as error:
+                    # the file is not whole yet, or not the site's: the right one may still come
+                    problems[name] = REFUSED + str(error).encode()
+                    continue
+                if reply is not None:
+                    replies[name] = reply
+            if len(replies) == len(digests):
+                break
+        return problems | replies
+
+
+def _reply(data: bytes) -> bytes | FederatedMetricError:
+    """Return the reply of a site, or the error with the reason of its refusal."""
+    content = data[1:]
+    if data[:1] == REPLIED:
+        return content
+    return ReleaseError(content.decode(errors="replace"))

@@ -1,15 +1,20 @@
-"""Files: one round in a shared folder. They are read with checks, and written whole or not at all.
+"""Files: one round in a shared folder.
 
-Every party writes into one subfolder, its own, so that the permissions of the file system say who is who::
+Every party writes into one subfolder, its own, so that the permissions of the file system say
+which party wrote a file::
 
-    coordinator/round-1/state               what the coordinator goes on from after a crash
-    coordinator/round-1/1.3-mask.site-ann   what ann is asked in a stage of the first query
-    coordinator/round-1/1.3-mask.closed     the answers that were taken in that stage
+    coordinator/round-1/state               the coordinator's progress, to go on after a crash
+    coordinator/round-1/1.3-mask.site-ann   the request to ann in a stage of the first query
+    coordinator/round-1/1.3-mask.closed     the replies that were taken in that stage
     coordinator/round-1/end                 the round is over
-    site-ann/round-1/1.3-mask               ann's answer
+    site-ann/round-1/1.3-mask               ann's reply
 
-A file has its name when it is whole. It holds a checksum and the name it was written under, an answer the digest of
-what was asked. So one that was cut, moved or kept from elsewhere is refused, and the right one can take its place.
+These rules hold for every file:
+
+- It gets its name when it is whole: it is written under another name and moved.
+- It holds a checksum and the name that it was written under. A reply holds the digest of the
+  request, too. So a file that was cut, moved or copied from elsewhere is refused.
+- A file that was refused can be replaced by the right one, and the round goes on.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from torchmetrics_fed.aggregation.stage import Stage
@@ -36,156 +42,275 @@ from torchmetrics_fed.release.wire import (
     text_size,
 )
 
+REPLIED = b"+"
+"""First byte of a reply in a file; the reply follows."""
+
+REFUSED = b"-"
+"""First byte of a refusal in the place of a reply; its reason follows, in UTF-8."""
+
+_PLAIN_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
+"""Bytes of a name that stand for themselves in a path: the same on every file system."""
+
+_MAX_NAME_LENGTH = 200
+"""Characters of an encoded name. File systems allow 255, with prefixes and suffixes."""
+
+_MAX_FILE_BYTES = 1 << 30
+"""Bytes of a file that is read at all: larger than any share, small enough for memory."""
+
+_MAX_QUERIES = 9
+"""Queries of a round that a label can number, with one digit. A release has at most two."""
+
 
 def label(query: int, stage: Stage) -> str:
-    """Return the name of a stage's files, in the order of the exchange."""
+    """Return the name of the files of a stage. Labels sort in the order of the exchange.
+
+    Args:
+        query: the number of the query, from 1.
+        stage: the stage in which it is asked.
+    """
     return f"{query}.{stage.value}-{stage}"
 
 
-_LABELS = {label(query, stage) for query in range(1, 10) for stage in Stage}
-_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
-_MOST_BYTES = 1 << 30
+def query_number(stage_label: str) -> str:
+    """Return the number of the query in a label."""
+    return stage_label.partition(".")[0]
+
+
+def stage_name(stage_label: str) -> str:
+    """Return the name of the stage in a label."""
+    return stage_label.partition("-")[2]
+
+
+_LABELS = {label(query, stage) for query in range(1, _MAX_QUERIES + 1) for stage in Stage}
+
+
+class StoredFile(NamedTuple):
+    """A file that was read: its digest, and a reader of its content."""
+
+    digest: bytes
+    content: Reader
+
+
+class PendingRequest(NamedTuple):
+    """A request to a site whose reply is not in its place."""
+
+    label: str
+    """The stage."""
+    digest: bytes
+    """The digest of the request's file, which the reply holds."""
+    request: Request
+
+
+class RoundEnd(NamedTuple):
+    """How a round has ended."""
+
+    failure: str
+    """Why there is no release; empty if there is one."""
+    sites: list[str]
+    """The sites whose shares are in the release."""
 
 
 class Files:
-    """The files of one round in a shared folder."""
+    """The files of one round in a shared folder.
+
+    Args:
+        folder: the shared folder. It must exist.
+        round: the name of the round.
+    """
 
     def __init__(self, folder: str | os.PathLike[str], round: str) -> None:
-        self.folder, self.round, self._name = Path(folder), round, encoded("round-", round)
+        self.folder = Path(folder)
+        self.round = round
+        self._round_name = encoded("round-", round)
         if not self.folder.is_dir():
             raise InputError(
-                f"Expected argument `folder` to be a folder that exists but got {os.fspath(folder)!r}."
+                "Expected argument `folder` to be a folder that exists but got "
+                f"{os.fspath(folder)!r}."
             )
 
-    def of(self, site: str) -> Path:
-        return self.folder / encoded("site-", site) / self._name
+    @property
+    def coordinator_folder(self) -> Path:
+        return self.folder / "coordinator" / self._round_name
 
     @property
-    def own(self) -> Path:
-        return self.folder / "coordinator" / self._name
+    def state_path(self) -> Path:
+        return self.coordinator_folder / "state"
 
-    def joined(self) -> list[str]:
-        return decoded(
-            "site-", (path.parent.name for path in self.folder.glob(f"site-*/{self._name}"))
-        )
+    @property
+    def end_path(self) -> Path:
+        return self.coordinator_folder / "end"
 
-    def stages(self, site: str = "") -> list[str]:
-        """Return the stages that a site was asked, or anybody, in their order."""
-        asked = self.own.glob(f"*.{encoded('site-', site) if site else 'site-*'}")
-        return sorted(_LABELS.intersection(path.name.rpartition(".")[0] for path in asked))
+    def closed_path(self, stage_label: str) -> Path:
+        return self.coordinator_folder / f"{stage_label}.closed"
 
-    def asked(self, stage: str) -> list[str]:
-        return decoded(
-            "site-",
-            (path.name.removeprefix(f"{stage}.") for path in self.own.glob(f"{stage}.site-*")),
-        )
+    def request_path(self, stage_label: str, site: str) -> Path:
+        return self.coordinator_folder / f"{stage_label}.{encoded('site-', site)}"
+
+    def site_folder(self, site: str) -> Path:
+        return self.folder / encoded("site-", site) / self._round_name
+
+    def reply_path(self, stage_label: str, site: str) -> Path:
+        return self.site_folder(site) / stage_label
+
+    def joined_sites(self) -> list[str]:
+        """Return the sites that have a folder for this round."""
+        folders = self.folder.glob(f"site-*/{self._round_name}")
+        return decoded("site-", (path.parent.name for path in folders))
+
+    def requested_stages(self, site: str | None = None) -> list[str]:
+        """Return the labels of the stages in which a site, or any site, was asked, in order."""
+        suffix = "site-*" if site is None else encoded("site-", site)
+        requests = self.coordinator_folder.glob(f"*.{suffix}")
+        labels = {path.name.rpartition(".")[0] for path in requests}
+        return sorted(_LABELS & labels)
+
+    def requested_sites(self, stage_label: str) -> list[str]:
+        """Return the sites that were asked in a stage."""
+        requests = self.coordinator_folder.glob(f"{stage_label}.site-*")
+        return decoded("site-", (path.name.removeprefix(f"{stage_label}.") for path in requests))
 
     def write(self, path: Path, *parts: bytes) -> bytes:
         """Put a file in its place, and return its digest once it is on disk."""
-        body = b"".join((pack_block(self._where(path)), *parts))
-        data, part = (
-            frame(Kind.FILE, hashlib.sha256(body).digest(), body),
-            path.with_name(f".{path.name}.part"),
-        )
-        new = not path.parent.is_dir()
+        body = b"".join([pack_block(self._stored_name(path)), *parts])
+        data = frame(Kind.FILE, hashlib.sha256(body).digest(), body)
+        unfinished = path.with_name(f".{path.name}.part")
+        is_new_folder = not path.parent.is_dir()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        with unfinished.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-        for parent in list(path.parents)[: 3 if new else 1]:
-            with suppress(OSError):  # not every file system knows how
+        unfinished.replace(path)
+        # a new round folder is an entry of the party's folder, which is one of the shared folder
+        levels = 3 if is_new_folder else 1
+        for parent in list(path.parents)[:levels]:
+            with suppress(OSError):  # not every file system can sync a directory
                 sync_directory(parent)
         return hashlib.sha256(data).digest()
 
-    def read(self, path: Path) -> tuple[bytes, Reader] | None:
-        """Return a file's digest and a reader of its content; None if it is not there."""
-        where = self._where(path)
+    def read(self, path: Path) -> StoredFile | None:
+        """Return a file, once its checksum and its name are checked; None if there is none."""
+        stored_name = self._stored_name(path)
+        data = self._data(path)
+        if data is None:
+            return None
+        reader = Reader(data, Kind.FILE)
+        if reader.take(DIGEST_BYTES) != hashlib.sha256(reader.rest).digest():
+            raise reader.error(f"the checksum of {stored_name!r}", "another")
+        written_name = reader.block()
+        if written_name != stored_name:
+            raise WireError(
+                f"Expected the file {stored_name!r} but it was written as {written_name!r}. Put "
+                "the right one there."
+            )
+        return StoredFile(hashlib.sha256(data).digest(), reader)
+
+    def pending_request(self, site: str) -> PendingRequest | None:
+        """Return the last request to a site; None if its reply is in its place."""
+        stages = self.requested_stages(site)
+        if not stages:
+            return None
+        stage_label = stages[-1]
+        file = self.read(self.request_path(stage_label, site))
+        if file is None:
+            return None
+        request = Request.from_bytes(file.content.block())
+        if request.round != self.round or str(request.stage) != stage_name(stage_label):
+            raise WireError(
+                f"Expected {stage_label} of {self.round!r} but got {request.stage} of "
+                f"{request.round!r}."
+            )
+        with suppress(WireError):  # a damaged reply is given again
+            reply = self.reply(site, stage_label, file.digest)
+            if reply is not None and reply.startswith(REPLIED):
+                return None
+        return PendingRequest(stage_label, file.digest, request)
+
+    def reply(self, site: str, stage_label: str, request_digest: bytes) -> bytes | None:
+        """Return the reply of a site after ``REPLIED``, or its reason after ``REFUSED``, if any.
+
+        Args:
+            site: the name of the site.
+            stage_label: the stage.
+            request_digest: the digest of the request's file.
+        """
+        file = self.read(self.reply_path(stage_label, site))
+        if file is None:
+            return None
+        if file.content.take(DIGEST_BYTES) != request_digest:
+            raise WireError(
+                f"Expected the reply of {site!r} to the present request of {stage_label} but got a "
+                "reply to another request."
+            )
+        return bytes(file.content.rest)
+
+    def end(self) -> RoundEnd | None:
+        """Return how the round has ended; None while it is open."""
+        file = self.read(self.end_path)
+        if file is None:
+            return None
+        failure = file.content.block().decode(errors="replace")
+        return RoundEnd(failure, list(unpacked(file.content)))
+
+    def _data(self, path: Path) -> bytes | None:
+        """Return the bytes of a regular file; None if there is none."""
+        stored_name = self._stored_name(path)
         try:
-            about = path.lstat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
                 raise WireError(
-                    f"Expected a file of at most {_MOST_BYTES} bytes as {where!r} but got something else."
+                    f"Expected a file of at most {_MAX_FILE_BYTES} bytes as {stored_name!r} but "
+                    "got something else."
                 )
-            data = path.read_bytes()
+            return path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise WireError(
-                f"Expected to read {where!r} but got: {error.strerror}. Check its permissions."
+                f"Cannot read {stored_name!r}: {error.strerror}. Check its permissions."
             ) from error
-        reader = Reader(data, Kind.FILE)
-        if reader.take(DIGEST_BYTES) != hashlib.sha256(reader.rest).digest():
-            raise reader.error(f"the checksum of {where!r}", "another")
-        if (written := reader.block()) != where:
-            raise WireError(
-                f"Expected the file {where!r} but it was written as {written!r}. Put the right one there."
-            )
-        return hashlib.sha256(data).digest(), reader
 
-    def request(self, site: str) -> tuple[str, bytes, Request] | None:
-        """Return what a site is asked now, with the stage and a digest; None where its answer is in place."""
-        for stage in self.stages(site)[-1:]:
-            found = self.read(self.own / f"{stage}.{encoded('site-', site)}")
-            if found is not None:
-                asked = Request.from_bytes(found[1].block())
-                if asked.round != self.round or str(asked.stage) != stage[4:]:
-                    raise WireError(
-                        f"Expected {stage} of {self.round!r} but got {asked.stage} of {asked.round!r}."
-                    )
-                with suppress(WireError):  # one that was damaged is given again
-                    if (self.answer(site, stage, found[0]) or b"-").startswith(b"+"):
-                        return None
-                return stage, found[0], asked
-        return None
-
-    def answer(self, site: str, stage: str, mark: bytes) -> bytes | None:
-        """Return a site's answer to what has this digest: after a plus, or after a minus why there is none."""
-        found = self.read(self.of(site) / stage)
-        if found is not None and found[1].take(DIGEST_BYTES) != mark:
-            raise WireError(
-                f"Expected the answer of {site!r} to {stage} as it is asked now but got one to another."
-            )
-        return None if found is None else bytes(found[1].rest)
-
-    def end(self) -> tuple[str, list[str]] | None:
-        """Return why there is no release, and whose shares are in it; None while the round is open."""
-        found = self.read(self.own / "end")
-        return (
-            None
-            if found is None
-            else (found[1].block().decode(errors="replace"), list(unpacked(found[1])))
-        )
-
-    def _where(self, path: Path) -> bytes:
+    def _stored_name(self, path: Path) -> bytes:
+        """Return the name that a file holds: its path below the shared folder."""
         return path.relative_to(self.folder).as_posix().encode()
 
 
 def packed(blocks: Mapping[str, bytes]) -> bytes:
-    parts = (pack_text(name) + pack_block(blocks[name]) for name in sorted(blocks))
+    """Return named blocks of bytes as bytes, sorted by name."""
+    parts = [pack_text(name) + pack_block(blocks[name]) for name in sorted(blocks)]
     return len(blocks).to_bytes(4, "little") + b"".join(parts)
 
 
 def unpacked(reader: Reader) -> dict[str, bytes]:
+    """Return the blocks that :func:`packed` wrote."""
     return {reader.text(): reader.block() for _ in range(reader.number(4))}
 
 
 def encoded(prefix: str, name: str) -> str:
-    """Return a name as a part of a path, the same on file systems that fold letters or normalise them."""
-    text = (
-        "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in name.encode())
-        if text_size(name)
-        else ""
-    )
-    if not 1 <= len(text) <= 200:
+    """Return a name as a part of a path.
+
+    Different names stay different on file systems that fold or normalise letters.
+    """
+    text = ""
+    if text_size(name):
+        for byte in name.encode():
+            text += chr(byte) if byte in _PLAIN_BYTES else f"%{byte:02x}"
+    if not 1 <= len(text) <= _MAX_NAME_LENGTH:
         raise InputError(
-            f"Expected a name of 1 to 66 bytes, or 200 plain letters and digits, but got {name!r}."
+            f"Expected a name of 1 to {_MAX_NAME_LENGTH // 3} bytes, or {_MAX_NAME_LENGTH} plain "
+            f"letters and digits, but got {name!r}."
         )
     return prefix + text
 
 
 def decoded(prefix: str, parts: Iterable[str]) -> list[str]:
-    """Return the names that :func:`encoded` made these of, in their order; others are left out."""
-    names = {part: unquote(part.removeprefix(prefix), errors="replace") for part in parts}
-    return sorted(name for part, name in names.items() if name and encoded(prefix, name) == part)
+    """Return the names of these parts of paths, sorted.
+
+    A part that :func:`encoded` does not make is left out.
+    """
+    names = set()
+    for part in parts:
+        name = unquote(part.removeprefix(prefix), errors="replace")
+        if name and encoded(prefix, name) == part:
+            names.add(name)
+    return sorted(names)
