@@ -149,15 +149,15 @@ class ShareValue(MetricValue):
     def __add__(self, other: ShareValue) -> ShareValue:
         if not self._of_user and not other._of_user:
             return ShareValue(self.users, self.counts + other.counts)
-        left = self.answer()
-        right = other.answer(left.query)
-        if right.query != left.query:
+        first = self.answer()
+        second = other.answer(first.query)
+        if second.query != first.query:
             raise ReleaseError("Cannot add: these two sums of shares reply to different queries.")
         total = Sum(
-            left.spec,
-            left.query,
-            cells=left.cells + right.cells,
-            shares=left.shares + right.shares,
+            first.spec,
+            first.query,
+            cells=first.cells + second.cells,
+            shares=first.shares + second.shares,
         )
         return ShareValue(self.users, self.counts, sum=total, of_user=True)
 
