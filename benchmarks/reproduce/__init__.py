@@ -1,1 +1,1 @@
-"""The experiments of Xu and Cormode's paper, run by this package: ``python -m benchmarks.reproduce --help``."""
+"""The paper's experiments, run by this package: ``python -m benchmarks.reproduce --help``."""

@@ -1,9 +1,10 @@
 """The paper's experiments, its figures, and our numbers beside those of its code.
 
-    python -m benchmarks.reproduce --data FOLDER --out FOLDER [--runs 20] [--experiments range ...] [--quick]
+    python -m benchmarks.reproduce --data FOLDER --out FOLDER [--runs 20] [--quick]
 
-The data folder holds adult.data.gz, bank-full.csv.gz, covtype.data.gz and, to save the fits, scores/DATA_CLASSIFIER.npz
-(y_true, y_score); what is missing is fetched. Called again, it continues where it was stopped.
+The data folder holds adult.data.gz, bank-full.csv.gz, covtype.data.gz and, to save the fits,
+scores/DATA_CLASSIFIER.npz (y_true, y_score); missing files are fetched. Called again, the command
+continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -11,20 +12,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.reproduce.anchors import matches, write_matches
-from benchmarks.reproduce.cells import CLASSIFIERS, EXPERIMENTS, QUANTILES, cells
+from benchmarks.reproduce.cells import CLASSIFIERS, EXPERIMENTS, QUANTILES, Cell, cells
 from benchmarks.reproduce.features import STAND_IN, DataMissingError, cover_name
 from benchmarks.reproduce.figures import draw_method, draw_results
 from benchmarks.reproduce.page import paste
 from benchmarks.reproduce.progress import progress
-from benchmarks.reproduce.results import Runs, write_cells
+from benchmarks.reproduce.results import Means, Runs, write_cells
 from benchmarks.reproduce.scores import Folders, ScoresKey, truth
 from benchmarks.reproduce.summary import summary
 from benchmarks.reproduce.work import perform, portions
 
 QUICK_QUANTILES = (16, 64, 256)
+"""The values of Q with --quick."""
+RUNS = 20
+"""Runs of a noisy cell, as in the paper."""
+QUICK_RUNS = 2
+"""Runs of a noisy cell with --quick."""
 
 
 def parsed() -> argparse.Namespace:
@@ -52,46 +59,66 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run what is missing, then write tables and figures."""
+    """Make the missing runs, then write tables and figures."""
     arguments = parsed()
     folders = Folders(arguments.data, arguments.out)
-    quantiles = QUICK_QUANTILES if arguments.quick else QUANTILES
-    data = ["bank", "adult"] if arguments.quick else ["bank", "adult", cover_name(arguments.data)]
+    if arguments.quick:
+        quantiles = QUICK_QUANTILES
+        data = ["bank", "adult"]
+        default_runs = QUICK_RUNS
+    else:
+        quantiles = QUANTILES
+        data = ["bank", "adult", cover_name(arguments.data)]
+        default_runs = RUNS
     if STAND_IN in data:
         print(
-            f"Cover is not available: {STAND_IN}, a synthetic set of its size and ratio, replaces it."
+            f"Cover is not available: {STAND_IN}, a synthetic set of its size and ratio, "
+            "replaces it."
         )
     for name in data:  # fitted once, before several processes ask for it
         for classifier in arguments.classifiers:
             truth(ScoresKey(name, classifier), folders)
-    wanted = [
-        c
-        for c in cells(data, arguments.experiments, quantiles)
-        if c.classifier in arguments.classifiers
+    all_cells = [
+        cell
+        for cell in cells(data, arguments.experiments, quantiles)
+        if cell.classifier in arguments.classifiers
     ]
     results = Runs(arguments.out / "runs.csv")
-    work = portions(wanted, arguments.runs or (2 if arguments.quick else 20), results.rows.keys())
+    work = portions(all_cells, arguments.runs or default_runs, results.rows.keys())
     for rows in progress(perform(work, folders, arguments.processes), len(work), "reproduce"):
         results.add(rows)
-
-    chosen = set(wanted)
-    means = {cell: found for cell, found in results.means().items() if cell in chosen}
-    write_cells(arguments.out / "cells.csv", means)
+    selection = set(all_cells)
+    means = {cell: mean for cell, mean in results.means().items() if cell in selection}
     figures = arguments.figures or arguments.out / "figures"
-    drawn = draw_results(means, data, quantiles, figures)
-    drawn += draw_method(truth(ScoresKey("adult", arguments.classifiers[0]), folders), figures)
-    anchors = arguments.anchors or (
-        arguments.data and arguments.data.parent / "anchors" / "paper_area_error.csv"
-    )
-    found = matches(anchors, means) if anchors and anchors.exists() else []
-    write_matches(arguments.out / "anchors.csv", found)
-    text = summary(means, found)
-    (arguments.out / "summary.md").write_text(text)
+    paths = draw_results(means, data, quantiles, figures)
+    paths += draw_method(truth(ScoresKey("adult", arguments.classifiers[0]), folders), figures)
+    text = write_tables(means, anchors_path(arguments), arguments.out)
     if arguments.page:
         paste(arguments.page, text)
     print(
-        f"{text}\n{len(drawn)} figures in {figures}; runs.csv, cells.csv, anchors.csv, summary.md in {arguments.out}"
+        f"{text}\n{len(paths)} figures in {figures}; runs.csv, cells.csv, anchors.csv, summary.md "
+        f"in {arguments.out}"
     )
+
+
+def anchors_path(arguments: argparse.Namespace) -> Path | None:
+    """Return the file of the published figures: as given, or beside the data."""
+    path: Path | None = arguments.anchors
+    if path is None and arguments.data is not None:
+        path = arguments.data.parent / "anchors" / "paper_area_error.csv"
+    if path is None or not path.exists():
+        return None
+    return path
+
+
+def write_tables(means: Mapping[Cell, Means], anchors: Path | None, folder: Path) -> str:
+    """Write the tables to a folder, and return their summary."""
+    write_cells(folder / "cells.csv", means)
+    published = [] if anchors is None else matches(anchors, means)
+    write_matches(folder / "anchors.csv", published)
+    text = summary(means, published)
+    (folder / "summary.md").write_text(text)
+    return text
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Area Errors that the paper's own code gives on the same scores, and how far ours are from them."""
+"""Area Errors of the paper's own code on the same scores, beside ours."""
 
 from __future__ import annotations
 
@@ -40,31 +40,43 @@ class Match(NamedTuple):
 
 
 def matches(path: Path, means: Mapping[Cell, Means]) -> list[Match]:
-    """Return every figure in the file that we have a cell for."""
-    found = []
+    """Return every published figure in the file that has a cell of ours."""
+    published = []
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
             setting, reading, _ = METHODS[row["method"]]
             data, _, classifier = row["scores"].partition("_")
             cell = Cell(
-                data, classifier, "", setting, float(row["epsilon"]), int(row["quantiles"]), reading
+                data=data,
+                classifier=classifier,
+                ratio="",
+                setting=setting,
+                epsilon=float(row["epsilon"]),
+                quantiles=int(row["quantiles"]),
+                reading=reading,
             )
-            if cell in means:
-                (roc, roc_se), (pr, pr_se) = (
-                    means[cell].of(f"area_error_{curve}") for curve in ("roc", "pr")
-                )
-                paper = float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"])
-                found.append(Match(row["method"], cell, paper, (roc, pr), (roc_se, pr_se)))
-    return found
+            if cell not in means:
+                continue
+            roc, roc_se = means[cell].of("area_error_roc")
+            pr, pr_se = means[cell].of("area_error_pr")
+            match = Match(
+                method=row["method"],
+                cell=cell,
+                paper=(float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"])),
+                ours=(roc, pr),
+                se=(roc_se, pr_se),
+            )
+            published.append(match)
+    return published
 
 
-def geometric_mean(found: Iterable[Match]) -> tuple[float, float]:
-    """Return the geometric mean of the ratios, of ROC and of PR."""
-    roc, pr = np.exp(np.log([match.ratio for match in found]).mean(0))
+def geometric_mean(published: Iterable[Match]) -> tuple[float, float]:
+    """Return the geometric mean of the ratios, for ROC and for PR."""
+    roc, pr = np.exp(np.log([match.ratio for match in published]).mean(0))
     return float(roc), float(pr)
 
 
-def write_matches(path: Path, found: Iterable[Match]) -> None:
+def write_matches(path: Path, published: Iterable[Match]) -> None:
     """Write one row per published figure."""
     columns = (
         "paper_roc",
@@ -79,6 +91,6 @@ def write_matches(path: Path, found: Iterable[Match]) -> None:
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["method", *Cell._fields, *columns])
-        for match in found:
+        for match in published:
             figures = (*match.paper, *match.ours, *match.se, *match.ratio)
             writer.writerow([match.method, *match.cell, *(f"{value:.6g}" for value in figures)])

@@ -1,4 +1,4 @@
-"""What is run: the cells of each of the paper's experiments."""
+"""The cells of each of the paper's experiments: estimates whose errors are averaged over runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ __all__ = [
 
 Experiment = Literal["interpolation", "epsilon", "strategy", "range", "imbalance"]
 Setting = Literal["EQ", "SA", "DDP", "range"]
+"""Exact quantiles, exact sums (secure aggregation), distributed noise, and noisy range queries."""
 Reading = Literal["pchip", "linear", "combine", "l1", "l2"]
+"""How a release is read: interpolation, strategy of precision, or norm of smoothed ranges."""
 
 EXPERIMENTS: tuple[Experiment, ...] = ("interpolation", "epsilon", "strategy", "range", "imbalance")
 CLASSIFIERS = ("XGBClassifier", "LogisticRegression")
 QUANTILES = tuple(2**power for power in range(2, 11))
+"""The paper's Q."""
 EPSILONS = (0.1, 0.3, 1.0)
 RATIOS = (0.01, 0.05, 0.1)
+"""Positives per negative, in the experiment on imbalance."""
 NO_NOISE = float("inf")
+"""The epsilon of a cell without noise."""
 
 
 class Cell(NamedTuple):
@@ -47,47 +52,59 @@ class Cell(NamedTuple):
 
 
 def noisy(data: str) -> float:
-    """The epsilon at which the paper compares estimators on this data: a smaller one for the large set."""
-    return 0.3 if "cover" in data else 1.0
+    """Return the epsilon at which the paper compares estimators: smaller for the large set."""
+    if "cover" in data:
+        return 0.3
+    return 1.0
 
 
 def cells(
     data: Iterable[str], experiments: Iterable[Experiment], quantiles: Iterable[int] = QUANTILES
 ) -> Iterator[Cell]:
-    """Every cell of the experiments, once, those of the same scores and noise next to each other."""
-    wanted = set(experiments)
+    """Yield every cell of the experiments once, cells of the same scores and noise together."""
+    selection = set(experiments)
     for name, classifier in product(data, CLASSIFIERS):
         for setting, epsilon, ratio in _settings(name):
-            for count, reading in product(
-                quantiles, _readings(wanted, setting, ratio, epsilon == noisy(name))
-            ):
+            is_compared = setting == "SA" or epsilon == noisy(name)
+            readings = _readings(selection, setting, ratio, is_compared)
+            for count, reading in product(quantiles, readings):
                 yield Cell(name, classifier, ratio, setting, epsilon, count, reading)
 
 
 def _settings(data: str) -> Iterator[tuple[Setting, float, str]]:
+    """Yield setting, epsilon and ratio."""
     yield "EQ", NO_NOISE, ""
     yield "SA", NO_NOISE, ""
-    for setting, epsilon in product(("DDP", "range"), EPSILONS):
-        yield setting, epsilon, ""  # type: ignore[misc]
+    for epsilon in EPSILONS:
+        yield "DDP", epsilon, ""
+    for epsilon in EPSILONS:
+        yield "range", epsilon, ""
     for ratio in RATIOS:
         yield "SA", NO_NOISE, f"{ratio}"
 
 
 def _readings(
-    wanted: set[Experiment], setting: Setting, ratio: str, compared: bool
+    selection: set[Experiment], setting: Setting, ratio: str, is_compared: bool
 ) -> list[Reading]:
-    """The readings that the wanted experiments need of one setting; ``compared`` at the epsilon of comparisons."""
+    """Return the readings of one setting that the selected experiments need.
+
+    Estimators are compared without noise, and at one epsilon of each data set.
+    """
+    readings: list[Reading] = []
     if ratio:
-        return ["pchip"] if "imbalance" in wanted else []
-    if setting == "range":
-        return ["l1", "l2"] if "range" in wanted else []
-    if setting == "EQ":
-        return ["pchip"] if "epsilon" in wanted else []
-    compared = compared or setting == "SA"
-    plain = "epsilon" in wanted or (compared and bool(wanted - {"imbalance"}))
-    found: list[Reading] = ["pchip"] if plain else []
-    if compared and "interpolation" in wanted:
-        found.append("linear")
-    if compared and "strategy" in wanted:
-        found.append("combine")
-    return found
+        if "imbalance" in selection:
+            readings = ["pchip"]
+    elif setting == "range":
+        if "range" in selection:
+            readings = ["l1", "l2"]
+    elif setting == "EQ":
+        if "epsilon" in selection:
+            readings = ["pchip"]
+    else:
+        if "epsilon" in selection or (is_compared and selection - {"imbalance"}):
+            readings.append("pchip")
+        if is_compared and "interpolation" in selection:
+            readings.append("linear")
+        if is_compared and "strategy" in selection:
+            readings.append("combine")
+    return readings

@@ -1,11 +1,12 @@
-"""What the paper concludes from its figures, as ratios of one estimate's Area Error to another's."""
+"""The paper's conclusions, as ratios of one estimate's Area Error to another's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.reproduce.cells import NO_NOISE, Cell
 from benchmarks.reproduce.results import Means
@@ -24,66 +25,95 @@ class Claim(NamedTuple):
     """Geometric mean of the first one's Area Error over the second one's."""
 
 
-_Twin = Callable[[Cell], Cell]
-_Chosen = Callable[[Cell], bool]
-
-
-def _plain(cell: Cell) -> bool:
+def _is_plain(cell: Cell) -> bool:
     return cell.reading == "pchip" and not cell.ratio
 
 
-_COMPARISONS: tuple[tuple[str, _Chosen, _Twin], ...] = (
-    (
+def _is_exact(cell: Cell) -> bool:
+    return _is_plain(cell) and cell.setting == "SA"
+
+
+def _is_noisy(cell: Cell) -> bool:
+    return _is_plain(cell) and cell.epsilon != NO_NOISE
+
+
+class _Comparison(NamedTuple):
+    """Two estimates of the same data."""
+
+    name: str
+    is_first: Callable[[Cell], bool]
+    """Whether a cell is one of the first estimate."""
+    second: dict[str, str]
+    """The fields of a cell that differ in the second estimate."""
+
+
+_COMPARISONS = (
+    _Comparison(
         "PCHIP over linear, SA",
-        lambda cell: _plain(cell) and cell.setting == "SA",
-        lambda cell: cell._replace(reading="linear"),
+        _is_exact,
+        {"reading": "linear"},
     ),
-    (
+    _Comparison(
         "PCHIP over linear, DDP",
-        lambda cell: _plain(cell) and cell.setting == "DDP",
-        lambda cell: cell._replace(reading="linear"),
+        lambda cell: _is_plain(cell) and cell.setting == "DDP",
+        {"reading": "linear"},
     ),
-    (
+    _Comparison(
         "SA over EQ, Adult and Bank",
-        lambda cell: _plain(cell) and cell.setting == "SA" and "cover" not in cell.data,
-        lambda cell: cell._replace(setting="EQ"),
+        lambda cell: _is_exact(cell) and "cover" not in cell.data,
+        {"setting": "EQ"},
     ),
-    (
+    _Comparison(
         "SA over EQ, Cover or its stand-in",
-        lambda cell: _plain(cell) and cell.setting == "SA" and "cover" in cell.data,
-        lambda cell: cell._replace(setting="EQ"),
+        lambda cell: _is_exact(cell) and "cover" in cell.data,
+        {"setting": "EQ"},
     ),
-    ("separate over combine", _plain, lambda cell: cell._replace(reading="combine")),
-    (
+    _Comparison(
+        "separate over combine",
+        _is_plain,
+        {"reading": "combine"},
+    ),
+    _Comparison(
         "quantile over range (l2), Q < 100",
-        lambda cell: _plain(cell) and cell.epsilon != NO_NOISE and cell.quantiles < 100,
-        lambda cell: cell._replace(setting="range", reading="l2"),
+        lambda cell: _is_noisy(cell) and cell.quantiles < 100,
+        {"setting": "range", "reading": "l2"},
     ),
-    (
+    _Comparison(
         "quantile over range (l2), Q > 100",
-        lambda cell: _plain(cell) and cell.epsilon != NO_NOISE and cell.quantiles > 100,
-        lambda cell: cell._replace(setting="range", reading="l2"),
+        lambda cell: _is_noisy(cell) and cell.quantiles > 100,
+        {"setting": "range", "reading": "l2"},
     ),
-    (
+    _Comparison(
         "range, l1 over l2",
         lambda cell: cell.setting == "range" and cell.reading == "l1",
-        lambda cell: cell._replace(reading="l2"),
+        {"reading": "l2"},
     ),
 )
 
 
 def claims(means: Mapping[Cell, Means]) -> Iterator[Claim]:
-    """Yield each comparison for ROC and for PR, where there are cells for it."""
-    for name, chosen, twin in _COMPARISONS:
-        pairs = [
-            (found, means[twin(cell)])
-            for cell, found in means.items()
-            if chosen(cell) and twin(cell) in means
-        ]
+    """Yield each comparison for ROC and for PR, if there are cells for it."""
+    for comparison in _COMPARISONS:
         for curve in ("roc", "pr"):
-            measure = f"area_error_{curve}"
-            ratios = np.array([one.of(measure)[0] / other.of(measure)[0] for one, other in pairs])
-            ratios = ratios[~np.isnan(ratios)]
+            ratios = _ratios(comparison, means, f"area_error_{curve}")
             if len(ratios):
-                mean = float(np.exp(np.log(ratios).mean()))
-                yield Claim(name, curve.upper(), int((ratios < 1).sum()), len(ratios), mean)
+                yield Claim(
+                    name=comparison.name,
+                    curve=curve.upper(),
+                    better=int((ratios < 1).sum()),
+                    cells=len(ratios),
+                    ratio=float(np.exp(np.log(ratios).mean())),
+                )
+
+
+def _ratios(
+    comparison: _Comparison, means: Mapping[Cell, Means], measure: str
+) -> NDArray[np.float64]:
+    """Return the first estimate's error over the second's, for all cells that have both."""
+    ratios = []
+    for cell, first in means.items():
+        twin: Any = cell._replace(**comparison.second)  # type: ignore[arg-type]
+        if comparison.is_first(cell) and twin in means:
+            ratios.append(first.of(measure)[0] / means[twin].of(measure)[0])
+    array: NDArray[np.float64] = np.array(ratios)
+    return array[~np.isnan(array)]

@@ -1,4 +1,4 @@
-"""The exact curves of scores, and how far an estimate is from them: by area, and by the errors it is compared with."""
+"""The exact curves of scores, and the errors of an estimate: by area, and point by point."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _Array = NDArray[np.float64]
 
 KINDS = ("area_error", "summary", "point_absolute", "point_squared")
 MEASURES = tuple(f"{kind}_{curve}" for curve in ("roc", "pr") for kind in KINDS)
-"""Columns of a result: Area Error, difference of AUROC or average precision, point errors; of ROC, then of PR."""
+"""Columns of a result: Area Error, difference of AUROC or average precision, and point errors, for
+ROC and then for PR."""
 
 
 class Curves(NamedTuple):
@@ -44,14 +45,14 @@ class Curves(NamedTuple):
 
 @dataclass(frozen=True)
 class Truth:
-    """Scores with their labels, and what follows from them exactly."""
+    """Scores with their labels, and their exact curves and areas."""
 
     target: NDArray[np.int64]
     score: _Array
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Scores and labels, as metrics want them."""
+        """Scores and labels, as tensors for a metric."""
         return torch.from_numpy(self.score), torch.from_numpy(self.target)
 
     @cached_property
@@ -61,29 +62,34 @@ class Truth:
 
     @cached_property
     def pr(self) -> tuple[_Array, _Array]:
-        """Precision and recall, of each recall the highest threshold alone: the step reads no other."""
+        """Precision and recall, at the highest threshold of each recall: steps read no other."""
         precision, recall, _ = precision_recall_curve(self.target, self.score)
-        kept = np.append(np.diff(recall) != 0, True)
-        return precision[kept], recall[kept]
+        is_highest = np.append(np.diff(recall) != 0, True)
+        return precision[is_highest], recall[is_highest]
 
     @cached_property
     def areas(self) -> tuple[float, float]:
         """AUROC and average precision."""
-        return roc_auc_score(self.target, self.score), average_precision_score(
-            self.target, self.score
-        )
+        auroc = roc_auc_score(self.target, self.score)
+        average_precision = average_precision_score(self.target, self.score)
+        return auroc, average_precision
 
     @cached_property
     def points(self) -> tuple[_Array, _Array, dict[str, _Array]]:
-        """Distinct scores, ascending, the fraction of examples at each, and the rates of what scores at least it."""
-        at, inverse, size = np.unique(self.score, return_inverse=True, return_counts=True)
-        positive = np.bincount(inverse, self.target)
-        true, selected = (row[::-1].cumsum()[::-1] for row in (positive, size))
+        """Distinct scores, ascending, the fraction of examples at each, and the rates at each.
+
+        The rates are fpr, tpr and precision of the examples with at least that score.
+        """
+        scores, inverse, size = np.unique(self.score, return_inverse=True, return_counts=True)
+        positives = np.bincount(inverse, self.target)
+        tp = positives[::-1].cumsum()[::-1]
+        selected = size[::-1].cumsum()[::-1]
         rates = {
-            "fpr": (selected - true) / (size.sum() - positive.sum()),
-            "tpr": true / positive.sum(),
+            "fpr": (selected - tp) / (size.sum() - positives.sum()),
+            "tpr": tp / positives.sum(),
+            "precision": tp / selected,
         }
-        return at, size / size.sum(), rates | {"precision": true / selected}
+        return scores, size / size.sum(), rates
 
     def errors(self, estimate: Curves) -> dict[str, float]:
         """Return the :data:`MEASURES` of an estimate."""
@@ -93,21 +99,27 @@ class Truth:
             result["area_error_roc"] = area_error_roc(roc, self.roc)
             result["summary_roc"] = abs(float(auroc_from_curve(roc)) - self.areas[0])
             curve = {"fpr": roc.fpr.flip(0), "tpr": roc.tpr.flip(0)}
-            result["point_absolute_roc"], result["point_squared_roc"] = self._points(
-                roc.thresholds.flip(0), curve
-            )
+            absolute, squared = self._point_errors(roc.thresholds.flip(0), curve)
+            result["point_absolute_roc"] = absolute
+            result["point_squared_roc"] = squared
         result["area_error_pr"] = area_error_pr(pr, self.pr)
         result["summary_pr"] = abs(float(average_precision_from_curve(pr)) - self.areas[1])
         curve = {"precision": pr.precision[:-1], "tpr": pr.recall[:-1]}
-        result["point_absolute_pr"], result["point_squared_pr"] = self._points(pr.thresholds, curve)
+        absolute, squared = self._point_errors(pr.thresholds, curve)
+        result["point_absolute_pr"] = absolute
+        result["point_squared_pr"] = squared
         return result
 
-    def _points(self, thresholds: Tensor, curve: dict[str, Tensor]) -> tuple[float, float]:
-        """Mean over examples of the distance at their scores, absolute and squared, summed over both coordinates."""
-        at, weight, rates = self.points
-        absolute = squared = 0.0
+    def _point_errors(self, thresholds: Tensor, curve: dict[str, Tensor]) -> tuple[float, float]:
+        """Return the mean distance at the examples' scores, absolute and squared.
+
+        Distances are summed over both coordinates of the curve.
+        """
+        scores, weight, rates = self.points
+        absolute = 0.0
+        squared = 0.0
         for name, values in curve.items():
-            distance = np.interp(at, thresholds.numpy(), values.numpy()) - rates[name]
+            distance = np.interp(scores, thresholds.numpy(), values.numpy()) - rates[name]
             absolute += float(weight @ abs(distance))
             squared += float(weight @ distance**2)
         return absolute, squared

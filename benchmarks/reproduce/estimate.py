@@ -3,78 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.reproduce.cells import Reading, Setting
 from benchmarks.reproduce.errors import Curves, Truth
 from benchmarks.reproduce.range_query import noisy_ranges, range_curves
-from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release
+from torchmetrics_fed import CentralDP, FederatedPrecisionRecallCurve, FederatedROC, Release, paper
 from torchmetrics_fed.functional import (
-    exact_quantiles,
+    PrecisionRecallCurve,
     precision_recall_from_quantiles,
     roc_from_quantiles,
 )
-from torchmetrics_fed.reconstruct import Reconstruction
 
 __all__ = ["estimates"]
-
-PAPER = Reconstruction(method="quantile", non_negative=False)
-"""The paper's reconstruction: quantiles of each class from its tree, least squares alone before it."""
 
 
 def estimates(
     truth: Truth, setting: Setting, quantiles: int, epsilon: float, readings: Iterable[Reading]
 ) -> dict[Reading, Curves]:
-    """Return the curves of one run, read in each of ``readings``; all of them read the same noise."""
+    """Return the curves of one run in each of ``readings``, which all read the same noise."""
     if setting == "EQ":
         return {"pchip": _exact(truth, quantiles)}
     if setting == "range":
-        above = noisy_ranges(_histogram(truth, quantiles), epsilon)
-        return {norm: range_curves(above, norm) for norm in ("l1", "l2") if norm in readings}
+        return _ranges(truth, quantiles, epsilon, readings)
     release = _release(truth, setting, quantiles, epsilon)
     return {reading: _read(release, quantiles, reading) for reading in readings}
 
 
 def _exact(truth: Truth, quantiles: int) -> Curves:
     score, target = truth.tensors
-    found = exact_quantiles(score, target, quantiles)
-    positive = int(target.sum())
+    of_classes = paper.exact_quantiles(score, target, quantiles)
+    positives = int(target.sum())
+    negatives = len(target) - positives
     return Curves(
-        roc_from_quantiles(found),
-        precision_recall_from_quantiles(found, len(target) - positive, positive),
+        roc_from_quantiles(of_classes),
+        precision_recall_from_quantiles(of_classes, negatives, positives),
     )
+
+
+def _ranges(
+    truth: Truth, bins: int, epsilon: float, readings: Iterable[Reading]
+) -> dict[Reading, Curves]:
+    above = noisy_ranges(_histogram(truth, bins), epsilon)
+    curves: dict[Reading, Curves] = {}
+    if "l1" in readings:
+        curves["l1"] = range_curves(above, "l1")
+    if "l2" in readings:
+        curves["l2"] = range_curves(above, "l2")
+    return curves
 
 
 def _release(truth: Truth, setting: Setting, quantiles: int, epsilon: float) -> Release:
-    """One draw over every level of the binary tree. The noise of one trusted party has the law of clients' shares."""
+    """Return one draw over every level of the binary tree.
+
+    The noise of one trusted party has the law of the sum of clients' shares.
+    """
     if setting == "SA":
-        exact = FederatedROC(quantiles=quantiles, grid="even")
-        exact.update(*truth.tensors)
-        return exact.release()
-    metric = FederatedROC(
-        quantiles=quantiles, grid="even", privacy=CentralDP(epsilon), plan="paper"
-    )
+        metric = FederatedROC(quantiles=quantiles, grid="even")
+    else:
+        metric = FederatedROC(
+            quantiles=quantiles, grid="even", privacy=CentralDP(epsilon), plan="paper"
+        )
     metric.update(*truth.tensors)
     return metric.release()
 
 
 def _read(release: Release, quantiles: int, reading: Reading) -> Curves:
-    how = replace(
-        PAPER, quantiles=quantiles, interpolation="linear" if reading == "linear" else "pchip"
+    """Read a release as the paper does: before the quantiles, least squares alone."""
+    if reading == "combine":  # a strategy for precision only
+        combining = paper.Quantiles(quantiles, strategy="combine", non_negative=False)
+        return Curves(None, _precision_recall(release, combining))
+    reconstruction = paper.Quantiles(quantiles, non_negative=False)
+    if reading == "linear":
+        reconstruction = paper.Quantiles(quantiles, interpolation="linear", non_negative=False)
+    roc = FederatedROC.from_release(release, reconstruction=reconstruction).compute()
+    return Curves(roc, _precision_recall(release, reconstruction))
+
+
+def _precision_recall(release: Release, reconstruction: paper.Quantiles) -> PrecisionRecallCurve:
+    metric = FederatedPrecisionRecallCurve.from_release(release, reconstruction=reconstruction)
+    return metric.compute()
+
+
+def _histogram(truth: Truth, bins: int) -> NDArray[np.int64]:
+    """Return the counts of negatives and positives in even bins."""
+    negatives = truth.score[truth.target == 0]
+    positives = truth.score[truth.target == 1]
+    return np.stack(
+        [
+            np.histogram(negatives, bins, (0, 1))[0],
+            np.histogram(positives, bins, (0, 1))[0],
+        ]
     )
-    strategy = "combine" if reading == "combine" else "separate"
-    pr = FederatedPrecisionRecallCurve.from_release(
-        release, strategy=strategy, reconstruction=how
-    ).compute()
-    if reading == "combine":  # a question of precision only
-        return Curves(None, pr)
-    return Curves(FederatedROC.from_release(release, reconstruction=how).compute(), pr)
-
-
-def _histogram(truth: Truth, bins: int) -> Any:
-    """Negatives and positives in even bins."""
-    score, target = truth.score, truth.target
-    return np.stack([np.histogram(score[target == label], bins, (0, 1))[0] for label in (0, 1)])

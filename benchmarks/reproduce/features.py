@@ -1,4 +1,4 @@
-"""The paper's three data sets: from a folder, from OpenML or scikit-learn, or for Cover a synthetic stand-in."""
+"""The paper's three data sets: from a folder or fetched; Cover has a synthetic stand-in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ STAND_IN = "synthcover"
 """The name of the synthetic set of Cover's size and ratio."""
 _FILES = {"adult": "adult.data.gz", "bank": "bank-full.csv.gz", "cover": "covtype.data.gz"}
 _OPENML = {"adult": 1590, "bank": 1461}
-_COVER_ROWS, _COVER_POSITIVE = 581_012, 211_840
+"""The ids of the data sets at OpenML."""
+_COVER_ROWS = 581_012
+"""Rows of Cover, which the stand-in has, too."""
+_COVER_POSITIVES = 211_840
+"""Rows of Cover's first class, the positive one in the paper."""
+_LABEL_NOISE = 0.02
+"""The fraction of the stand-in's labels that are random."""
 
 
 class DataMissingError(FileNotFoundError):
@@ -49,31 +55,36 @@ def cover_name(folder: Path | None) -> str:
 
 @lru_cache(maxsize=1)
 def features(data: str, folder: Path | None) -> Features:
-    """Return the data set ``data``; words are numbered, then every column is scaled, as in the paper's code."""
+    """Return a data set. Words are numbered, then columns are scaled, as in the paper's code."""
     if data == STAND_IN:
         return _synthetic()
-    path = folder and folder / _FILES[data]
-    if path and path.exists():
-        return _read(path, data)
+    path = Path("FOLDER", _FILES[data])
+    if folder is not None:
+        path = folder / _FILES[data]
+        if path.exists():
+            return _read(path, data)
     try:
         if data == "cover":
             fetched = fetch_covtype()
             return _scaled(fetched.data, fetched.target == 1)
         fetched = fetch_openml(data_id=_OPENML[data], as_frame=False, parser="liac-arff")
-        return _scaled(
-            np.nan_to_num(fetched.data, nan=-1.0), np.isin(fetched.target, [">50K", "2"])
-        )
+        is_positive = np.isin(fetched.target, [">50K", "2"])
+        return _scaled(np.nan_to_num(fetched.data, nan=-1.0), is_positive)
     except OSError as error:
         raise DataMissingError(
-            f"Expected {_FILES[data]} in the folder that --data names, or a network to fetch it, but got neither "
-            f"({error}). Get it from the UCI repository (adult: adult.data, bank marketing: bank-full.csv, covertype: "
-            f"covtype.data), compress it with gzip, and put it at {path or 'FOLDER/' + _FILES[data]}."
+            f"Expected {_FILES[data]} in the folder that --data names, or a network to fetch it, "
+            f"but got neither ({error}). Get it from the UCI repository (adult: adult.data, bank "
+            "marketing: bank-full.csv, covertype: covtype.data), compress it with gzip, and put it "
+            f"at {path}."
         ) from error
 
 
 def _read(path: Path, data: str) -> Features:
+    delimiter = ","
+    if data == "bank":
+        delimiter = ";"
     with gzip.open(path, "rt", newline="") as file:
-        reader = csv.reader(file, delimiter=";" if data == "bank" else ",", skipinitialspace=True)
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
         rows = np.array([row for row in reader if row], dtype=object)
     if data == "bank":
         rows = rows[1:]
@@ -92,9 +103,8 @@ def _scaled(x: NDArray[np.float64], positive: NDArray[np.bool_]) -> Features:
 
 
 def _synthetic() -> Features:
-    """Rows and positives of Cover, 54 columns of which 12 tell; 2% of the labels are noise."""
-    noise = 0.02
-    positive = (_COVER_POSITIVE / _COVER_ROWS - noise / 2) / (1 - noise)
+    """Return as many rows and positives as Cover has, with 54 columns, 12 of them informative."""
+    positive = (_COVER_POSITIVES / _COVER_ROWS - _LABEL_NOISE / 2) / (1 - _LABEL_NOISE)
     x, y = make_classification(
         _COVER_ROWS,
         54,
@@ -103,7 +113,7 @@ def _synthetic() -> Features:
         n_clusters_per_class=4,
         class_sep=0.8,
         weights=[1 - positive],
-        flip_y=noise,
+        flip_y=_LABEL_NOISE,
         random_state=0,
     )
     return _scaled(x, y == 1)

@@ -11,11 +11,12 @@ END = "<!-- end: written by benchmarks.reproduce -->"
 
 
 def paste(path: Path, text: str, writer: str = "benchmarks.reproduce") -> None:
-    """Replace what stands between the markers of ``writer``, a module, in ``path``."""
-    begin, end = (marker.replace("benchmarks.reproduce", writer) for marker in (BEGIN, END))
-    before, found, rest = path.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
+    """Replace the text between the markers of ``writer``, a module, in ``path``."""
+    begin = BEGIN.replace("benchmarks.reproduce", writer)
+    end = END.replace("benchmarks.reproduce", writer)
+    before, opening, rest = path.read_text().partition(begin)
+    _, closing, after = rest.partition(end)
+    if not opening or not closing:
         raise ValueError(
             f"Expected the markers {begin} and {end} in {path} but they are not there."
         )

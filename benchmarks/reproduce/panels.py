@@ -1,4 +1,4 @@
-"""What each of the paper's figures of results shows: its lines, in each panel."""
+"""The lines in each panel of the paper's figures of results."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ __all__ = ["FIGURES", "Figure", "Line"]
 Curve = Literal["roc", "pr"]
 
 
+_SHORT_NAMES = {"XGBClassifier": "xgboost", "LogisticRegression": "logistic"}
+
+
 class Line(NamedTuple):
     """Cells over Q, under one name."""
 
@@ -33,7 +36,13 @@ class Line(NamedTuple):
     def cell(self, data: str, classifier: str, quantiles: int) -> Cell:
         """Return the cell of one point."""
         return Cell(
-            data, classifier, self.ratio, self.setting, self.epsilon, quantiles, self.reading
+            data=data,
+            classifier=classifier,
+            ratio=self.ratio,
+            setting=self.setting,
+            epsilon=self.epsilon,
+            quantiles=quantiles,
+            reading=self.reading,
         )
 
 
@@ -48,18 +57,21 @@ class Figure(NamedTuple):
     @property
     def name(self) -> str:
         """The name of its file."""
-        short = "xgboost" if self.classifier == "XGBClassifier" else "logistic"
-        return f"{self.experiment}_{self.curve}_{short}"
+        return f"{self.experiment}_{self.curve}_{_SHORT_NAMES[self.classifier]}"
 
     def lines(self, data: str) -> list[Line]:
-        """The lines of the panel of ``data``."""
+        """Return the lines of the panel of ``data``."""
         return list(_LINES[self.experiment](noisy(data)))
 
 
 def _interpolation(epsilon: float) -> Iterator[Line]:
-    for reading, name in _named(("linear", "Linear"), ("pchip", "PCHIP")):
-        yield Line(f"SA, {name}", "SA", NO_NOISE, reading)
-        yield Line(rf"DDP $\epsilon$={epsilon:g}, {name}", "DDP", epsilon, reading)
+    yield from _without_and_with_noise("Linear", epsilon, "linear")
+    yield from _without_and_with_noise("PCHIP", epsilon, "pchip")
+
+
+def _without_and_with_noise(name: str, epsilon: float, reading: Reading) -> Iterator[Line]:
+    yield Line(f"SA, {name}", "SA", NO_NOISE, reading)
+    yield Line(rf"DDP $\epsilon$={epsilon:g}, {name}", "DDP", epsilon, reading)
 
 
 def _epsilon(_: float) -> Iterator[Line]:
@@ -70,24 +82,19 @@ def _epsilon(_: float) -> Iterator[Line]:
 
 
 def _strategy(epsilon: float) -> Iterator[Line]:
-    for reading, name in _named(("pchip", "Separate"), ("combine", "Combine")):
-        yield Line(f"SA, {name}", "SA", NO_NOISE, reading)
-        yield Line(rf"DDP $\epsilon$={epsilon:g}, {name}", "DDP", epsilon, reading)
+    yield from _without_and_with_noise("Separate", epsilon, "pchip")
+    yield from _without_and_with_noise("Combine", epsilon, "combine")
 
 
 def _range(epsilon: float) -> Iterator[Line]:
-    for reading, name in _named(("l1", "Range ($l_1$ norm)"), ("l2", "Range ($l_2$ norm)")):
-        yield Line(rf"{name} $\epsilon$={epsilon:g}", "range", epsilon, reading)
+    yield Line(rf"Range ($l_1$ norm) $\epsilon$={epsilon:g}", "range", epsilon, "l1")
+    yield Line(rf"Range ($l_2$ norm) $\epsilon$={epsilon:g}", "range", epsilon, "l2")
     yield Line(rf"Quantile $\epsilon$={epsilon:g}", "DDP", epsilon, "pchip")
 
 
 def _imbalance(_: float) -> Iterator[Line]:
     for ratio in RATIOS:
         yield Line(f"r={ratio:g}", "SA", NO_NOISE, "pchip", f"{ratio}")
-
-
-def _named(*pairs: tuple[Reading, str]) -> tuple[tuple[Reading, str], ...]:
-    return pairs
 
 
 _LINES = {
@@ -104,12 +111,18 @@ _TITLES: tuple[tuple[Experiment, tuple[Curve, ...], str], ...] = (
     ("range", ("roc", "pr"), "Range queries and quantiles"),
     ("imbalance", ("pr",), "Class imbalance"),
 )
-FIGURES = tuple(
-    Figure(experiment, curve, classifier, f"{title} ({curve.upper()}, {name})")
+
+
+def _figures() -> Iterator[Figure]:
     for classifier, name in (
         ("XGBClassifier", "XGBoost"),
         ("LogisticRegression", "logistic regression"),
-    )
-    for experiment, curves, title in _TITLES
-    for curve in curves
-)
+    ):
+        for experiment, curves, title in _TITLES:
+            for curve in curves:
+                full_title = f"{title} ({curve.upper()}, {name})"
+                yield Figure(experiment, curve, classifier, full_title)
+
+
+FIGURES = tuple(_figures())
+"""All of the paper's figures of results."""

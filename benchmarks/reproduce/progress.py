@@ -1,4 +1,4 @@
-"""A line that says how far a long command is."""
+"""A progress bar for long commands."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ __all__ = ["progress"]
 
 _Item = TypeVar("_Item")
 _WIDTH = 30
+"""The width of a full bar, in characters."""
 
 
 def progress(items: Iterable[_Item], total: int, name: str) -> Iterator[_Item]:
-    """Yield ``items`` while a bar on the error stream fills; nothing is drawn where there is no terminal."""
-    began = time.monotonic()
-    drawn = sys.stderr.isatty()
+    """Yield ``items`` while a bar on the error stream fills, if that is a terminal."""
+    start = time.monotonic()
+    is_drawn = sys.stderr.isatty()
     for done, item in enumerate(items, 1):
         yield item
-        if drawn:
-            spent = time.monotonic() - began
+        if is_drawn:
+            elapsed = time.monotonic() - start
             bar = "#" * (_WIDTH * done // total)
-            left = spent / done * (total - done)
+            remaining = elapsed / done * (total - done)
             print(
-                f"\r{name} [{bar:<{_WIDTH}}] {done}/{total}, {left:.0f} s left ",
+                f"\r{name} [{bar:<{_WIDTH}}] {done}/{total}, {remaining:.0f} s left ",
                 end="",
                 file=sys.stderr,
                 flush=True,
             )
-    if drawn and total:
+    if is_drawn and total:
         print(file=sys.stderr)

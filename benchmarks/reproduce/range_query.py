@@ -1,4 +1,4 @@
-"""The range-query method of Barczewski et al. 2025, which the paper compares with: a baseline, not for use."""
+"""The range-query method of Barczewski et al. 2025, the paper's baseline; not for use."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SCORES = 10_000
 
 
 def noisy_ranges(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float64]:
-    """Return how many scores of each row lie at or above each of N even thresholds, with noise: ``(2, N)``.
+    """Return the noisy counts of scores at or above each of N even thresholds: ``(2, N)``.
 
-    The i-th sum carries one Laplace variable of each of L = ceil(log2 N) + 1 levels, shared by the 2^l sums of its
-    block, each of scale L / epsilon.
+    The i-th sum carries one Laplace variable of each of L = ceil(log2 N) + 1 levels, shared by the
+    2^l sums of its block, each of scale L / epsilon.
     """
     rows, bins = counts.shape
     levels = math.ceil(math.log2(bins)) + 1
@@ -31,7 +31,8 @@ def noisy_ranges(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float6
     index = np.arange(bins)
     for level in range(levels):
         block = index >> level
-        above += generator.laplace(scale=levels / epsilon, size=(rows, block[-1] + 1))[:, block]
+        noise = generator.laplace(scale=levels / epsilon, size=(rows, block[-1] + 1))
+        above += noise[:, block]
     return above
 
 
@@ -41,9 +42,13 @@ def range_curves(above: NDArray[np.float64], norm: Norm) -> Curves:
     Class sizes are the largest noisy sum of each row, as in the comparison of the paper.
     """
     total = above.max(1, keepdims=True).clip(min=1.0)
-    rates = [smooth(np.append(0.0, row), norm) for row in above / total]
-    fine, coarse = np.linspace(0, 1, SCORES + 1), np.linspace(0, 1, above.shape[1] + 1)
-    # Where the smoothed rate ends below 1, what is missing lies at the lowest score.
-    tails = [np.append(np.interp(fine, coarse, rate)[:-1], 1.0) for rate in rates]
+    scores = np.linspace(0, 1, SCORES + 1)
+    thresholds = np.linspace(0, 1, above.shape[1] + 1)
+    tails = []
+    for row in above / total:
+        rate = smooth(np.append(0.0, row), norm)
+        tail = np.interp(scores, thresholds, rate)
+        tail[-1] = 1.0  # if the smoothed rate ends below 1, the rest lies at the lowest score
+        tails.append(tail)
     leaves = torch.from_numpy(np.diff(tails)[:, ::-1] * total)
     return Curves(roc_from_counts(leaves), precision_recall_from_counts(leaves))

@@ -1,10 +1,10 @@
-"""One row per run in a CSV file that a later call continues, and means with standard errors of its cells."""
+"""Runs in a CSV file that a later call continues, and the means of their cells."""
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Means(NamedTuple):
-    """What the runs of a cell say, each array in the order of MEASURES."""
+    """Means and standard errors over the runs of a cell, in the order of MEASURES."""
 
     mean: NDArray[np.float64]
     se: NDArray[np.float64]
@@ -41,7 +41,7 @@ class Means(NamedTuple):
 
 
 class Runs:
-    """The rows in ``path``; those added are written at once, so that nothing done is lost."""
+    """The rows in ``path``. Added rows are written at once, so that no finished run is lost."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,9 +59,10 @@ class Runs:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows of finished runs."""
-        new = list(rows)
-        self._append(new)
-        self.rows |= {(row.cell, row.run): row.errors for row in new}
+        finished = list(rows)
+        self._append(finished)
+        for row in finished:
+            self.rows[row.cell, row.run] = row.errors
 
     def means(self) -> dict[Cell, Means]:
         """Return each cell's mean over its runs, with its standard error (NaN for a single run)."""
@@ -73,35 +74,44 @@ class Runs:
     def _append(self, rows: Iterable[Row]) -> None:
         with open(self.path, "a", newline="") as file:
             writer = csv.writer(file)
-            writer.writerows(
-                [*row.cell, row.run, *(f"{value:.8g}" for value in row.errors)] for row in rows
-            )
+            for row in rows:
+                errors = [f"{value:.8g}" for value in row.errors]
+                writer.writerow([*row.cell, row.run, *errors])
 
 
-def write_cells(path: Path, means: dict[Cell, Means]) -> None:
+def write_cells(path: Path, means: Mapping[Cell, Means]) -> None:
     """Write one row per cell: runs, and mean and standard error of each measure."""
+    columns = []
+    for name in MEASURES:
+        columns += [f"{name}_mean", f"{name}_se"]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            [
-                *Cell._fields,
-                "runs",
-                *(f"{name}_{kind}" for name in MEASURES for kind in ("mean", "se")),
-            ]
-        )
-        for cell, (mean, se, runs) in means.items():
-            pairs = (f"{value:.6g}" for pair in zip(mean, se, strict=True) for value in pair)
-            writer.writerow([*cell, runs, *pairs])
+        writer.writerow([*Cell._fields, "runs", *columns])
+        for cell, (means_of_cell, errors, runs) in means.items():
+            values = []
+            for mean, se in zip(means_of_cell, errors, strict=True):
+                values += [f"{mean:.6g}", f"{se:.6g}"]
+            writer.writerow([*cell, runs, *values])
 
 
 def _mean(errors: NDArray[np.float64]) -> Means:
     runs = len(errors)
-    se = errors.std(0, ddof=1) / np.sqrt(runs) if runs > 1 else np.full(errors.shape[1], np.nan)
+    se = np.full(errors.shape[1], np.nan)
+    if runs > 1:
+        se = errors.std(0, ddof=1) / np.sqrt(runs)
     return Means(errors.mean(0), se, runs)
 
 
 def _parsed(record: list[str]) -> Row:
-    data, classifier, ratio, setting, epsilon, quantiles, reading, run, *errors = record
-    known: Any = (setting, reading)
-    cell = Cell(data, classifier, ratio, known[0], float(epsilon), int(quantiles), known[1])
+    fields: list[Any] = record
+    data, classifier, ratio, setting, epsilon, quantiles, reading, run, *errors = fields
+    cell = Cell(
+        data=data,
+        classifier=classifier,
+        ratio=ratio,
+        setting=setting,
+        epsilon=float(epsilon),
+        quantiles=int(quantiles),
+        reading=reading,
+    )
     return Row(cell, int(run), tuple(map(float, errors)))

@@ -23,7 +23,7 @@ class Folders(NamedTuple):
 
 
 class ScoresKey(NamedTuple):
-    """Which scores: of the data as it is, or with positives subsampled to ``ratio`` per negative."""
+    """The name of scores. With a ``ratio``, positives are subsampled to so many per negative."""
 
     data: str
     classifier: str
@@ -33,7 +33,10 @@ class ScoresKey(NamedTuple):
 
 @lru_cache(maxsize=2)
 def truth(key: ScoresKey, folders: Folders) -> Truth:
-    """Return scores and labels: from ``scores/`` of either folder, or fitted (and kept, unless subsampled)."""
+    """Return scores and labels: from ``scores/`` of either folder, or fitted.
+
+    Fitted scores are stored, unless the data is subsampled.
+    """
     name = Path("scores", f"{key.data}_{key.classifier}.npz")
     if not key.ratio:
         for folder in folders:
@@ -63,13 +66,14 @@ def _fitted(rows: Features, classifier: str) -> Any:
 
 
 def _subsampled(rows: Features, ratio: float, sample: int) -> Features:
-    """All negatives, and ``ratio`` times as many positives: another choice for each ``sample``."""
-    negative, positive = np.flatnonzero(rows.y == 0), np.flatnonzero(rows.y == 1)
-    size = round(len(negative) * ratio)
-    if not 0 < size <= len(positive):
+    """Return all negatives, and ``ratio`` times as many positives: others for each ``sample``."""
+    negatives = np.flatnonzero(rows.y == 0)
+    positives = np.flatnonzero(rows.y == 1)
+    size = round(len(negatives) * ratio)
+    if not 0 < size <= len(positives):
         raise ValueError(
-            f"Expected 1 to {len(positive)} positives but ratio {ratio} asks for {size}."
+            f"Expected 1 to {len(positives)} positives but ratio {ratio} asks for {size}."
         )
-    kept = np.random.default_rng(sample).choice(positive, size, replace=False)
-    chosen = np.sort(np.concatenate([negative, kept]))
-    return Features(rows.x[chosen], rows.y[chosen])
+    subsample = np.random.default_rng(sample).choice(positives, size, replace=False)
+    selection = np.sort(np.concatenate([negatives, subsample]))
+    return Features(rows.x[selection], rows.y[selection])

@@ -1,4 +1,4 @@
-"""How the PR Area Error grows with 1 / (Q r) as positives become few."""
+"""The growth of the PR Area Error with 1 / (Q r) as positives become few."""
 
 from __future__ import annotations
 
@@ -20,40 +20,49 @@ class Slope(NamedTuple):
 
     name: str
     joint: tuple[float, float]
-    """Of 1 / (Q r)."""
+    """The exponent of 1 / (Q r)."""
     quantiles: tuple[float, float]
-    """Of 1 / Q, with r free."""
+    """The exponent of 1 / Q, with r free."""
     ratio: tuple[float, float]
-    """Of 1 / r, with Q free."""
+    """The exponent of 1 / r, with Q free."""
 
 
 def slopes(means: Mapping[Cell, Means]) -> list[Slope]:
-    """Return the exponents for each data set and classifier, and for all with a constant of their own each."""
+    """Return the exponents for each data set and classifier, and for all of them together.
+
+    Together, each data set and classifier has a constant of its own.
+    """
     groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    for cell, found in means.items():
+    for cell, cell_means in means.items():
         if cell.ratio:
-            error = found.of("area_error_pr")[0]
-            point = np.log(cell.quantiles), np.log(float(cell.ratio)), np.log(error)
+            error, _ = cell_means.of("area_error_pr")
+            point = (np.log(cell.quantiles), np.log(float(cell.ratio)), np.log(error))
             groups[f"{cell.data}, {cell.classifier}"].append(point)
     if not groups:
         return []
     arrays = {name: np.array(points) for name, points in groups.items()}
-    return [_slope(name, [points]) for name, points in arrays.items()] + [
-        _slope("all", list(arrays.values()))
-    ]
+    results = [_slope(name, [points]) for name, points in arrays.items()]
+    results.append(_slope("all", list(arrays.values())))
+    return results
 
 
 def _slope(name: str, groups: list[NDArray[np.float64]]) -> Slope:
     centred = np.concatenate([points - points.mean(0) for points in groups])
-    quantiles, ratio, error = -centred[:, 0], -centred[:, 1], centred[:, 2]
-    (joint,) = _fit((quantiles + ratio)[:, None], error, len(groups))
-    return Slope(name, joint, *_fit(np.stack([quantiles, ratio], 1), error, len(groups)))
+    quantiles = -centred[:, 0]
+    ratio = -centred[:, 1]
+    error = centred[:, 2]
+    (joint_slope,) = _fit((quantiles + ratio)[:, None], error, len(groups))
+    quantiles_slope, ratio_slope = _fit(np.stack([quantiles, ratio], 1), error, len(groups))
+    return Slope(name, joint=joint_slope, quantiles=quantiles_slope, ratio=ratio_slope)
 
 
 def _fit(
     x: NDArray[np.float64], y: NDArray[np.float64], constants: int
 ) -> list[tuple[float, float]]:
-    """Coefficients and standard errors, one degree of freedom fewer for each constant that was centred away."""
+    """Return coefficients and standard errors.
+
+    Each constant that was centred away costs one degree of freedom.
+    """
     gram = np.linalg.pinv(x.T @ x)
     beta = gram @ x.T @ y
     residual = y - x @ beta

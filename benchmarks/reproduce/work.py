@@ -1,4 +1,4 @@
-"""Runs that are still to be made, in portions for a few processes."""
+"""The missing runs, in portions for a few processes."""
 
 from __future__ import annotations
 
@@ -36,29 +36,38 @@ class Portion:
 
 
 def runs_of(cell: Cell, runs: int) -> int:
-    """Return how many runs a cell gets: one without chance, a few where each needs a new fit, fewer of large data."""
-    large = "cover" in cell.data
+    """Return the number of runs of a cell.
+
+    A cell without chance has one run. If each run needs a new fit, there are a few; large data has
+    fewer.
+    """
+    is_large = "cover" in cell.data
     if cell.ratio:
-        return min(runs, 2 if large else 5)
+        return min(runs, 2 if is_large else 5)
     if cell.setting in ("EQ", "SA"):
         return 1
-    return min(runs, max(runs // 4, 3)) if large else runs
+    if is_large:
+        return min(runs, max(runs // 4, 3))
+    return runs
 
 
 def portions(cells: Iterable[Cell], runs: int, done: Collection[tuple[Cell, int]]) -> list[Portion]:
-    """Return what is left to do, a few seconds to a minute each."""
-    found: dict[tuple[object, ...], Portion] = {}
+    """Return the missing runs, in portions of a few seconds to a minute each."""
+    missing: dict[tuple[object, ...], Portion] = {}
     for cell in cells:
         for run in range(runs_of(cell, runs)):
             if (cell, run) in done:
                 continue
-            scores = ScoresKey(cell.data, cell.classifier, cell.ratio, run if cell.ratio else 0)
-            key = (scores, cell.setting, cell.epsilon, None if cell.ratio else cell.quantiles)
-            portion = found.setdefault(key, Portion(scores, cell.setting, cell.epsilon))
+            scores = ScoresKey(cell.data, cell.classifier)
+            key: tuple[object, ...] = (scores, cell.setting, cell.epsilon, cell.quantiles)
+            if cell.ratio:  # a fit of its own for each run, which serves every Q
+                scores = ScoresKey(cell.data, cell.classifier, cell.ratio, run)
+                key = (scores, cell.setting, cell.epsilon)
+            portion = missing.setdefault(key, Portion(scores, cell.setting, cell.epsilon))
             portion.draws[_Draw(cell.quantiles, run)].append(cell.reading)
-    for portion in found.values():
+    for portion in missing.values():
         portion.draws = dict(portion.draws)  # a factory does not travel to another process
-    return list(found.values())
+    return list(missing.values())
 
 
 def perform(work: list[Portion], folders: Folders, processes: int) -> Iterator[list[Row]]:
@@ -76,10 +85,16 @@ def _rows(portion: Portion, folders: Folders) -> list[Row]:
     data, classifier, ratio, _ = portion.scores
     rows = []
     for (quantiles, run), readings in portion.draws.items():
-        made = estimates(exact, portion.setting, quantiles, portion.epsilon, readings)
-        for reading, curves in made.items():
+        curves_by_reading = estimates(exact, portion.setting, quantiles, portion.epsilon, readings)
+        for reading, curves in curves_by_reading.items():
             cell = Cell(
-                data, classifier, ratio, portion.setting, portion.epsilon, quantiles, reading
+                data=data,
+                classifier=classifier,
+                ratio=ratio,
+                setting=portion.setting,
+                epsilon=portion.epsilon,
+                quantiles=quantiles,
+                reading=reading,
             )
             errors = exact.errors(curves)
             rows.append(Row(cell, run, tuple(errors[name] for name in MEASURES)))

@@ -30,26 +30,35 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
 ]
-EPOCHS, BATCHES = 2, 10
+EPOCHS = 2
+BATCHES = 10
 
 
 class Model(lightning.LightningModule):
-    def __init__(self, metrics: Any, bare: str = "") -> None:
+    """Updates its metrics in validation.
+
+    Args:
+        metrics: a metric or a collection.
+        habit: how a step without the callback logs a metric: ``"update"`` or ``"forward"`` and
+            then ``log``; empty if the step leaves logging to the callback.
+    """
+
+    def __init__(self, metrics: Any, habit: str = "") -> None:
         super().__init__()
         self.layer = torch.nn.Linear(2, 1)
         self.metrics = metrics
-        self.bare = bare
+        self.habit = habit
 
     def training_step(self, batch: Any) -> Tensor:
         return self.layer(batch[0]).mean()  # type: ignore[no-any-return]
 
     def validation_step(self, batch: Any) -> None:
         scores = self.layer(batch[0])[:, 0].sigmoid()
-        if self.bare == "forward":
+        if self.habit == "forward":
             self.metrics(scores, batch[1])
         else:
             self.metrics.update(scores, batch[1])
-        if self.bare:
+        if self.habit:
             self.log("area", self.metrics, on_step=False, on_epoch=True)
 
     def train_dataloader(self) -> Any:
@@ -105,7 +114,8 @@ class Figures(lightning.pytorch.loggers.logger.DummyLogger):
 def test_with_the_callback_entries_are_epochs(tmp_path: Path) -> None:
     ledger = PrivacyLedger()
     metrics = federated_collection(privacy=CentralDP(1.0), ledger=ledger)
-    evaluation, logger = FederatedEvaluation("metrics"), Figures()
+    evaluation = FederatedEvaluation("metrics")
+    logger = Figures()
     trainer = trained(Model(metrics), tmp_path, evaluation, logger=logger)
     assert len(ledger) == EPOCHS
     assert set(trainer.callback_metrics) == {"val_auroc", "val_average_precision"}
@@ -121,9 +131,8 @@ def test_a_federated_client_keeps_the_last_epoch_and_releases_nothing_itself(
     metric = FederatedROC(privacy=LocalDP(1.0), ledger=ledger)
     trained(Model(metric), tmp_path, FederatedEvaluation("metrics", federated=True))
     assert len(ledger) == 0
-    assert metric.counts.sum() == len(
-        data()
-    )  # one epoch's, neither the sanity check's nor the sum of all
+    # of one epoch: neither the sanity check's data nor the sum of all epochs
+    assert metric.counts.sum() == len(data())
     metric.share(round="round")
     assert len(ledger) == 1
 
@@ -131,17 +140,18 @@ def test_a_federated_client_keeps_the_last_epoch_and_releases_nothing_itself(
 @pytest.mark.parametrize("habit", ["update", "forward"])
 def test_bare_logging_shows_every_release_in_the_ledger(habit: str, tmp_path: Path) -> None:
     ledger = PrivacyLedger()
-    trained(Model(FederatedAUROC(privacy=CentralDP(1.0), ledger=ledger), bare=habit), tmp_path)
-    assert (
-        len(ledger) == EPOCHS + 1
-    )  # Lightning computes it in the sanity check as well; not once per batch
+    metric = FederatedAUROC(privacy=CentralDP(1.0), ledger=ledger)
+    trained(Model(metric, habit=habit), tmp_path)
+    # not once per batch; but Lightning computes it in the sanity check as well
+    assert len(ledger) == EPOCHS + 1
 
 
 @pytest.mark.parametrize("habit", ["update", "forward"])
 def test_a_curve_given_to_log_is_refused_before_it_is_released(habit: str, tmp_path: Path) -> None:
     ledger = PrivacyLedger()
+    metric = FederatedROC(privacy=CentralDP(1.0), ledger=ledger)
     with pytest.raises(ReleaseError, match="Log FederatedAUROC"):
-        trained(Model(FederatedROC(privacy=CentralDP(1.0), ledger=ledger), bare=habit), tmp_path)
+        trained(Model(metric, habit=habit), tmp_path)
     assert len(ledger) == 0
 
 
@@ -155,10 +165,12 @@ def test_areas_of_several_classes_given_to_log_are_refused_before_they_are_relea
 
     ledger = PrivacyLedger()
     options: dict[str, Any] = {"num_classes": 2, "privacy": CentralDP(1.0), "ledger": ledger}
+    of_each_class = FederatedAUROC("multiclass", average=None, **options)
     with pytest.raises(ReleaseError, match="with an `average`"):
-        trained(Classes(FederatedAUROC("multiclass", average=None, **options)), tmp_path)
+        trained(Classes(of_each_class), tmp_path)
     assert len(ledger) == 0
-    trained(Classes(FederatedAUROC("multiclass", average="macro", **options)), tmp_path)
+    averaged = FederatedAUROC("multiclass", average="macro", **options)
+    trained(Classes(averaged), tmp_path)
     assert len(ledger) == EPOCHS + 1
 
 
@@ -177,7 +189,7 @@ def test_scalars_of_a_collection_are_logged_as_one_dictionary(tmp_path: Path) ->
     )
     trainer = trained(Together(metrics), tmp_path)
     assert set(trainer.callback_metrics) == {"auroc", "average_precision"}
-    assert len(ledger) == EPOCHS + 1  # written by hand, it computes in the sanity check too
+    assert len(ledger) == EPOCHS + 1  # and one in the sanity check
 
 
 def test_the_callback_logs_every_metric(tmp_path: Path) -> None:
@@ -189,22 +201,24 @@ def test_the_callback_logs_every_metric(tmp_path: Path) -> None:
         "precision_recall_gain",
         "calibration",
     ]
-    metrics, logger = federated_collection(privacy=CentralDP(1.0), metrics=names), Figures()
+    metrics = federated_collection(privacy=CentralDP(1.0), metrics=names)
+    logger = Figures()
     trainer = trained(Model(metrics), tmp_path, FederatedEvaluation("metrics"), logger=logger)
-    assert {"val_auroc", "val_average_precision", "val_brier_score", "val_area_under_gain"} <= set(
-        trainer.callback_metrics
-    )
-    assert len(logger.figures) == EPOCHS * 5
+    logged = trainer.callback_metrics
+    for name in ("auroc", "average_precision", "brier_score", "area_under_gain"):
+        assert f"val_{name}" in logged
+    assert len(logger.figures) == EPOCHS * 5  # an area alone has no figure
 
 
 def test_forward_never_releases(scored: tuple[Tensor, Tensor]) -> None:
     metric = FederatedROC(privacy=CentralDP(1.0))
-    for preds, target in zip(scored[0].chunk(BATCHES), scored[1].chunk(BATCHES), strict=True):
-        assert metric(preds, target) is None
+    preds, target = scored
+    for batch in zip(preds.chunk(BATCHES), target.chunk(BATCHES), strict=True):
+        assert metric(*batch) is None
     assert len(metric.ledger) == 0
     assert metric.counts.sum() == 5_000
     collection: Any = federated_collection(privacy=CentralDP(1.0))
-    collection(*scored)
+    collection(preds, target)
     assert len(collection["roc"].ledger) == 0
 
 
@@ -213,8 +227,7 @@ def test_a_module_without_the_metric_is_told(tmp_path: Path) -> None:
         trained(Model(FederatedROC()), tmp_path, FederatedEvaluation("curves"))
 
 
-def test_switches_that_would_release_by_habit_are_refused() -> None:
-    switches: list[dict[str, Any]] = [{"dist_sync_on_step": True}, {"sync_on_compute": False}]
-    for switch in switches:
-        with pytest.raises(InputError, match="dist_sync_on_step"):
-            FederatedROC(privacy=CentralDP(1.0), **switch)
+@pytest.mark.parametrize("switch", [{"dist_sync_on_step": True}, {"sync_on_compute": False}])
+def test_switches_that_would_release_by_habit_are_refused(switch: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="dist_sync_on_step"):
+        FederatedROC(privacy=CentralDP(1.0), **switch)

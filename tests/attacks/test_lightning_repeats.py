@@ -1,4 +1,4 @@
-"""Attack 5: data loading that counts one person many times, and is charged for one."""
+"""Attack 5: data loading that counts one person many times, and is charged for one example."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ from torchmetrics_fed import CentralDP, FederatedROC, InputError, Privacy, Priva
 from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 
 pytestmark = QUIET
-NINE = TensorDataset(*scores(1, 9))
+NINE_EXAMPLES = TensorDataset(*scores(1, 9))
 MANY = 64
+"""How often a repeating sampler gives the first example."""
 
 
-class Own(Sampler[int]):
-    """A sampler whose class nobody knows; this one gives the first example many times."""
+class CustomSampler(Sampler[int]):
+    """A sampler of the user's own class. By default it gives the first example many times."""
 
     def __init__(self, *rows: int) -> None:
         self.rows = rows or (0,) * MANY
@@ -53,44 +54,44 @@ class Own(Sampler[int]):
         return len(self.rows)
 
 
-class OwnBatches(BatchSampler):
+class CustomBatchSampler(BatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         return iter([[0] * MANY])
 
 
-class Shuffled(RandomSampler):
+class CustomRandomSampler(RandomSampler):
     def __iter__(self) -> Iterator[int]:
         return iter([0] * MANY)
 
 
-class Endless(IterableDataset[tuple[Tensor, ...]]):
+class RepeatingDataset(IterableDataset[tuple[Tensor, ...]]):
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        return iter([NINE[0]] * MANY)
+        return iter([NINE_EXAMPLES[0]] * MANY)
 
 
-class OwnLoader(DataLoader[tuple[Tensor, ...]]):
+class CustomLoader(DataLoader[tuple[Tensor, ...]]):
     def __iter__(self) -> Any:
-        return iter([[part.repeat(MANY) for part in NINE[:1]]])
+        return iter([[part.repeat(MANY) for part in NINE_EXAMPLES[:1]]])
 
 
-def sampled(sampler: Any, dataset: Any = NINE) -> DataLoader[Any]:
+def sampled(sampler: Any, dataset: Any = NINE_EXAMPLES) -> DataLoader[Any]:
     return DataLoader(dataset, sampler=sampler)
 
 
 def batched(batch_sampler: Any) -> DataLoader[Any]:
-    return DataLoader(NINE, batch_sampler=batch_sampler)
+    return DataLoader(NINE_EXAMPLES, batch_sampler=batch_sampler)
 
 
 REPLACING = WeightedRandomSampler([1.0] + [1e-9] * 8, MANY)
 REPEATING = {
-    "replacing": sampled(RandomSampler(NINE, replacement=True)),
+    "replacing": sampled(RandomSampler(NINE_EXAMPLES, replacement=True)),
     "weighted": sampled(REPLACING),
-    "more than there are": sampled(RandomSampler(NINE, num_samples=10)),
-    "padded": sampled(DistributedSampler(NINE, num_replicas=2, rank=0)),
+    "more than there are": sampled(RandomSampler(NINE_EXAMPLES, num_samples=10)),
+    "padded": sampled(DistributedSampler(NINE_EXAMPLES, num_replicas=2, rank=0)),
     "inside batch_sampler": batched(BatchSampler(REPLACING, 9, False)),
     "dealt by Lightning": sampled(DistributedSamplerWrapper(REPLACING, num_replicas=1, rank=0)),
     "padded by Lightning": sampled(
-        DistributedSamplerWrapper(SequentialSampler(NINE), num_replicas=2, rank=0)
+        DistributedSamplerWrapper(SequentialSampler(NINE_EXAMPLES), num_replicas=2, rank=0)
     ),
     "shuffled by ranks": sampled(
         DistributedSamplerWrapper(SubsetRandomSampler(range(8)), num_replicas=2, rank=0)
@@ -101,7 +102,7 @@ REPEATING = {
 """Samplers of torch and Lightning whose public attributes tell that they repeat examples."""
 
 
-def doubled(rows: list[tuple[Tensor, ...]]) -> list[Tensor]:
+def repeat_batch(rows: list[tuple[Tensor, ...]]) -> list[Tensor]:
     return [torch.stack(column).repeat(2) for column in zip(*rows, strict=True)]
 
 
@@ -110,33 +111,36 @@ ON_TRUST: dict[str, tuple[Any, int]] = {
     "list of batches": (batched([[0, 1], [2, 0]]), 4),
     "array": (sampled(np.zeros(MANY, int)), MANY),
     "subset of one": (sampled(SubsetRandomSampler([0] * MANY)), MANY),
-    "same rows": (DataLoader(Subset(NINE, [8, -1])), 2),
-    "same data": (DataLoader(ConcatDataset([NINE] * 8)), 72),
-    "repeating collate_fn": (DataLoader(NINE, batch_size=9, collate_fn=doubled), 18),
-    "own sampler": (sampled(Own()), MANY),
-    "own batch sampler": (batched(OwnBatches(SequentialSampler(NINE), 9, False)), MANY),
-    "own shuffling": (sampled(Shuffled(NINE)), 9),
-    "own sampler in batches": (batched(BatchSampler(Own(), 9, False)), MANY),
-    "iterable": (DataLoader(Endless()), MANY),
-    "own loader": (OwnLoader(NINE), MANY),
+    "same rows": (DataLoader(Subset(NINE_EXAMPLES, [8, -1])), 2),
+    "same data": (DataLoader(ConcatDataset([NINE_EXAMPLES] * 8)), 72),
+    "repeating collate_fn": (DataLoader(NINE_EXAMPLES, batch_size=9, collate_fn=repeat_batch), 18),
+    "custom sampler": (sampled(CustomSampler()), MANY),
+    "custom batch sampler": (
+        batched(CustomBatchSampler(SequentialSampler(NINE_EXAMPLES), 9, False)),
+        MANY,
+    ),
+    "custom shuffling": (sampled(CustomRandomSampler(NINE_EXAMPLES)), 9),
+    "custom sampler in batches": (batched(BatchSampler(CustomSampler(), 9, False)), MANY),
+    "iterable": (DataLoader(RepeatingDataset()), MANY),
+    "custom loader": (CustomLoader(NINE_EXAMPLES), MANY),
 }
-"""Data that repeats examples in ways that no sampler tells, and how many examples come."""
+"""Data that repeats examples in ways that no sampler shows, and the number of examples."""
 
-INNOCENT = {
-    "plain": DataLoader(NINE, batch_size=4),
-    "shuffled": DataLoader(NINE, shuffle=True),
-    "rows": DataLoader(NINE, batch_size=None),
-    "some": sampled(RandomSampler(NINE, num_samples=5)),
+WITHOUT_REPEATS = {
+    "plain": DataLoader(NINE_EXAMPLES, batch_size=4),
+    "shuffled": DataLoader(NINE_EXAMPLES, shuffle=True),
+    "rows": DataLoader(NINE_EXAMPLES, batch_size=None),
+    "some": sampled(RandomSampler(NINE_EXAMPLES, num_samples=5)),
     "weighted": sampled(WeightedRandomSampler([1.0] * 9, 9, replacement=False)),
     "list": sampled([3, 1, 2]),
     "batches": batched([[0, 1], [2]]),
     "in batches": batched(BatchSampler(SubsetRandomSampler(range(9)), 2, True)),
-    "dealt": sampled(DistributedSampler(NINE, num_replicas=3, rank=0)),
-    "dropping": sampled(DistributedSampler(NINE, num_replicas=2, rank=0, drop_last=True)),
-    "unpadded": sampled(UnrepeatedDistributedSampler(NINE, num_replicas=2, rank=0)),
-    "own sampler": sampled(Own(3, 1, 2)),
-    "split": DataLoader(ConcatDataset(random_split(NINE, [4, 5]))),
-    "joined": DataLoader(ConcatDataset([NINE, TensorDataset(*scores(2, 9))])),
+    "dealt": sampled(DistributedSampler(NINE_EXAMPLES, num_replicas=3, rank=0)),
+    "dropping": sampled(DistributedSampler(NINE_EXAMPLES, num_replicas=2, rank=0, drop_last=True)),
+    "unpadded": sampled(UnrepeatedDistributedSampler(NINE_EXAMPLES, num_replicas=2, rank=0)),
+    "custom sampler": sampled(CustomSampler(3, 1, 2)),
+    "split": DataLoader(ConcatDataset(random_split(NINE_EXAMPLES, [4, 5]))),
+    "joined": DataLoader(ConcatDataset([NINE_EXAMPLES, TensorDataset(*scores(2, 9))])),
 }
 
 
@@ -151,11 +155,11 @@ class Single(Scorer):
                 self.validation_step(part, batch_idx)
 
 
-ONE = CentralDP(1.0)
+EPSILON_1 = CentralDP(1.0)
 
 
-def evaluated(folder: Path, loaders: Any, privacy: Privacy = ONE) -> FederatedROC:
-    """The metric after an evaluation, with its data, as a federated client keeps it."""
+def evaluated(folder: Path, loaders: Any, privacy: Privacy = EPSILON_1) -> FederatedROC:
+    """Return the metric after an evaluation, with its data, as a federated client keeps it."""
     metric = FederatedROC(privacy=privacy, ledger=PrivacyLedger())
     runner = trainer(folder, FederatedEvaluation("metrics", federated=True))
     try:
@@ -167,53 +171,55 @@ def evaluated(folder: Path, loaders: Any, privacy: Privacy = ONE) -> FederatedRO
     return metric
 
 
-@pytest.mark.parametrize("most", [1, MANY])
+@pytest.mark.parametrize("bound", [1, MANY])
 @pytest.mark.parametrize("loaders", REPEATING.values(), ids=REPEATING)
 def test_samplers_that_repeat_are_refused_whatever_was_declared(
-    loaders: Any, most: int, tmp_path: Path
+    loaders: Any, bound: int, tmp_path: Path
 ) -> None:
-    """The bound is of persons, who may have several examples; a sampler that repeats multiplies them."""
+    """The bound is one of persons, who may have several examples; a sampler multiplies them."""
     with pytest.raises(InputError, match="every example once"):
-        evaluated(tmp_path, loaders, CentralDP(1.0, examples_per_person=most))
+        evaluated(tmp_path, loaders, CentralDP(1.0, examples_per_person=bound))
 
 
 @pytest.mark.parametrize("name", ON_TRUST)
-def test_that_no_row_comes_twice_is_otherwise_the_users_word(name: str, tmp_path: Path) -> None:
+def test_repeats_that_no_sampler_shows_are_the_users_responsibility(
+    name: str, tmp_path: Path
+) -> None:
     loaders, examples = ON_TRUST[name]
     assert evaluated(tmp_path, loaders).counts.sum() == examples
 
 
-@pytest.mark.parametrize("loaders", INNOCENT.values(), ids=INNOCENT)
+@pytest.mark.parametrize("loaders", WITHOUT_REPEATS.values(), ids=WITHOUT_REPEATS)
 def test_data_that_comes_once_is_counted(loaders: Any, tmp_path: Path) -> None:
     assert evaluated(tmp_path, loaders).counts.any()
 
 
 def test_exact_metrics_take_any_data(tmp_path: Path) -> None:
-    module, runner = (
-        Single(FederatedROC()),
-        trainer(tmp_path, FederatedEvaluation("metrics", federated=True)),
-    )
-    runner.validate(module, sampled(Own(0, 0, 1)), verbose=False)
+    module = Single(FederatedROC())
+    runner = trainer(tmp_path, FederatedEvaluation("metrics", federated=True))
+    runner.validate(module, sampled(CustomSampler(0, 0, 1)), verbose=False)
     assert module.metrics.counts.sum() == 3
 
 
 def test_combined_loaders_are_looked_through(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="every example once"):
         evaluated(tmp_path, CombinedLoader([sampled(REPLACING)], "sequential"))
-    assert evaluated(tmp_path, CombinedLoader([DataLoader(NINE)], "sequential")).counts.sum() == 9
+    combined = CombinedLoader([DataLoader(NINE_EXAMPLES)], "sequential")
+    assert evaluated(tmp_path, combined).counts.sum() == 9
 
 
 @pytest.mark.parametrize("mode", ["sequential", "min_size", "max_size_cycle"])
 def test_each_loader_has_a_metric_of_its_own_in_every_mode(mode: Any, tmp_path: Path) -> None:
+    combined = CombinedLoader([DataLoader(NINE_EXAMPLES), DataLoader(NINE_EXAMPLES)], mode)
     with pytest.raises(InputError, match="got 1 for 2 dataloaders"):
-        evaluated(tmp_path, CombinedLoader([DataLoader(NINE), DataLoader(NINE)], mode))
+        evaluated(tmp_path, combined)
 
 
 def test_the_loaders_of_this_evaluation_are_looked_at(tmp_path: Path) -> None:
     """Lightning's own ``trainer.val_dataloaders`` names those of the fit before."""
     module = Single(FederatedROC(privacy=CentralDP(1.0)))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"))
-    runner.fit(module, loader(0), DataLoader(NINE))
+    runner.fit(module, loader(0), DataLoader(NINE_EXAMPLES))
     for evaluate in (runner.validate, runner.test):
         with pytest.raises(InputError, match="every example once"):
             evaluate(module, sampled(REPLACING), verbose=False)
@@ -221,15 +227,16 @@ def test_the_loaders_of_this_evaluation_are_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_fit_without_a_sanity_check_is_refused_before_its_first_step(tmp_path: Path) -> None:
+    module = Single(FederatedROC(privacy=CentralDP(1.0)))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"), num_sanity_val_steps=0)
     with pytest.raises(InputError, match="every example once"):
-        runner.fit(Single(FederatedROC(privacy=CentralDP(1.0))), loader(0), sampled(REPLACING))
+        runner.fit(module, loader(0), sampled(REPLACING))
     assert runner.global_step == 0
 
 
 def test_the_error_tells_nothing_of_the_data(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
-        evaluated(tmp_path, sampled(RandomSampler(NINE, num_samples=4_711)))
+        evaluated(tmp_path, sampled(RandomSampler(NINE_EXAMPLES, num_samples=4_711)))
     assert "4711" not in str(refusal.value)
 
 
@@ -245,20 +252,23 @@ class WithIds(Single):
         self.metrics.update(preds, target, persons=preds.view(torch.int32))
 
 
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("bound", [1, 2])
 @pytest.mark.parametrize("name", [*REPEATING, *ON_TRUST])
-def test_with_ids_what_repeats_is_bounded_rather_than_refused(
-    name: str, most: int, tmp_path: Path
+def test_with_ids_repeats_are_bounded_rather_than_refused(
+    name: str, bound: int, tmp_path: Path
 ) -> None:
-    metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=most, enforced=True))
-    loaders = REPEATING[name] if name in REPEATING else ON_TRUST[name][0]
+    metric = FederatedROC(privacy=CentralDP(1.0, examples_per_person=bound, enforced=True))
+    if name in REPEATING:
+        loaders = REPEATING[name]
+    else:
+        loaders, _ = ON_TRUST[name]
     runner = trainer(tmp_path, FederatedEvaluation("metrics", federated=True))
     runner.validate(WithIds(metric), loaders, verbose=False)
-    assert 0 < int(metric.counts.sum()) <= 9 * most
-    assert metric.counts.sum() > 9 or int(metric.counts.max()) <= most
+    assert 0 < int(metric.counts.sum()) <= 9 * bound
+    assert metric.counts.sum() > 9 or int(metric.counts.max()) <= bound
     assert metric.persons.bound_enforced
 
 
-def test_an_enforced_bound_is_not_the_users_word(tmp_path: Path) -> None:
+def test_an_enforced_bound_needs_ids_with_every_batch(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="`persons` with every batch"):
-        evaluated(tmp_path, DataLoader(NINE), CentralDP(1.0, enforced=True))
+        evaluated(tmp_path, DataLoader(NINE_EXAMPLES), CentralDP(1.0, enforced=True))

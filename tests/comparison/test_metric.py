@@ -1,4 +1,4 @@
-"""FederatedModelComparison as a metric: what it counts, refuses, sums and keeps."""
+"""FederatedModelComparison: what it counts, refuses, sums and keeps."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from torchmetrics_fed import (
     ScoreGrid,
 )
 from torchmetrics_fed.errors import SpecMismatchError
+from torchmetrics_fed.exchange.client import Evaluation
+from torchmetrics_fed.metrics import evaluation_of, terms_of
 from torchmetrics_fed.simulate import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:About", "ignore:Too few")
@@ -46,27 +48,31 @@ def test_each_example_is_in_the_cell_of_its_two_bins(
     metric = FederatedModelComparison(grid=grid, ignore_index=-1)
     first, second, target = batch()
     target[::7] = -1
-    first, second = first.to(dtypes[0]), second.to(dtypes[1])
+    first = first.to(dtypes[0])
+    second = second.to(dtypes[1])
     metric.update(first.reshape(20, 10), second.reshape(20, 10), target.reshape(20, 10))
     expected = torch.zeros_like(metric.counts)
-    used, bins = metric.spec.grid, metric.spec.grid.bins
-    for one, two, label in zip(bin_of(first, used), bin_of(second, used), target, strict=True):
+    agreed_grid = metric.spec.grid
+    rows = bin_of(first, agreed_grid)
+    columns = bin_of(second, agreed_grid)
+    for row, column, label in zip(rows, columns, target, strict=True):
         if label >= 0:
-            expected[0, label, one * bins + two] += 1
+            expected[0, label, row * agreed_grid.bins + column] += 1
     assert torch.equal(metric.counts, expected)
 
 
-def test_logits() -> None:
+def test_logits_are_counted_as_their_probabilities() -> None:
     first, second, target = batch()
-    metric, other = FederatedModelComparison(normalization="sigmoid"), FederatedModelComparison()
-    metric.update(first.double().logit(), second.double().logit(), target.bool())
-    other.update(
-        first.double().logit().sigmoid(), second.double().logit().sigmoid(), target.float()
-    )
-    assert torch.equal(metric.counts, other.counts)
+    first_logits = first.double().logit()
+    second_logits = second.double().logit()
+    of_logits = FederatedModelComparison(normalization="sigmoid")
+    of_logits.update(first_logits, second_logits, target.bool())
+    of_probabilities = FederatedModelComparison()
+    of_probabilities.update(first_logits.sigmoid(), second_logits.sigmoid(), target.float())
+    assert torch.equal(of_logits.counts, of_probabilities.counts)
 
 
-BAD: list[tuple[Any, Any, Any, str]] = [
+REFUSED: list[tuple[Any, Any, Any, str]] = [
     (torch.tensor([0.1, 1.5]), torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), "preds"),
     (torch.tensor([0.1, 0.5]), torch.tensor([0.1, torch.nan]), torch.tensor([0, 1]), "NaN"),
     (torch.tensor([0.1, 0.5]), torch.tensor([0.1, 0.5]), torch.tensor([0, 2]), "target"),
@@ -77,7 +83,7 @@ BAD: list[tuple[Any, Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second", "target", "word"), BAD)
+@pytest.mark.parametrize(("first", "second", "target", "word"), REFUSED)
 @pytest.mark.parametrize("privacy", [None, CentralDP(epsilon=1.0)])
 def test_a_batch_that_is_refused_changes_nothing(
     first: Any, second: Any, target: Any, word: str, privacy: Any
@@ -111,9 +117,6 @@ def test_deferred_checks_raise_before_anything_leaves() -> None:
         {"thresholds": (0.5, torch.nan)},
         {"thresholds": ("0.5", 0.5)},
         {"confidence": 1.5},
-        {"task": "multilabel"},
-        {"groups": 2},
-        {"quantiles": 1024},
         {"grid": ScoreGrid.even(1024)},
         {"privacy": CentralDP(epsilon=1.0), "plan": "paper"},
     ],
@@ -123,19 +126,25 @@ def test_bad_arguments(options: dict[str, Any]) -> None:
         FederatedModelComparison(**options)
 
 
+@pytest.mark.parametrize("options", [{"task": "multilabel"}, {"groups": 2}, {"quantiles": 1024}])
+def test_settings_of_a_single_model_are_no_arguments(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Unexpected keyword"):
+        FederatedModelComparison(**options)
+
+
 def test_clients_that_agree_add_up_and_others_are_named() -> None:
     parts = [batch(seed=seed) for seed in range(3)]
     clients = [FederatedModelComparison() for _ in parts]
     for client, part in zip(clients, parts, strict=True):
         client.update(*part)
     pooled = FederatedModelComparison()
-    pooled.update(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    pooled.update(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
     total = FederatedModelComparison.from_release(Release.sum(client.share() for client in clients))
     assert total.compute().difference == pooled.compute().difference
-    other = FederatedModelComparison(thresholds=(0.5, 0.25))
-    other.update(*parts[0])
+    stranger = FederatedModelComparison(thresholds=(0.5, 0.25))
+    stranger.update(*parts[0])
     with pytest.raises(SpecMismatchError, match="models"):
-        Release.sum([clients[0].share(), other.share()])
+        Release.sum([clients[0].share(), stranger.share()])
     with pytest.raises(SpecMismatchError, match="models"):
         FederatedROC.from_release(Release.sum([clients[0].share()]))
 
@@ -145,7 +154,8 @@ def test_two_queries_through_bytes_and_one_charge() -> None:
     clients = [FederatedModelComparison(**options) for _ in range(3)]
     for seed, client in enumerate(clients):
         client.update(*batch(2000, seed))
-    coordinator, fractions = Coordinator(FederatedModelComparison(**options), round="1"), []
+    coordinator = Coordinator(FederatedModelComparison(**options), round="1")
+    fractions = []
     while (query := coordinator.query) is not None:
         fractions.append(query.fraction)
         for number, client in enumerate(clients):
@@ -153,31 +163,26 @@ def test_two_queries_through_bytes_and_one_charge() -> None:
         coordinator.advance()
     assert fractions == [5 / 64, 59 / 64]
     assert [entry.epsilon for entry in clients[0].ledger] == [2.0]
-    found = FederatedModelComparison.from_release(
-        Release.from_bytes(bytes(coordinator.release))
-    ).compute()
-    assert (
-        -1 < float(found.interval.low) <= float(found.difference) <= float(found.interval.high) < 1
-    )
+    release = Release.from_bytes(bytes(coordinator.release))
+    result = FederatedModelComparison.from_release(release).compute()
+    assert -1 < float(result.interval.low) <= float(result.difference)
+    assert float(result.difference) <= float(result.interval.high) < 1
 
 
-def test_carry_over_places_by_the_table_before() -> None:
+def test_carry_over_places_by_the_previous_table() -> None:
     metric = FederatedModelComparison(privacy=CentralDP(epsilon=1.0), plan="carry_over")
-    numbers = []
-    for _ in range(2):
+    for queries in (2, 1):
         metric.update(*batch(3000))
-        numbers.append(len(metric.release().queries))
+        assert len(metric.release().queries) == queries
         assert bool(metric.compute().interval.low > -1)
         metric.reset()
-    assert numbers == [2, 1]
 
 
 def test_few_bins_are_all_asked_for() -> None:
     grid = ScoreGrid.from_edges([-0.1, 0.1, 0.5, 0.9, 1.1])  # of a model with four values
     metric = FederatedModelComparison(grid=grid, privacy=CentralDP(epsilon=1.0))
-    metric.update(
-        *((each * 3).round() / 3 if each.is_floating_point() else each for each in batch(3000))
-    )
+    first, second, target = batch(3000)
+    metric.update((first * 3).round() / 3, (second * 3).round() / 3, target)
     (query,) = metric.release().queries
     assert query.tree.branching == (4, 4)
     assert abs(float(metric.compute().difference)) < 0.2
@@ -189,40 +194,39 @@ def test_pickles_and_copies_hold_no_raw_counts(tmp_path: Path) -> None:
     metric.update(*batch())
     with pytest.raises(ReleaseError):
         pickle.dumps(metric)
-    found = metric.compute()
-    again = pickle.loads(pickle.dumps(metric))
-    assert not again.counts.any()
-    assert again.compute().difference.item() == pytest.approx(found.difference.item(), nan_ok=True)
-    assert copy.deepcopy(metric).compute().interval == found.interval
+    result = metric.compute()
+    unpickled = pickle.loads(pickle.dumps(metric))
+    assert not unpickled.counts.any()
+    difference = unpickled.compute().difference.item()
+    assert difference == pytest.approx(result.difference.item(), nan_ok=True)
+    assert copy.deepcopy(metric).compute().interval == result.interval
 
 
 def test_results_follow_device_and_dtype() -> None:
     metric = FederatedModelComparison().set_dtype(torch.float32)
     metric.update(*batch())
-    found = metric.compute()
-    assert {found.difference.dtype, found.curves[1].tpr.dtype, found.interval.low.dtype} == {
-        torch.float32
-    }
-    assert (
-        metric(*batch()).difference.dtype == torch.float32
-    )  # torchmetrics' forward: the batch's own
+    result = metric.compute()
+    for value in (result.difference, result.curves[1].tpr, result.interval.low):
+        assert value.dtype == torch.float32
+    batch_result = metric(*batch())  # torchmetrics' forward
+    assert batch_result.difference.dtype == torch.float32
 
 
-def test_a_session_can_be_suspended_between_two_queries() -> None:
-    options: dict[str, Any] = {"privacy": LocalDP(epsilon=1.0)}
-    metric, other = FederatedModelComparison(**options), FederatedModelComparison(**options)
+def test_an_evaluation_can_be_suspended_between_two_queries() -> None:
+    metric = FederatedModelComparison(privacy=LocalDP(epsilon=1.0))
     metric.update(*batch())
     coordinator = Coordinator(metric, round="1")
     assert coordinator.query is not None
     metric.share(round="1", query=coordinator.query)
-    other.ledger = metric.ledger
-    other.resume(metric.suspend())
-    assert torch.equal(other.counts, metric.counts)
+    note = evaluation_of(metric).suspended()
+    resumed = Evaluation.resumed(note, terms_of(metric))
+    assert torch.equal(resumed.counts, metric.counts)
 
 
 def test_no_person_is_counted_more_often_than_the_bound() -> None:
     privacy = CentralDP(epsilon=1.0, examples_per_person=2, enforced=True)
-    metric, (first, second, target) = FederatedModelComparison(privacy=privacy), batch(30)
+    metric = FederatedModelComparison(privacy=privacy)
+    first, second, target = batch(30)
     with pytest.raises(InputError, match="persons"):
         metric.update(first, second, target)
     metric.update(first, second, target, persons=torch.arange(30) % 10)
@@ -230,7 +234,7 @@ def test_no_person_is_counted_more_often_than_the_bound() -> None:
     expected = FederatedModelComparison()
     expected.update(first[:20], second[:20], target[:20])
     assert torch.equal(metric.counts, expected.counts)
-    with pytest.raises(InputError, match="each model"):  # whoever they are
+    with pytest.raises(InputError, match="each model"):
         metric.update(first[:5], second, target[:5], persons=torch.arange(5))
     assert metric.counts.sum() == 20
 
@@ -238,10 +242,10 @@ def test_no_person_is_counted_more_often_than_the_bound() -> None:
 def test_a_simulation_counts_pairs() -> None:
     metric = FederatedModelComparison()
     clients = [batch(seed=seed) for seed in range(3)]
-    found = simulate(clients, FederatedModelComparison()).release
+    release = simulate(clients, FederatedModelComparison()).release
     for client in clients:
         metric.update(*client)
-    assert torch.equal(found.leaf, metric.counts)
+    assert torch.equal(release.leaf, metric.counts)
 
 
 def test_a_grid_with_other_thresholds_still_ends_at_0_and_1() -> None:

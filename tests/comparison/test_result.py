@@ -1,4 +1,4 @@
-"""Comparisons of two models: exact ones are DeLong's, private ones hold the difference as often as they say."""
+"""Intervals of two models: exact ones are DeLong's, private ones hold as often as they claim."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from torchmetrics_fed import (
     Release,
     evaluation_report,
 )
+from torchmetrics_fed.comparison import compare_models
 from torchmetrics_fed.functional import (
     auroc_interval,
     average_precision_interval,
     calibration_from_counts,
-    compare_models,
     precision_recall_band,
     read,
     roc_band,
@@ -35,18 +35,22 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 
 def drawn(
-    size: int, correlation: float = 0.9, areas: tuple[float, float] = (0.8, 0.84), seed: int = 1
+    size: int,
+    correlation: float = 0.9,
+    areas: tuple[float, float] = (0.8, 0.84),
+    seed: int = 1,
 ) -> Batch:
-    """Scores of two models, normal in each class before a sigmoid."""
+    """Return scores of two models, normal in each class before a sigmoid."""
     generator = np.random.default_rng(seed)
     target = (np.arange(size) % 3 == 0).astype(np.int64)
     noise = generator.normal(size=(2, size))
     noise[1] = correlation * noise[0] + math.sqrt(1 - correlation**2) * noise[1]
-    first, second = (
-        1 / (1 + np.exp(-(row + math.sqrt(2) * norm.ppf(area) * (target - 0.5)) - 0.3))
-        for row, area in zip(noise, areas, strict=True)
-    )
-    return torch.from_numpy(first), torch.from_numpy(second), torch.from_numpy(target)
+    scores = []
+    for row, auroc in zip(noise, areas, strict=True):
+        separation = math.sqrt(2) * norm.ppf(auroc)
+        logits = row + separation * (target - 0.5) + 0.3
+        scores.append(torch.from_numpy(1 / (1 + np.exp(-logits))))
+    return scores[0], scores[1], torch.from_numpy(target)
 
 
 def compared(batch: Batch, **options: Any) -> FederatedModelComparison:
@@ -56,17 +60,20 @@ def compared(batch: Batch, **options: Any) -> FederatedModelComparison:
 
 
 def delong(first: Tensor, second: Tensor, target: Tensor) -> tuple[float, float, float]:
-    """Both areas and the variance of their difference, pair by pair as DeLong et al. wrote it down."""
-    placements = []
+    """Return both AUROCs and the variance of their difference by pairs (DeLong et al. 1988)."""
+    of_positives = []
+    of_negatives = []
     for scores in (first, second):
-        positive, negative = scores[target == 1][:, None], scores[target == 0][None]
+        positive = scores[target == 1][:, None]
+        negative = scores[target == 0][None]
         wins = (positive > negative).double() + (positive == negative).double() / 2
-        placements.append((wins.mean(1), wins.mean(0)))
-    variance = sum(
-        float(torch.var(placements[1][label] - placements[0][label])) / len(placements[0][label])
-        for label in (0, 1)
-    )
-    return float(placements[0][0].mean()), float(placements[1][0].mean()), variance
+        of_positives.append(wins.mean(1))
+        of_negatives.append(wins.mean(0))
+    variance = 0.0
+    for placements in (of_positives, of_negatives):
+        change = placements[1] - placements[0]
+        variance += float(torch.var(change)) / len(change)
+    return float(of_positives[0].mean()), float(of_positives[1].mean()), variance
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
@@ -74,66 +81,84 @@ def delong(first: Tensor, second: Tensor, target: Tensor) -> tuple[float, float,
 def test_exact_is_delong_on_binned_scores(size: int, correlation: float) -> None:
     first, second, target = drawn(size, correlation, seed=size)
     metric = compared((first, second, target), confidence=0.9)
-    found, grid = metric.compute(), metric.spec.grid
-    one, two, variance = delong(centred(first, grid), centred(second, grid), target)
-    reach = norm.ppf(0.95) * math.sqrt(variance)
-    expected = [one, two, two - one, two - one - reach, two - one + reach]
-    assert [*found.auroc, found.difference, *found.interval] == pytest.approx(expected, abs=1e-6)
-    assert found.p_value.item() == pytest.approx(
-        2 * norm.sf(abs(two - one) / math.sqrt(variance)), abs=1e-9
+    result = metric.compute()
+    grid = metric.spec.grid
+    auroc_first, auroc_second, variance = delong(
+        centred(first, grid), centred(second, grid), target
     )
-    for curve, scores in zip(found.curves, (first, second), strict=True):
-        alone = FederatedROC(grid=grid)
-        alone.update(scores, target)
-        assert all(map(torch.equal, curve, alone.compute()))
+    difference = auroc_second - auroc_first
+    reach = norm.ppf(0.95) * math.sqrt(variance)
+    p_value = 2 * norm.sf(abs(difference) / math.sqrt(variance))
+    assert result.auroc.tolist() == pytest.approx([auroc_first, auroc_second], abs=1e-6)
+    assert float(result.difference) == pytest.approx(difference, abs=1e-6)
+    assert float(result.interval.low) == pytest.approx(difference - reach, abs=1e-6)
+    assert float(result.interval.high) == pytest.approx(difference + reach, abs=1e-6)
+    assert float(result.p_value) == pytest.approx(p_value, abs=1e-9)
+    for curve, scores in zip(result.curves, (first, second), strict=True):
+        roc = FederatedROC(grid=grid)
+        roc.update(scores, target)
+        assert all(map(torch.equal, curve, roc.compute()))
 
 
 @pytest.mark.parametrize("thresholds", [(0.5, 0.5), (0.3, 0.7123), (0.1001, 0.1002)])
 def test_reclassification_is_that_of_the_scores_themselves(thresholds: tuple[float, float]) -> None:
     first, second, target = drawn(900, 0.6)
-    found = compared((first, second, target), thresholds=thresholds).compute()
-    old, new, positive = first >= thresholds[0], second >= thresholds[1], target == 1
-    up, down = ~old & new, old & ~new
-    counts = [
-        [(moved & (target == label)).sum().item() for moved in (up, down)] for label in (0, 1)
+    result = compared((first, second, target), thresholds=thresholds).compute()
+    called_by_first = first >= thresholds[0]
+    called_by_second = second >= thresholds[1]
+    positive = target == 1
+    up = ~called_by_first & called_by_second
+    down = called_by_first & ~called_by_second
+    up_negatives = int((up & ~positive).sum())
+    down_negatives = int((down & ~positive).sum())
+    up_positives = int((up & positive).sum())
+    down_positives = int((down & positive).sum())
+    assert result.reclassified.tolist() == [
+        [up_negatives, down_negatives],
+        [up_positives, down_positives],
     ]
-    assert found.reclassified.tolist() == counts
-    assert tuple(found.thresholds.tolist()) == thresholds
-    m, n = positive.sum().item(), (~positive).sum().item()
-    (up0, down0), (up1, down1) = counts
-    net = (up1 - down1) / m + (down0 - up0) / n
-    better, worse = up1 + down0, down1 + up0
-    assert found.net_reclassification.item() == pytest.approx(net)
-    spread = (up1 + down1 - (up1 - down1) ** 2 / m) / m**2 + (
-        up0 + down0 - (up0 - down0) ** 2 / n
-    ) / n**2
-    assert found.net_interval.high.item() == pytest.approx(
-        net + norm.ppf(0.975) * math.sqrt(spread)
-    )
-    assert found.mcnemar.item() == pytest.approx((better - worse) ** 2 / (better + worse))
-    assert found.mcnemar_p_value.item() == pytest.approx(
-        chi2.sf((better - worse) ** 2 / (better + worse), 1)
-    )
+    assert tuple(result.thresholds.tolist()) == thresholds
+    m = int(positive.sum())
+    n = int((~positive).sum())
+    net_positives = up_positives - down_positives
+    net_negatives = down_negatives - up_negatives
+    net = net_positives / m + net_negatives / n
+    assert float(result.net_reclassification) == pytest.approx(net)
+    variance = (up_positives + down_positives - net_positives**2 / m) / m**2
+    variance += (up_negatives + down_negatives - net_negatives**2 / n) / n**2
+    high = net + norm.ppf(0.975) * math.sqrt(variance)
+    assert float(result.net_interval.high) == pytest.approx(high)
+    better = up_positives + down_negatives
+    worse = down_positives + up_negatives
+    statistic = (better - worse) ** 2 / (better + worse)
+    assert float(result.mcnemar) == pytest.approx(statistic)
+    assert float(result.mcnemar_p_value) == pytest.approx(chi2.sf(statistic, 1))
 
 
 def test_a_model_against_itself() -> None:
     first, _, target = drawn(300)
-    found = compared((first, first, target)).compute()
-    assert found.difference == found.interval.low == found.interval.high == found.mcnemar == 0
-    assert found.p_value == found.mcnemar_p_value == 1
+    result = compared((first, first, target)).compute()
+    assert result.difference == result.interval.low == result.interval.high == result.mcnemar == 0
+    assert result.p_value == result.mcnemar_p_value == 1
 
 
 def test_swapped_models_differ_in_sign() -> None:
     first, second, target = drawn(900)
-    one, other = (
-        compared(batch).compute() for batch in ((first, second, target), (second, first, target))
-    )
-    assert one.difference.item() == pytest.approx(-other.difference.item())
-    assert one.interval.low.item() == pytest.approx(-other.interval.high.item())
-    assert one.net_reclassification.item() == pytest.approx(-other.net_reclassification.item())
+    result = compared((first, second, target)).compute()
+    swapped = compared((second, first, target)).compute()
+    assert float(result.difference) == pytest.approx(-float(swapped.difference))
+    assert float(result.interval.low) == pytest.approx(-float(swapped.interval.high))
+    net = float(swapped.net_reclassification)
+    assert float(result.net_reclassification) == pytest.approx(-net)
 
 
 RUNS = 60
+LEAST_COVERAGE = 0.93
+"""The least coverage of a 95% interval that is tolerated."""
+WIDEST = {0.5: 1.7, 0.97: 4.5}
+"""The largest mean width, by the correlation of the models, as a multiple of DeLong's."""
+WIDER_IF_SINGLE = 1.6
+"""A single query has to do without a pilot that places its leaves."""
 
 
 @pytest.mark.filterwarnings("ignore:About")
@@ -141,54 +166,53 @@ RUNS = 60
 @pytest.mark.parametrize("correlation", [0.5, 0.97])
 @pytest.mark.parametrize("plan", [None, "single"])
 def test_private_intervals_hold_the_difference(plan: str | None, correlation: float) -> None:
-    held, widths = 0, []
+    covered = 0
+    relative_widths = []
     for seed in range(RUNS):
         batch = drawn(3000, correlation, seed=seed)
-        found = compared(batch, privacy=CentralDP(epsilon=1.0), plan=plan).compute()
-        held += bool(found.interval.low <= 0.04 <= found.interval.high)
-        widths.append(
-            float(found.interval.high - found.interval.low)
-            / 2
-            / 1.96
-            / math.sqrt(delong(*batch)[2])
-        )
-    assert binom.cdf(held, RUNS, 0.93) > 1e-6
-    assert (
-        binom.cdf(RUNS // 2, RUNS, 0.93) < 1e-6
-    )  # an interval of a third of the width would be noticed
-    assert np.mean(widths) < {0.5: 1.7, 0.97: 4.5}[correlation] * (1 if plan is None else 1.6)
+        result = compared(batch, privacy=CentralDP(epsilon=1.0), plan=plan).compute()
+        low, high = result.interval
+        covered += bool(low <= 0.04 <= high)
+        _, _, variance = delong(*batch)
+        relative_widths.append(float(high - low) / (2 * 1.96 * math.sqrt(variance)))
+    assert binom.cdf(covered, RUNS, LEAST_COVERAGE) > 1e-6
+    # the test has power: an interval of a third of the width would be noticed
+    assert binom.cdf(RUNS // 2, RUNS, LEAST_COVERAGE) < 1e-6
+    widest = WIDEST[correlation]
+    if plan == "single":
+        widest *= WIDER_IF_SINGLE
+    assert np.mean(relative_widths) < widest
 
 
 def test_a_second_query_puts_thresholds_on_edges() -> None:
     metric = compared(drawn(6000), thresholds=(0.25, 0.7), privacy=CentralDP(epsilon=1.0))
-    found = metric.compute()
-    assert found.thresholds.tolist() == [0.25, 0.7]
+    result = metric.compute()
+    assert result.thresholds.tolist() == [0.25, 0.7]
     assert len(metric.release().queries) == 2
-    assert abs(float(found.auroc[1] - found.auroc[0] - found.difference)) < 1e-9
+    assert abs(float(result.auroc[1] - result.auroc[0] - result.difference)) < 1e-9
 
 
-def test_noise_that_hides_is_said_and_noise_that_drowns_withholds() -> None:
+def test_noise_that_hides_a_difference_warns_and_noise_that_drowns_a_class_withholds() -> None:
     with pytest.warns(UserWarning, match=r"0\.02 between two AUROCs cannot be seen"):
         compared(drawn(900), privacy=CentralDP(epsilon=1.0)).compute()
     metric = compared(drawn(90), privacy=CentralDP(epsilon=0.05))
     with pytest.warns(UserWarning, match="withheld"):
-        found = metric.compute()
-    assert math.isnan(found.difference)
-    assert [float(end) for end in (*found.interval, *found.net_interval)] == [-1, 1, -2, 2]
-    assert all(
-        math.isnan(found.scalars[name])
-        for name in ("auroc_first", "net_reclassification", "mcnemar_p_value")
-    )
+        result = metric.compute()
+    assert math.isnan(result.difference)
+    assert [float(end) for end in result.interval] == [-1, 1]
+    assert [float(end) for end in result.net_interval] == [-2, 2]
+    for name in ("auroc_first", "net_reclassification", "mcnemar_p_value"):
+        assert math.isnan(result.scalars[name])
 
 
-def test_without_examples_of_a_class_nothing_is_said() -> None:
+def test_without_examples_of_a_class_the_comparison_is_withheld() -> None:
     metric = compared((torch.rand(9), torch.rand(9), torch.ones(9)))
     with (
         pytest.warns(UserWarning, match="withheld"),
         pytest.warns(UserWarning, match="No negative examples"),
     ):
-        found = metric.compute()
-    assert math.isnan(found.difference)
+        result = metric.compute()
+    assert math.isnan(result.difference)
 
 
 @pytest.mark.parametrize("privacy", [None, CentralDP(epsilon=1.0)])
@@ -205,7 +229,7 @@ def test_without_examples_of_a_class_nothing_is_said() -> None:
         evaluation_report,
     ],
 )
-def test_what_reads_one_model_refuses_two(function: Any, privacy: CentralDP | None) -> None:
+def test_functions_of_one_model_refuse_two(function: Any, privacy: CentralDP | None) -> None:
     release = compared(drawn(900), privacy=privacy).release()
     with pytest.raises(InputError, match="compares two"):
         function(release)
@@ -223,24 +247,23 @@ def test_a_release_of_one_model_is_no_comparison() -> None:
 
 @pytest.mark.filterwarnings("ignore:About")
 @pytest.mark.parametrize("privacy", [None, CentralDP(epsilon=1.0)])
-def test_a_release_that_was_saved_says_the_same(privacy: CentralDP | None, tmp_path: Any) -> None:
+def test_a_saved_release_gives_the_same_result(privacy: CentralDP | None, tmp_path: Any) -> None:
     metric = compared(drawn(900), privacy=privacy, thresholds=(0.3, 0.6), models=("ours", "theirs"))
-    found = metric.compute()
+    result = metric.compute()
     metric.release().save(tmp_path / "a.release")
-    again = FederatedModelComparison.from_release(Release.load(tmp_path / "a.release"))
-    result = again.compute()
-    assert result.models == ("ours", "theirs")
-    assert {name: float(value) for name, value in result.scalars.items()} == {
-        name: float(value) for name, value in found.scalars.items()
-    }
-    assert tuple(result.scalars) == FederatedModelComparison.definition.scalars
+    release = Release.load(tmp_path / "a.release")
+    loaded = FederatedModelComparison.from_release(release).compute()
+    assert loaded.models == ("ours", "theirs")
+    assert tuple(loaded.scalars) == FederatedModelComparison.definition.scalars
+    for name, value in loaded.scalars.items():
+        assert float(value) == float(result.scalars[name])
 
 
 def test_the_figure_names_models_areas_and_the_difference() -> None:
-    found = compared(drawn(900)).compute()
-    _, ax = found.plot()
+    result = compared(drawn(900)).compute()
+    _, ax = result.plot()
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts[1:] == [
-        f"{name} (AUROC {area:.4f})" for name, area in zip(found.models, found.auroc, strict=True)
+        f"{name} (AUROC {area:.4f})" for name, area in zip(result.models, result.auroc, strict=True)
     ]
-    assert f"{found.difference:+.4f}" in ax.get_legend().get_title().get_text()
+    assert f"{result.difference:+.4f}" in ax.get_legend().get_title().get_text()

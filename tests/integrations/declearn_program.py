@@ -1,6 +1,7 @@
-"""A declearn server or client: `python -m tests.integrations.declearn_program server|NAME`, set by the environment.
+"""A declearn server or client: `python -m tests.integrations.declearn_program server|NAME`.
 
-What the server found is left in a file. Clients' keys are made from their names, which is for tests only.
+Its settings are in the environment. The server leaves its result in a file. Clients' keys are made
+from their names, which is for tests only.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ class Curves(ShareMetric):
     name = "curves of this program"
 
     def build(self, ledger: PrivacyLedger | None) -> FederatedROC:
-        own = setting(f"SETTING_{sys.argv[1]}") if len(sys.argv) > 1 else ""
-        return FederatedROC(ledger=ledger, **SETTINGS[own or setting("SETTING", "exact")])
+        role = "" if len(sys.argv) < 2 else sys.argv[1]
+        name = setting(f"SETTING_{role}") or setting("SETTING", "exact")
+        return FederatedROC(ledger=ledger, **SETTINGS[name])
 
     def get_states(self) -> ShareState:
         if setting("DIES") == sys.argv[1]:
@@ -55,9 +57,11 @@ class Curves(ShareMetric):
 
 
 def examples(name: str, number: int = 300) -> tuple[Tensor, Tensor]:
-    """A client's features and targets; the first has one class only."""
+    """Return a client's features and targets. The first client has negatives only."""
     generator = torch.Generator().manual_seed(NAMES.index(name))
-    target = torch.randint(0, 2, (number, 1), generator=generator).float() * (name != NAMES[0])
+    target = torch.randint(0, 2, (number, 1), generator=generator).float()
+    if name == NAMES[0]:
+        target = torch.zeros_like(target)
     features = torch.randn(number, 2, generator=generator) + target * torch.tensor([1.5, -0.5])
     return features, target
 
@@ -67,22 +71,32 @@ def key(name: str) -> Ed25519PrivateKey:
 
 
 def serve(folder: Path) -> None:
+    """Train and evaluate with all clients, and leave releases, error and result in the folder."""
     layer = torch.nn.Linear(2, 1)
     torch.nn.init.constant_(layer.weight, 0.1)
     torch.nn.init.zeros_(layer.bias)
     model = TorchModel(torch.nn.Sequential(layer, torch.nn.Sigmoid()), torch.nn.BCELoss())
-    curves, kind = Curves(), setting("SECAGG")
+    curves = Curves()
+    secagg = None
+    if setting("SECAGG"):
+        secagg = parse_secagg_config_server(
+            setting("SECAGG"), bitsize=int(setting("BITSIZE", "64"))
+        )
+    checkpoint = None
+    if setting("CHECKPOINT"):
+        checkpoint = str(folder / "checkpoint")
+    network = build_server(
+        protocol=setting("PROTOCOL", "websockets"),
+        host="127.0.0.1",
+        port=int(setting("PORT")),
+    )
     server = FederatedServer(
         model,
-        build_server(
-            protocol=setting("PROTOCOL", "websockets"), host="127.0.0.1", port=int(setting("PORT"))
-        ),
+        network,
         {"client_opt": 0.05, "aggregator": "averaging"},
         metrics=[curves],
-        secagg=parse_secagg_config_server(kind, bitsize=int(setting("BITSIZE", "64")))
-        if kind
-        else None,
-        checkpoint=str(folder / "checkpoint") if setting("CHECKPOINT") else None,
+        secagg=secagg,
+        checkpoint=checkpoint,
     )
     error = ""
     try:
@@ -96,36 +110,45 @@ def serve(folder: Path) -> None:
         )
     except Exception as caught:
         error = f"{type(caught).__name__}: {caught}"
-    weights = [
-        torch.as_tensor(values).tolist() for values in server.model.get_weights().coefs.values()
-    ]
+    coefficients = server.model.get_weights().coefs.values()
+    weights = [torch.as_tensor(values).tolist() for values in coefficients]
     for number, release in enumerate(curves.releases):
         release.save(folder / f"{number}.release")
-    (folder / "server.json").write_text(
-        json.dumps({"error": error, "weights": weights, **curves.get_result()})
-    )
+    result = {"error": error, "weights": weights, **curves.get_result()}
+    (folder / "server.json").write_text(json.dumps(result))
 
 
 def join(name: str, folder: Path) -> None:
-    features, target = (part.numpy() for part in examples(name))
-    kind, trusted = setting("SECAGG"), [key(other).public_key() for other in NAMES if other != name]
+    """Take part as one client, with a ledger in the folder."""
+    features, target = examples(name)
+    secagg = None
+    if setting("SECAGG"):
+        trusted = [key(peer).public_key() for peer in NAMES if peer != name]
+        secagg = parse_secagg_config_client(
+            setting("SECAGG"), id_keys={"prv_key": key(name), "trusted": trusted}
+        )
     protocol = setting("PROTOCOL", "websockets")
-    address = f"{'ws://' * (protocol == 'websockets')}127.0.0.1:{setting('PORT')}"
+    address = f"127.0.0.1:{setting('PORT')}"
+    if protocol == "websockets":
+        address = f"ws://{address}"
     client = FederatedClient(
         build_client(protocol=protocol, server_uri=address, name=name),
-        InMemoryDataset(features, target),
-        secagg=parse_secagg_config_client(kind, id_keys={"prv_key": key(name), "trusted": trusted})
-        if kind
-        else None,
+        InMemoryDataset(features.numpy(), target.numpy()),
+        secagg=secagg,
         verbose=False,
     )
-    Curves.client, Curves.ledger = (
-        client,
-        PrivacyLedger(budget=float(setting("BUDGET", "100")), path=folder / name),
-    )
+    Curves.client = client
+    Curves.ledger = PrivacyLedger(budget=float(setting("BUDGET", "100")), path=folder / name)
     client.run()
 
 
+def main() -> None:
+    folder = Path(setting("FOLDER"))
+    if sys.argv[1] == "server":
+        serve(folder)
+    else:
+        join(sys.argv[1], folder)
+
+
 if __name__ == "__main__":
-    where = Path(setting("FOLDER"))
-    serve(where) if sys.argv[1] == "server" else join(sys.argv[1], where)
+    main()

@@ -1,6 +1,6 @@
 """A Lightning program whose metrics have a confidence: scalars and figures of one validation.
 
-python lightning_figures.py FOLDER DEVICES: each rank leaves the scalars that it saw in FOLDER.
+``python lightning_figures.py FOLDER DEVICES``: each rank leaves its scalars in FOLDER.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ CURVES = ["roc", "precision_recall_curve", "auroc", "average_precision"]
 
 
 class Evaluated(lightning.LightningModule):
-    """Has curves and areas in one collection, and a comparison of two models, all with a confidence."""
+    """Has curves and areas in one collection, and a comparison, all with a confidence."""
 
     def __init__(self, private: bool) -> None:
         super().__init__()
-        privacy = CentralDP(5.0) if private else None
+        privacy = None
+        if private:
+            privacy = CentralDP(5.0)
         self.ledger = PrivacyLedger()
         self.curves = federated_collection(
             metrics=CURVES, confidence=0.9, privacy=privacy, ledger=self.ledger
@@ -74,7 +76,8 @@ class Figures(lightning.pytorch.loggers.logger.DummyLogger):
 def data(seed: int) -> TensorDataset:
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(0, 2, (EXAMPLES,), generator=generator)
-    return TensorDataset((torch.randn(EXAMPLES, generator=generator) + target).sigmoid(), target)
+    logits = torch.randn(EXAMPLES, generator=generator) + target
+    return TensorDataset(logits.sigmoid(), target)
 
 
 def validated(
@@ -101,6 +104,10 @@ if __name__ == "__main__":
     home = Path(sys.argv[1])
     model = Evaluated(private=True)
     figures = Figures()
-    metrics = validated(home, model, figures, devices=int(sys.argv[2])).callback_metrics
-    left = {"metrics": dict(metrics), "releases": len(model.ledger), "captions": figures.captions}
-    torch.save(left, home / f"rank{model.global_rank}.pt")
+    trainer = validated(home, model, figures, devices=int(sys.argv[2]))
+    record = {
+        "metrics": dict(trainer.callback_metrics),
+        "releases": len(model.ledger),
+        "captions": figures.captions,
+    }
+    torch.save(record, home / f"rank{model.global_rank}.pt")

@@ -1,6 +1,7 @@
 """A Lightning program as a user writes it: update in the step, the curve at the epoch's end.
 
-python lightning_program.py FOLDER DEVICES: trains for two epochs and leaves what each rank saw in FOLDER.
+``python lightning_program.py FOLDER DEVICES`` trains for two epochs. Each rank leaves its curves in
+FOLDER.
 """
 
 from __future__ import annotations
@@ -49,12 +50,13 @@ class Classifier(lightning.LightningModule):
         curve = self.roc.compute()
         self.log("auroc", torch.trapezoid(curve.tpr, curve.fpr).float())
         if not self.trainer.sanity_checking:
-            seen = {
+            record = {
                 "curve": tuple(curve),
                 "layer": self.layer.state_dict(),
                 "local": int(self.roc.counts.sum()),
             }
-            torch.save(seen, self.folder / f"epoch{self.current_epoch}_rank{self.global_rank}.pt")
+            name = f"epoch{self.current_epoch}_rank{self.global_rank}.pt"
+            torch.save(record, self.folder / name)
         self.roc.reset()
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, ...]]:
@@ -64,9 +66,10 @@ class Classifier(lightning.LightningModule):
         return self._loader(64)
 
     def _loader(self, batch_size: int) -> DataLoader[tuple[Tensor, ...]]:
-        # each rank its own examples: the default sampler would count some twice to make the ranks even
-        mine = Subset(dataset(), range(self.trainer.global_rank, EXAMPLES, self.trainer.world_size))
-        return DataLoader(mine, batch_size=batch_size)
+        # Each rank has examples of its own. The default sampler would repeat some, to make the
+        # ranks even.
+        rows = range(self.trainer.global_rank, EXAMPLES, self.trainer.world_size)
+        return DataLoader(Subset(dataset(), rows), batch_size=batch_size)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.5)

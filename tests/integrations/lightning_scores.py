@@ -1,4 +1,4 @@
-"""A module whose batches are scores and labels, so that what it logs is known, and a quiet Trainer for it."""
+"""A module whose batches are scores and labels, so that its logs are known, and a quiet Trainer."""
 
 from __future__ import annotations
 
@@ -23,27 +23,31 @@ QUIET = [
 
 
 class Scorer(lightning.LightningModule):
-    """Updates ``metrics``, or where it is a list the one of the dataloader, with the batch as it is."""
+    """Updates ``metrics`` with the batch as it is; if it is a list, the metric of the dataloader.
 
-    def __init__(self, metrics: Any, **others: Any) -> None:
+    Args:
+        metrics: a metric, a collection, or a list with one for each dataloader.
+        attributes: more metrics, each by the name of its attribute.
+    """
+
+    def __init__(self, metrics: Any, **attributes: Any) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
         self.metrics = metrics
-        for name, metric in others.items():
+        for name, metric in attributes.items():
             setattr(self, name, metric)
-        self.others = list(others)
+        self.attributes = ["metrics", *attributes]
 
     def training_step(self, batch: list[Tensor]) -> Tensor:
         loss: Tensor = self.layer(batch[0][:1, None]).mean()
         return loss
 
     def validation_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        for name in ("metrics", *self.others):
-            held: Any = getattr(self, name)
-            one: Any = (
-                held[dataloader_idx] if isinstance(held, list | torch.nn.ModuleList) else held
-            )
-            one.update(*batch)
+        for name in self.attributes:
+            metric: Any = getattr(self, name)
+            if isinstance(metric, list | torch.nn.ModuleList):
+                metric = metric[dataloader_idx]
+            metric.update(*batch)
 
     def test_step(self, batch: list[Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         self.validation_step(batch, batch_idx, dataloader_idx)
@@ -53,7 +57,7 @@ class Scorer(lightning.LightningModule):
 
 
 def scores(seed: int, size: int = 200) -> tuple[Tensor, Tensor]:
-    """Scores of a fair classifier and their labels, others for each seed."""
+    """Return scores of a fair classifier and their labels, different for each seed."""
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(0, 2, (size,), generator=generator)
     return (torch.randn(size, generator=generator) + target).sigmoid(), target

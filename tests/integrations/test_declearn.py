@@ -1,4 +1,4 @@
-"""declearn: its own server and clients as real processes on the loopback interface, and its own SecAgg classes."""
+"""declearn: its server and clients as processes on the loopback interface, and its SecAgg."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from torchmetrics_fed import (
     Spec,
 )
 from torchmetrics_fed.errors import BudgetExceededError, InputError, ReleaseError, SpecMismatchError
-from torchmetrics_fed.exchange import next_query
+from torchmetrics_fed.exchange import next_query, plan_from
 
 pytest.importorskip("declearn")
 
@@ -36,7 +36,7 @@ from declearn.secagg.api import Decrypter, Encrypter
 from declearn.secagg.masking import MaskingDecrypter, MaskingEncrypter
 
 from tests.integrations.declearn_program import NAMES, examples
-from torchmetrics_fed.integrations.declearn import ShareMetric, ShareState
+from torchmetrics_fed.integrations.declearn import LIFT, ShareMetric, ShareState
 
 pytestmark = pytest.mark.integration
 
@@ -49,24 +49,26 @@ def listens(port: int) -> bool:
 
 
 class Deployment:
-    """A server and three clients; what each says is in a log beside its ledger."""
+    """A server and three clients. Each writes a log; each client has a ledger beside its log."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.folder = folder
-        named = {f"DECLEARN_{name}": value for name, value in settings.items()}
         self._environment = {
             **os.environ,
             "DECLEARN_PORT": str(port),
             "DECLEARN_FOLDER": str(folder),
-            **named,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
         }
-        self._environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        for name, value in settings.items():
+            self._environment[f"DECLEARN_{name}"] = value
         self.processes = {"server": self._start("server")}
         self.wait(lambda: listens(port))  # a client that comes too early tries again after a minute
-        self.processes |= {name: self._start(name) for name in NAMES}
+        for name in NAMES:
+            self.processes[name] = self._start(name)
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.integrations.declearn_program", name]
@@ -82,11 +84,11 @@ class Deployment:
             time.sleep(0.2)
 
     def result(self) -> dict[str, Any]:
-        """What the server found, once it is done."""
+        """Wait for the server and return its result."""
         try:
             self.wait(lambda: self.processes["server"].poll() is not None)
-            found: dict[str, Any] = json.loads((self.folder / "server.json").read_text())
-            return found
+            result: dict[str, Any] = json.loads((self.folder / "server.json").read_text())
+            return result
         finally:
             self.stop()
 
@@ -104,81 +106,81 @@ class Deployment:
         return [Release.load(path) for path in sorted(self.folder.glob("*.release"))]
 
     def charged(self) -> dict[str, list[float]]:
-        ledgers = {name: self.folder / name for name in NAMES if (self.folder / name).exists()}
-        return {
-            name: [entry.epsilon for entry in PrivacyLedger(path=path)]
-            for name, path in ledgers.items()
-        }
+        """Return the epsilons in the ledger of each client that has one."""
+        epsilons = {}
+        for name in NAMES:
+            path = self.folder / name
+            if path.exists():
+                epsilons[name] = [entry.epsilon for entry in PrivacyLedger(path=path)]
+        return epsilons
 
 
 def pooled(weights: list[Any]) -> Tensor:
-    """The counts of all clients' scores under the model that the server has trained."""
+    """Return the counts of all clients' scores under the model that the server has trained."""
     metric = FederatedROC()
+    weight = torch.tensor(weights[0])
+    bias = torch.tensor(weights[1])
     for name in NAMES:
         features, target = examples(name)
-        scores = torch.nn.functional.linear(
-            features, torch.tensor(weights[0]), torch.tensor(weights[1])
-        ).sigmoid()
+        scores = torch.nn.functional.linear(features, weight, bias).sigmoid()
         metric.update(scores, target)
     return metric.counts
 
 
 def test_an_exact_release_is_the_pooled_counts(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, SETTING="exact", ROUNDS="2", CHECKPOINT="yes")
-    found = deployment.result()
-    assert found["error"] == "", deployment.logs
+    result = deployment.result()
+    assert result["error"] == "", deployment.logs
     releases = deployment.releases
     assert [release.shares for release in releases] == [3, 3]  # and none of a client by itself
-    assert torch.equal(releases[-1].leaf, pooled(found["weights"]))
-    logged = (
-        Checkpointer(str(tmp_path / "checkpoint")).load_scalar_metrics()["federated_auroc"].tolist()
-    )
-    assert logged == [float(FederatedAUROC.from_release(release).compute()) for release in releases]
+    assert torch.equal(releases[-1].leaf, pooled(result["weights"]))
+    logged = Checkpointer(str(tmp_path / "checkpoint")).load_scalar_metrics()
+    areas = [float(FederatedAUROC.from_release(release).compute()) for release in releases]
+    assert logged["federated_auroc"].tolist() == areas
 
 
 @pytest.mark.parametrize("setting", ["secure", "distributed"])
 def test_secagg_opens_the_sum_alone(setting: str, tmp_path: Path) -> None:
-    protocol = "grpc" if setting == "secure" else "websockets"
+    protocol = {"secure": "grpc", "distributed": "websockets"}[setting]
     deployment = Deployment(
         tmp_path, SETTING=setting, SECAGG="masking", ROUNDS="2", PROTOCOL=protocol
     )
-    found = deployment.result()
-    assert found["error"] == "", deployment.logs
+    result = deployment.result()
+    assert result["error"] == "", deployment.logs
     releases = deployment.releases
     assert [release.shares for release in releases] == [3, 3]
-    exact = pooled(found["weights"])
+    exact = pooled(result["weights"])
     if setting == "secure":
         assert torch.equal(releases[-1].leaf, exact)
         return
     assert deployment.charged() == {name: [2.0, 2.0] for name in NAMES}  # one entry a round
-    assert [[query.fraction for query in release.queries] for release in releases] == [[1.0], [1.0]]
+    for release in releases:
+        assert [query.fraction for query in release.queries] == [1.0]
     spec = Spec("binary", 1, releases[-1].spec.grid)
     area = float(FederatedAUROC.from_release(Release.exact(spec, exact)).compute())
-    assert 0 < abs(found["federated_auroc"] - area) < 0.1  # 900 examples at epsilon 2
+    assert 0 < abs(result["federated_auroc"] - area) < 0.1  # 900 examples at epsilon 2
     assert releases[0].leaf.tolist() != releases[1].leaf.tolist()
 
 
 def test_without_secagg_hidden_shares_are_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, SETTING="distributed")
-    found = deployment.result()
-    assert "Expected declearn's SecAgg because single shares must be hidden" in found["error"], (
-        deployment.logs
-    )
+    result = deployment.result()
+    assert "declearn's SecAgg is off" in result["error"], deployment.logs
     assert deployment.releases == []
     assert deployment.charged() == {name: [] for name in NAMES}
 
 
 def test_a_client_of_another_spec_refuses_to_evaluate(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, SETTING="local", SETTING_ben="exact")
-    found = deployment.result()
-    assert "ben: evaluation failed: SpecMismatchError" in found["error"], deployment.logs
-    assert "privacy: expected Exact, got" in found["error"]
+    result = deployment.result()
+    assert "ben: evaluation failed: SpecMismatchError" in result["error"], deployment.logs
+    assert "privacy: expected Exact, got" in result["error"]
     assert deployment.releases == []
     assert deployment.charged() == {"ann": [2.0], "ben": [], "cem": [2.0]}  # the others have drawn
 
 
 def test_a_client_that_is_killed_before_it_answers_leaves_the_sum_closed(tmp_path: Path) -> None:
-    """declearn waits for everybody: the others have drawn and paid, and their shares open nothing."""
+    """declearn waits for all clients: two have drawn and paid, and their shares open nothing."""
     deployment = Deployment(tmp_path, SETTING="distributed", SECAGG="masking", DIES="ben")
     try:
         deployment.wait(lambda: deployment.processes["ben"].poll() is not None)
@@ -191,7 +193,7 @@ def test_a_client_that_is_killed_before_it_answers_leaves_the_sum_closed(tmp_pat
         deployment.stop()
 
 
-# The rest needs no network: declearn's classes in this process.
+# The tests below need no network: they use declearn's classes in this process.
 
 
 class Exact(ShareMetric):
@@ -214,10 +216,11 @@ class WithSecAgg:
     secagg = "on"
 
 
+BuildClient = Callable[[type[ShareMetric], str], ShareMetric]
+
+
 @pytest.fixture
-def client_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[type[ShareMetric], str], ShareMetric]:
+def client_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildClient:
     """Build a client's metric, as declearn does when the server's configuration has come."""
 
     def build(kind: type[ShareMetric], name: str) -> ShareMetric:
@@ -231,49 +234,45 @@ def client_of(
     return build
 
 
-def masking(bitsize: int = 64, number: int = 3) -> tuple[list[Encrypter], Decrypter]:
-    seeds = {(low, high): 1000 * low + high for high in range(number) for low in range(high)}
-    encrypters = [
-        MaskingEncrypter(
-            [seed for (low, _), seed in seeds.items() if low == own],
-            [seed for (_, high), seed in seeds.items() if high == own],
-            bitsize=bitsize,
-        )
-        for own in range(number)
-    ]
-    return encrypters, MaskingDecrypter(number, bitsize=bitsize)
+def masking(bitsize: int = 64, clients: int = 3) -> tuple[list[Encrypter], Decrypter]:
+    """Return declearn's encrypters, with one seed for each pair of clients, and its decrypter."""
+    seeds = {}
+    for high in range(clients):
+        for low in range(high):
+            seeds[low, high] = 1000 * low + high
+    encrypters = []
+    for client in range(clients):
+        positive = [seed for (low, _), seed in seeds.items() if low == client]
+        negative = [seed for (_, high), seed in seeds.items() if high == client]
+        encrypters.append(MaskingEncrypter(positive, negative, bitsize=bitsize))
+    return encrypters, MaskingDecrypter(clients, bitsize=bitsize)
 
 
-def opened(server: ShareMetric, clients: list[ShareMetric], bitsize: int = 64) -> None:
-    """A round through declearn's own masks, as its server and clients do it."""
-    encrypters, decrypter = masking(bitsize, len(clients))
-    sent = [
-        encrypter.encrypt_aggregate(client.get_states())
-        for encrypter, client in zip(encrypters, clients, strict=True)
+def open_round(server: ShareMetric, states: list[ShareState], bitsize: int = 64) -> None:
+    """Take a round through declearn's masks, as its server and clients do."""
+    encrypters, decrypter = masking(bitsize, len(states))
+    encrypted = [
+        encrypter.encrypt_aggregate(state)
+        for encrypter, state in zip(encrypters, states, strict=True)
     ]
+    total = sum(encrypted[1:], encrypted[0])
     server.reset()
-    server.set_states(server.get_states() + decrypter.decrypt_aggregate(sum(sent[1:], sent[0])))
+    server.set_states(server.get_states() + decrypter.decrypt_aggregate(total))
 
 
 @pytest.mark.parametrize("kind", [Exact, Noisy])
-def test_negative_cells_are_summed_exactly(
-    kind: type[ShareMetric], client_of: Callable[..., ShareMetric], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, clients, drawn = kind(), [client_of(kind, name) for name in NAMES], []
-    get = ShareMetric.get_states
-
-    def drawing(metric: ShareMetric) -> ShareState:
-        state = get(metric)
-        if state.cells is not None:
-            drawn.append(state.cells)
-        return state
-
-    monkeypatch.setattr(ShareMetric, "get_states", drawing)
-    opened(server, clients)
-    expected = (np.stack(drawn)[:, :-1].astype(np.int64) - (1 << 40)).sum(0)
+def test_negative_cells_are_summed_exactly(kind: type[ShareMetric], client_of: BuildClient) -> None:
+    server = kind()
+    states = [client_of(kind, name).get_states() for name in NAMES]
+    open_round(server, states)
+    lifted = np.stack([state.cells[:-1] for state in states])
+    expected = (lifted.astype(np.int64) - LIFT).sum(0)
     assert server.releases[-1].last.cells.reshape(-1).tolist() == expected.tolist()
-    assert (expected.min() < 0) == (kind is Noisy)
-    assert kind is Noisy or server.get_result() == {"federated_auroc": pytest.approx(pooled_area())}
+    if kind is Noisy:
+        assert expected.min() < 0
+    else:
+        assert expected.min() >= 0
+        assert server.get_result() == {"federated_auroc": pytest.approx(pooled_area())}
 
 
 def pooled_area() -> float:
@@ -284,13 +283,14 @@ def pooled_area() -> float:
     return float(metric.compute())
 
 
-def test_a_draw_leaves_once(client_of: Callable[..., ShareMetric]) -> None:
-    client, (encrypters, _) = client_of(Noisy, "ben"), masking()
+def test_a_draw_leaves_once(client_of: BuildClient) -> None:
+    client = client_of(Noisy, "ben")
+    encrypters, _ = masking()
     state = client.get_states()
-    with pytest.raises(ReleaseError, match="Expected declearn's SecAgg to encrypt this share"):
+    with pytest.raises(ReleaseError, match="the share must be hidden"):
         state.to_dict()
     encrypters[0].encrypt_aggregate(state)
-    with pytest.raises(ReleaseError, match="Expected one aggregation of this data"):
+    with pytest.raises(ReleaseError, match="A retry is a new round"):
         client.get_states()
     assert len(client.one.ledger) == 1
     client.reset()  # the next evaluation is a release of its own
@@ -299,65 +299,71 @@ def test_a_draw_leaves_once(client_of: Callable[..., ShareMetric]) -> None:
 
 
 def test_the_servers_query_is_answered(
-    client_of: Callable[..., ShareMetric], monkeypatch: pytest.MonkeyPatch
+    client_of: BuildClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Noisy()
-    opened(server, [client_of(Noisy, name) for name in NAMES])
-    spec = server.one.spec
-    placed = next_query("carry_over", (), spec=spec, previous=server.releases[-1])
+    open_round(server, [client_of(Noisy, name).get_states() for name in NAMES])
+    spec = server.terms.spec
+    plan = plan_from("carry_over", spec)
+    placed = next_query(plan, (), spec=spec, previous=server.releases[-1])
     monkeypatch.setattr(Noisy, "plan", placed)
     later = Noisy()
     monkeypatch.setattr(Noisy, "plan", None)
     config = later.get_config()
     monkeypatch.setattr(Noisy, "get_config", lambda metric: config)
-    opened(later, [client_of(Noisy, name) for name in NAMES])
+    open_round(later, [client_of(Noisy, name).get_states() for name in NAMES])
     assert later.releases[-1].queries == (placed,)
 
 
 def test_a_secagg_without_room_opens_nothing(
-    client_of: Callable[..., ShareMetric], caplog: pytest.LogCaptureFixture
+    client_of: BuildClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Exact()
-    opened(server, [client_of(Exact, name) for name in NAMES], bitsize=32)
+    open_round(server, [client_of(Exact, name).get_states() for name in NAMES], bitsize=32)
     assert server.releases == []
     assert server.get_result() == {}
-    assert "Expected a SecAgg with room for the sum" in caplog.text
+    assert "SecAgg had no room" in caplog.text
 
 
 def test_too_few_clients_open_nothing(
-    client_of: Callable[..., ShareMetric], caplog: pytest.LogCaptureFixture
+    client_of: BuildClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Noisy()
-    opened(server, [client_of(Noisy, name) for name in NAMES[:2]])
-    assert (server.releases, server.get_result()) == ([], {})
+    open_round(server, [client_of(Noisy, name).get_states() for name in NAMES[:2]])
+    assert server.releases == []
+    assert server.get_result() == {}
     assert "no curve of this round" in caplog.text
 
 
 def test_visible_shares_are_checked_and_summed_once(
-    client_of: Callable[..., ShareMetric],
+    client_of: BuildClient,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(Noisy, "privacy", LocalDP(1.0))
-    server, clients = Noisy(), [client_of(Noisy, name) for name in NAMES]
-    sent = [ShareState.from_dict(client.get_states().to_dict()) for client in clients]
-    server.set_states(sent[0])  # as its checkpointer looks at each client
-    assert (server.releases, server.get_result()) == ([], {})
+    server = Noisy()
+    states = []
+    for name in NAMES:
+        message = client_of(Noisy, name).get_states().to_dict()
+        states.append(ShareState.from_dict(message))
+    server.set_states(states[0])  # as its checkpointer looks at each client
+    assert server.releases == []
+    assert server.get_result() == {}
     server.reset()
-    server.set_states(server.get_states() + sent[0] + sent[1] + sent[2])
+    server.set_states(server.get_states() + states[0] + states[1] + states[2])
     assert [release.shares for release in server.releases] == [3]
-    server.set_states(sent[0] + sent[1] + sent[0])
+    server.set_states(states[0] + states[1] + states[0])
     assert len(server.releases) == 1
-    assert "has answered" in caplog.text or "came before" in caplog.text
+    assert "no curve of this round" in caplog.text
 
 
 def test_clients_insist_on_their_own_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it is raised where declearn tells the server: by `get_states`, in an evaluation."""
+    """`get_states` raises, in an evaluation, because declearn tells the server of its errors."""
     config = Noisy().get_config()
-    with pytest.raises(InputError, match="Expected a ledger with a budget and a path"):
+    with pytest.raises(InputError, match="ledger"):
         Noisy.from_config(config).get_states()
     monkeypatch.setattr(Noisy, "ledger", PrivacyLedger(budget=0.001, path=tmp_path / "ledger"))
-    with pytest.raises(ReleaseError, match="Expected declearn's SecAgg"):
+    with pytest.raises(ReleaseError, match="declearn's SecAgg is off"):
         Noisy.from_config(config).get_states()
     with pytest.raises(SpecMismatchError, match="privacy"):
         Exact.from_config(config).get_states()

@@ -23,25 +23,23 @@ pytestmark = [
 ]
 
 
-def check(seen: dict[str, Any]) -> None:
-    """What a rank saw is the curve of all examples under that epoch's model."""
+def check_curve(record: dict[str, Any]) -> None:
+    """Check that a rank's curve is the curve of all examples under that epoch's model."""
     layer = torch.nn.Linear(4, 1)
-    layer.load_state_dict(seen["layer"])
+    layer.load_state_dict(record["layer"])
     features, target = lightning_program.dataset().tensors
     with torch.no_grad():
         expected = roc(layer(features)[:, 0], target, normalization="sigmoid")
-    assert all(
-        torch.allclose(a, b, rtol=0, atol=1e-12)
-        for a, b in zip(seen["curve"], expected, strict=True)
-    )
+    for actual_part, expected_part in zip(record["curve"], expected, strict=True):
+        assert torch.allclose(actual_part, expected_part, rtol=0, atol=1e-12)
 
 
 def test_one_process(tmp_path: Path) -> None:
     trainer = lightning_program.run(tmp_path, devices=1)
     for epoch in (0, 1):
-        seen = torch.load(tmp_path / f"epoch{epoch}_rank0.pt")
-        assert seen["local"] == lightning_program.EXAMPLES
-        check(seen)
+        record = torch.load(tmp_path / f"epoch{epoch}_rank0.pt")
+        assert record["local"] == lightning_program.EXAMPLES
+        check_curve(record)
     assert trainer.callback_metrics["auroc"] > 0.8
 
 
@@ -54,7 +52,9 @@ def test_two_processes(tmp_path: Path) -> None:
     command = [sys.executable, lightning_program.__file__, str(tmp_path), "2"]
     subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
     for epoch in (0, 1):
-        first, second = (torch.load(tmp_path / f"epoch{epoch}_rank{rank}.pt") for rank in (0, 1))
-        assert all(torch.equal(a, b) for a, b in zip(first["curve"], second["curve"], strict=True))
-        assert (first["local"], second["local"]) == (501, 500)
-        check(first)
+        first = torch.load(tmp_path / f"epoch{epoch}_rank0.pt")
+        second = torch.load(tmp_path / f"epoch{epoch}_rank1.pt")
+        assert all(map(torch.equal, first["curve"], second["curve"]))
+        assert first["local"] == 501
+        assert second["local"] == 500
+        check_curve(first)

@@ -1,4 +1,4 @@
-"""Two models on the same examples: the queries for both, the statistics of their difference, the metric."""
+"""Two models on the same examples: queries for both, statistics of their difference, the metric."""
 
 from torchmetrics_fed.comparison.metric import FederatedModelComparison
 from torchmetrics_fed.comparison.result import ModelComparison, compare_models

@@ -1,4 +1,9 @@
-"""FederatedModelComparison: two models on the same examples, as a torchmetrics Metric."""
+"""FederatedModelComparison: two models on the same examples, as a torchmetrics Metric.
+
+The counts are tables: the examples of each class by the bin of the first model's score and the bin
+of the second model's score. The thresholds of both models are edges of the grid, so that calls at a
+threshold can be read off the counts.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +31,32 @@ from torchmetrics_fed.release import Spec
 from torchmetrics_fed.typing import GridName, Normalization, Validation
 
 QUANTILES = 64
-"""Quantiles of each model's scores: 256 bins."""
+"""Quantiles of each model's scores, which give 256 bins: a table has 256 x 256 cells."""
 
 
 class FederatedModelComparison(CountsMetric):
-    """Whether the second of two models is better, from all ranks' or clients' data: each example scored by both.
+    """Whether the second of two models is better, from all ranks' or clients' data.
 
-    ``compute`` returns a :class:`~torchmetrics_fed.comparison.ModelComparison`: both curves and AUROCs, their
-    difference with an interval that knows that the data are paired, reclassification at the thresholds.
+    Both models score each example. ``compute`` returns a
+    :class:`~torchmetrics_fed.comparison.ModelComparison`: both curves and AUROCs, their difference
+    with an interval for paired data, and reclassification at the thresholds.
 
     Args:
-        models: the names of the two.
-        thresholds: for each model, the score from which on it calls an example positive. They become edges of the grid.
-        confidence: probability that an interval holds what it is of, in the population.
-        grid: bins of both models' scores, 256 of each if a name is given.
-        normalization: as in :class:`~torchmetrics_fed.FederatedMetric`, and likewise all that follow.
+        models: the names of the two models.
+        thresholds: for each model, the lowest score at which it calls an example positive. They
+            become edges of the grid.
+        confidence: the probability that an interval holds the population's value.
+        grid: the bins of both models' scores; a name gives 256 bins of each.
+        normalization: as in :class:`~torchmetrics_fed.FederatedMetric`, and likewise all arguments
+            that follow.
 
     Example:
         >>> import torch
         >>> from torchmetrics_fed import FederatedModelComparison
         >>> metric = FederatedModelComparison(models=("old", "new"), thresholds=(0.5, 0.5))
-        >>> target = torch.tensor([0, 0, 1, 1])
-        >>> metric.update(torch.tensor([0.1, 0.6, 0.4, 0.9]), torch.tensor([0.1, 0.3, 0.6, 0.9]), target)
+        >>> old = torch.tensor([0.1, 0.6, 0.4, 0.9])
+        >>> new = torch.tensor([0.1, 0.3, 0.6, 0.9])
+        >>> metric.update(old, new, torch.tensor([0, 0, 1, 1]))
         >>> metric.compute().difference
         tensor(0.2500, dtype=torch.float64)
     """
@@ -67,6 +76,8 @@ class FederatedModelComparison(CountsMetric):
         ),
         averages=(),
     )
+
+    confidence: float
 
     def __init__(
         self,
@@ -110,7 +121,8 @@ class FederatedModelComparison(CountsMetric):
     def _arguments(cls, spec: Spec, options: dict[str, Any]) -> dict[str, Any]:
         if not spec.models:
             raise InputError(
-                "Expected a release that compares two models but this one is of a single model's scores."
+                "Expected a release that compares two models but this one is of a single model's "
+                "scores."
             )
         return {
             **options,
@@ -125,11 +137,17 @@ class FederatedModelComparison(CountsMetric):
         }
 
     def update(
-        self, preds_old: Tensor, preds_new: Tensor, target: Tensor, *, persons: Ids | None = None
+        self,
+        preds_old: Tensor,
+        preds_new: Tensor,
+        target: Tensor,
+        *,
+        persons: Ids | None = None,
     ) -> None:
-        """Count a batch of examples with both models' scores. A batch that is refused changes nothing.
+        """Count a batch of examples with both models' scores. A refused batch changes nothing.
 
-        Scores have any floating dtype and shape; ``target`` and ``persons`` are as in :meth:`FederatedMetric.update`.
+        Scores have any floating dtype and shape. ``target`` and ``persons`` are as in
+        :meth:`FederatedMetric.update`.
         """
         check_pairs((preds_old, preds_new), target)
         with self._admitted(persons, preds_old, target, preds_new) as (first, labels, second):
@@ -145,7 +163,7 @@ class FederatedModelComparison(CountsMetric):
         return self._answer(compare_models(self._source(), self.confidence))
 
     def plot(self, result: ModelComparison | None = None, ax: Any = None) -> Any:
-        """Draw ``result``, or what :meth:`compute` returns, and return ``(fig, ax)``."""
+        """Draw ``result``, or the result of :meth:`compute`, and return ``(fig, ax)``."""
         if result is None:
             result = self.compute()
         return result.plot(ax)
@@ -163,21 +181,18 @@ def comparison_spec(
     secure: bool = False,
 ) -> Spec:
     """Return the spec of a comparison, with the thresholds among the edges of its grid."""
-    if isinstance(models, str) or not all(isinstance(at, int | float) for at in thresholds):
+    are_scores = all(isinstance(threshold, int | float) for threshold in thresholds)
+    if isinstance(models, str) or not are_scores:
         raise InputError(
-            f"Expected two names and two scores but got models={models!r}, thresholds={thresholds!r}."
+            f"Expected two names and two scores but got models={models!r}, "
+            f"thresholds={thresholds!r}."
         )
     scores = tuple(float(threshold) for threshold in thresholds)
-    chosen = Spec.build("binary", quantiles=QUANTILES, grid=grid).grid
-    edges = chosen.smooth_edges
-    wanted = np.union1d(edges, scores)
-    ends_stay = wanted[0] == edges[0] and wanted[-1] == edges[-1]
-    if ends_stay and not np.isin(scores, chosen.edges.numpy()).all():
-        chosen = ScoreGrid.from_edges(wanted.tolist())
+    base_grid = Spec.build("binary", quantiles=QUANTILES, grid=grid).grid
     spec = Spec.build(
         "binary",
         quantiles=QUANTILES,
-        grid=chosen,
+        grid=_grid_with_edges(base_grid, scores),
         normalization=normalization,
         ignore_index=ignore_index,
         privacy=privacy,
@@ -185,3 +200,16 @@ def comparison_spec(
         labels=labels,
     )
     return replace(spec, models=tuple(models), thresholds=scores)
+
+
+def _grid_with_edges(grid: ScoreGrid, scores: Sequence[float]) -> ScoreGrid:
+    """Return the grid with these scores among its edges.
+
+    Scores outside of the grid are not added; the spec refuses them.
+    """
+    edges = grid.smooth_edges
+    all_edges = np.union1d(edges, scores)
+    has_same_ends = all_edges[0] == edges[0] and all_edges[-1] == edges[-1]
+    if not has_same_ends or np.isin(scores, grid.edges.numpy()).all():
+        return grid
+    return ScoreGrid.from_edges(all_edges.tolist())

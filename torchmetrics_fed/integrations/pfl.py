@@ -1,4 +1,10 @@
-"""Inside pfl-research: a MetricValue around shares, each simulated user with noise of its own. Extra ``pfl``."""
+"""Inside pfl-research: a MetricValue of shares, with noise of each simulated user. Extra ``pfl``.
+
+pfl adds up the metric values of a cohort of simulated users. A value goes through three stages: the
+counts of a user's batches, then the user's share, then a sum of shares. Noise is drawn once for
+each user, when the user's value is first added to another user's or read. pfl asks a cohort once,
+so a release takes one query.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +29,24 @@ from torchmetrics_fed.release import Query, Release, Sum
 
 __all__ = ["UserShares"]
 
-_LIMB = 16  # bits: float32 adds integers exactly up to 24, so 256 processes can add up theirs
+LIMB_BITS = 16
+"""pfl adds float32 vectors, which hold integers exactly up to 24 bits. A cell travels as limbs of
+16 bits, so 256 processes can add up theirs."""
+
+LIMB_MASK = (1 << LIMB_BITS) - 1
+
+CELL_BITS = 3 * LIMB_BITS
+"""The bits of a cell, sign included."""
+
 _log = logging.getLogger("pfl.torchmetrics_fed")
 
 
 class UserShares:
-    """Makes a model's metric of a federated one. Call it with the scores and targets of a batch in ``metrics``.
+    """Makes a model's metric of a federated metric. Call it with a batch's scores and targets.
 
-    The release costs epsilon once, because a person is one user's: it is charged to the metric's ledger before the
-    first user's noise is drawn. pfl asks a cohort once, so a release takes one query; with ``plan="carry_over"`` it is
-    placed by the release that was read before.
+    A release is charged to the metric's ledger before the noise of the first user is drawn. It
+    costs epsilon once, because each person belongs to one user. pfl asks a cohort once, so a
+    release takes one query; with ``plan="carry_over"`` the release that was read before places it.
 
     Example:
         >>> from torchmetrics_fed import FederatedAUROC
@@ -47,7 +61,7 @@ class UserShares:
         self.previous: Release | None = None
         """The release that was read last."""
         self.carried: Release | None = None
-        """The one that the open release was placed by, and carries as data."""
+        """The release that placed the open release's query, and that the open release carries."""
         self.cohort = Cohort(self.terms)
         """The users of the open release."""
         if self.terms.spec.privacy.noise_drawn_by == "sum":
@@ -56,7 +70,8 @@ class UserShares:
             )
         if self.terms.spec.privacy.enforced:
             raise InputError(
-                "Expected `enforced=False` as pfl counts batches without their persons. Leave it out."
+                "Expected `enforced=False` because pfl counts batches without their persons. "
+                "Leave it out."
             )
         if not self.terms.plan.carries_over:
             check_one_query(self.terms.plan)
@@ -64,15 +79,19 @@ class UserShares:
     def __call__(
         self, preds: Tensor, target: Tensor
     ) -> tuple[ShareValue, Callable[[ShareValue], ShareValue]]:
-        """Return the counts of a batch, and what pfl has to do once with those of a user."""
+        """Return the counts of a batch, and the function that pfl calls once for each user."""
         spec = self.terms.spec
         counts = spec.grid.add(
             spec.empty_counts(), preds.detach().cpu(), target.cpu(), spec.rules()
         )
-        return ShareValue(self, counts), lambda value: ShareValue(self, value.counts, of_user=True)
+        return ShareValue(self, counts), self._user_value
+
+    def _user_value(self, value: ShareValue) -> ShareValue:
+        """Return a user's value, once all batches of the user are added up."""
+        return ShareValue(self, value.counts, of_user=True)
 
     def begin(self) -> Query:
-        """Return the query of a new release, which is charged."""
+        """Charge a new release and return its query."""
         query = next_query(
             self.terms.plan,
             (),
@@ -88,26 +107,41 @@ class UserShares:
 
 
 def _mark(query: Query) -> int:
+    """Return a short number that tells this query from others."""
     return int.from_bytes(query.digest[:4], "little")
 
 
 class ShareValue(MetricValue):
-    """The counts of a user's batches, then the user's share, then a sum of shares. Noise is drawn when users meet."""
+    """The counts of a user's batches, then the user's share, then a sum of shares.
+
+    Args:
+        users: the federated metric, and the release that is open.
+        counts: the counts of a user; empty once the user's share is drawn.
+        sum: the sum of shares, once there is one.
+        of_user: whether all batches of the user are added up.
+    """
 
     def __init__(
         self, users: UserShares, counts: Tensor, sum: Sum | None = None, of_user: bool = False
     ) -> None:
-        self.users, self.counts, self._sum, self._of_user = users, counts, sum, of_user
+        self.users = users
+        self.counts = counts
+        self._sum = sum
+        self._of_user = of_user
 
     def answer(self, query: Query | None = None) -> Sum:
-        """Return the sum of shares; that of one user is drawn here, once, and begins a release unless asked."""
+        """Return the sum of shares. The share of one user is drawn here, once.
+
+        Without a query, the draw begins a new release.
+        """
         if self._sum is None:
             if not self._of_user:
                 raise InputError(
-                    "Expected a user's share but got counts. Return both of what UserShares returns: pfl calls the "
-                    "second for each user."
+                    "Expected a user's share but got counts. Return both parts of the pair that "
+                    "UserShares returns: pfl calls the second one for each user."
                 )
-            query = query or self.users.begin()
+            if query is None:
+                query = self.users.begin()
             self._sum = self.users.cohort.share(query, self.counts)
             self.counts = self.users.terms.spec.empty_counts()
         return self._sum
@@ -115,32 +149,41 @@ class ShareValue(MetricValue):
     def __add__(self, other: ShareValue) -> ShareValue:
         if not self._of_user and not other._of_user:
             return ShareValue(self.users, self.counts + other.counts)
-        mine = self.answer()
-        theirs = other.answer(mine.query)
-        if theirs.query != mine.query:
-            raise ReleaseError(
-                "Expected answers to one query but got two sums that were begun apart."
-            )
-        total = Sum(mine.spec, mine.query, mine.cells + theirs.cells, mine.shares + theirs.shares)
-        return ShareValue(self.users, self.counts, total, True)
+        first = self.answer()
+        second = other.answer(first.query)
+        if second.query != first.query:
+            raise ReleaseError("Cannot add: these two sums of shares reply to different queries.")
+        total = Sum(
+            first.spec,
+            first.query,
+            cells=first.cells + second.cells,
+            shares=first.shares + second.shares,
+        )
+        return ShareValue(self.users, self.counts, sum=total, of_user=True)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShareValue) and torch.equal(
-            self.answer().cells, other.answer().cells
-        )
+        if not isinstance(other, ShareValue):
+            return False
+        return torch.equal(self.answer().cells, other.answer().cells)
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def release(self) -> Release:
-        """The release, for curves, figures and reports; raises with fewer than ``min_clients`` users."""
+        """The release, for curves, figures and reports; raises below ``min_clients`` users."""
         release = finished_release(self.users.terms.plan, [self.answer()], self.users.carried, "")
-        self.users.previous = release if release.levels else None  # which raises with too few
+        previous = None
+        if release.levels:  # raises with too few users
+            previous = release
+        self.users.previous = previous
         return release
 
     @property
     def overall_value(self) -> float:
-        """The AUROC of the release, which pfl logs; NaN, and a warning, with fewer than ``min_clients`` users."""
+        """The AUROC of the release, which pfl logs.
+
+        Below ``min_clients`` users it is NaN, and a warning is logged.
+        """
         try:
             return float(FederatedAUROC.from_release(self.release).compute())
         except ReleaseError as error:
@@ -148,26 +191,29 @@ class ShareValue(MetricValue):
             return math.nan
 
     def to_vector(self) -> NDArray[np.float32]:
-        """Return cells, number of shares and what marks the query, in three limbs each, for processes to add up."""
-        answer = self.answer()
-        values = np.append(
-            answer.cells.numpy().reshape(-1), [answer.shares, _mark(answer.query), 1]
-        )
-        if np.abs(values).max() >> 3 * _LIMB - 1:
+        """Return cells, number of shares and mark of the query as limbs, for processes to add."""
+        total = self.answer()
+        cells = total.cells.numpy().reshape(-1)
+        values = np.append(cells, [total.shares, _mark(total.query), 1])
+        if np.abs(values).max() >> CELL_BITS - 1:
             raise ReleaseError(
-                "Expected cells of less than 48 bits but got larger ones, which float32 cannot add up."
+                f"Cannot add up cells of more than {CELL_BITS} bits: they do not fit float32."
             )
-        low, middle, high = values & 0xFFFF, values >> _LIMB & 0xFFFF, values >> 2 * _LIMB
+        low = values & LIMB_MASK
+        middle = values >> LIMB_BITS & LIMB_MASK
+        high = values >> 2 * LIMB_BITS
         return np.concatenate([low, middle, high]).astype(np.float32)
 
     def from_vector(self, vector: NDArray[Any]) -> ShareValue:
-        """Return the sum of what :meth:`to_vector` returned."""
+        """Return the sum whose vector is the sum of the processes' vectors."""
         low, middle, high = np.asarray(vector).astype(np.int64).reshape(3, -1)
-        *cells, shares, mark, processes = low + (middle << _LIMB) + (high << 2 * _LIMB)
-        mine = self.answer()
-        if mark != processes * _mark(mine.query):
+        values = low + (middle << LIMB_BITS) + (high << 2 * LIMB_BITS)
+        *cells, shares, mark, processes = values
+        reply = self.answer()
+        if mark != processes * _mark(reply.query):
             raise ReleaseError(
-                "Expected answers to one query but processes have asked others. Read releases in all."
+                "Cannot add up: the processes replied to different queries. Read the same releases "
+                "in all of them."
             )
-        total = Sum.of_vector(mine.spec, mine.query, np.array(cells), int(shares))
-        return ShareValue(self.users, self.counts, total, True)
+        total = Sum.of_vector(reply.spec, reply.query, np.array(cells), int(shares))
+        return ShareValue(self.users, self.counts, sum=total, of_user=True)

@@ -1,4 +1,4 @@
-"""Lightning: metrics of every validation and test, released and logged once each. Extra ``lightning``."""
+"""Lightning: each validation and each test is released and logged once. Extra ``lightning``."""
 
 from torchmetrics_fed.integrations.lightning.callback import FederatedEvaluation
 

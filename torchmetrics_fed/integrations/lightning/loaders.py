@@ -1,4 +1,8 @@
-"""Which metrics a module holds, and whether the dataloaders may feed them."""
+"""Which metrics a module holds, and whether the dataloaders may feed them.
+
+Private metrics promise a bound on the examples per person. A sampler that repeats examples breaks
+the promise, so the samplers that are known to repeat are refused before anything is counted.
+"""
 
 from __future__ import annotations
 
@@ -19,78 +23,102 @@ Group = Mapping[str, CountsMetric]
 
 
 def held_metrics(module: lightning.LightningModule, attribute: str) -> Sequence[Group]:
-    """Return the metrics of a module's attribute: one group, or for a list one group for each dataloader."""
-    held = getattr(module, attribute, None)
+    """Return the metrics of a module's attribute.
+
+    They are one group, or one group for each dataloader if the attribute is a list.
+    """
+    value = getattr(module, attribute, None)
     place = f"`{type(module).__name__}.{attribute}`"
-    entries = held if isinstance(held, list | tuple | ModuleList) else [held]
-    groups: list[dict[str, Any]] = []
-    for entry in entries:
-        group: dict[str, Any] = {attribute: entry}
-        if isinstance(entry, MetricCollection):
-            group = dict(entry.items(copy_state=False))
-        for name, metric in group.items():
-            if not isinstance(metric, CountsMetric):
-                raise InputError(
-                    f"Expected {place} to be a federated metric, a collection of them, or a list with one of these for "
-                    f"each dataloader but {name!r} is {type(metric).__name__}. Keep other metrics elsewhere."
-                )
-        groups.append(group)
+    entries = [value]
+    if isinstance(value, list | tuple | ModuleList):
+        entries = list(value)
+    groups = [_group(entry, attribute, place) for entry in entries]
     metrics = [id(metric) for group in groups for metric in group.values()]
     if len(set(metrics)) < len(metrics):
         raise InputError(
-            f"Expected different metrics in {place} but got one of them twice: their data would be mixed. Build each "
-            "by itself, not as `[metric] * 2`."
+            f"Expected different metrics in {place} but got one of them twice: their data would be "
+            "mixed. Build each by itself, not as `[metric] * 2`."
         )
     return groups
 
 
-def check_data(trainer: lightning.Trainer, place: str, groups: Sequence[Group]) -> None:
-    """Raise unless each dataloader has a group of its own, and no sampler repeats examples of private metrics.
+def _group(entry: Any, attribute: str, place: str) -> Group:
+    """Return the metrics of one dataloader: a metric, named as the attribute, or a collection."""
+    group: dict[str, Any] = {attribute: entry}
+    if isinstance(entry, MetricCollection):
+        group = dict(entry.items(copy_state=False))
+    for name, metric in group.items():
+        if not isinstance(metric, CountsMetric):
+            raise InputError(
+                f"Expected {place} to be a federated metric, a collection of them, or a list with "
+                f"one of these for each dataloader but {name!r} is {type(metric).__name__}. "
+                "Keep other metrics elsewhere."
+            )
+    return group
 
-    Errors call the metrics ``place``. Only torch's own samplers are looked at. That no example comes twice for another
-    reason is the user's word, or is enforced by the ids of persons: then no sampler is looked at.
+
+def check_data(trainer: lightning.Trainer, place: str, groups: Sequence[Group]) -> None:
+    """Raise if dataloaders share a group, or if a sampler repeats examples of private metrics.
+
+    Only torch's own samplers are examined. That no example comes twice for another reason is the
+    user's responsibility, or is enforced by the ids of persons; then no sampler is examined.
+
+    Args:
+        trainer: the trainer, in an evaluation or before one.
+        place: what errors call the metrics.
+        groups: the metrics of each dataloader.
     """
     loaders = _dataloaders(trainer)
     if loaders is None:  # not loaded yet: the check is made again before the data comes
         return
     if len(loaders) != len(groups):
         raise InputError(
-            f"Expected a metric or collection for each dataloader in {place} but got {len(groups)} for {len(loaders)} "
-            "dataloaders, whose data would be mixed. Join the data in one dataloader by "
-            "`torch.utils.data.ConcatDataset`, or with FederatedEvaluation keep a `torch.nn.ModuleList` of metrics and "
-            "update the one at `dataloader_idx`."
+            f"Expected a metric or collection for each dataloader in {place} but got {len(groups)} "
+            f"for {len(loaders)} dataloaders, whose data would be mixed. Join the data in one "
+            "dataloader by `torch.utils.data.ConcatDataset`, or with FederatedEvaluation keep a "
+            "`torch.nn.ModuleList` of metrics and update the one at `dataloader_idx`."
         )
     for loader, group in zip(loaders, groups, strict=True):
-        fault = _repeating(loader)
+        fault = _repetition(loader)
         if fault and not all(_takes_repeats(metric) for metric in group.values()):
             raise InputError(
-                f"Expected every example once per evaluation in the data of {place} but a sampler {fault}. An example "
-                "that is counted twice is protected half as well. Use a sampler without replacement. On several ranks "
-                "pass `use_distributed_sampler=False` to the Trainer and give each rank its own part of the data. Or "
-                "pass `persons` to `update`, with `enforced=True` in the privacy setting."
+                f"Expected every example once per evaluation in the data of {place} but a sampler "
+                f"{fault}. An example that is counted twice is protected half as well. Use a "
+                "sampler without replacement. On several ranks pass `use_distributed_sampler=False`"
+                " to the Trainer and give each rank its own part of the data. Or pass `persons` to "
+                "`update`, with `enforced=True` in the privacy setting."
             )
 
 
 def _dataloaders(trainer: lightning.Trainer) -> list[Any] | None:
-    """Return the dataloaders of the evaluation that runs, None while they are not loaded."""
+    """Return the dataloaders of the running evaluation; None while they are not loaded."""
     loop: Any = trainer.validate_loop
     if trainer.testing:
         loop = trainer.test_loop
     elif trainer.state.fn is not None and trainer.state.fn.value == "fit":
         loop = trainer.fit_loop.epoch_loop.val_loop
-    # The public `trainer.val_dataloaders` does not tell: in `validate` after `fit` it returns the loaders of `fit`.
+    # The public `trainer.val_dataloaders` does not tell: in `validate` after `fit` it returns the
+    # loaders of `fit`.
     combined = loop._combined_loader
-    return None if combined is None else list(combined.flattened)
+    if combined is None:
+        return None
+    return list(combined.flattened)
 
 
 def _takes_repeats(metric: CountsMetric) -> bool:
-    """Return whether repeated examples do no harm: exact counts, or `update` leaves out what comes too often."""
+    """Return whether repeated examples do no harm.
+
+    They do none to exact counts, nor where `update` leaves out a person's surplus examples.
+    """
     privacy = metric.spec.privacy
     return not privacy.charges or privacy.enforced
 
 
-def _repeating(loader: Any) -> str:
-    """Return how the sampler of a dataloader repeats examples; empty if it does not, or is not one of torch's."""
+def _repetition(loader: Any) -> str:
+    """Return how the sampler of a dataloader repeats examples.
+
+    The text is empty if it does not repeat them, or is none of torch's samplers.
+    """
     sampler = getattr(loader, "sampler", None)
     batch_sampler = getattr(loader, "batch_sampler", None)
     if batch_sampler is not None:
@@ -101,6 +129,8 @@ def _repeating(loader: Any) -> str:
         return "draws more examples than there are"
     if isinstance(sampler, DistributedSamplerWrapper):
         return "was split over ranks by Lightning, where each rank draws an order of its own"
-    if isinstance(sampler, DistributedSampler) and sampler.total_size > len(sampler.dataset):  # type: ignore[arg-type]
-        return "pads the ranks to equal length"
+    if isinstance(sampler, DistributedSampler):
+        examples: Any = sampler.dataset
+        if sampler.total_size > len(examples):
+            return "pads the ranks to equal length"
     return ""

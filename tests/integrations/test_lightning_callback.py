@@ -1,4 +1,4 @@
-"""An evaluation, be it validation or test, is of its own data only, is released once and logged once."""
+"""Every validation and every test has its own data only, is released once and logged once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ pytestmark = QUIET
 
 
 def area(*seeds: int) -> float:
-    """The AUROC of these scores together, as it is logged."""
-    preds, target = (torch.cat(sides) for sides in zip(*map(scores, seeds), strict=True))
+    """Return the AUROC of the scores of all seeds together, as it is logged."""
+    batches = [scores(seed) for seed in seeds]
+    preds = torch.cat([preds for preds, _ in batches])
+    target = torch.cat([target for _, target in batches])
     return float(auroc(preds, target).float())
 
 
 def test_test_data_never_enters_the_next_validation(tmp_path: Path) -> None:
-    module, evaluation = Scorer(FederatedROC()), FederatedEvaluation("metrics")
+    module = Scorer(FederatedROC())
+    evaluation = FederatedEvaluation("metrics")
     runner = trainer(tmp_path, evaluation)
     (before,) = runner.validate(module, loader(1), verbose=False)
     (tested,) = runner.test(module, loader(2), verbose=False)
@@ -55,7 +58,8 @@ def test_an_evaluation_that_broke_off_leaves_nothing_behind(tmp_path: Path) -> N
             if self.breaks and batch_idx == 2:
                 raise RuntimeError("the disk is gone")
 
-    module, runner = Breaking(FederatedROC()), trainer(tmp_path, FederatedEvaluation("metrics"))
+    module = Breaking(FederatedROC())
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     with pytest.raises(RuntimeError, match="disk"):
         runner.validate(module, loader(1), verbose=False)
     module.breaks = False
@@ -78,11 +82,11 @@ def test_every_evaluation_is_one_entry_and_the_sanity_check_none(tmp_path: Path)
 
 def test_prefixes_are_chosen_and_none_leaves_an_evaluation_alone(tmp_path: Path) -> None:
     module = Scorer(FederatedROC(), unseen=FederatedROC())
-    callbacks = (
+    runner = trainer(
+        tmp_path,
         FederatedEvaluation("metrics", "hospital/", None),
         FederatedEvaluation("unseen", None, "unseen/"),
     )
-    runner = trainer(tmp_path, *callbacks)
     assert runner.validate(module, loader(1), verbose=False) == [{"hospital/auroc": area(1)}]
     assert runner.test(module, loader(2), verbose=False) == [{"unseen/auroc": area(2)}]
     assert runner.validate(module, loader(1), verbose=False) == [{"hospital/auroc": area(1)}]
@@ -101,9 +105,8 @@ def test_a_step_that_counts_nothing_is_an_error_and_no_number(
     with pytest.raises(InputError, match="test_prefix=None"):
         runner.test(module, loader(1), verbose=False)
     assert "test_metrics" not in runner.callback_metrics
-    assert trainer(tmp_path, FederatedEvaluation("metrics", test_prefix=None)).test(
-        module, loader(1)
-    ) == [{}]
+    validation_only = FederatedEvaluation("metrics", test_prefix=None)
+    assert trainer(tmp_path, validation_only).test(module, loader(1)) == [{}]
     assert len(module.metrics.ledger) == 0
 
 
@@ -116,32 +119,34 @@ def test_a_federated_client_keeps_the_last_evaluation(tmp_path: Path) -> None:
     assert module.metrics.counts.sum() == 100
 
 
-SEVERAL = {
-    "list": lambda one, other: [one, other],
-    "dict": lambda one, other: {"one": one, "other": other},
-    "nested": lambda one, other: [[one], {"other": other}],
-    "combined": lambda one, other: CombinedLoader([one, other], "sequential"),
+CONTAINERS = {
+    "list": lambda first, second: [first, second],
+    "dict": lambda first, second: {"first": first, "second": second},
+    "nested": lambda first, second: [[first], {"second": second}],
+    "combined": lambda first, second: CombinedLoader([first, second], "sequential"),
 }
+"""Builds a container of two dataloaders."""
 
 
-@pytest.mark.parametrize("build", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize("build", CONTAINERS.values(), ids=CONTAINERS)
 def test_dataloaders_that_share_a_metric_are_refused_before_anything_is_counted(
     build: Any, tmp_path: Path
 ) -> None:
-    module, several = Scorer(FederatedROC()), build(loader(1), loader(2))
+    module = Scorer(FederatedROC())
+    loaders = build(loader(1), loader(2))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     with pytest.raises(InputError, match=r"got 1 for 2 dataloaders.*ConcatDataset.*ModuleList"):
-        runner.validate(module, several, verbose=False)
+        runner.validate(module, loaders, verbose=False)
     with pytest.raises(InputError, match="2 dataloaders"):
-        runner.test(module, several, verbose=False)
+        runner.test(module, loaders, verbose=False)
     assert module.metrics.counts.sum() == 0
     fitting = trainer(tmp_path, FederatedEvaluation("metrics"), num_sanity_val_steps=0)
     with pytest.raises(InputError, match="2 dataloaders"):
-        fitting.fit(module, loader(0), several)
+        fitting.fit(module, loader(0), loaders)
     assert fitting.global_step == 0  # and not after an epoch
 
 
-@pytest.mark.parametrize("build", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize("build", CONTAINERS.values(), ids=CONTAINERS)
 def test_each_dataloader_has_its_own_metrics_and_names(build: Any, tmp_path: Path) -> None:
     module = Scorer(torch.nn.ModuleList([federated_collection(metrics=["roc"]) for _ in range(2)]))
     evaluation = FederatedEvaluation("metrics")
@@ -154,30 +159,26 @@ def test_each_dataloader_has_its_own_metrics_and_names(build: Any, tmp_path: Pat
 
 def test_each_dataloader_is_a_release(tmp_path: Path) -> None:
     ledger = PrivacyLedger()
-    module = Scorer(
-        torch.nn.ModuleList([FederatedROC(privacy=CentralDP(1.0), ledger=ledger) for _ in range(2)])
-    )
-    trainer(tmp_path, FederatedEvaluation("metrics")).validate(
-        module, [loader(1), loader(2)], verbose=False
-    )
+    metrics = [FederatedROC(privacy=CentralDP(1.0), ledger=ledger) for _ in range(2)]
+    module = Scorer(torch.nn.ModuleList(metrics))
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
+    runner.validate(module, [loader(1), loader(2)], verbose=False)
     assert len(ledger) == 2
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_list_of_another_length_is_refused(number: int, tmp_path: Path) -> None:
     module = Scorer([FederatedROC() for _ in range(number)])
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     with pytest.raises(InputError, match=f"got {number} for 2"):
-        trainer(tmp_path, FederatedEvaluation("metrics")).validate(
-            module, [loader(1), loader(2)], verbose=False
-        )
+        runner.validate(module, [loader(1), loader(2)], verbose=False)
 
 
 def test_one_metric_twice_in_a_list_is_refused(tmp_path: Path) -> None:
     module = Scorer([FederatedROC()] * 2)
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     with pytest.raises(InputError, match="one of them twice"):
-        trainer(tmp_path, FederatedEvaluation("metrics")).validate(
-            module, [loader(1), loader(2)], verbose=False
-        )
+        runner.validate(module, [loader(1), loader(2)], verbose=False)
 
 
 def test_a_metric_that_gets_none_of_its_dataloader_is_an_error(tmp_path: Path) -> None:
@@ -188,10 +189,9 @@ def test_a_metric_that_gets_none_of_its_dataloader_is_an_error(tmp_path: Path) -
             self.metrics[0].update(*batch)
 
     module = Mixing(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     with pytest.raises(InputError, match="nothing was counted"):
-        trainer(tmp_path, FederatedEvaluation("metrics")).validate(
-            module, [loader(1), loader(2)], verbose=False
-        )
+        runner.validate(module, [loader(1), loader(2)], verbose=False)
 
 
 def test_data_is_joined_in_one_dataloader(tmp_path: Path) -> None:
@@ -212,8 +212,7 @@ def test_loaders_that_come_in_one_step_have_a_metric_each(tmp_path: Path) -> Non
     module = Zipped(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     logged = runner.validate(module, zipped, verbose=False)
-    names = ("val_auroc/dataloader_0", "val_auroc/dataloader_1")
-    assert logged == [{names[0]: area(1), names[1]: area(2)}]
+    assert logged == [{"val_auroc/dataloader_0": area(1), "val_auroc/dataloader_1": area(2)}]
 
 
 def test_numbers_reach_the_logger_and_the_table(
@@ -223,8 +222,9 @@ def test_numbers_reach_the_logger_and_the_table(
     module = Scorer(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"), logger=logger)
     runner.test(module, [loader(1), loader(2)])
-    shown = capsys.readouterr().out
-    assert all(str(area(seed))[:7] in shown for seed in (1, 2))
+    table = capsys.readouterr().out
+    assert str(area(1))[:7] in table
+    assert str(area(2))[:7] in table
     header, numbers = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()
     written = dict(zip(header.split(","), numbers.split(","), strict=True))
     assert float(written["test_auroc/dataloader_0"]) == pytest.approx(area(1))
