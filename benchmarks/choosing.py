@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, get_args
 
 from torchmetrics_fed import DistributedDP, Spec
 from torchmetrics_fed.exchange import PlanName
+from torchmetrics_fed.exchange.placement import LEAST_BINS
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
 from torchmetrics_fed.planning import bytes_per_client, expected_area_error, expected_sampling_error
 from torchmetrics_fed.planning.expected import reference_grid
-from torchmetrics_fed.exchange.placement import LEAST_BINS
 
 POSITIVES, NEGATIVES, CLIENTS, LEAST = 6_000, 24_000, 20, 16
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)

@@ -65,7 +65,7 @@ def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path) -> None:
         assert not (tmp_path / path).exists()
         (tmp_path / path).write_text(content)
     for patch in recipe.patches:
-        command = ["git", "apply", "--unidiff-zero", "-"]
+        command = ["git", "apply", "-C1", "-"]
         subprocess.run(command, input=patch, text=True, cwd=tmp_path, check=True)
     for trial in recipe.trials:
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}

@@ -19,7 +19,6 @@ from torchmetrics_fed.functional.calibration import calibration_from_counts
 from torchmetrics_fed.functional.operating import best_f1, youden
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
-from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.functional.tradeoffs import (
     area_under_gain,
     det_from_counts,
@@ -27,6 +26,7 @@ from torchmetrics_fed.functional.tradeoffs import (
 )
 from torchmetrics_fed.paper import Quantiles
 from torchmetrics_fed.reconstruct import Aligned, Reconstruction
+from torchmetrics_fed.reconstruct.histograms import read
 from torchmetrics_fed.report.evaluation import EvaluationReport, evaluation_report
 from torchmetrics_fed.typing import GridName
 
