@@ -1,4 +1,5 @@
-"""Global ROC and precision-recall curves for federated learning, with optional differential privacy."""
+"""Global ROC and precision-recall curves for federated learning, with optional differential
+privacy."""
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -76,8 +77,8 @@ __all__ = [
     "paper",
 ]
 
-# The module of each public name. A name is imported when it is first asked for: protocol and command line need not load
-# torchmetrics, and `torchmetrics-fed --help` need not load torch.
+# The module of each public name. A name is imported when it is first asked for: protocol and
+# command line need not load torchmetrics, and `torchmetrics-fed --help` need not load torch.
 _HOMES = {
     "BudgetExceededError": "errors",
     "FederatedMetricError": "errors",

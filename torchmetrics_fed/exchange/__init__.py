@@ -1,4 +1,4 @@
-"""One home for a release: which queries it takes, the client's side of them, and the aggregator's."""
+"""One home for a release: its queries, the client's side of them, and the aggregator's."""
 
 from torchmetrics_fed.exchange.coordinator import Coordinator
 from torchmetrics_fed.exchange.plans import Plan, PlanArgument, PlanName, next_query, plan_from

@@ -2,16 +2,17 @@
 
 These rules hold for every client:
 
-- Noise is drawn and the ledger is charged here and nowhere else: for ranks, for shares, for secure aggregation, for
-  simulated federations. :func:`draw_noise` is the only function of the package that calls the samplers.
+- Noise is drawn and the ledger is charged here and nowhere else: for ranks, for shares, for secure
+  aggregation, for simulated federations. :func:`draw_noise` is the only function of the package
+  that calls the samplers.
 - A release is charged before the first draw, once, for its whole epsilon.
-- A draw leaves its client once, towards one sum. Where shares are visible, the same query gets the same bytes. Where
-  shares are hidden, data enters one aggregation in each round; a retry is a new round, charged again. Hidden exact
-  counts, of which there is no fresh draw, enter one aggregation.
-- Whether a release is used again is decided by the client, never by the counts: a release that is drawn again exactly
-  when the data changed would show that it did.
-- Counts are handed in with each call and never held. A client remembers them as a salted digest only, so that it can
-  refuse a copy of the metric that has gone on counting.
+- A draw leaves its client once, towards one sum. Where shares are visible, the same query gets the
+  same bytes. Where shares are hidden, data enters one aggregation in each round; a retry is a new
+  round, charged again. Hidden exact counts, of which there is no fresh draw, enter one aggregation.
+- Whether a release is used again is decided by the client, never by the counts: a release that is
+  drawn again exactly when the data changed would show that it did.
+- Counts are handed in with each call and never held. A client remembers them as a salted digest
+  only, so that it can refuse a copy of the metric that has gone on counting.
 - One thread at a time: every call that draws holds the client's lock.
 
 The states of a client, and the events that are allowed in each, are the table in
@@ -63,7 +64,10 @@ def draw_noise(law: Law, shape: tuple[int, ...]) -> Tensor:
 
 
 def noisy_cells(spec: Spec, query: Query, counts: Tensor) -> Tensor:
-    """Return the cells of ``counts`` with one fresh draw of a share's noise. The release must have been charged."""
+    """Return the cells of ``counts`` with one fresh draw of a share's noise.
+
+    The release must have been charged.
+    """
     law = spec.noise(query).law
     if law is None:
         raise ReleaseError("Cannot draw noise: the counts of this spec are exact.")
@@ -117,12 +121,14 @@ class Client:
         self.round = ""
         """The round that the last draw was for."""
         self.name = ""
-        """A random name, which ranks agree on before the first charge. Only this client may continue its round."""
+        """A random name, which ranks agree on before the first charge. Only this client may
+        continue its round."""
         self.release: Release | None = None
         self.persons: Persons | None = None
         """The table of the metric that was updated last."""
         self._shares: dict[bytes, Share | None] = {}
-        """By the digest of an answered query, the share that was sent; None where it went into secure aggregation."""
+        """By the digest of an answered query, the share that was sent; None where it went into
+        secure aggregation."""
         self._salt = secrets.token_bytes(16)
         self._seal = b""
         self._lock = threading.RLock()
@@ -134,8 +140,8 @@ class Client:
     def adopt(self, terms: Terms) -> None:
         """Charge this client's releases as ``terms`` say. Raises where it has drawn by others.
 
-        A node calls it for the client of the metric that a transport hands over: the node's ledger is charged, and
-        the metric that was updated is the metric that was agreed on.
+        A node calls it for the client of the metric that a transport hands over: the node's ledger
+        is charged, and the metric that was updated is the metric that was agreed on.
         """
         with self._lock:
             terms.spec.check(self.spec)
@@ -143,13 +149,16 @@ class Client:
                 return
             if self.state is not State.COUNTING:
                 raise ReleaseError(
-                    f"Cannot take part with this data: it {self.state.value}, charged to another ledger. Call `reset` "
-                    "and count the data again."
+                    f"Cannot take part with this data: it {self.state.value}, charged to another "
+                    "ledger. Call `reset` and count the data again."
                 )
             self.terms = terms
 
     def share(self, counts: Tensor, query: Query, *, round: str, ranks: Ranks) -> Share:
-        """Return this client's reply to a query, its ranks' counts summed first; asked again, the very same."""
+        """Return this client's reply to a query, its ranks' counts summed first.
+
+        Asked again, the very same.
+        """
         with self._lock:
             self.spec.check_may_travel()
             self._check_answerable(query, round)
@@ -169,9 +178,9 @@ class Client:
         after = self.check("answer")
         if self.state is State.ANSWERED and round != self.round:
             raise ReleaseError(
-                f"Expected the round that this client's share was drawn for, {self.round!r}, but got {round!r}: the "
-                "same noise in two sums isolates whoever is in one of them. Call `reset` and count the data again for "
-                "a fresh draw, which is charged again."
+                f"Expected the round that this client's share was drawn for, {self.round!r}, but "
+                f"got {round!r}: the same noise in two sums isolates whoever is in one of them. "
+                "Call `reset` and count the data again for a fresh draw, which is charged again."
             )
         if query.digest in self._shares:
             share = self._shares[query.digest]
@@ -201,7 +210,10 @@ class Client:
         round: str,
         this_process: Alone,
     ) -> bytes:
-        """Return this client's reply, masked for one aggregation. It is charged and drawn when all else is checked."""
+        """Return this client's reply, masked for one aggregation.
+
+        It is charged and drawn when all else is checked.
+        """
         with self._lock:
             self._check_answerable(query, round)
             aggregation.config.check_agreed(self.spec, query, aggregation.config.signed)
@@ -218,9 +230,9 @@ class Client:
         has_entered = query.digest in self._shares or (bool(self._shares) and not charges)
         if has_entered and not is_retry:
             raise ReleaseError(
-                f"Expected one aggregation of this data in round {round!r} but it has entered one before: two sums "
-                "with the same noise, over other clients, give a client away. A retry is a new round, charged "
-                "again."
+                f"Expected one aggregation of this data in round {round!r} but it has entered one "
+                "before: two sums with the same noise, over other clients, give a client away. A "
+                "retry is a new round, charged again."
             )
         name = self.name
         if is_retry or not name:
@@ -237,7 +249,7 @@ class Client:
     def publish(
         self, counts: Tensor, *, previous: Release | None, any_data: bool, ranks: Ranks
     ) -> Release:
-        """Return the release of this data: the one there is, or the sum of all ranks' fresh shares."""
+        """Return the release of this data, or make it: the sum of all ranks' fresh shares."""
         with self._lock:
             return self._published(counts, previous, any_data, ranks)
 
@@ -255,12 +267,14 @@ class Client:
             return self.release
         if not agreement.any_data:
             raise ReleaseError(
-                "Expected data but nothing was counted on any rank; nothing was charged. Call `update`."
+                "Expected data but nothing was counted on any rank; nothing was charged. Call "
+                "`update`."
             )
         if ranks.size < self.spec.clients_needed:
             raise ReleaseError(
-                f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their noise but got "
-                f"{ranks.size}; nothing was sent. Where each client is a process of its own, use a Coordinator."
+                f"Expected at least min_clients={self.spec.clients_needed} ranks to sum their "
+                f"noise but got {ranks.size}; nothing was sent. Where each client is a process of "
+                "its own, use a Coordinator."
             )
         if (
             self.spec.privacy.noise_drawn_by == "sum"
@@ -278,7 +292,7 @@ class Client:
         return self.release
 
     def _sum_over_ranks(self, query: Query, counts: Tensor, name: str, ranks: Ranks) -> Sum:
-        """Return the sum of all ranks' fresh replies to the first rank's query, which is charged."""
+        """Return the sum of all ranks' fresh replies to a query, which is charged."""
         query = ranks.query_from_first(query, self.spec.grid.bins)
         self._charge(query, "", name, ranks)
         if self.spec.privacy.noise_drawn_by == "sum":
@@ -294,13 +308,13 @@ class Client:
         """Raise if ``counts`` are not those that were released."""
         if self._changed(counts):
             raise ReleaseError(
-                "Expected the data that was released but this copy of the metric has counted something else since. Its "
-                "data belongs to a client whose data was released: call `reset` on the copy before it counts data of "
-                "its own."
+                "Expected the data that was released but this copy of the metric has counted "
+                "something else since. Its data belongs to a client whose data was released: call "
+                "`reset` on the copy before it counts data of its own."
             )
 
     def to_bytes(self, counts: Tensor) -> bytes:
-        """Return the client and the raw counts, for this node's own store between two queries of a round."""
+        """Return the client and its raw counts, for a node's own store between two queries."""
         if self.state is not State.ANSWERED:
             raise ReleaseError(
                 f"Expected a client between two queries but this one {self.state.value}."
@@ -319,7 +333,10 @@ class Client:
 
     @classmethod
     def from_bytes(cls, note: bytes, terms: Terms) -> tuple[Client, Tensor]:
-        """Return the client that :meth:`to_bytes` wrote, and its counts. It answers no query a second time."""
+        """Return the client that :meth:`to_bytes` wrote, and its counts.
+
+        It answers no query a second time.
+        """
         reader = Reader(note, Kind.CLIENT)
         if reader.take(DIGEST_BYTES) != terms.spec.digest:
             raise reader.error("a client of this metric", "one of another spec")
@@ -354,7 +371,7 @@ class Client:
     def _agree(
         self, counts: Tensor, ranks: Ranks, settings: dict[str, bytes], any_data: bool = True
     ) -> Agreement:
-        """Return the ranks' agreement, with a name for this attempt, once all are at the same point."""
+        """Return the ranks' agreement, with a name for this attempt, or raise where they differ."""
         status = list(State).index(self.state)
         if self._changed(counts):
             status = _CHANGED
@@ -362,16 +379,20 @@ class Client:
         lowest, highest = agreement.statuses
         if lowest != highest:
             raise ReleaseError(
-                f"Expected all ranks at the same point but one {_STATUSES[lowest]} and one {_STATUSES[highest]}; this "
-                f"rank {_STATUSES[status]}. Call `reset` on every rank or on none."
+                f"Expected all ranks at the same point but one {_STATUSES[lowest]} and one "
+                f"{_STATUSES[highest]}; this rank {_STATUSES[status]}. Call `reset` on every rank "
+                "or on none."
             )
         self.check_unchanged(counts)
         return agreement
 
     def _charge(self, query: Query, round: str, name: str, ranks: Ranks) -> None:
-        """Charge the release on every rank before any rank draws. A release that fails later has been paid for.
+        """Charge the release on every rank before any rank draws.
 
-        Each attempt has a name, so that no second draw is taken for the first; ranks that share a file write one entry.
+        A release that fails later has been paid for.
+
+        Each attempt has a name, so that no second draw is taken for the first; ranks that share a
+        file write one entry.
         """
         refusal = None
         try:
@@ -381,8 +402,10 @@ class Client:
         except LedgerError as error:
             refusal = error
         if ranks.any(refusal is not None):
-            elsewhere = "Expected every rank's ledger to allow this release but one refused; nothing was drawn."
-            raise refusal or ReleaseError(elsewhere)
+            raise refusal or ReleaseError(
+                "Expected every rank's ledger to allow this release but one refused; nothing was "
+                "drawn."
+            )
 
     def _drawn_once(self, query: Query, counts: Tensor, ranks: Ranks) -> Tensor:
         """Return the cells of all ranks' counts with one draw of noise, the same on every rank."""
@@ -393,7 +416,7 @@ class Client:
         return ranks.from_first(cells).cpu()
 
     def _agreed_id(self, source: bytes, ranks: Ranks) -> bytes:
-        """Return the first rank's id for a share: exact counts that are sent again are the same share."""
+        """Return the first rank's id for a share; the same exact counts are the same share."""
         share_id = hashlib.sha256(source).digest()[:ID_BYTES]
         agreed = ranks.from_first(torch.frombuffer(bytearray(share_id), dtype=torch.uint8))
         return bytes(agreed.cpu().numpy())
@@ -418,8 +441,9 @@ class Client:
     def _check_answerable(self, query: Query, round: str) -> None:
         if self.spec.privacy.noise_drawn_by == "sum":
             raise ReleaseError(
-                "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one trusted party adds to "
-                "the sum: what a client sends would be raw. Call `compute` where all the data is."
+                "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one "
+                "trusted party adds to the sum: what a client sends would be raw. Call `compute` "
+                "where all the data is."
             )
         self.spec.check_query(query)
         pack_text(round)  # raises for a name that no message can hold, before anything is charged
@@ -449,8 +473,8 @@ class Evaluation:
         """Return the client's reply, masked for one secure aggregation."""
         if not isinstance(self.ranks, Alone):
             raise ReleaseError(
-                "Expected one process for secure aggregation but this client has ranks. Add their counts up in one "
-                "metric with `merge_state`, outside of the process group."
+                "Expected one process for secure aggregation but this client has ranks. Add their "
+                "counts up in one metric with `merge_state`, outside of the process group."
             )
         return self.client.mask(
             self.counts,
@@ -462,7 +486,7 @@ class Evaluation:
         )
 
     def suspended(self) -> bytes:
-        """Return the client with its raw counts, for a node's own store between two queries of a round."""
+        """Return the client with its raw counts, for a node's own store between two queries."""
         return self.client.to_bytes(self.counts)
 
     @classmethod

@@ -17,7 +17,9 @@ _BLOCK_CELLS = 1 << 18
 
 
 class Cohort:
-    """The clients of one simulated release. A person is at one client, so one charge is for all of them.
+    """The clients of one simulated release.
+
+    A person is at one client, so one charge is for all of them.
 
     Args:
         terms: the settings that the release is made by.

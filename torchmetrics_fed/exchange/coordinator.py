@@ -1,15 +1,18 @@
-"""Coordinator: the aggregator's side of one release. It asks, receives, sums and finishes; a transport carries.
+"""Coordinator: the aggregator's side of one release.
+
+It asks, receives, sums and finishes; a transport carries.
 
 These rules hold for every coordinator:
 
-- A client is a sender that the transport has authenticated. Each sender is summed at most once for each query. Share
-  ids stop replays of the same bytes; only an authenticated sender stops invented clients.
+- A client is a sender that the transport has authenticated. Each sender is summed at most once for
+  each query. Share ids stop replays of the same bytes; only an authenticated sender stops invented
+  clients.
 - The second query is asked of the clients whose first share was summed.
 - A sum of fewer than ``min_clients`` shares is never closed, so nothing is opened.
-- A query that was sent is recorded. A coordinator that goes on from its bytes asks the same query, and does not compute
-  it again.
-- A call that raises changes nothing. The states, and the calls that are allowed in each, are the table in
-  :mod:`torchmetrics_fed.exchange.states`.
+- A query that was sent is recorded. A coordinator that goes on from its bytes asks the same query,
+  and does not compute it again.
+- A call that raises changes nothing. The states, and the calls that are allowed in each, are the
+  table in :mod:`torchmetrics_fed.exchange.states`.
 """
 
 from __future__ import annotations
@@ -47,16 +50,19 @@ class Agreed(Protocol):
 class Coordinator:
     """Makes one release, over any transport and with as many queries as its plan takes.
 
-    Send ``query`` to the clients, hand their replies to :meth:`receive`, call :meth:`advance`, until there is no
-    further ``query``. For secure aggregation, ``config`` starts the server, and :meth:`accept` takes its sum.
+    Send ``query`` to the clients, hand their replies to :meth:`receive`, call :meth:`advance`,
+    until there is no further ``query``. For secure aggregation, ``config`` starts the server, and
+    :meth:`accept` takes its sum.
 
     Args:
         metric: built like the clients'; anything with ``spec`` and ``plan``. It is not changed.
         round: the name of the round, which no other release has.
         can_ask_again: whether clients can be asked a second time.
-        previous: the release before this one, for ``plan="carry_over"``, or its first sum if it was not finished.
+        previous: the release before this one, for ``plan="carry_over"``, or its first sum if it was
+            not finished.
         min_clients: the fewest clients of a sum; under privacy at least the setting's own.
-        max_examples: the most examples that one client can have; a client that claims more is refused.
+        max_examples: the most examples that one client can have; a client that claims more is
+            refused.
 
     Example:
         >>> import torch
@@ -90,8 +96,9 @@ class Coordinator:
         pack_text(round)  # raises for a name that no message can hold
         if self.spec.privacy.noise_drawn_by == "sum":
             raise InputError(
-                "Expected clients that add noise but got CentralDP, whose noise one trusted party adds to the sum. Use "
-                "LocalDP or DistributedDP, or call `compute` where all the data is."
+                "Expected clients that add noise but got CentralDP, whose noise one trusted party "
+                "adds to the sum. Use LocalDP or DistributedDP, or call `compute` where all the "
+                "data is."
             )
         self._can_ask_again = can_ask_again
         self._previous = previous
@@ -102,7 +109,8 @@ class Coordinator:
         self.sums: tuple[Sum, ...] = ()
         """The sums of the queries that are closed."""
         self.senders: frozenset[str] | None = None
-        """The clients that the query is asked of: those whose share was summed before; None for all clients."""
+        """The clients that the query is asked of: those whose share was summed before; None for
+        all clients."""
         self._ask()
 
     @property
@@ -125,7 +133,7 @@ class Coordinator:
     def config_for(
         self, signed: bool = False, threshold: int | None = None
     ) -> SecureAggregationConfig:
-        """Return the aggregation of the answers to the present query, as :class:`SecureAggregationConfig` takes it."""
+        """Return the configuration of the aggregation of replies to the present query."""
         query = self._open_query("receive")
         return SecureAggregationConfig.for_query(
             self.spec,
@@ -149,8 +157,8 @@ class Coordinator:
         share = data if isinstance(data, Share) else Share.from_bytes(data, self.spec, query)
         if share.round != self.round:
             raise RoundMismatchError(
-                f"Expected a share of round {self.round!r} but client {sender!r} sent one of {share.round!r}. Ask that "
-                "client for the share of this round."
+                f"Expected a share of round {self.round!r} but client {sender!r} sent one of "
+                f"{share.round!r}. Ask that client for the share of this round."
             )
         self._adder.add(share, f"the share of client {sender!r}")
         self._answered.add(sender)
@@ -170,12 +178,16 @@ class Coordinator:
         self._answered.update(names)
 
     def advance(self) -> None:
-        """Close the open query, and ask the next one if the plan has one. With too few shares the query stays open."""
+        """Close the open query, and ask the next one if the plan has one.
+
+        With too few shares the query stays open.
+        """
         self._open_query("advance")
         if self._adder.shares < self._min_clients:
             raise ReleaseError(
-                f"Expected shares of at least min_clients={self._min_clients} clients but got {self._adder.shares}; "
-                "nothing is opened. Wait for more clients, or open a new round."
+                f"Expected shares of at least min_clients={self._min_clients} clients but got "
+                f"{self._adder.shares}; nothing is opened. Wait for more clients, or open a new "
+                "round."
             )
         self.sums = (*self.sums, self._adder.sum)
         self.senders = frozenset(self._answered)
@@ -188,7 +200,10 @@ class Coordinator:
         return finished_release(self.plan, self.sums, self._previous, self.round)
 
     def to_bytes(self) -> bytes:
-        """Return everything, for a later process of the aggregator. It holds sums and names of clients."""
+        """Return everything, for a later process of the aggregator.
+
+        It holds sums and names of clients.
+        """
         sums = list(self.sums)
         if self._adder.shares:
             sums.append(self._adder.sum)
@@ -208,7 +223,9 @@ class Coordinator:
 
     @classmethod
     def from_bytes(cls, data: bytes, metric: Agreed, **options: Any) -> Coordinator:
-        """Return the coordinator that :meth:`to_bytes` was called on. It asks the query that was sent, not a new one.
+        """Return the coordinator that :meth:`to_bytes` was called on.
+
+        It asks the query that was sent, not a new one.
 
         Args:
             data: its bytes, which hold the round.
@@ -268,12 +285,13 @@ class Coordinator:
         pack_text(sender)
         if sender in self._answered:
             raise DuplicateClientError(
-                f"Expected every client once but {sender!r} has answered this query. Keep its first share."
+                f"Expected every client once but {sender!r} has answered this query. Keep its "
+                "first share."
             )
         if self.senders is not None and sender not in self.senders:
             raise ReleaseError(
-                f"Expected answers of those whose first share was summed but {sender!r} is not among them. It takes "
-                "part in the next round."
+                f"Expected answers of those whose first share was summed but {sender!r} is not "
+                "among them. It takes part in the next round."
             )
 
 
@@ -283,7 +301,7 @@ def _pack_names(names: Iterable[str]) -> bytes:
 
 
 def _read_names(reader: Reader, sums: list[Sum]) -> list[str]:
-    """Return the names of the clients in the last of ``sums``: as many as there are ids in it, or as can be hidden."""
+    """Return the names of the clients in the last sum, and refuse more than it can hold."""
     count = reader.number(4)
     limit = 0
     if sums:

@@ -1,25 +1,28 @@
 """Node: a client that survives its process.
 
-Every message may find a new process of the node: after a crash, or because the trainer starts one for each message. So
-a node keeps a note about each round in its own store, and these rules hold, whatever the transport:
+Every message may find a new process of the node: after a crash, or because the trainer starts one
+for each message. So a node keeps a note about each round in its own store, and these rules hold,
+whatever the transport:
 
 - A reply is noted on disk before it leaves.
-- A draw is made from one note. Immediately before it, the note is compared with the one that was read and swapped for
-  an empty one. So no two processes draw from the same note, and a node that is killed between the swap and the reply
-  has dropped out of the round: the noise was paid for and is lost.
-- Every other stage reads its note, replies, and writes the next note in one transaction. A node that is killed there
-  goes on.
+- A draw is made from one note. Immediately before it, the note is compared with the one that was
+  read and swapped for an empty one. So no two processes draw from the same note, and a node that is
+  killed between the swap and the reply has dropped out of the round: the noise was paid for and is
+  lost.
+- Every other stage reads its note, replies, and writes the next note in one transaction. A node
+  that is killed there goes on.
 - Rounds live side by side. A note belongs to one spec and one round, and is touched by no other.
-- Between the two queries of a round the note holds the client with its raw counts. It is erased when the last query is
-  answered, when a draw is refused, on :meth:`Node.forget`, and by the first process that opens the store a day later.
+- Between the two queries of a round the note holds the client with its raw counts. It is erased
+  when the last query is answered, when a draw is refused, on :meth:`Node.forget`, and by the first
+  process that opens the store a day later.
 - That a round was begun is never erased: a round that is over is never begun again.
 
-A note goes through these states::
+A note goes through these states, from left to right. A round of two queries does so twice::
 
-    (none) --ADVERTISE--> keys --SHARE_KEYS--> keys --MASK--> (empty) --noted--> keys, counts --UNMASK--> keys, counts
-       |                                                                                                       |
-       +--SHARE--> (empty) --noted--> counts --SHARE--> ...                 the second query begins with ADVERTISE
-                                                                            and without counts the round is over
+    (none) --ADVERTISE, SHARE_KEYS--> keys --MASK--> (empty) --noted--> keys, counts --UNMASK-->
+    (none) --SHARE--> (empty) --noted--> counts
+
+Without counts, after the last query, the round is over.
 """
 
 from __future__ import annotations
@@ -42,8 +45,8 @@ from torchmetrics_fed.release import Query
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind, Reader, frame, pack_block
 
 DATA_REFUSED = (
-    "The data of this client cannot be released. Its own log says why; nothing of it is said here because that would "
-    "depend on the data."
+    "The data of this client cannot be released. Its own log says why; nothing of it is said here "
+    "because that would depend on the data."
 )
 """The one text towards others for every refusal that depends on data."""
 
@@ -56,12 +59,13 @@ class Node:
     Args:
         name: the client's name.
         terms: what it has agreed to, and the ledger that is charged.
-        store: for notes, which hold secrets, and between two queries raw counts. With a store in memory, a node whose
-            process ends has dropped out.
-        signing_key: as in :class:`SecureAggregationClient`, with ``verification_keys``, where aggregations are signed.
+        store: for notes, which hold secrets, and between two queries raw counts. With a store in
+            memory, a node whose process ends has dropped out.
+        signing_key: as in :class:`SecureAggregationClient`, with ``verification_keys``, where
+            aggregations are signed.
         verification_keys: by client, public keys.
-        repeats: whether the last request, sent again, gets the very same reply again. A transport whose messages carry
-            more than the reply cannot repeat them.
+        repeats: whether the last request, sent again, gets the very same reply again. A transport
+            whose messages carry more than the reply cannot repeat them.
     """
 
     def __init__(
@@ -86,17 +90,18 @@ class Node:
 
         Args:
             request: what the coordinator asks.
-            evaluation: the client's data, or None where it was handed over already: the second query is answered from
-                the counts in the note.
+            evaluation: the client's data, or None where it was handed over already: the second
+                query is answered from the counts in the note.
         """
         with self.replying(request) as pending:
             return pending.make(evaluation)
 
     @contextmanager
     def replying(self, request: Request) -> Iterator[PendingReply]:
-        """Check a request, let the caller evaluate and make the reply, and note it when the block ends without error.
+        """Check a request, let the caller make the reply, and note it when the block ends well.
 
-        A transport that runs the user's evaluation between request and reply uses it: no transaction spans the block.
+        A transport that runs the user's evaluation between request and reply uses it: no
+        transaction spans the block.
         """
         query = request.agreed_query(self._terms.spec)
         self._check_stage(request)
@@ -121,8 +126,8 @@ class Node:
         if hides_shares == (request.stage is Stage.SHARE):
             how = "travel through secure aggregation" if hides_shares else "are sent as they are"
             raise ReleaseError(
-                f"Expected another stage than {request.stage} because shares {how} here. Build every metric with the "
-                "same arguments."
+                f"Expected another stage than {request.stage} because shares {how} here. Build "
+                "every metric with the same arguments."
             )
 
 
@@ -133,7 +138,8 @@ class PendingReply:
         node: the node that replies.
         request: the request.
         query: its query, which the client agrees to.
-        content: the note about the round as it was read; None if the round was never begun, empty if it is over.
+        content: the note about the round as it was read; None if the round was never begun, empty
+            if it is over.
     """
 
     def __init__(
@@ -146,8 +152,9 @@ class PendingReply:
         self._mark = hashlib.sha256(request.to_bytes()).digest()
         if content == b"":
             raise ReleaseError(
-                f"Round {request.round!r} is over for this client: every query was answered, or the client was "
-                "interrupted or left. It stays out of this round; a retry is a new round."
+                f"Round {request.round!r} is over for this client: every query was answered, or "
+                "the client was interrupted or left. It stays out of this round; a retry is a new "
+                "round."
             )
         self._note = _Note() if content is None else _Note.from_bytes(content)
         self._next_note: _Note | None = None
@@ -175,7 +182,7 @@ class PendingReply:
                 self._write(notes, self._next_note)
 
     def _exchange(self) -> bytes:
-        """Return the reply of a stage without data, noted in the transaction that it was made in."""
+        """Return the reply of a stage without data, noted in the same transaction."""
         with self._node._notes() as notes:
             self._check_unchanged(notes)
             reply = self._request.reply(self._aggregation)
@@ -190,11 +197,13 @@ class PendingReply:
             )
         if evaluation is None and not self._note.counts:
             raise ReleaseError(
-                f"Cannot reply: this client holds no data of round {self._request.round!r}. A retry is a new round."
+                f"Cannot reply: this client holds no data of round {self._request.round!r}. A "
+                "retry is a new round."
             )
         if self._note.fraction_left <= 0:
             raise ReleaseError(
-                f"Every query of round {self._request.round!r} has been answered. A retry is a new round."
+                f"Every query of round {self._request.round!r} has been answered. A retry is a new "
+                "round."
             )
         with self._node._notes() as notes:
             self._check_unchanged(notes)
@@ -232,8 +241,8 @@ class PendingReply:
         """Raise if another process has replied since the note was read."""
         if notes.read(self._request.round) != self._content:
             raise ReleaseError(
-                f"Another process of this client has gone on with round {self._request.round!r}. It stays out of this "
-                "round; a retry is a new round."
+                f"Another process of this client has gone on with round {self._request.round!r}. "
+                "It stays out of this round; a retry is a new round."
             )
 
     def _begun_aggregation(self) -> SecureAggregationClient:
@@ -246,13 +255,15 @@ class PendingReply:
         if request.stage is Stage.ADVERTISE:
             if _digest(request.start) in self._note.begun_aggregations:
                 raise SecureAggregationError(
-                    f"This client has begun the aggregation {config.round_id!r} before. A retry is a new round."
+                    f"This client has begun the aggregation {config.round_id!r} before. A retry is "
+                    "a new round."
                 )
             return SecureAggregationClient(node._name, config, keys[0], keys[1])
         if not self._note.aggregation:
             raise SecureAggregationError(
-                f"Expected an aggregation that this client has begun but it has no notes about {config.round_id!r}: it "
-                "did not begin it, or its notes were not kept between messages. It stays out of this round."
+                "Expected an aggregation that this client has begun but it has no notes about "
+                f"{config.round_id!r}: it did not begin it, or its notes were not kept between "
+                "messages. It stays out of this round."
             )
         client = SecureAggregationClient.from_bytes(
             self._note.aggregation, config, keys[0], keys[1]
@@ -263,14 +274,14 @@ class PendingReply:
             )
         if request.stage is Stage.MASK and client.state is not ClientState.SHARED:
             raise SecureAggregationError(
-                f"Expected a client that is SHARED but this one is {client.state.name}: each stage is gone through "
-                "once, in order."
+                f"Expected a client that is SHARED but this one is {client.state.name}: each stage "
+                "is gone through once, in order."
             )
         return client
 
 
 def for_others(error: FederatedMetricError) -> FederatedMetricError:
-    """Return the error as others may hear it: one that depends on the data is logged here, and says nothing there."""
+    """Return the error as others may hear it: the text of one about the data stays here."""
     if not error.depends_on_data:
         return error
     _log.warning("torchmetrics-fed: this client refused because of its data. %s", error)

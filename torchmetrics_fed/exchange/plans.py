@@ -1,27 +1,31 @@
 """Plans: which queries a release takes, in what order, and with what fraction of epsilon.
 
-A plan is a frozen value. It decides the first query from what is public, and a second query from the sum of the replies
-to the first. :func:`next_query` is the whole strategy of a release as a pure function, without I/O, so that an exchange
-can be stored, resumed and tested. A query that was sent is recorded in its sum and never computed again, because floats
-differ between machines.
+A plan is a frozen value. It decides the first query from what is public, and a second query from
+the sum of the replies to the first. :func:`next_query` is the whole strategy of a release as a pure
+function, without I/O, so that an exchange can be stored, resumed and tested. A query that was sent
+is recorded in its sum and never computed again, because floats differ between machines.
 
-==================== ============================ ===============================================================
-argument ``plan``    plan                         queries
-==================== ============================ ===============================================================
-(exact counts)       :class:`AllBins`             one, for all bins
-``"adaptive"``       :class:`Adaptive`            two: a pilot with a small fraction of epsilon places the leaves
-                                                  of the second
-``"single"``         :class:`Single`              one, on leaves that are even in the grid's own coordinate
-``"carry_over"``     :class:`CarryOver`           one, placed by the previous release; the first time as adaptive
-``"paper"``          :class:`BinaryTree`          one, every level of the paper's binary tree
-a Query              :class:`Given`               that query; if its fraction is below 1, a second one placed by it
-None                 :class:`AdaptiveIfPossible`  as adaptive where the aggregator can ask twice, else as single
-==================== ============================ ===============================================================
+================ =========================== =====================================================
+argument         plan                        queries
+================ =========================== =====================================================
+(exact counts)   :class:`AllBins`            one, for all bins
+``"adaptive"``   :class:`Adaptive`           two: a pilot with a small fraction of epsilon places
+                                             the leaves of the second
+``"single"``     :class:`Single`             one, on leaves that are even in the grid's coordinate
+``"carry_over"`` :class:`CarryOver`          one, placed by the previous release; the first time
+                                             as adaptive
+``"paper"``      :class:`BinaryTree`         one, every level of the paper's binary tree
+a Query          :class:`Given`              that query; if its fraction is below 1, a second one
+                                             placed by it
+None             :class:`AdaptiveIfPossible` as adaptive where the aggregator can ask twice, else
+                                             as single
+================ =========================== =====================================================
 
 Where there are fewer bins than there is something to place, one query asks for all of them.
 
-A plan for two models differs only in where its leaves lie. So a plan has a :class:`Placement`: for one model the trees
-of :mod:`torchmetrics_fed.exchange.placement`, for two models the tables of :mod:`torchmetrics_fed.comparison`.
+A plan for two models differs only in where its leaves lie. So a plan has a :class:`Placement`: for
+one model the trees of :mod:`torchmetrics_fed.exchange.placement`, for two models the tables of
+:mod:`torchmetrics_fed.comparison`.
 
 To add a plan, write a subclass of :class:`Plan`, and a line in :func:`plan_from`.
 """
@@ -64,7 +68,10 @@ class Placement(Protocol):
 
 @dataclass(frozen=True)
 class TreePlacement:
-    """Leaves of one model's scores. A pilot counts all groups together; other queries count each by itself."""
+    """Leaves of one model's scores.
+
+    A pilot counts all groups together; other queries count each by itself.
+    """
 
     def pilot(self, spec: Spec) -> Query:
         """Return few leaves, even in the grid's own coordinate."""
@@ -123,7 +130,7 @@ class Plan(ABC):
         return self.name.encode()
 
     def check(self, spec: Spec) -> None:
-        """Raise unless releases of this spec can be made by this plan, and their noise be calibrated."""
+        """Raise unless releases of this spec can be made by this plan, with calibrated noise."""
         if not spec.privacy.charges:
             raise InputError(
                 "Expected no argument `plan` without `privacy`: exact counts are sent as they are."
@@ -154,7 +161,8 @@ class AllBins(Plan):
         """Raise if counts are noisy: there would be nothing left of them."""
         if spec.privacy.charges:
             raise InputError(
-                "Expected a plan of private releases but got AllBins, which is for exact counts. Leave `plan` out."
+                "Expected a plan of private releases but got AllBins, which is for exact counts. "
+                "Leave `plan` out."
             )
 
 
@@ -181,7 +189,7 @@ class Adaptive(Plan):
         return True
 
     def first_query(self, spec: Spec, *, can_ask_again: bool, previous: Sum | None) -> Query:
-        """Return the pilot, or the only query where a second one cannot be asked or has nothing to place."""
+        """Return the pilot, or the only query where a pilot has nothing to place."""
         if can_ask_again and spec.grid.bins >= LEAST_BINS:
             return self.placement.pilot(spec)
         return self.placement.single(spec)
@@ -190,8 +198,8 @@ class Adaptive(Plan):
         """Raise if there are so few bins that nothing can be placed."""
         if spec.grid.bins < LEAST_BINS:
             raise InputError(
-                f'Expected at least {LEAST_BINS} bins to place leaves on with plan="{self.name}" but there are '
-                f"{spec.grid.bins}. Leave `plan` out: so few bins can all be sent."
+                f'Expected at least {LEAST_BINS} bins to place leaves on with plan="{self.name}" '
+                f"but there are {spec.grid.bins}. Leave `plan` out: so few bins can all be sent."
             )
 
 
@@ -211,7 +219,7 @@ class CarryOver(Adaptive):
 
 @dataclass(frozen=True)
 class AdaptiveIfPossible(Plan):
-    """:class:`Adaptive` where the aggregator can ask twice, else :class:`Single`: the default of private releases."""
+    """The default of private releases: adaptive where the aggregator can ask twice, else single."""
 
     name = "default"
 
@@ -227,7 +235,7 @@ class AdaptiveIfPossible(Plan):
 
 @dataclass(frozen=True)
 class BinaryTree(Plan):
-    """The paper's hierarchical histogram: every level of the binary tree over all bins, in one query."""
+    """The paper's hierarchical histogram: all levels of the binary tree, in one query."""
 
     name = "paper"
 
@@ -239,12 +247,13 @@ class BinaryTree(Plan):
         """Raise unless one model's scores are counted on bins that halve the range."""
         if spec.models:
             raise InputError(
-                'Expected another plan than "paper" to compare two models: its tree is of one. Leave it out.'
+                'Expected another plan than "paper" to compare two models: its tree is of one. '
+                "Leave it out."
             )
         if spec.grid.kind == "two_sided":
             raise InputError(
-                'Expected even bins with plan="paper", whose tree halves the score range, but got a two-sided grid. '
-                'Pass `grid="even"`.'
+                'Expected even bins with plan="paper", whose tree halves the score range, but got '
+                'a two-sided grid. Pass `grid="even"`.'
             )
 
 
@@ -289,7 +298,7 @@ _NAMED: dict[PlanName, type[Plan]] = {
 
 
 def plan_from(argument: PlanArgument, spec: Spec, placement: Placement = TREES) -> Plan:
-    """Return the plan that an argument asks for, or raise unless releases of this spec can be made by it.
+    """Return the plan that an argument asks for, or raise unless it fits the spec.
 
     Args:
         argument: a plan's name, a query, a plan, or None for the default one.
@@ -315,7 +324,8 @@ def plan_from(argument: PlanArgument, spec: Spec, placement: Placement = TREES) 
         plan = _NAMED[argument](placement=placement)
     else:
         raise InputError(
-            f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got {argument!r}."
+            f"Expected argument `plan` to be a Query or one of {get_args(PlanName)} but got "
+            f"{argument!r}."
         )
     plan.check(spec)
     return plan
@@ -329,15 +339,17 @@ def next_query(
     can_ask_again: bool = True,
     previous: Release | Sum | None = None,
 ) -> Query | None:
-    """Return the next query, given the sums of the queries so far; None where the release is complete.
+    """Return the next query, given the sums of the queries so far.
+
+    None where the release is complete.
 
     Args:
         plan: the strategy.
         sums: the sums of the queries so far, in their order.
         spec: what all parties agree on.
         can_ask_again: whether a second query can be asked.
-        previous: the release before this one, for a plan that carries over; or its first sum, if that release was
-            never finished.
+        previous: the release before this one, for a plan that carries over; or its first sum, if
+            that release was never finished.
 
     Example:
         >>> from torchmetrics_fed import CentralDP, FederatedROC
@@ -383,7 +395,10 @@ def make_release(
 def finished_release(
     plan: Plan, sums: Sequence[Sum], previous: Release | Sum | None, round: str
 ) -> Release:
-    """Return the release of all its sums. A release that was placed by another of the same spec carries it as data."""
+    """Return the release of all its sums.
+
+    A release that was placed by another of the same spec carries it as data.
+    """
     prior = _last_sum(previous)
     spec = sums[0].spec
     if prior is not None and plan.carries_over and prior.spec.digest == spec.digest:
@@ -401,6 +416,7 @@ def check_one_query(plan: Plan) -> None:
     """Raise for a plan of several queries, where the aggregator cannot ask again."""
     if plan.asks_twice:
         raise InputError(
-            f"Expected a plan of one query but got plan={plan.name!r}, and here nobody can ask again. Leave `plan` "
-            "out; in Flower, use a strategy with FederatedEvaluationMixin, in NVFlare a FederatedMetricFilter."
+            f"Expected a plan of one query but got plan={plan.name!r}, and here nobody can ask "
+            "again. Leave `plan` out; in Flower, use a strategy with FederatedEvaluationMixin, in "
+            "NVFlare a FederatedMetricFilter."
         )

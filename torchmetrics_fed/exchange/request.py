@@ -27,7 +27,8 @@ class Request:
         query: the query, in bytes.
         message: secure aggregation's own message for this stage.
         start: secure aggregation's configuration, in bytes.
-        spec: the aggregator's spec, in the first stage of a query, so that a client can name what differs.
+        spec: the aggregator's spec, in the first stage of a query, so that a client can name what
+            differs.
     """
 
     stage: Stage
@@ -103,7 +104,8 @@ class Request:
         config.check_agreed(spec, Query.from_bytes(self.query), signed)
         if not config.round_id.startswith(f"{self.round}/"):
             raise SecureAggregationError(
-                f"Expected an aggregation of round {self.round!r} but got {config.round_id!r}. Update both sides."
+                f"Expected an aggregation of round {self.round!r} but got {config.round_id!r}. "
+                "Update both sides."
             )
         return config
 

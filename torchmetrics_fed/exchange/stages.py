@@ -1,4 +1,4 @@
-"""Stages: a release asked of clients by requests and replies, one stage after the other, over any transport."""
+"""Stages: a release asked of clients by requests and replies, over any transport."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def release_stages(
     log: Logger,
     keys: Mapping[str, bytes] | None = None,
 ) -> Stages:
-    """Return the stages of a release: yield requests, take replies, and return the release of all its queries.
+    """Return the stages of a release: requests out, replies in, and the release at the end.
 
-    A client that is silent or refuses has dropped out of the query: it is named in the log, and the next stage does
-    not ask it. Where too few clients are left this raises, and nothing is opened.
+    A client that is silent or refuses has dropped out of the query: it is named in the log, and the
+    next stage does not ask it. Where too few clients are left this raises, and nothing is opened.
 
     Args:
         coordinator: the aggregator's side of the release.

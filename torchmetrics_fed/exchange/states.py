@@ -1,11 +1,11 @@
-"""States: which events are allowed in each state of a client and of a coordinator, and where they lead.
+"""States: which events a client and a coordinator allow in each state, and where they lead.
 
-A client counts, answers queries, or publishes a release over its ranks. It never does both of the last two: a share and
-a release of the same data would be two draws::
+A client counts, answers queries, or publishes a release over its ranks. It never does both of the
+last two: a share and a release of the same data would be two draws::
 
-    COUNTING --answer--> ANSWERED --answer--> ANSWERED          (a second query, or the same one again)
+    COUNTING --answer--> ANSWERED --answer--> ANSWERED    (a second query, or the same)
         |
-        +----publish---> RELEASED --publish-> RELEASED          (the very same release)
+        +----publish---> RELEASED --publish-> RELEASED    (the very same release)
 
 ``update`` is allowed while the client is counting, and nowhere else. ``reset`` begins a new client.
 
@@ -13,8 +13,8 @@ A coordinator collects replies until the plan has no further query::
 
     COLLECTING --receive, accept, advance--> COLLECTING --advance--> RELEASED --release--> RELEASED
 
-The tables are all there is: a transition that is not in a table does not exist, and an event that is refused changes
-nothing. There is no I/O here.
+The tables are all there is: a transition that is not in a table does not exist, and an event that
+is refused changes nothing. There is no I/O here.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ class State(Enum):
 CLIENT_MOVES: dict[tuple[State, str], State | str] = {
     (State.COUNTING, "update"): State.COUNTING,
     (State.ANSWERED, "update"): (
-        "Expected no update after the share of this data was sent: a second one would spend again. Call `reset` before "
-        "data of the next round."
+        "Expected no update after the share of this data was sent: a second one would spend again. "
+        "Call `reset` before data of the next round."
     ),
     (State.RELEASED, "update"): (
-        "Expected no update after the release of this data: a second one would spend again. Call `reset` before data "
-        "of the next round."
+        "Expected no update after the release of this data: a second one would spend again. Call "
+        "`reset` before data of the next round."
     ),
     (State.COUNTING, "answer"): State.ANSWERED,
     (State.ANSWERED, "answer"): State.ANSWERED,
@@ -51,12 +51,13 @@ CLIENT_MOVES: dict[tuple[State, str], State | str] = {
     ),
     (State.COUNTING, "publish"): State.RELEASED,
     (State.ANSWERED, "publish"): (
-        "Expected one release of this data but its share was sent already. The curve is made from the sum of all "
-        "clients' shares: FederatedROC.from_release(Release.sum(shares))."
+        "Expected one release of this data but its share was sent already. The curve is made from "
+        "the sum of all clients' shares: FederatedROC.from_release(Release.sum(shares))."
     ),
     (State.RELEASED, "publish"): State.RELEASED,
 }
-"""By state and event, the next state of a client, or the text of the error where the event is refused."""
+"""By state and event, the next state of a client, or the text of the error where the event is
+refused."""
 
 
 class Asking(Enum):
@@ -76,14 +77,16 @@ COORDINATOR_MOVES: dict[tuple[Asking, str], Asking | str] = {
     # RELEASED where the plan has no further query
     (Asking.COLLECTING, "advance"): Asking.COLLECTING,
     (Asking.COLLECTING, "release"): (
-        "Expected a release but the coordinator still collects answers. Call `advance` once all are in."
+        "Expected a release but the coordinator still collects answers. Call `advance` once all "
+        "are in."
     ),
     (Asking.RELEASED, "receive"): _OVER,
     (Asking.RELEASED, "accept"): _OVER,
     (Asking.RELEASED, "advance"): _OVER,
     (Asking.RELEASED, "release"): Asking.RELEASED,
 }
-"""By state and event, the next state of a coordinator, or the text of the error where the event is refused."""
+"""By state and event, the next state of a coordinator, or the text of the error where the event
+is refused."""
 
 
 def moved(moves: Mapping[tuple[_State, str], _State | str], state: _State, event: str) -> _State:

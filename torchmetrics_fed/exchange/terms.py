@@ -11,7 +11,9 @@ from torchmetrics_fed.release import Spec
 
 @dataclass(frozen=True)
 class Terms:
-    """The settings that a release is made by. A metric gives them once, at the border to the exchange.
+    """The settings that a release is made by.
+
+    A metric gives them once, at the border to the exchange.
 
     Args:
         spec: what all parties agree on.
@@ -37,6 +39,6 @@ class Terms:
         return (self.ledger is other.ledger or is_same_file) and self.data == other.data
 
     def check_ledger(self) -> None:
-        """Raise unless a server may decide how often it asks: a private release needs a limit that lasts."""
+        """Raise unless the ledger has a limit that lasts: a server decides how often it asks."""
         if self.spec.privacy.charges:
             self.ledger.check_lasting()

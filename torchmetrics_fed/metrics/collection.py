@@ -49,13 +49,14 @@ def federated_collection(
     postfix: str | None = None,
     **options: Unpack[CollectionOptions],
 ) -> MetricCollection:
-    """Return a :class:`~torchmetrics.MetricCollection` whose metrics share one release, and spend once for all.
+    """Return a collection whose metrics share one release, and spend once for all.
 
     Args:
         task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
         metrics: their names, for instance ``"roc"``, or classes by the name they are to have.
         ledger: where the release is charged; one in memory if not given.
-        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`, for the metrics that have bands.
+        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`, for the metrics that have
+            bands.
         prefix: of the metrics' names, as is ``postfix``.
         postfix: of the metrics' names.
         options: the arguments of all the metrics, for instance ``privacy``.
@@ -91,8 +92,8 @@ def _kinds(
         for kind in metrics.values():
             if not issubclass(kind, FederatedMetric):
                 raise InputError(
-                    f"Expected argument `metrics` to be classes of curves and areas but got {kind.__name__}. Keep it "
-                    "by itself: it counts something else."
+                    "Expected argument `metrics` to be classes of curves and areas but got "
+                    f"{kind.__name__}. Keep it by itself: it counts something else."
                 )
         return metrics
     if not metrics or any(name not in by_name for name in metrics):
@@ -103,7 +104,7 @@ def _kinds(
 
 
 def representative(metric: CountsMetric | MetricCollection) -> CountsMetric:
-    """Return the metric itself, or the one that counts and releases for a collection whose metrics all count alike."""
+    """Return the metric that counts and releases, for itself or for its whole collection."""
     members: list[Any] = [metric]
     if isinstance(metric, MetricCollection):
         members = list(metric.values(copy_state=False))
@@ -112,15 +113,15 @@ def representative(metric: CountsMetric | MetricCollection) -> CountsMetric:
     }
     if strangers or not members:
         raise InputError(
-            f"Expected a federated metric, or a collection of them alone, but got {', '.join(strangers) or 'none'}. "
-            "Keep other metrics in a collection of their own."
+            "Expected a federated metric, or a collection of them alone, but got "
+            f"{', '.join(strangers) or 'none'}. Keep other metrics in a collection of their own."
         )
     first: CountsMetric = members[0]
     for member in members[1:]:
         first.spec.check(member.spec)
         if not terms_of(first).pays_as(terms_of(member)):
             raise InputError(
-                "Expected metrics that share one release but they differ in `ledger` or `data`. Build them with "
-                "`federated_collection`."
+                "Expected metrics that share one release but they differ in `ledger` or `data`. "
+                "Build them with `federated_collection`."
             )
     return first

@@ -1,13 +1,14 @@
 """CountsMetric: counts as a torchmetrics Metric, which a client releases once.
 
-Everything that the internals of torchmetrics and Lightning force on a metric is in this file: states that no cast,
-move, load or merge can spoil, wrappers of ``update`` and ``compute``, ``forward``, ``sync``, pickles and copies. So is
-the metric's client: ``update`` adds to the counts, one release moves them, :meth:`CountsMetric.share` and
-:meth:`CountsMetric.mask` reply to an aggregator. A subclass says how a batch is counted and how a release is read.
+Everything that the internals of torchmetrics and Lightning force on a metric is in this file:
+states that no cast, move, load or merge can spoil, wrappers of ``update`` and ``compute``,
+``forward``, ``sync``, pickles and copies. So is the metric's client: ``update`` adds to the counts,
+one release moves them, :meth:`CountsMetric.share` and :meth:`CountsMetric.mask` reply to an
+aggregator. A subclass says how a batch is counted and how a release is read.
 
 The metric itself never draws and never charges: it hands its counts to its
-:class:`~torchmetrics_fed.exchange.client.Client`, call by call. A metric that was made from a release has neither
-client nor ledger entry; ``reset`` turns it into one that counts.
+:class:`~torchmetrics_fed.exchange.client.Client`, call by call. A metric that was made from a
+release has neither client nor ledger entry; ``reset`` turns it into one that counts.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ _FORWARD_SWITCHES = (
 
 
 def uncompiled(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that is a break in the graph of a compiled module: counting is not torch alone.
+    """Return a function that is a break in the graph of a compiled module.
 
-    ``torch.compiler.disable`` would do, but imports the compiler, for a second, where nobody compiles.
+    ``torch.compiler.disable`` would do, but imports the compiler, for a second, where nobody
+    compiles.
     """
     disabled: Any = None
 
@@ -76,7 +78,9 @@ def uncompiled(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class CountsMetric(Metric):
-    """A Metric with int64 ``counts`` of what a spec says. No error and no pickle can spoil or leak them.
+    """A Metric with int64 ``counts`` of what a spec says.
+
+    No error and no pickle can spoil or leak them.
 
     Args:
         terms: spec, plan, ledger and name of the data.
@@ -116,7 +120,8 @@ class CountsMetric(Metric):
     ) -> None:
         if not isinstance(validate_args, bool) and validate_args != "deferred":
             raise InputError(
-                f'Expected argument `validate_args` to be True, False or "deferred" but got {validate_args!r}.'
+                'Expected argument `validate_args` to be True, False or "deferred" but got '
+                f"{validate_args!r}."
             )
         super().__init__(**kwargs)
         self.spec = terms.spec
@@ -139,9 +144,10 @@ class CountsMetric(Metric):
         """Whether one of those ranks was updated."""
         if self.spec.privacy.charges:
             self._check_private()
-        # torchmetrics merges metrics of a collection into one compute group when their states look equal, so what the
-        # counts mean has to be a state as well: as bytes, which `allclose` cannot find nearly equal, and as the first
-        # state because torchmetrics 1.6 compares no other.
+        # torchmetrics merges metrics of a collection into one compute group when their states look
+        # equal, so what the counts mean has to be a state as well: as bytes, which `allclose`
+        # cannot find nearly equal, and as the first state because torchmetrics 1.6 compares no
+        # other.
         defers_checks = validate_args == "deferred"
         self._digest = hashlib.sha256(self.spec.digest + repr(defers_checks).encode()).digest()
         for name, value in self._fresh_states().items():
@@ -149,7 +155,8 @@ class CountsMetric(Metric):
 
     def _check_private(self) -> None:
         """Raise for torchmetrics' options that would release or show raw counts."""
-        # so that torchmetrics' Running refuses it, which copies states to keep a window; it guards its constants
+        # so that torchmetrics' Running refuses it, which copies states to keep a window; it guards
+        # its constants
         object.__setattr__(self, "full_state_update", True)
         if self.dist_sync_on_step or not self.sync_on_compute:
             raise InputError(
@@ -164,9 +171,10 @@ class CountsMetric(Metric):
 
     @classmethod
     def from_release(cls, release: Release, **options: Any) -> Self:
-        """Return a metric that reads ``release``: ``compute`` and ``plot`` work, ``update`` needs a ``reset`` first.
+        """Return a metric that reads ``release``; ``update`` needs a ``reset`` first.
 
-        Options are what shapes the answer, for instance ``confidence``; the rest comes from the release.
+        Options are what shapes the answer, for instance ``confidence``; the rest comes from the
+        release.
         """
         if not isinstance(release, Release):
             raise no_release(release)
@@ -207,18 +215,25 @@ class CountsMetric(Metric):
     # --- the release, and replies to an aggregator
 
     def release(self) -> Release:
-        """Return the release of all ranks, which every answer is read from; under privacy it is made once."""
+        """Return the release of all ranks, which every answer is read from.
+
+        Under privacy it is made once.
+        """
         with self._summed():
             return self._source()
 
     def share(self, *, round: str = "", query: Query | None = None) -> Share:
-        """Return this client's reply to a query. Ranks of one client (its ``process_group``) are summed first.
+        """Return this client's reply to a query.
 
-        Under privacy the reply is drawn once, and its release charged once: asked again, in the same round, it is the
-        very same one. Where shares may only travel through secure aggregation this raises; use :meth:`mask`.
+        Ranks of one client (its ``process_group``) are summed first.
+
+        Under privacy the reply is drawn once, and its release charged once: asked again, in the
+        same round, it is the very same one. Where shares may only travel through secure aggregation
+        this raises; use :meth:`mask`.
 
         Args:
-            round: the round that the aggregator has opened, if it has; only shares of one round add up.
+            round: the round that the aggregator has opened, if it has; only shares of one round add
+                up.
             query: what the aggregator asks; the first query of this metric's own plan if not given.
         """
         return self._evaluation().share(query or self._unasked_query(), round=round)
@@ -231,10 +246,10 @@ class CountsMetric(Metric):
         round: str = "",
         query: Query | None = None,
     ) -> bytes:
-        """Return this client's reply, masked for one secure aggregation: the message that the server waits for.
+        """Return this client's reply, masked for one secure aggregation.
 
-        Noise is drawn and the ledger charged only when the protocol has checked everything else. A reply enters one
-        aggregation; a retry after masking is a new round, drawn and charged again.
+        Noise is drawn and the ledger charged only when the protocol has checked everything else. A
+        reply enters one aggregation; a retry after masking is a new round, drawn and charged again.
 
         Args:
             client: this client's side of the aggregation, after ``share_keys``.
@@ -253,13 +268,14 @@ class CountsMetric(Metric):
         """Hand over the data: the client, the counts of this process, and its ranks."""
         if self._given is not None:
             raise ReleaseError(
-                "Expected a client's metric but this one was made from a release, which has no share."
+                "Expected a client's metric but this one was made from a release, which has no "
+                "share."
             )
         self._check_local()
         return Evaluation(self._joined(), self.counts, self._ranks())
 
     def _source(self) -> Release:
-        """Return the release to read: the one given, the one made, or the exact counts as they are now."""
+        """Return the release to read: the one given, the one made, or the exact counts."""
         if self._given is not None:
             return self._given
         client = self._current_client()
@@ -280,7 +296,10 @@ class CountsMetric(Metric):
         return None if client is None else client.release
 
     def _current_client(self) -> Client | None:
-        """Return the client that this metric's data belongs to. In a compute group only the leader joins."""
+        """Return the client that this metric's data belongs to.
+
+        In a compute group only the leader joins.
+        """
         return self._client or self._shared.client
 
     def _joined(self) -> Client:
@@ -289,11 +308,14 @@ class CountsMetric(Metric):
         return self._client
 
     def _begin_update(self) -> None:
-        """Raise unless data can be added now. Data that is noisy or hidden belongs to a client from here on."""
+        """Raise unless data can be added now.
+
+        Data that is noisy or hidden belongs to a client from here on.
+        """
         if self._given is not None:
             raise ReleaseError(
-                "Expected no update of a metric that was made from a release: its data is elsewhere. Call `reset` "
-                "first."
+                "Expected no update of a metric that was made from a release: its data is "
+                "elsewhere. Call `reset` first."
             )
         if self.spec.privacy.charges and self._current_client() is None:
             guards.warn_of_several_releases(self)
@@ -313,7 +335,7 @@ class CountsMetric(Metric):
     def _admitted(
         self, persons: Ids | None, *batch: Any
     ) -> AbstractContextManager[tuple[Any, ...]]:
-        """Return the part of scores, targets and more that may be counted, in an update that is counted already."""
+        """Return the part of a batch that may be counted, in an update that is counted already."""
         if persons is None and self._persons.table is None and not self.spec.privacy.enforced:
             return nullcontext(batch)
         return self._persons.admitted(
@@ -331,7 +353,7 @@ class CountsMetric(Metric):
             self.counts = counts
 
     def _refusing(self) -> Tensor | None:
-        """Return the number of examples that could not be counted, to be changed in place, where checks do not wait."""
+        """Return the state that refused examples are added to, where checks do not wait."""
         if self.validate_args != "deferred":
             return None
         if self._refused.is_inference() and not torch.is_inference_mode_enabled():
@@ -344,7 +366,7 @@ class CountsMetric(Metric):
         return self._persons.complete_table(self._current_client(), self._update_count)
 
     def _answer(self, value: _Value) -> _Value:
-        """Return a value, or a tuple of such, with its tensors on the metric's device and in its dtype."""
+        """Return a value, or a tuple of such, on the metric's device and in its dtype."""
         if isinstance(value, Tensor):
             return cast(_Value, value.to(self.device, self.dtype))
         if not isinstance(value, tuple):
@@ -355,7 +377,10 @@ class CountsMetric(Metric):
     # --- states
 
     def _fresh_states(self) -> dict[str, Tensor]:
-        """Return the states before any update; ``_refused`` is the number of examples that could not be counted."""
+        """Return the states before any update.
+
+        ``_refused`` is the number of examples that could not be counted.
+        """
         return {
             "_layout": torch.tensor(list(self._digest), dtype=torch.uint8),
             "counts": self.spec.empty_counts(),
@@ -363,7 +388,10 @@ class CountsMetric(Metric):
         }
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Self:
-        """Move the states. ``to_empty`` hands over memory with anything in it: then they are made again."""
+        """Move the states.
+
+        ``to_empty`` hands over memory with anything in it: then they are made again.
+        """
         probe = torch.tensor(
             list(secrets.token_bytes(16)), dtype=torch.uint8, device=self.counts.device
         )
@@ -379,7 +407,10 @@ class CountsMetric(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of curves: float64 unless :meth:`set_dtype` has changed it. Counts are int64 whatever happens."""
+        """The dtype of curves: float64 unless :meth:`set_dtype` has changed it.
+
+        Counts are int64 whatever happens.
+        """
         if self.device.type == "mps":  # Apple's devices have no float64
             return torch.float32
         return self._curve_dtype
@@ -393,8 +424,8 @@ class CountsMetric(Metric):
         """Whether counts are saved in checkpoints. Under privacy they never are."""
         if mode and self.spec.privacy.charges:
             raise ReleaseError(
-                "Expected no counts in checkpoints of a private metric because they are raw. What was spent survives "
-                "in a ledger with `path`; the data has to be counted again."
+                "Expected no counts in checkpoints of a private metric because they are raw. What "
+                "was spent survives in a ledger with `path`; the data has to be counted again."
             )
         super().persistent(mode)
 
@@ -406,7 +437,7 @@ class CountsMetric(Metric):
         error_msgs: list[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Load counts from a checkpoint that holds them, after the same checks as :meth:`merge_state`."""
+        """Load counts from a checkpoint that holds them, checked as in :meth:`merge_state`."""
         messages: list[str] = args[-1] if error_msgs is None else error_msgs
         state = {
             name: state_dict.pop(prefix + name)
@@ -453,7 +484,8 @@ class CountsMetric(Metric):
             incoming_state._check_local()
             if incoming_state._given is not None:
                 raise ReleaseError(
-                    "Expected a metric with counts but it was made from a release: use `Release.sum`."
+                    "Expected a metric with counts but it was made from a release: use "
+                    "`Release.sum`."
                 )
         self._check_local()
         guards.check_state(state, self.counts, self._layout)
@@ -485,7 +517,7 @@ class CountsMetric(Metric):
 
     @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Add a batch and return its own value, or under privacy None because that value would be another release."""
+        """Add a batch and return its own value; under privacy None, as it would be a release."""
         if self.spec.privacy.charges or self._given is not None:
             self.update(*args, **kwargs)
             self._forward_cache = None
@@ -501,9 +533,10 @@ class CountsMetric(Metric):
             raise
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """torchmetrics' wrapper without its cache, and without its warning, which comes once the sum is made.
+        """torchmetrics' wrapper without its cache, and without its warning.
 
-        A rank that answers from its own cache, or whose warning is an error, leaves the others waiting in the sum.
+        A rank that answers from its own cache, or whose warning is an error, leaves the others
+        waiting in the sum.
         """
 
         @functools.wraps(compute)
@@ -517,7 +550,7 @@ class CountsMetric(Metric):
 
     @property
     def update_called(self) -> bool:
-        """Whether there is anything to compute from, on any rank while the counts are summed over them."""
+        """Whether there is anything to compute from, on any rank while counts are summed."""
         return (
             super().update_called or self._given is not None or (self._is_synced and self._counted)
         )
@@ -525,7 +558,7 @@ class CountsMetric(Metric):
     # --- the sum over ranks
 
     def _summed(self) -> AbstractContextManager[None]:
-        """Sum over ranks as ``compute`` does, unless that is done, or a private release is here already."""
+        """Sum over ranks as ``compute`` does, unless there is a sum or a release already."""
         is_done = self._is_synced or self._released() is not None
         should_unsync = self._should_unsync and not self._is_synced
         return self.sync_context(
@@ -541,7 +574,7 @@ class CountsMetric(Metric):
         should_unsync: bool = True,
         distributed_available: Callable[..., Any] | None = None,
     ) -> Generator[None, None, None]:
-        """Sum over ranks inside, and give the local counts back afterwards, whatever happens inside."""
+        """Sum over ranks inside, and give the local counts back afterwards in any case."""
         self.sync(dist_sync_fn, process_group, should_sync, distributed_available)
         try:
             yield
@@ -620,18 +653,22 @@ class CountsMetric(Metric):
     # --- pickles and copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without persons. Under privacy a release travels, raw counts stay behind."""
+        """Return the state to pickle, without persons.
+
+        Under privacy a release travels, raw counts stay behind.
+        """
         state: dict[str, Any] = super().__getstate__()
         state["_persons"] = PersonsInCounts(self.spec.privacy)
         if not self.spec.privacy.charges:
             return state
         if self._released() is None and bool(self.counts.any()):
             raise ReleaseError(
-                "Expected no raw counts in a pickle but this private metric holds some that are not released. Release "
-                "or reset it first, or send its `share()`."
+                "Expected no raw counts in a pickle but this private metric holds some that are "
+                "not released. Release or reset it first, or send its `share()`."
             )
-        # The defaults are empty counts that outlive this call. Where processes are spawned, tensors travel as file
-        # descriptors, and those of a tensor that is made here would be closed before the child starts.
+        # The defaults are empty counts that outlive this call. Where processes are spawned, tensors
+        # travel as file descriptors, and those of a tensor that is made here would be closed before
+        # the child starts.
         empty: Any = self._defaults["counts"]
         state |= {"counts": empty, "_refused": self._defaults["_refused"], "_cache": None}
         client = self._current_client()
@@ -647,7 +684,10 @@ class CountsMetric(Metric):
                 setattr(self, name, value.clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy with counts of its own. A copy that holds data shares the client, so it cannot draw again."""
+        """Return a copy with counts of its own.
+
+        A copy that holds data shares the client, so it cannot draw again.
+        """
         if self.spec.privacy.charges:
             guards.refuse_resampling()
         in_common = {"_client": self._current_client(), "_terms": self._terms}

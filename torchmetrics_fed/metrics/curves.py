@@ -19,9 +19,10 @@ from torchmetrics_fed.typing import Average, Task
 class FederatedROC(FederatedMetric):
     """ROC curve of all ranks' or clients' data together.
 
-    ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)`` in torchmetrics'
-    order: thresholds decrease, from (0, 0) to (1, 1). A score equal to a threshold counts as above it. Arguments are
-    those of :class:`~torchmetrics_fed.FederatedMetric`; with ``confidence``, :meth:`band` holds the whole exact curve.
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)``
+    in torchmetrics' order: thresholds decrease, from (0, 0) to (1, 1). A score equal to a threshold
+    counts as above it. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`; with
+    ``confidence``, :meth:`band` holds the whole exact curve.
 
     Example:
         >>> import torch
@@ -42,14 +43,15 @@ class FederatedROC(FederatedMetric):
 class FederatedPrecisionRecallCurve(FederatedMetric):
     """Precision-recall curve of all ranks' or clients' data together.
 
-    ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision, recall,
-    thresholds)`` in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold. Arguments are
-    those of :class:`~torchmetrics_fed.FederatedMetric`.
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallCurve` ``(precision,
+    recall, thresholds)`` in torchmetrics' order: thresholds increase, and a last point (1, 0) has
+    no threshold. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`.
 
     Example:
         >>> import torch
         >>> from torchmetrics_fed import FederatedPrecisionRecallCurve, ScoreGrid
-        >>> metric = FederatedPrecisionRecallCurve(grid=ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1]))
+        >>> grid = ScoreGrid.from_edges([0, 0.25, 0.5, 0.75, 1])
+        >>> metric = FederatedPrecisionRecallCurve(grid=grid)
         >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         >>> metric.compute().precision
         tensor([0.5000, 0.6667, 0.5000, 1.0000, 1.0000], dtype=torch.float64)
@@ -68,10 +70,11 @@ class FederatedPrecisionRecallCurve(FederatedMetric):
 
 
 class FederatedPrecisionRecallGain(FederatedMetric):
-    """Precision-recall-gain curve (Flach and Kull 2015) of all ranks' or clients' data together, with its area.
+    """Precision-recall-gain curve (Flach and Kull 2015) of all data together, with its area.
 
-    ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallGainCurve` ``(precision_gain, recall_gain,
-    thresholds, area)``, thresholds increasing. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`.
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.PrecisionRecallGainCurve`
+    ``(precision_gain, recall_gain, thresholds, area)``, thresholds increasing. Arguments are those
+    of :class:`~torchmetrics_fed.FederatedMetric`.
 
     Example:
         >>> import torch
@@ -95,10 +98,11 @@ class FederatedPrecisionRecallGain(FederatedMetric):
 
 
 class FederatedDET(FederatedMetric):
-    """Detection error tradeoff of all ranks' or clients' data together: false negatives against false positives.
+    """Detection error tradeoff of all data together: false negatives against false positives.
 
-    ``compute`` returns a :class:`~torchmetrics_fed.functional.DETCurve` ``(fpr, fnr, thresholds)`` in scikit-learn's
-    order: thresholds increase. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`.
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.DETCurve` ``(fpr, fnr, thresholds)``
+    in scikit-learn's order: thresholds increase. Arguments are those of
+    :class:`~torchmetrics_fed.FederatedMetric`.
 
     Example:
         >>> import torch
@@ -119,10 +123,11 @@ class FederatedDET(FederatedMetric):
 
 
 class FederatedCalibration(FederatedMetric):
-    """Calibration of all ranks' or clients' data together: calibration error, Brier score and reliability curve.
+    """Calibration of all data together: calibration error, Brier score, reliability curve.
 
-    ``compute`` returns a :class:`~torchmetrics_fed.functional.Calibration`; each bin stands for its centre. Scores must
-    be probabilities. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
+    ``compute`` returns a :class:`~torchmetrics_fed.functional.Calibration`; each bin stands for its
+    centre. Scores must be probabilities. Arguments are those of
+    :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
         bins: number of calibration bins, even over [0, 1].
@@ -158,14 +163,16 @@ class FederatedCalibration(FederatedMetric):
 
 
 class FederatedAUROC(FederatedMetric):
-    """Area under the ROC curve of all ranks' or clients' data together; ties within a bin count half.
+    """Area under the ROC curve of all ranks' or clients' data together.
 
-    With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as scikit-learn has it.
-    Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
+    Ties within a bin count half.
+
+    With ``multi_class="ovo"`` it is the mean over pairs of classes (Hand and Till 2001), as
+    scikit-learn has it. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`, and:
 
     Args:
-        max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance) to 1. ``confidence``
-            is for the whole area only.
+        max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance)
+            to 1. ``confidence`` is for the whole area only.
 
     Example:
         >>> import torch
@@ -198,8 +205,9 @@ class FederatedAUROC(FederatedMetric):
         self.max_fpr = checked_max_fpr(max_fpr)
         if self.max_fpr is not None and self.confidence is not None:
             raise InputError(
-                f"Expected no `max_fpr` with `confidence` but got {max_fpr!r}: intervals are made of the whole area. "
-                "The band of FederatedROC bounds the curve up to any false positive rate."
+                f"Expected no `max_fpr` with `confidence` but got {max_fpr!r}: intervals are made "
+                "of the whole area. The band of FederatedROC bounds the curve up to any false "
+                "positive rate."
             )
 
     def compute(self) -> Tensor:
@@ -207,7 +215,7 @@ class FederatedAUROC(FederatedMetric):
         return self._answer(self._area(self.average))
 
     def interval(self, population: bool = False) -> F.Interval:
-        """Return the interval of the exact area, or the ``population``'s, with the metric's ``confidence``."""
+        """Return the interval of the area, with the metric's ``confidence``."""
         return self._area_interval(population)
 
     def plot(  # type: ignore[override]
@@ -215,9 +223,9 @@ class FederatedAUROC(FederatedMetric):
     ) -> Any:
         """Draw the curve that the area is under, or given values, and return ``(fig, ax)``.
 
-        If ``val`` is a value that :meth:`compute` returned, it is drawn as a point for each class; a list of such
-        values is drawn as lines over steps, as in torchmetrics. Nothing is computed or released then. Other arguments
-        are those of :meth:`FederatedMetric.plot`.
+        If ``val`` is a value that :meth:`compute` returned, it is drawn as a point for each class;
+        a list of such values is drawn as lines over steps, as in torchmetrics. Nothing is computed
+        or released then. Other arguments are those of :meth:`FederatedMetric.plot`.
         """
         return self._plot_area(val, ax, area_of=self._area, label=label, labels=labels)
 
@@ -227,7 +235,7 @@ class FederatedAUROC(FederatedMetric):
 
 
 class FederatedAveragePrecision(FederatedMetric):
-    """Average precision of all ranks' or clients' data together: the area under the PR curve read as a step.
+    """Average precision of all data together: the area under the PR curve read as a step.
 
     Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`.
 
@@ -256,7 +264,7 @@ class FederatedAveragePrecision(FederatedMetric):
         return self._answer(self._area(self.average))
 
     def interval(self, population: bool = False) -> F.Interval:
-        """Return the interval of the exact area, or the ``population``'s, with the metric's ``confidence``."""
+        """Return the interval of the area, with the metric's ``confidence``."""
         return self._area_interval(population)
 
     def plot(  # type: ignore[override]
@@ -264,9 +272,9 @@ class FederatedAveragePrecision(FederatedMetric):
     ) -> Any:
         """Draw the curve that the area is under, or given values, and return ``(fig, ax)``.
 
-        If ``val`` is a value that :meth:`compute` returned, it is drawn as a point for each class; a list of such
-        values is drawn as lines over steps, as in torchmetrics. Nothing is computed or released then. Other arguments
-        are those of :meth:`FederatedMetric.plot`.
+        If ``val`` is a value that :meth:`compute` returned, it is drawn as a point for each class;
+        a list of such values is drawn as lines over steps, as in torchmetrics. Nothing is computed
+        or released then. Other arguments are those of :meth:`FederatedMetric.plot`.
         """
         return self._plot_area(val, ax, area_of=self._area, label=label, labels=labels)
 

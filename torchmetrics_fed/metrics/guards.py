@@ -1,4 +1,4 @@
-"""Guards: arguments and states that belong elsewhere, and callers that a private metric must not serve."""
+"""Guards: arguments that belong elsewhere, and callers that a private metric must not serve."""
 
 import inspect
 import os
@@ -17,19 +17,26 @@ from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 
 _LOGGED = "_ResultMetric"
-"""Lightning's class around a metric that was given to `self.log`. Lightning may not be installed."""
+"""Lightning's class around a metric that was given to `self.log`. Lightning may not be
+installed."""
 _INSTEAD = {
-    "thresholds": "the bins are the thresholds: `quantiles` sets how fine they are, `grid=ScoreGrid.from_edges(edges)` "
-    "sets them one by one",
+    "thresholds": (
+        "the bins are the thresholds: `quantiles` sets how fine they are, "
+        "`grid=ScoreGrid.from_edges(edges)` sets them one by one"
+    ),
     "score_range": "use `grid=ScoreGrid.even(quantiles, score_range)`",
     "score_edges": "use `grid=ScoreGrid.from_edges(edges)`",
-    "epsilon": "use `privacy=CentralDP(epsilon=1.0)`, `LocalDP(epsilon=1.0)` or `DistributedDP(epsilon=1.0, "
-    "min_clients=8)`",
+    "epsilon": (
+        "use `privacy=CentralDP(epsilon=1.0)`, `LocalDP(epsilon=1.0)` or "
+        "`DistributedDP(epsilon=1.0, min_clients=8)`"
+    ),
     "delta": 'use `privacy=CentralDP(epsilon=1.0, delta=1e-6, mechanism="discrete_gaussian")`',
     "min_clients": "use `privacy=DistributedDP(epsilon=1.0, min_clients=8)`",
     "budget": "use `ledger=PrivacyLedger(budget=3.0)`",
     "method": "use `reconstruction=paper.Quantiles(1024)` from `torchmetrics_fed.paper`",
-    "strategy": "use `reconstruction=paper.Quantiles(1024, strategy=...)` from `torchmetrics_fed.paper`",
+    "strategy": (
+        "use `reconstruction=paper.Quantiles(1024, strategy=...)` from `torchmetrics_fed.paper`"
+    ),
 }
 
 
@@ -45,7 +52,7 @@ def refuse_others(kwargs: Any) -> None:
 
 
 def checked_ledger(ledger: Any) -> PrivacyLedger:
-    """Return the ledger, one in memory if there is none, and say how to make one of a budget or of a path."""
+    """Return the ledger, or one in memory, or raise and say how to make one."""
     if ledger is None or isinstance(ledger, PrivacyLedger):
         return PrivacyLedger() if ledger is None else ledger
     number = isinstance(ledger, int | float) and not isinstance(ledger, bool)
@@ -54,7 +61,8 @@ def checked_ledger(ledger: Any) -> PrivacyLedger:
         f"path={os.fspath(ledger)!r}, budget=3.0" if path else f"budget={ledger if number else 3.0}"
     )
     raise InputError(
-        f"Expected argument `ledger` to be a PrivacyLedger but got {ledger!r}. Pass `ledger=PrivacyLedger({use})`."
+        f"Expected argument `ledger` to be a PrivacyLedger but got {ledger!r}. Pass "
+        f"`ledger=PrivacyLedger({use})`."
     )
 
 
@@ -72,18 +80,22 @@ def refuse_weights(private: bool, confidence: float | None) -> None:
     """Raise where examples must count once."""
     if private:
         raise InputError(
-            "Expected no `sample_weight` with `privacy`: noise is calibrated for examples that count once, and one "
-            "that counts w times is protected w times less. Leave it out, or release without privacy."
+            "Expected no `sample_weight` with `privacy`: noise is calibrated for examples that "
+            "count once, and one that counts w times is protected w times less. Leave it out, or "
+            "release without privacy."
         )
     if confidence is not None:
         raise InputError(
-            "Expected no `sample_weight` with `confidence`: a band knows how examples vary, not how weights do. Leave "
-            "out one of them."
+            "Expected no `sample_weight` with `confidence`: a band knows how examples vary, not "
+            "how weights do. Leave out one of them."
         )
 
 
 def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
-    """Raise unless a state from elsewhere can be counts of a metric with these states. Never prints what it holds."""
+    """Raise unless a state from elsewhere can be counts of a metric with these states.
+
+    Never prints what it holds.
+    """
     names = "_layout", "counts", "_refused"
     if missing := [name for name in names if not isinstance(state.get(name), Tensor)]:
         raise InputError(
@@ -91,8 +103,8 @@ def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
         )
     if not torch.equal(state["_layout"].cpu(), layout.cpu()):
         raise SpecMismatchError(
-            "Expected the state of a metric with the same bins, `ignore_index` and `normalization` but its layout "
-            "differs. Build both with the same arguments."
+            "Expected the state of a metric with the same bins, `ignore_index` and `normalization` "
+            "but its layout differs. Build both with the same arguments."
         )
     added = state["counts"]
     shape = tuple(counts.shape)
@@ -104,7 +116,10 @@ def check_state(state: dict[str, Any], counts: Tensor, layout: Tensor) -> None:
 
 
 def warn_before_update(name: str) -> None:
-    """Warn as torchmetrics does of an answer without data. Every rank does once all have summed, so that none waits."""
+    """Warn as torchmetrics does of an answer without data.
+
+    Every rank does once all have summed, so that none waits.
+    """
     text = f"The ``compute`` method of metric {name} was called before the ``update`` method"
     warnings.warn(
         f"{text} which may lead to errors, as metric states have not yet been updated.",
@@ -112,38 +127,42 @@ def warn_before_update(name: str) -> None:
     )
 
 
-# The three guards below look at the objects whose methods are on the stack, because nothing plainer tells:
-# BootStrapper copies a metric as trackers and Lightning do, and resamples before the copies see a batch; Lightning
-# asks a metric for its answer before it looks whether that is a number; and a collection tells its metrics nothing of
-# each other. Without the guards, examples are counted too often, a release is charged and lost, or data is released
-# several times by habit. An exact metric never looks.
+# The three guards below look at the objects whose methods are on the stack, because nothing plainer
+# tells: BootStrapper copies a metric as trackers and Lightning do, and resamples before the copies
+# see a batch; Lightning asks a metric for its answer before it looks whether that is a number; and
+# a collection tells its metrics nothing of each other. Without the guards, examples are counted too
+# often, a release is charged and lost, or data is released several times by habit. An exact metric
+# never looks.
 
 
 def refuse_resampling() -> None:
     """Raise if this copy of a private metric is made by a wrapper that resamples.
 
-    It would release the same data again, and count some people several times, beyond the declared sensitivity.
+    It would release the same data again, and count some people several times, beyond the declared
+    sensitivity.
     """
     if any(isinstance(caller, BootStrapper) for caller in _callers()):
         raise ReleaseError(
-            "Expected a private metric outside BootStrapper, which resamples: an example that is drawn twice is "
-            "protected half as well. Bootstrap without `privacy`, or ask a release for its bands."
+            "Expected a private metric outside BootStrapper, which resamples: an example that is "
+            "drawn twice is protected half as well. Bootstrap without `privacy`, or ask a release "
+            "for its bands."
         )
 
 
 def refuse_logging(name: str) -> None:
-    """Raise if Lightning is about to log a private answer that is not one number, before anything is released."""
+    """Raise if Lightning is about to log a private answer that is not one number."""
     if any(type(caller).__name__ == _LOGGED for caller in _callers()):
         raise ReleaseError(
             f"Expected one number in `self.log` but {name} has several. Log FederatedAUROC or "
-            "FederatedAveragePrecision, of several classes with an `average`, in one `federated_collection` with the "
-            "curve. Or use integrations.lightning.FederatedEvaluation, which logs the scalars and hands the figure to "
-            "the logger."
+            "FederatedAveragePrecision, of several classes with an `average`, in one "
+            "`federated_collection` with the curve. Or use "
+            "integrations.lightning.FederatedEvaluation, which logs the scalars and hands the "
+            "figure to the logger."
         )
 
 
 def warn_of_several_releases(metric: Metric) -> None:
-    """Warn if ``metric`` is the first of a collection's private metrics and they make a release each, before any does.
+    """Warn if a collection's private metrics make a release each, before the first does.
 
     Never while ranks sum: one whose warning is an error would leave the others waiting.
     """
@@ -158,8 +177,9 @@ def warn_of_several_releases(metric: Metric) -> None:
     releases = {id(member._shared): member.spec.epsilon for member in private}
     if len(releases) > 1 and private[0] is metric:
         warnings.warn(
-            f"This collection's {len(private)} private metrics make {len(releases)} releases of the same data, "
-            f"epsilon {sum(releases.values()):g} in all. `federated_collection` makes one for all of them.",
+            f"This collection's {len(private)} private metrics make {len(releases)} releases of "
+            f"the same data, epsilon {sum(releases.values()):g} in all. `federated_collection` "
+            "makes one for all of them.",
             stacklevel=3,
         )
 

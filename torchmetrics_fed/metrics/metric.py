@@ -1,4 +1,7 @@
-"""FederatedMetric: curves and areas of one model's scores. ``update`` counts, ``compute`` reads the release."""
+"""FederatedMetric: curves and areas of one model's scores.
+
+``update`` counts, ``compute`` reads the release.
+"""
 
 from __future__ import annotations
 
@@ -38,43 +41,51 @@ from torchmetrics_fed.typing import (
 
 
 class FederatedMetric(CountsMetric):
-    """Base of every curve and area: ``update`` adds counts, one release moves them, ``compute`` reads the release.
+    """Base of every curve and area: ``update`` adds counts, ``compute`` reads their release.
 
     Args:
         task: ``"binary"``, ``"multiclass"`` (each class against the rest) or ``"multilabel"``.
         num_classes: for multi-class tasks.
         num_labels: for multi-label tasks.
-        average: over classes or labels: None, ``"micro"``, ``"macro"`` or ``"weighted"``, as far as the metric has it.
-        multi_class: ``"ovo"`` counts the scores of each class for every true class by itself, which also answers
-            one-vs-one questions, at the same sensitivity.
-        quantiles: the paper's Q, the one resolution knob: Q quantiles need ``2 ** (ceil(log2(Q)) + 2)`` bins.
-        grid: ``"two_sided"``, bins on [0, 1] that narrow towards both ends, where confident networks and rare events
-            have their scores; ``"even"``, the paper's bins; or a :class:`~torchmetrics_fed.ScoreGrid`, which brings its
-            own resolution, range or edges. Binning is exact in every floating dtype. Scores outside are refused.
-        normalization: ``"sigmoid"``, or ``"softmax"`` for multi-class tasks, if scores are logits. Never guessed. A
-            two-sided grid then tells logits apart that float32 probabilities cannot.
+        average: over classes or labels: None, ``"micro"``, ``"macro"`` or ``"weighted"``, as far as
+            the metric has it.
+        multi_class: ``"ovo"`` counts the scores of each class for every true class by itself, which
+            also answers one-vs-one questions, at the same sensitivity.
+        quantiles: the paper's Q, the one resolution knob: Q quantiles need ``2 ** (ceil(log2(Q)) +
+            2)`` bins.
+        grid: ``"two_sided"``, bins on [0, 1] that narrow towards both ends, where confident
+            networks and rare events have their scores; ``"even"``, the paper's bins; or a
+            :class:`~torchmetrics_fed.ScoreGrid`, which brings its own resolution, range or edges.
+            Binning is exact in every floating dtype. Scores outside are refused.
+        normalization: ``"sigmoid"``, or ``"softmax"`` for multi-class tasks, if scores are logits.
+            Never guessed. A two-sided grid then tells logits apart that float32 probabilities
+            cannot.
         ignore_index: target value of examples to leave out.
-        groups: names of groups of examples, or their number. Each example is in one of them; ``compute`` answers for
-            everybody, :meth:`by_group` for each group, from one release and at the same sensitivity.
-        labels: what the label columns of a study's tables hold, in the order 0, 1, ...; all parties agree on it.
+        groups: names of groups of examples, or their number. Each example is in one of them;
+            ``compute`` answers for everybody, :meth:`by_group` for each group, from one release and
+            at the same sensitivity.
+        labels: what the label columns of a study's tables hold, in the order 0, 1, ...; all parties
+            agree on it.
         privacy: None for exact counts, or :class:`~torchmetrics_fed.DistributedDP`,
-            :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves this process is noisy
-            then, is made once per data, and is charged to ``ledger``.
+            :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves
+            this process is noisy then, is made once per data, and is charged to ``ledger``.
         secure: with ``privacy=None``, whether counts may only travel through secure aggregation.
-        plan: under privacy, which queries a release takes. ``"adaptive"``: two, the first of which places the leaves of
-            the second. ``"single"``: one, for any data. ``"carry_over"``: one, placed by the release before the last
-            ``reset``. ``"paper"``: every level of the binary tree. A :class:`~torchmetrics_fed.Query`: that. If not
-            given, ``"adaptive"`` where the aggregator can ask twice, else ``"single"``.
-        reconstruction: how curves are read from a release; :class:`torchmetrics_fed.paper.Quantiles` reads them as the
-            paper does.
+        plan: under privacy, which queries a release takes. ``"adaptive"``: two, the first of which
+            places the leaves of the second. ``"single"``: one, for any data. ``"carry_over"``: one,
+            placed by the release before the last ``reset``. ``"paper"``: every level of the binary
+            tree. A :class:`~torchmetrics_fed.Query`: that. If not given, ``"adaptive"`` where the
+            aggregator can ask twice, else ``"single"``.
+        reconstruction: how curves are read from a release;
+            :class:`torchmetrics_fed.paper.Quantiles` reads them as the paper does.
         ledger: where releases are charged; one in memory, without budget, if not given.
         data: the name of the data in the ledger.
-        confidence: for metrics that have bands, the probability that the band holds the curve, or the interval the
-            area, of all clients' exact scores; ``plot`` then shades it. Several classes have one each, so leave them
-            without average.
-        validate_args: whether ``update`` checks the values of scores and targets, at the price of one wait for the
-            device. ``"deferred"``: it does not wait. Examples that cannot be counted never are, and ``compute``,
-            ``release`` and ``share`` raise on all ranks if there were any, before anything leaves.
+        confidence: for metrics that have bands, the probability that the band holds the curve, or
+            the interval the area, of all clients' exact scores; ``plot`` then shades it. Several
+            classes have one each, so leave them without average.
+        validate_args: whether ``update`` checks the values of scores and targets, at the price of
+            one wait for the device. ``"deferred"``: it does not wait. Examples that cannot be
+            counted never are, and ``compute``, ``release`` and ``share`` raise on all ranks if
+            there were any, before anything leaves.
         kwargs: torchmetrics' own, for instance ``process_group`` or ``dist_sync_fn``.
 
     Example:
@@ -178,13 +189,16 @@ class FederatedMetric(CountsMetric):
         """Count a batch. A batch that is refused changes nothing.
 
         Args:
-            preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)`` for others.
-            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool, any int, or floats
-                that are whole numbers), or ``ignore_index``. No one-hot target.
+            preds: scores of any floating dtype: any shape for binary tasks, ``(N, classes, ...)``
+                for others.
+            target: 0 or 1 for each score, or for multi-class tasks the class of each of N (bool,
+                any int, or floats that are whole numbers), or ``ignore_index``. No one-hot target.
             groups: integers, the group of each example, for metrics that have groups.
-            sample_weight: integers, how often each example counts, for exact metrics without ``confidence``.
-            persons: under privacy the person of each of N, or of each position, integers or strings, read on the
-                host: the first ``examples_per_person`` of each are counted, and the rest is ``persons.left_out``.
+            sample_weight: integers, how often each example counts, for exact metrics without
+                ``confidence``.
+            persons: under privacy the person of each of N, or of each position, integers or
+                strings, read on the host: the first ``examples_per_person`` of each are counted,
+                and the rest is ``persons.left_out``.
         """
         if sample_weight is not None:
             guards.refuse_weights(self.spec.privacy.charges, self.confidence)
@@ -205,16 +219,17 @@ class FederatedMetric(CountsMetric):
         """Return the metric of all ranks' counts."""
 
     def by_group(self) -> dict[str, Any]:
-        """Return what :meth:`compute` would for each group alone, by name, from the same release."""
+        """Return the result of each group alone, by name, from the same release."""
         if not self.spec.groups:
             raise InputError(
-                f"Expected a metric with `groups`, as in {type(self).__name__}(groups=3), but got none."
+                f"Expected a metric with `groups`, as in {type(self).__name__}(groups=3), but got "
+                "none."
             )
         with self._summed():
             return {name: self._of_part(part) for name, part in self._source().by_group.items()}
 
     def band(self, population: bool = False) -> Band:
-        """Return the band that holds the exact curve, or the ``population``'s, with the metric's ``confidence``."""
+        """Return the band of the curve, with the metric's ``confidence``."""
         confidence = self._asked_confidence()
         assert self.definition.band is not None  # a metric without bands takes no confidence
         return self._answer(self.definition.band(self.release(), confidence, population))
@@ -228,11 +243,13 @@ class FederatedMetric(CountsMetric):
         label: str | None = None,
         labels: Labels = None,
     ) -> Any:
-        """Draw ``curve``, or the one :meth:`compute` returns with its band, and return ``(fig, ax)``.
+        """Draw ``curve``, or the metric's own with its band, and return ``(fig, ax)``.
 
         Args:
-            curve: what :meth:`compute` returned, or a plain tuple of the same, for instance torchmetrics' own.
-            score: what the legend shows beside the name; False for nothing, the curve's own if True or not given.
+            curve: what :meth:`compute` returned, or a plain tuple of the same, for instance
+                torchmetrics' own.
+            score: what the legend shows beside the name; False for nothing, the curve's own if True
+                or not given.
             ax: axes to draw on; new ones if not given.
             label: name in the legend, which tells several models on the same axes apart.
             labels: names of the classes.
@@ -243,7 +260,8 @@ class FederatedMetric(CountsMetric):
             >>> metric = FederatedROC()
             >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
             >>> fig, ax = metric.plot(label="ours")
-            >>> fig, ax = metric.plot(([0, 0, 1], [0, 1, 1], [1, 0.5, 0]), score=False, ax=ax, label="theirs")
+            >>> curve = ([0, 0, 1], [0, 1, 1], [1, 0.5, 0])
+            >>> fig, ax = metric.plot(curve, score=False, ax=ax, label="theirs")
             >>> [text.get_text() for text in ax.get_legend().get_texts()]
             ['chance', 'ours (AUROC 0.7500)', 'theirs']
         """
@@ -266,13 +284,13 @@ class FederatedMetric(CountsMetric):
             if isinstance(curve, list | tuple):
                 got = f"{len(curve)} values"
             raise InputError(
-                f"Expected argument `curve` to be what `compute` returned, ({', '.join(fields)}), but got {got}. For "
-                "several curves call `plot` several times, with the same `ax`."
+                f"Expected argument `curve` to be what `compute` returned, ({', '.join(fields)}), "
+                f"but got {got}. For several curves call `plot` several times, with the same `ax`."
             )
         return self.definition.result(*map(_stacked, curve))
 
     def _area_interval(self, population: bool) -> Interval:
-        """Return the interval of the exact area, or the population's, with the metric's ``confidence``."""
+        """Return the interval of the area, with the metric's ``confidence``."""
         confidence = self._asked_confidence()
         assert self.definition.interval is not None
         return self._answer(self.definition.interval(self.release(), confidence, population))
@@ -286,7 +304,7 @@ class FederatedMetric(CountsMetric):
         label: str | None,
         labels: Labels,
     ) -> Any:
-        """Draw the curve that an area is under, or given values of the area, and return ``(fig, ax)``."""
+        """Draw the curve of an area, or given values of it, and return ``(fig, ax)``."""
         if val is not None:
             return plot_values(val, ax, (str(self.plot_legend_name), label, labels))
         assert self.definition.curve is not None
@@ -323,7 +341,7 @@ class FederatedMetric(CountsMetric):
             self._part = None
 
     def _read(self) -> Histograms:
-        """Return the histograms that answers are read from, with a warning where they say little."""
+        """Return the histograms of the release, with a warning where they say little."""
         release = self._source()
         histograms = read(release, reconstruction=self.reconstruction)
         if self.spec.privacy.charges:
@@ -338,25 +356,31 @@ class FederatedMetric(CountsMetric):
         check_confidence(confidence)
         if self.definition.band is None:
             raise InputError(
-                f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it out."
+                f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it "
+                "out."
             )
         if self.average is not None or self.spec.multi_class == "ovo":
             raise InputError(
                 "Expected `average=None` and no one-vs-one counts with `confidence` but got "
-                f"average={self.average!r}, multi_class={self.spec.multi_class!r}. Each class has its own band."
+                f"average={self.average!r}, multi_class={self.spec.multi_class!r}. Each class has "
+                "its own band."
             )
 
     def _asked_confidence(self) -> float:
         if self.confidence is None:
             raise InputError(
-                "Expected a metric built with `confidence`, as in FederatedROC(confidence=0.95), but this one, a "
-                f"{type(self).__name__}, has none. For any metric there is `functional.roc_band(metric.release())`."
+                "Expected a metric built with `confidence`, as in FederatedROC(confidence=0.95), "
+                f"but this one, a {type(self).__name__}, has none. For any metric there is "
+                "`functional.roc_band(metric.release())`."
             )
         return self.confidence
 
 
 def _stacked(values: Any) -> Tensor:
-    """Return values as one tensor. Where each class has points of its own, shorter rows stay at their last point."""
+    """Return values as one tensor.
+
+    Where each class has points of its own, shorter rows stay at their last point.
+    """
     if not isinstance(values, list | tuple) or not any(isinstance(row, Tensor) for row in values):
         return torch.as_tensor(values)
     longest = max(map(len, values))

@@ -18,16 +18,20 @@ class PersonsCounted(NamedTuple):
     """What a metric knows about the persons in its counts. It is not private: keep it here."""
 
     bound_enforced: bool
-    """Whether all batches came with ids, so that nobody has more than ``examples_per_person`` in these counts."""
+    """Whether all batches came with ids, so that nobody has more than ``examples_per_person`` in
+    these counts."""
     left_out: int
     """How many examples were not counted because their person had enough."""
 
 
 class PersonsInCounts:
-    """The persons in one metric's counts. The table goes where the counts go, and into nothing that is kept.
+    """The persons in one metric's counts.
 
-    The first batch of a collection updates every metric, so each metric has a table of its own. Later batches update
-    the one metric that counts for all, and its table is found through the client.
+    The table goes where the counts go, and into nothing that is kept.
+
+    The first batch of a collection updates every metric, so each metric has a table of its own.
+    Later batches update the one metric that counts for all, and its table is found through the
+    client.
 
     Args:
         privacy: says how many examples of a person may be counted.
@@ -38,7 +42,10 @@ class PersonsInCounts:
         self.table: Persons | None = None
 
     def complete_table(self, client: Client | None, updates: int) -> Persons | None:
-        """Return the table of all that is in the counts after this many updates; None without ids."""
+        """Return the table of all that is in the counts after this many updates.
+
+        None without ids.
+        """
         if client is None or (self.table is not None and self.table.batches == updates):
             return self.table
         return client.persons
@@ -53,7 +60,7 @@ class PersonsInCounts:
         rules: Rules,
         client: Callable[[], Client],
     ) -> AbstractContextManager[tuple[Any, ...]]:
-        """Return the part of a batch that may be counted, in an update that ``updates`` counts already."""
+        """Return the part of a batch that may be counted."""
         table = self.table or self._new_table()
         if ids is None or table.batches != updates - 1:
             if ids is None and not table.batches and not self._privacy.enforced:
@@ -66,7 +73,10 @@ class PersonsInCounts:
     def merged(
         self, table: Persons | None, updates: int, *, other: Persons | None, other_updates: int
     ) -> Persons | None:
-        """Return the table of two metrics' counts together; raise where a part of them came without ids."""
+        """Return the table of two metrics' counts together.
+
+        Raise where a part of them came without ids.
+        """
         if table is None and other is None and not self._privacy.enforced:
             return None
         if _batches(table) != updates or _batches(other) != other_updates:
@@ -79,7 +89,8 @@ class PersonsInCounts:
     def _new_table(self) -> Persons:
         if not self._privacy.charges:
             raise InputError(
-                "Expected no `persons` without `privacy`: there is no bound to enforce. Leave them out."
+                "Expected no `persons` without `privacy`: there is no bound to enforce. Leave them "
+                "out."
             )
         return Persons(self._privacy.examples_per_person)
 
@@ -91,7 +102,8 @@ def _batches(table: Persons | None) -> int:
 
 def _mixed() -> InputError:
     return InputError(
-        "Expected `persons` with every batch, or with none where `enforced` is not set, but some of what was counted "
-        "here came without: `examples_per_person` would not hold. Call `reset` and pass ids each time. Update a "
-        "collection as a whole, and merge metrics rather than their states."
+        "Expected `persons` with every batch, or with none where `enforced` is not set, but some "
+        "of what was counted here came without: `examples_per_person` would not hold. Call `reset` "
+        "and pass ids each time. Update a collection as a whole, and merge metrics rather than "
+        "their states."
     )

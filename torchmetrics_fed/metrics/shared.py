@@ -10,10 +10,12 @@ from torchmetrics_fed.release import Release
 
 
 class SharedClient:
-    """The client that metrics of the same data have in common. The first update begins it, and a reset closes it.
+    """The client that metrics of the same data have in common.
 
-    A copy that is made before there is data begins a client of its own. A copy that holds data shares the client, and
-    so the one release there will be, but not the clients after its reset.
+    The first update begins it, and a reset closes it.
+
+    A copy that is made before there is data begins a client of its own. A copy that holds data
+    shares the client, and so the one release there will be, but not the clients after its reset.
 
     Args:
         client: the open client, if there is one.

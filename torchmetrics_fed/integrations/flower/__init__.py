@@ -1,6 +1,9 @@
-"""Flower: the global curve of a federation's clients, with or without secure aggregation. Extra ``flower``.
+"""Flower: the global curve of a federation's clients, with or without secure aggregation.
 
-On the client one line in ``@app.evaluate``, on the server one argument of the strategy; ``docs/flower.md`` has both.
+Extra ``flower``.
+
+On the client one line in ``@app.evaluate``, on the server one argument of the strategy;
+``docs/flower.md`` has both.
 """
 
 from torchmetrics_fed.integrations.flower.client import RECORD, evaluation_mod, state_record

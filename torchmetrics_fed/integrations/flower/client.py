@@ -1,9 +1,10 @@
-"""The client's side: evaluation_mod around ``@app.evaluate``, state_record in it, and the guard of what leaves.
+"""The client's side: evaluation_mod, state_record, and the guard of what leaves.
 
-A message of :class:`FederatedEvaluationMixin` carries a :class:`~torchmetrics_fed.exchange.request.Request`. The mod
-hands it to the node's :class:`~torchmetrics_fed.exchange.node.Node`. Where data is asked for the first time, the app
-evaluates in between: the mod begins the reply, the app's function counts and calls :func:`state_record`, which draws,
-and the mod notes the reply when the function has returned.
+A message of :class:`FederatedEvaluationMixin` carries a
+:class:`~torchmetrics_fed.exchange.request.Request`. The mod hands it to the node's
+:class:`~torchmetrics_fed.exchange.node.Node`. Where data is asked for the first time, the app
+evaluates in between: the mod begins the reply, the app's function counts and calls
+:func:`state_record`, which draws, and the mod notes the reply when the function has returned.
 """
 
 from __future__ import annotations
@@ -55,34 +56,40 @@ def evaluation_mod(
     signing_key: bytes | None = None,
     verification_keys: Mapping[str, bytes] | None = None,
 ) -> Mod:
-    """Return the mod for ``@app.evaluate(mods=[...])`` that answers :class:`FederatedEvaluationMixin`'s messages.
+    """Return the mod that answers :class:`FederatedEvaluationMixin`'s messages.
 
-    It answers the second query of a round from the counts that the node has kept, without a second evaluation. Every
-    reply is noted on disk before it leaves, so that a crash cannot make it answer twice. Under privacy, and where
-    counts are hidden, the weight leaves as 1 and other metrics stay here unless ``publish`` names them.
+    It answers the second query of a round from the counts that the node has kept, without a second
+    evaluation. Every reply is noted on disk before it leaves, so that a crash cannot make it answer
+    twice. Under privacy, and where counts are hidden, the weight leaves as 1 and other metrics stay
+    here unless ``publish`` names them.
 
     Args:
-        metric: made as in the evaluation, and not updated. A private one needs a ledger with a budget because the
-            server decides how often it asks. Without a path it is kept in the node's folder.
+        metric: made as in the evaluation, and not updated. A private one needs a ledger with a
+            budget because the server decides how often it asks. Without a path it is kept in the
+            node's folder.
         publish: names of metrics that may leave as they are, although they are made from raw data.
         weight: the strategy's ``weighted_by_key``.
-        folder: where nodes keep notes and ledgers, each in a folder of its own that only its user may read, named by
-            the ``partition-id`` in its configuration; below Flower's home if not given.
+        folder: where nodes keep notes and ledgers, each in a folder of its own that only its user
+            may read, named by the ``partition-id`` in its configuration; below Flower's home if not
+            given.
         signing_key: this node's long-term Ed25519 private key, for aggregations that are signed.
         verification_keys: by node id, the public keys of all nodes, from elsewhere than the server.
 
     Example:
         >>> from flwr.clientapp import ClientApp
         >>> from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
-        >>> privacy, app = DistributedDP(epsilon=1.0, min_clients=5), ClientApp()
-        >>> @app.evaluate(mods=[evaluation_mod(FederatedROC(privacy=privacy, ledger=PrivacyLedger(budget=3.0)))])
+        >>> app = ClientApp()
+        >>> privacy = DistributedDP(epsilon=1.0, min_clients=5)
+        >>> metric = FederatedROC(privacy=privacy, ledger=PrivacyLedger(budget=3.0))
+        >>> @app.evaluate(mods=[evaluation_mod(metric)])
         ... def evaluate(message, context): ...
     """
     terms = terms_of(representative(metric))
     ledger = terms.ledger
     node_budget = None
     if terms.spec.privacy.charges and ledger.path is None and ledger.budget is not None:
-        # Flower's simulation pickles this mod, and a ledger in memory must not be copied: only its budget travels.
+        # Flower's simulation pickles this mod, and a ledger in memory must not be copied: only its
+        # budget travels.
         node_budget = Budget(ledger.budget, ledger.delta, ledger.composition)
         terms = replace(terms, ledger=PrivacyLedger())
     else:
@@ -104,7 +111,8 @@ class _EvaluationMod:
 
     Args:
         terms: what this node agrees to.
-        node_budget: the budget of a ledger that is kept in the node's folder; None if the terms have their own.
+        node_budget: the budget of a ledger that is kept in the node's folder; None if the terms
+            have their own.
     """
 
     terms: Terms
@@ -144,12 +152,15 @@ class _EvaluationMod:
         return _HANDLERS[request.stage](call)
 
     def reply(self, message: Message, record: ConfigRecord) -> Message:
-        """Return a reply without an evaluation. Flower's strategies want one MetricRecord with a weight in each."""
+        """Return a reply without an evaluation.
+
+        Flower's strategies want one MetricRecord with a weight in each.
+        """
         metrics = MetricRecord({self.weight: 1})
         return Message(RecordDict({RECORD: record, "metrics": metrics}), reply_to=message)
 
     def guarded(self, reply: Message) -> Message:
-        """Return the app's reply without metrics that would leave as they are, beside counts that do not."""
+        """Return the app's reply without metrics that are less protected than the counts."""
         spec = self.terms.spec
         is_protected = spec.privacy.charges or spec.hides_shares
         if not is_protected or not reply.has_content():
@@ -160,8 +171,8 @@ class _EvaluationMod:
                 del record[name]
             if kept_back:
                 _log.warning(
-                    "torchmetrics-fed: kept back %s, made from raw data and not protected as the counts are. Name them "
-                    "in `publish` if they may leave.",
+                    "torchmetrics-fed: kept back %s, made from raw data and not protected as the "
+                    "counts are. Name them in `publish` if they may leave.",
                     ", ".join(kept_back),
                 )
             if self.weight in record:
@@ -189,7 +200,7 @@ def _exchange(call: _Call) -> Message:
 
 
 def _answer_query(call: _Call) -> Message:
-    """Reply in a stage that asks for data: by the app's evaluation, or from the counts that the node has kept."""
+    """Reply in a stage that asks for data, from an evaluation or from kept counts."""
     with call.node.replying(call.request) as pending:
         if not _evaluates(call.message):
             return call.mod.reply(call.message, ConfigRecord({"answer": pending.make()}))
@@ -197,7 +208,8 @@ def _answer_query(call: _Call) -> Message:
         reply = evaluation.run(call.message, call.context, call.call_next)
         if not evaluation.has_replied:
             raise SecureAggregationError(
-                f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was not asked for one."
+                f"Expected the reply to hold `state_record(metric)` under {RECORD!r} but it was "
+                "not asked for one."
             )
         return call.mod.guarded(reply)
 
@@ -237,7 +249,10 @@ class _Evaluation:
             _current.reset(token)
 
     def record(self, metric: CountsMetric) -> ConfigRecord:
-        """Return the record that was asked for; raises unless it is the metric that was agreed on."""
+        """Return the record that was asked for.
+
+        Raises unless it is the metric that was agreed on.
+        """
         self._check_agreed(terms_of(metric))
         evaluation = evaluation_of(metric)
         if self.pending is None:
@@ -254,17 +269,18 @@ class _Evaluation:
         has_other_ledger = terms.ledger.path is not None and not self.terms.pays_as(terms)
         if has_other_ledger or self.terms.data != terms.data:
             raise SpecMismatchError(
-                "Expected one ledger and name of the data in `evaluation_mod` and in the evaluation but they differ. "
-                "Build both metrics by one function."
+                "Expected one ledger and name of the data in `evaluation_mod` and in the "
+                "evaluation but they differ. Build both metrics by one function."
             )
 
 
 _current: ContextVar[_Evaluation | None] = ContextVar("current", default=None)
 """The evaluation that this thread is in.
 
-Flower gives the app's function a message and a context, both of which it serialises, and gives a mod no way to hand it
-anything else. So the mod leaves the evaluation here, and :func:`state_record`, called inside the function, finds it.
-It is set and reset by :meth:`_Evaluation.run` alone."""
+Flower gives the app's function a message and a context, both of which it serialises, and gives a
+mod no way to hand it anything else. So the mod leaves the evaluation here, and
+:func:`state_record`, called inside the function, finds it. It is set and reset by
+:meth:`_Evaluation.run` alone."""
 
 
 def state_record(
@@ -272,12 +288,14 @@ def state_record(
 ) -> ConfigRecord:
     """Return this client's share as a record, for the content of the reply to an EVALUATE message.
 
-    Where shares may only travel through secure aggregation, it is masked, by :func:`evaluation_mod`. A private metric
-    needs a ledger with a budget; without the mod, with a path, too.
+    Where shares may only travel through secure aggregation, it is masked, by
+    :func:`evaluation_mod`. A private metric needs a ledger with a budget; without the mod, with a
+    path, too.
 
     Args:
         metric: updated with the client's data.
-        message: the message that is answered; needed under FederatedEvaluationMixin where there is no mod.
+        message: the message that is answered; needed under FederatedEvaluationMixin where there is
+            no mod.
 
     Example:
         >>> import torch
@@ -305,10 +323,10 @@ def _unasked_record(metric: CountsMetric, terms: Terms) -> ConfigRecord:
     """Return the share that a strategy without our mix-in sums."""
     if terms.spec.hides_shares:
         raise ReleaseError(
-            "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes part in one here. Use "
-            "`@app.evaluate(mods=[evaluation_mod(metric)])` on the client and a strategy with "
-            "FederatedEvaluationMixin on the server, or pass `trusted_aggregator=True` if the server may see each "
-            "share."
+            "Expected secure aggregation for this metric's shares but no `evaluation_mod` takes "
+            "part in one here. Use `@app.evaluate(mods=[evaluation_mod(metric)])` on the client "
+            "and a strategy with FederatedEvaluationMixin on the server, or pass "
+            "`trusted_aggregator=True` if the server may see each share."
         )
     terms.check_ledger()
     check_one_query(terms.plan)

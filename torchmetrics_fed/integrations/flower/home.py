@@ -19,8 +19,8 @@ from torchmetrics_fed.privacy.store import Store
 class NodeHome:
     """A node's own folder, which only its user may read.
 
-    It is named by the ``partition-id`` in the node's own configuration: the SuperLink gives out the ids of nodes and
-    runs, and with a new id the node would forget what it has answered.
+    It is named by the ``partition-id`` in the node's own configuration: the SuperLink gives out the
+    ids of nodes and runs, and with a new id the node would forget what it has answered.
 
     Args:
         context: Flower's context of a message.
@@ -39,7 +39,7 @@ class NodeHome:
         self.notes = Store(str(self._folder / "notes"))
 
     def terms(self, terms: Terms, budget: Budget | None) -> Terms:
-        """Return the terms with this node's ledger, if they have a budget and no file of their own."""
+        """Return the terms with a ledger in this folder, if they have a budget and no file."""
         if budget is None:
             return terms
         ledger = PrivacyLedger(
@@ -66,9 +66,10 @@ class NodeHome:
             is_other = name != self._name or (last_round == round and node_id != self._node_id)
             if is_other:
                 raise InputError(
-                    f"Expected files of its own for each node but {path!r} is used by node {name!r} (id "
-                    f"{node_id}) and by node {self._name!r} (id {self._node_id}). Start each SuperNode with its own "
-                    "`partition-id`, and leave out the ledger's `path` or name it by that."
+                    f"Expected files of its own for each node but {path!r} is used by node "
+                    f"{name!r} (id {node_id}) and by node {self._name!r} (id {self._node_id}). "
+                    "Start each SuperNode with its own `partition-id`, and leave out the ledger's "
+                    "`path` or name it by that."
                 )
         tables.execute("DELETE FROM owner")
         tables.execute("INSERT INTO owner VALUES (?, ?, ?)", (self._name, round, self._node_id))

@@ -1,4 +1,4 @@
-"""The server's side: aggregate_fn for one query, FederatedEvaluationMixin for as many queries as a release takes."""
+"""The server's side: aggregate_fn for one query, FederatedEvaluationMixin for two."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def aggregate_fn(
 class Aggregation:
     """Sums the shares of each round's replies. It cannot ask again, so a release takes one query.
 
-    Flower gives it neither names nor failures: every record counts as one client, and a share that came before, in this
-    round or an earlier one, is left out.
+    Flower gives it neither names nor failures: every record counts as one client, and a share that
+    came before, in this round or an earlier one, is left out.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Aggregation:
         """The release of every round that had one, for curves, figures and reports."""
 
     def __call__(self, records: list[RecordDict], weighted_by_key: str) -> MetricRecord:
-        """Return the clients' other metrics as ``inner`` aggregates them, and the release's scalars beside them."""
+        """Return the clients' other metrics, aggregated, and the release's scalars beside them."""
         self._warn_of_weights(records, weighted_by_key)
         metrics = self.inner(records, weighted_by_key)
         coordinator = Coordinator(self.terms, round="", can_ask_again=False)
@@ -96,13 +96,16 @@ class Aggregation:
         }
         if self.terms.spec.privacy.charges and len(weights) > 1:
             _log.warning(
-                "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send 1, or use "
-                "`evaluation_mod` on the client, which does.",
+                "torchmetrics-fed: clients send their true %r, which epsilon does not cover. Send "
+                "1, or use `evaluation_mod` on the client, which does.",
                 weighted_by_key,
             )
 
     def _receive(self, coordinator: Coordinator, sender: str, record: ConfigRecord) -> None:
-        """Hand over the share in a reply. A share that cannot be added, or came before, is logged and left out."""
+        """Hand over the share in a reply.
+
+        A share that cannot be added, or came before, is logged and left out.
+        """
         data = record.get("share")
         spec = record.get("spec")
         try:
@@ -122,7 +125,10 @@ class Aggregation:
 
 
 def _scalars(release: Release) -> dict[str, float]:
-    """Return the scalars of a release by names in Flower's style; raises with fewer shares than ``min_clients``."""
+    """Return the scalars of a release by names in Flower's style.
+
+    Raises with fewer shares than ``min_clients``.
+    """
     scalars = release_scalars(release)
     return {f"federated-{name}".replace("_", "-"): value for name, value in scalars.items()}
 
@@ -130,10 +136,10 @@ def _scalars(release: Release) -> dict[str, float]:
 class FederatedEvaluationMixin(_Strategy):
     """Put before any strategy: ``class Curves(FederatedEvaluationMixin, FedAvg): pass``.
 
-    Every evaluation round makes one release of the clients that the strategy samples. Where the metric hides shares,
-    the clients exchange keys first, and the remaining clients open the sum; with fewer than ``min_clients`` there is a
-    warning, and the training goes on. A second query is answered from the counts that nodes have kept: the model is
-    evaluated once a round.
+    Every evaluation round makes one release of the clients that the strategy samples. Where the
+    metric hides shares, the clients exchange keys first, and the remaining clients open the sum;
+    with fewer than ``min_clients`` there is a warning, and the training goes on. A second query is
+    answered from the counts that nodes have kept: the model is evaluated once a round.
 
     Args:
         args: the strategy's own, as are ``kwargs``.
@@ -167,13 +173,14 @@ class FederatedEvaluationMixin(_Strategy):
         self.stage_timeout = stage_timeout
         self.verification_keys = verification_keys
         self.releases: dict[int, Release] = {}
-        """By server round, the release of every round that had one, for curves, figures and reports."""
+        """By server round, the release of every round that had one, for curves, figures and
+        reports."""
         self._round: _Round | None = None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Exchange keys with the sampled clients, if shares are hidden, and return the messages that evaluate."""
+        """Exchange keys, if shares are hidden, and return the messages that evaluate."""
         messages = list(super().configure_evaluate(server_round, arrays, config, grid))
         if not messages:
             return []
@@ -199,7 +206,7 @@ class FederatedEvaluationMixin(_Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Sum the answers, ask the second query if the plan has one, and return scalars beside the other metrics."""
+        """Sum the answers, ask the second query, and return scalars beside the other metrics."""
         replies = list(replies)
         metrics: MetricRecord | None = super().aggregate_evaluate(server_round, replies)
         if self._round is None:
@@ -260,7 +267,10 @@ class _Round:
         """The nodes that replied in the last stage."""
 
     def begin(self) -> list[Message]:
-        """Return the messages that evaluate; where shares are hidden, to the nodes that have exchanged keys."""
+        """Return the messages that evaluate.
+
+        Where shares are hidden, to the nodes that have exchanged keys.
+        """
         requests = next(self._stages)
         while any(not request.stage.asks_data for request in requests.values()):
             requests = self._stages.send(self._carry(requests))
@@ -287,7 +297,10 @@ class _Round:
         return self._answers(self._grid.send_and_receive(messages, timeout=self._timeout))
 
     def _messages(self, requests: Requests) -> list[Message]:
-        """Return the messages of a stage. A node evaluates for the first query, and has kept counts for the second."""
+        """Return the messages of a stage.
+
+        A node evaluates for the first query, and has kept counts for the second.
+        """
         self._sent_messages = []
         for node, request in requests.items():
             evaluates = request.stage.asks_data and not self._coordinator.sums
@@ -306,7 +319,8 @@ class _Round:
         by_id = {message.metadata.message_id: message for message in self._sent_messages}
         answers: dict[str, bytes | FederatedMetricError] = {}
         for reply in replies:
-            # An error can come from the SuperLink and then has its id: the message that it replies to names the node.
+            # An error can come from the SuperLink and then has its id: the message that it replies
+            # to names the node.
             message = by_id.get(reply.metadata.reply_to_message_id)
             if message is not None:
                 answers[str(message.metadata.dst_node_id)] = _answer(message, reply)
@@ -333,14 +347,14 @@ def _answer(message: Message, reply: Message) -> bytes | FederatedMetricError:
     if not knows_stages and not message.content.config_records[RECORD][EVALUATE]:
         # only the mod knows the other stages: an app takes them for an evaluation
         reason = (
-            "`evaluation_mod` is not installed there: use `@app.evaluate(mods=[evaluation_mod(metric)])`. "
-            f"Got {reason}"
+            "`evaluation_mod` is not installed there: use "
+            f"`@app.evaluate(mods=[evaluation_mod(metric)])`. Got {reason}"
         )
     return ReleaseError(reason)
 
 
 def _cause(reason: str) -> str:
-    """Return an exception's name and text, without Flower's quotes and, in the simulation, without Ray's traceback."""
+    """Return an exception's name and text, without Flower's quotes and Ray's traceback."""
     if reason.startswith("<class"):
         reason = reason.removesuffix("'>")
     lines = reason.rstrip().splitlines()

@@ -1,6 +1,7 @@
-"""Inside NVFlare: clients attach their data to the model that they send, the server makes one release of it a round.
+"""NVFlare: clients attach their data to the model, the server makes one release a round.
 
-Extra ``nvflare``. Shares travel with the models; what is private or secure is asked for, if the job has the filter.
+Extra ``nvflare``. Shares travel with the models; what is private or secure is asked for, if the job
+has the filter.
 """
 
 from torchmetrics_fed.integrations.nvflare.aggregator import FederatedMetricAggregator

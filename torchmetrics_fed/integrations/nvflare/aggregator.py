@@ -46,32 +46,38 @@ _SCALARS = "global_auroc", "global_average_precision"
 
 
 class FederatedMetricAggregator(ModelAggregator):
-    """Averages models as NVFlare's FedAvg does, and makes one release per round of the data that came with them.
+    """Averages models as FedAvg does, and makes one release per round of the attached data.
 
-    The model that clients evaluate is the one they received. Its ``global_auroc`` and ``global_average_precision`` are
-    in the ``metrics`` of what is aggregated, and when ``key_metric`` is the best so far, NVFlare saves that model as
-    the best. Pass ``key_metric=""`` to the recipe: its own selector averages what clients measured alone, and would
-    overrule this one.
+    The model that clients evaluate is the one they received. Its ``global_auroc`` and
+    ``global_average_precision`` are in the ``metrics`` of what is aggregated, and when
+    ``key_metric`` is the best so far, NVFlare saves that model as the best. Pass ``key_metric=""``
+    to the recipe: its own selector averages what clients measured alone, and would overrule this
+    one.
 
-    Shares come with the models. Where sites hold their data instead, by a :class:`FederatedMetricFilter`, they are
-    asked once all models are in. What cannot be added is left out and its sender logged. Too few shares: no curve in
-    this round, and training goes on.
+    Shares come with the models. Where sites hold their data instead, by a
+    :class:`FederatedMetricFilter`, they are asked once all models are in. What cannot be added is
+    left out and its sender logged. Too few shares: no curve in this round, and training goes on.
 
-    With ``models`` the sites evaluate two models on the same examples, each with a ``FederatedModelComparison``. Its
-    numbers, such as ``global_difference``, are among the metrics then, and no best model is chosen.
+    With ``models`` the sites evaluate two models on the same examples, each with a
+    ``FederatedModelComparison``. Its numbers, such as ``global_difference``, are among the metrics
+    then, and no best model is chosen.
 
     Args:
         task: as in the clients' metrics, and likewise all up to ``secure``.
-        models: the names of two models to compare; then without ``task``, classes, labels and ``groups``.
+        models: the names of two models to compare; then without ``task``, classes, labels and
+            ``groups``.
         thresholds: of each of these models, the score from which on it calls an example positive.
-        plan: which queries a release takes; one where sites have no filter, because then nobody can ask again.
+        plan: which queries a release takes; one where sites have no filter, because then nobody can
+            ask again.
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.
         stage_timeout: seconds to wait for the sites in each stage.
-        folder: for the releases: inside the job's run folder, or an absolute path, to which the job's id is added.
+        folder: for the releases: inside the job's run folder, or an absolute path, to which the
+            job's id is added.
         figures: whether to draw the curves of every round there, too; needs matplotlib.
         key_metric: what the best model is chosen by, or None.
-        aggregation_weights: factors of clients' weights, by name; the recipe ignores its own beside an aggregator.
+        aggregation_weights: factors of clients' weights, by name; the recipe ignores its own beside
+            an aggregator.
         exclude_vars: regular expression of parameters to leave out, likewise.
 
     Example:
@@ -81,8 +87,8 @@ class FederatedMetricAggregator(ModelAggregator):
         ('old', 'new')
     """
 
-    # NVFlare writes a component's arguments to JSON and builds it again on the server: every argument is kept as an
-    # attribute of the same name, and none is hidden in keywords.
+    # NVFlare writes a component's arguments to JSON and builds it again on the server: every
+    # argument is kept as an attribute of the same name, and none is hidden in keywords.
     def __init__(
         self,
         task: Task = "binary",
@@ -169,8 +175,9 @@ class FederatedMetricAggregator(ModelAggregator):
         classes = (self.num_classes, self.num_labels, self.groups)
         if self.task != "binary" or classes != (None, None, None):
             raise InputError(
-                f"Expected argument `models` to be None for a {self.task} task or groups but got {self.models!r}. Two "
-                "models are compared in a binary task: leave out `task`, `num_classes`, `num_labels` and `groups`."
+                f"Expected argument `models` to be None for a {self.task} task or groups but got "
+                f"{self.models!r}. Two models are compared in a binary task: leave out `task`, "
+                "`num_classes`, `num_labels` and `groups`."
             )
         spec = comparison_spec(
             self.models,
@@ -249,7 +256,10 @@ class FederatedMetricAggregator(ModelAggregator):
             self._holding.add(client)
 
     def _new_coordinator(self, *, asks: bool) -> Coordinator:
-        """Return the coordinator of the round; ``asks`` is whether sites hold their data and are asked for it."""
+        """Return the coordinator of the round.
+
+        ``asks`` is whether sites hold their data and are asked for it.
+        """
         name = self._open_round
         if asks:
             # a name of its own even in the simulator, where all jobs are called the same
@@ -273,7 +283,10 @@ class FederatedMetricAggregator(ModelAggregator):
         }
 
     def _ask_site(self, site: str, request: Request) -> bytes | FederatedMetricError | None:
-        """Return a site's reply, or the error that says why there is none; None if the site is silent."""
+        """Return a site's reply, or the error that says why there is none.
+
+        None if the site is silent.
+        """
         message = Shareable()
         message.update(request.fields)
         context = self.fl_ctx
@@ -317,7 +330,8 @@ class FederatedMetricAggregator(ModelAggregator):
             self._write(release)
         except (OSError, FederatedMetricError) as error:  # pairs of classes have no curves to draw
             self.error(
-                f"The release of {self._open_round} was not written or drawn, training goes on: {error}"
+                f"The release of {self._open_round} was not written or drawn, training goes on: "
+                f"{error}"
             )
         self.info(f"{self._open_round}: {release.shares} shares, {scalars}")
         self._tell_best(scalars)
@@ -332,7 +346,7 @@ class FederatedMetricAggregator(ModelAggregator):
             _draw(release, path.with_suffix(".png"))
 
     def _folder_path(self) -> Path:
-        """Return the folder for releases: inside the job's run folder, or an absolute one with the job's id."""
+        """Return the folder for releases, in the job's run folder or an absolute one."""
         job = str(self.fl_ctx.get_job_id())
         if os.path.isabs(self.folder):
             return Path(self.folder, job)
@@ -343,7 +357,7 @@ class FederatedMetricAggregator(ModelAggregator):
         return Path(run_folder, self.folder)
 
     def _tell_best(self, scalars: Mapping[str, float]) -> None:
-        """Let NVFlare save the model that was evaluated, which still is the global one, if there was none better."""
+        """Let NVFlare save the model that was evaluated, if none was better so far."""
         if self.key_metric is None or not scalars.get(self.key_metric, -math.inf) > self._best:
             return
         self._best = scalars[self.key_metric]
@@ -363,7 +377,8 @@ class FederatedMetricAggregator(ModelAggregator):
         context.set_prop(AppConstants.VALIDATION_RESULT, self._best, private=True, sticky=False)
         context.set_prop(AppConstants.METRICS_SELECTION_INFO, info, private=True, sticky=False)
         self.info(
-            f"{self._open_round}: the model that was sent out is the best so far, with {self._best:.6f}"
+            f"{self._open_round}: the model that was sent out is the best so far, with "
+            f"{self._best:.6f}"
         )
         self.fire_event(AppEventType.GLOBAL_BEST_MODEL_AVAILABLE, context)
 

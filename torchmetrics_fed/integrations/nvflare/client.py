@@ -1,4 +1,4 @@
-"""The client's side: its share in the meta of its model, or a filter that holds its data and answers when asked."""
+"""The client's side: a share in the model's meta, or a filter that holds the data."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from torchmetrics_fed.privacy.store import Store
 TOPIC = "torchmetrics_fed"
 """Of the auxiliary requests, in which the server asks the sites."""
 META_KEY = "torchmetrics_fed"
-"""Where in ``FLModel.meta`` a share travels. Not in ``metrics``, whose values NVFlare averages by weight."""
+"""Where in ``FLModel.meta`` a share travels. Not in ``metrics``, whose values NVFlare averages
+by weight."""
 
 HELD = b"held"
-"""Instead of a share: the site's :class:`FederatedMetricFilter` holds the data, and answers when it is asked."""
+"""Instead of a share: the site's :class:`FederatedMetricFilter` holds the data, and answers when
+it is asked."""
 
 
 def attach(
@@ -40,11 +42,14 @@ def attach(
     job: str | None = None,
     site: str | None = None,
 ) -> flare.FLModel:
-    """Put this client's share into the model that it sends, and return the model. Nothing else of it is touched.
+    """Put this client's share into the model that it sends, and return the model.
 
-    Where the job has a :class:`FederatedMetricFilter`, private and secure data stays here: the filter takes a copy and
-    answers the server's queries. Without it, keep other numbers about private data out of the model: NVFlare sends
-    ``metrics`` and ``meta[MetaKey.NUM_STEPS_CURRENT_ROUND]`` as they are. A client without the latter has weight 1.
+    Nothing else of it is touched.
+
+    Where the job has a :class:`FederatedMetricFilter`, private and secure data stays here: the
+    filter takes a copy and answers the server's queries. Without it, keep other numbers about
+    private data out of the model: NVFlare sends ``metrics`` and
+    ``meta[MetaKey.NUM_STEPS_CURRENT_ROUND]`` as they are. A client without the latter has weight 1.
 
     Args:
         model: what goes to ``flare.send``.
@@ -58,21 +63,25 @@ def attach(
         >>> from torchmetrics_fed import FederatedAUROC
         >>> metric = FederatedAUROC()
         >>> metric.update(torch.tensor([0.1, 0.8]), torch.tensor([0, 1]))
-        >>> sorted(attach(FLModel(params={"w": 1.0}, meta={"mine": 1}), metric, round=0, job="6f1c").meta)
+        >>> model = FLModel(params={"w": 1.0}, meta={"mine": 1})
+        >>> sorted(attach(model, metric, round=0, job="6f1c").meta)
         ['mine', 'torchmetrics_fed']
     """
     number = model.current_round if round is None else round
     if number is None:
         raise InputError(
-            "Expected argument `round` because the model to send has no `current_round`. Pass `round=received."
-            "current_round` of the model that `flare.receive()` returned."
+            "Expected argument `round` because the model to send has no `current_round`. Pass "
+            "`round=received.current_round` of the model that `flare.receive()` returned."
         )
     model.meta = {**(model.meta or {}), META_KEY: payload(metric, number, job=job, site=site)}
     return model
 
 
 def round_name(job: str, number: int) -> str:
-    """Return the name of a round. The simulator calls every job the same: where a server asks, it adds to the name."""
+    """Return the name of a round.
+
+    The simulator calls every job the same: where a server asks, it adds to the name.
+    """
     return f"{job}/round-{number}"
 
 
@@ -83,10 +92,11 @@ def payload(
     job: str | None = None,
     site: str | None = None,
 ) -> bytes:
-    """Return what :func:`attach` puts into a model: the share, or HELD where a filter holds the data.
+    """Return the share, or HELD where a filter holds the data.
 
-    Exact counts travel as a share. Other data is held if the job has the filter, so that nothing is drawn or charged
-    before the server asks. Without it, a private share that the server may see is drawn and charged at the first call.
+    Exact counts travel as a share. Other data is held if the job has the filter, so that nothing is
+    drawn or charged before the server asks. Without it, a private share that the server may see is
+    drawn and charged at the first call.
     """
     counting = representative(metric)
     terms = terms_of(counting)
@@ -100,22 +110,23 @@ def payload(
         return HELD
     if spec.hides_shares:
         raise ReleaseError(
-            "Expected a FederatedMetricFilter in this process because only secure aggregation may carry this share, "
-            "but there is none. Call `recipe.add_client_output_filter(FederatedMetricFilter(), tasks=['train'])` and "
-            "leave `launch_external_process` out, or use `LocalDP`, or `trusted_aggregator=True` if the server may see "
-            "it."
+            "Expected a FederatedMetricFilter in this process because only secure aggregation may "
+            "carry this share, but there is none. Call "
+            "`recipe.add_client_output_filter(FederatedMetricFilter(), tasks=['train'])` and leave "
+            "`launch_external_process` out, or use `LocalDP`, or `trusted_aggregator=True` if the "
+            "server may see it."
         )
     check_one_query(terms.plan)
     return bytes(counting.share(round=name))
 
 
 class FederatedMetricFilter(Filter):
-    """Answers the aggregator's queries about the data that :func:`attach` has left with it, each query once.
+    """Answers the aggregator's queries about the attached data, each query once.
 
-    Add it with ``recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])``. The training script must
-    be in the same process, which is NVFlare's default. Nothing is written to disk: a site whose process ends has
-    dropped out. Once private or secure data was attached, steps are sent as 1 and other metrics stay behind unless
-    ``publish`` names them.
+    Add it with ``recipe.add_client_output_filter(FederatedMetricFilter(), tasks=["train"])``. The
+    training script must be in the same process, which is NVFlare's default. Nothing is written to
+    disk: a site whose process ends has dropped out. Once private or secure data was attached, steps
+    are sent as 1 and other metrics stay behind unless ``publish`` names them.
 
     Args:
         publish: names of metrics that may leave as they are, although they are made from raw data.
@@ -141,7 +152,7 @@ class FederatedMetricFilter(Filter):
             self._round = ""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Be there for the server's questions as long as the job runs, and forget everything at its end."""
+        """Register for the server's questions while the job runs, and forget all at its end."""
         if event_type == EventType.START_RUN:
             self.site = fl_ctx.get_identity_name()
             self._guards = False
@@ -163,12 +174,16 @@ class FederatedMetricFilter(Filter):
             self._guards = True
 
     def answer(self, request: Request) -> bytes:
-        """Return the reply to one stage. Noise is drawn and charged in ``SHARE`` and ``MASK``, nowhere else."""
+        """Return the reply to one stage.
+
+        Noise is drawn and charged in ``SHARE`` and ``MASK``, nowhere else.
+        """
         with self._lock:
             if self._node is None or not f"{request.round}/".startswith(f"{self._round}/"):
                 raise ReleaseError(
-                    f"Expected a question about data that this site holds, of {self._round or 'no round'}, but got one "
-                    f"about {request.round!r}. Every query is answered once; the site takes part in the next round."
+                    "Expected a question about data that this site holds, of "
+                    f"{self._round or 'no round'}, but got one about {request.round!r}. Every "
+                    "query is answered once; the site takes part in the next round."
                 )
             reply = self._node.reply(request, self._evaluation)
             self._round = request.round  # this data is for one release
@@ -177,7 +192,10 @@ class FederatedMetricFilter(Filter):
             return reply
 
     def reply(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the reply to one stage. An error of ours, which holds nothing of the data, is for both sides' logs."""
+        """Return the reply to one stage.
+
+        An error of ours, which holds nothing of the data, is for both sides' logs.
+        """
         reply = make_reply(ReturnCode.OK)
         try:
             reply["answer"] = self.answer(Request.from_fields(request))

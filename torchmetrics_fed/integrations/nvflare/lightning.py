@@ -1,4 +1,7 @@
-"""FlareEvaluation: a Lightning callback for clients under ``flare.patch``. Extras ``nvflare`` and ``lightning``."""
+"""FlareEvaluation: a Lightning callback for clients under ``flare.patch``.
+
+Extras ``nvflare`` and ``lightning``.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,14 @@ __all__ = ["FlareEvaluation"]
 class FlareEvaluation(lightning.Callback):
     """Sends the share of the received model's scores with the model that is trained next.
 
-    The module keeps a federated metric (or a collection) as an attribute and updates it in its ``validation_step``.
-    ``trainer.validate`` before ``trainer.fit`` evaluates the model that was received: its share is made then. Metrics
-    of validation inside ``fit`` are reset without a release because the model there is this client's alone.
+    The module keeps a federated metric (or a collection) as an attribute and updates it in its
+    ``validation_step``. ``trainer.validate`` before ``trainer.fit`` evaluates the model that was
+    received: its share is made then. Metrics of validation inside ``fit`` are reset without a
+    release because the model there is this client's alone.
 
-    With private or secure data, the steps of the round are sent as 1 unless the module's ``__fl_meta__`` says
-    otherwise. What ``validation_step`` logs is sent as it is unless the job has a
-    :class:`~torchmetrics_fed.integrations.nvflare.FederatedMetricFilter`.
+    With private or secure data, the steps of the round are sent as 1 unless the module's
+    ``__fl_meta__`` says otherwise. What ``validation_step`` logs is sent as it is unless the job
+    has a :class:`~torchmetrics_fed.integrations.nvflare.FederatedMetricFilter`.
 
     Args:
         attribute: the module's attribute that holds the metric or the collection.
@@ -43,7 +47,10 @@ class FlareEvaluation(lightning.Callback):
     def on_validation_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Where a share is made of the data, refuse a mixture and samplers that repeat; begin without earlier data."""
+        """Where a share is made of the data, refuse a mixture and samplers that repeat.
+
+        Begin without earlier data.
+        """
         metric = self._metric(pl_module)
         if _is_received(trainer):
             place = f"`{type(pl_module).__name__}.{self.attribute}`"
@@ -72,15 +79,16 @@ class FlareEvaluation(lightning.Callback):
         metric = getattr(module, self.attribute, None)
         if not isinstance(metric, CountsMetric | MetricCollection):
             raise InputError(
-                f"Expected `{type(module).__name__}.{self.attribute}` to be a federated metric or a collection of them "
-                f"but got {type(metric).__name__}."
+                f"Expected `{type(module).__name__}.{self.attribute}` to be a federated metric or "
+                f"a collection of them but got {type(metric).__name__}."
             )
         return metric
 
 
 def _is_received(trainer: lightning.Trainer) -> bool:
     """Whether the model that was received is evaluated."""
-    # by value: nvflare patches trainers of `lightning` and of `pytorch_lightning`, whose enums differ
+    # by value: nvflare patches trainers of `lightning` and of `pytorch_lightning`, whose enums
+    # differ
     return trainer.state.fn is not None and trainer.state.fn.value == TrainerFn.VALIDATING.value
 
 
@@ -90,7 +98,7 @@ def _round(trainer: lightning.Trainer) -> int:
     rounds = [callback.current_round for callback in callbacks if isinstance(callback, FLCallback)]
     if not rounds or rounds[0] is None:
         raise InputError(
-            "Expected a Trainer that was patched and has received a model but got none. Call `flare.patch(trainer)`, "
-            "and `trainer.validate` before `trainer.fit` in every round."
+            "Expected a Trainer that was patched and has received a model but got none. Call "
+            "`flare.patch(trainer)`, and `trainer.validate` before `trainer.fit` in every round."
         )
     return int(rounds[0])
