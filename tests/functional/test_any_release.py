@@ -1,4 +1,4 @@
-"""Threat 12 for every function here: whatever was summed, values are finite and inside their ranges."""
+"""Threat 12 for every function here: whatever was summed, values are finite and in their range."""
 
 from __future__ import annotations
 
@@ -8,145 +8,202 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
+from torchmetrics_fed import CentralDP, Query, Reconstruction, Release, ScoreGrid, Spec, paper
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import (
-    calibration_line,
-    cumulative_gains,
-    kolmogorov_smirnov,
-    net_benefit,
-    operating,
-    population_stability_index,
-    predictive_values,
-    recalibrate,
-)
-from torchmetrics_fed.functional.calibration import calibration_from_counts
-from torchmetrics_fed.functional.calls import confusion_at
-from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
-from torchmetrics_fed.functional.roc import auroc_from_counts, mann_whitney_u
-from torchmetrics_fed.functional.tradeoffs import (
+    Histograms,
     area_under_gain,
+    auroc_from_counts,
+    average_precision_from_counts,
+    best_f1,
+    calibration_from_counts,
+    calibration_line,
+    confusion_at,
+    cumulative_gains,
     det_from_counts,
+    kolmogorov_smirnov,
+    least_cost,
+    mann_whitney_u,
+    net_benefit,
+    population_stability_index,
+    precision_at_recall,
     precision_recall_gain_from_counts,
+    predictive_values,
+    read,
+    recalibrate,
+    recall_at_precision,
+    sensitivity_at_specificity,
+    specificity_at_sensitivity,
+    youden,
 )
-from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.reconstruct.histograms import read
+from torchmetrics_fed.reconstruct import Aligned
 from torchmetrics_fed.release import Sum
 
 SPEC = Spec("binary", 1, ScoreGrid(bins=16), CentralDP(1.0))
-QUERIES = [Query(Tree((4, 4))), Query(Tree.binary(16))]
-RELEASES = 5_000  # of each query
-Histograms = Release | Tensor
-Values = Callable[[Histograms, Reconstruction], tuple[Tensor, ...]]
 
-# functions whose every value is in [0, 1], thresholds of the unit interval included
+RELEASES = 5_000
+"""Random releases for each query."""
+
+Values = Callable[[Histograms], tuple[Tensor, ...]]
+
 FRACTIONS: dict[str, Values] = {
-    "auroc": lambda s, how: (auroc_from_counts(s, None, how),),
-    "auroc_max_fpr": lambda s, how: (auroc_from_counts(s, None, how, 0.1),),
-    "average_precision": lambda s, how: (average_precision_from_counts(s, None, how),),
-    "det": lambda s, how: det_from_counts(s, None, how),
-    "gain": lambda s, how: precision_recall_gain_from_counts(s, None, how)[:3],
-    "calibration": lambda s, how: calibration_from_counts(s, None, how)[:4],
-    "recall_at_precision": lambda s, how: operating.recall_at_precision(read(s, None, how), 0.7),
-    "precision_at_recall": lambda s, how: operating.precision_at_recall(read(s, None, how), 0.7),
-    "sensitivity_at_specificity": lambda s, how: operating.sensitivity_at_specificity(
-        read(s, None, how), 0.7
-    ),
-    "specificity_at_sensitivity": lambda s, how: operating.specificity_at_sensitivity(
-        read(s, None, how), 0.7
-    ),
-    "best_f1": lambda s, how: operating.best_f1(read(s, None, how)),
-    "youden": lambda s, how: operating.youden(read(s, None, how)),
-    "kolmogorov_smirnov": lambda s, how: (kolmogorov_smirnov(read(s, None, how)),),
+    "auroc": lambda source: (auroc_from_counts(source),),
+    "auroc_max_fpr": lambda source: (auroc_from_counts(source, max_fpr=0.1),),
+    "average_precision": lambda source: (average_precision_from_counts(source),),
+    "det": det_from_counts,
+    "gain": lambda source: precision_recall_gain_from_counts(source)[:3],
+    "calibration": lambda source: calibration_from_counts(source)[:4],
+    "recall_at_precision": lambda source: recall_at_precision(source, 0.7),
+    "precision_at_recall": lambda source: precision_at_recall(source, 0.7),
+    "sensitivity_at_specificity": lambda source: sensitivity_at_specificity(source, 0.7),
+    "specificity_at_sensitivity": lambda source: specificity_at_sensitivity(source, 0.7),
+    "best_f1": best_f1,
+    "youden": youden,
+    "kolmogorov_smirnov": lambda source: (kolmogorov_smirnov(source),),
 }
-WAYS = [Reconstruction(), Reconstruction(non_negative=False, least_squares=False)]
-pytestmark = pytest.mark.filterwarnings("ignore:No (positive |negative )?examples")
+"""Functions whose every value is in [0, 1], thresholds included."""
+
+DEFAULT = Aligned()
+RAW = Aligned(non_negative=False, least_squares=False)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:No (positive |negative )?examples"),
+]
+
+EVERY_QUERY = pytest.mark.parametrize(
+    "query",
+    [Query(Tree((4, 4))), Query(Tree.binary(16))],
+    ids=["quaternary", "binary"],
+)
 
 
 def releases(query: Query, number: int) -> Iterator[Release]:
+    """Yield releases of random cells of all sizes; the cells of every third are not negative."""
     generator = torch.Generator().manual_seed(9)
     for turn in range(number):
         scale = 10 ** (turn % 16)
         cells = torch.randint(-scale, scale + 1, SPEC.shape(query), generator=generator)
-        yield Release((Sum(SPEC, query, cells.abs() if turn % 3 == 0 else cells),))
+        if turn % 3 == 0:
+            cells = cells.abs()
+        yield Release((Sum(SPEC, query, cells),))
 
 
-def check(source: Histograms, how: Reconstruction) -> None:
+def check(source: Histograms) -> None:
     for name, function in FRACTIONS.items():
-        for value in function(source, how):
+        for value in function(source):
             assert bool(((value >= 0) & (value <= 1)).all()), name
-    leaf = read(source, None, how).leaf.double().clamp(min=0)
+    leaf = source.leaf.double().clamp(min=0)
     negatives, positives = leaf.sum(-1).unbind(-1)
-    u = mann_whitney_u(read(source, None, how))
-    assert bool(((u >= 0) & (u <= negatives * positives * (1 + 1e-12))).all())
-    count = calibration_from_counts(source, None, how).examples
-    assert torch.allclose(count.sum(-1), negatives + positives, rtol=1e-12)
-    matrix = confusion_at(read(source, None, how), 0.3).matrix.double()
-    assert bool((matrix >= 0).all())
+    u = mann_whitney_u(source)
+    assert ((u >= 0) & (u <= negatives * positives * (1 + 1e-12))).all()
+    examples = calibration_from_counts(source).examples
+    assert torch.allclose(examples.sum(-1), negatives + positives, rtol=1e-12)
+    matrix = confusion_at(source, 0.3).matrix.double()
+    assert (matrix >= 0).all()
     assert torch.allclose(matrix.sum((-1, -2)), negatives + positives, rtol=1e-12)
-    area, total = (
-        area_under_gain(read(source, None, how)),
-        read(source, None, how).tails.total.clamp(min=0),
-    )
-    lowest = torch.where(total[..., 1] > 0, -total[..., 0] / (2 * total[..., 1]), 0.0)
-    assert bool((area.isfinite() & (area <= 1) & (area >= lowest)).all())
+    area = area_under_gain(source)
+    negatives, positives = source.tails.total.clamp(min=0).unbind(-1)
+    lowest = torch.where(positives > 0, -negatives / (2 * positives), 0.0)
+    assert (area.isfinite() & (area <= 1) & (area >= lowest)).all()
 
 
-@pytest.mark.parametrize("how", WAYS, ids=["default", "raw"])
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
-def test_any_release_gives_values_in_range(query: Query, how: Reconstruction) -> None:
-    """All at once: functions of histograms with leading axes do for each what they do for one."""
-    leaf = torch.stack([read(release, None, how).leaf for release in releases(query, RELEASES)])
-    check(leaf, how)
+@pytest.mark.parametrize("reconstruction", [DEFAULT, RAW], ids=["default", "raw"])
+@EVERY_QUERY
+def test_any_release_gives_values_in_range(
+    query: Query,
+    reconstruction: Reconstruction,
+) -> None:
+    """All releases at once, on a leading axis."""
+    leaves = [
+        read(release, reconstruction=reconstruction).leaf for release in releases(query, RELEASES)
+    ]
+    check(read(torch.stack(leaves), reconstruction=reconstruction))
 
 
 @pytest.mark.parametrize(
-    "how", [*WAYS, Reconstruction("quantile")], ids=["default", "raw", "quantile"]
+    "reconstruction",
+    [DEFAULT, RAW, paper.Quantiles(64)],
+    ids=["default", "raw", "quantiles"],
 )
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
-def test_releases_one_by_one(query: Query, how: Reconstruction) -> None:
+@EVERY_QUERY
+def test_releases_one_by_one(
+    query: Query,
+    reconstruction: Reconstruction,
+) -> None:
     for release in releases(query, 48):
-        check(release, how)
-        if how.method == "aligned":
-            leaf = read(release, None, how).leaf
-            for name, function in FRACTIONS.items():
-                both = zip(function(release, how), function(leaf, how), strict=True)
-                assert all(torch.equal(value, expected) for value, expected in both), name
+        check(read(release, reconstruction=reconstruction))
+
+
+@pytest.mark.parametrize("reconstruction", [DEFAULT, RAW], ids=["default", "raw"])
+@EVERY_QUERY
+def test_a_release_has_the_values_of_its_leaf_counts(
+    query: Query,
+    reconstruction: Reconstruction,
+) -> None:
+    for release in releases(query, 48):
+        source = read(release, reconstruction=reconstruction)
+        leaves = read(source.leaf, reconstruction=reconstruction)
+        for name, function in FRACTIONS.items():
+            for value, expected in zip(function(source), function(leaves), strict=True):
+                assert torch.equal(value, expected), name
 
 
 @pytest.mark.parametrize("small", [1e-300, 1e-17])
 def test_classes_of_almost_nothing(small: float) -> None:
     leaf = torch.zeros(2, 2, 4, dtype=torch.float64)
-    leaf[0, 0], leaf[0, 1, 0] = 1e15, small
-    leaf[1, 1], leaf[1, 0, 3] = 1e15, small
-    check(leaf, Reconstruction())
+    leaf[0, 0] = 1e15
+    leaf[0, 1, 0] = small
+    leaf[1, 1] = 1e15
+    leaf[1, 0, 3] = small
+    check(read(leaf))
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.tree.branching))
+def check_bounds(
+    value: Tensor,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> None:
+    assert low is not None
+    assert high is not None
+    assert (value.isfinite() & (low <= value) & (value <= high)).all()
+
+
+@EVERY_QUERY
 def test_decisions_have_finite_values_within_their_bounds(query: Query) -> None:
-    before: Release | None = None
     for release in releases(query, 16):
-        benefit, gains = (
-            net_benefit(release, [0.1, 0.9], 0.95),
-            cumulative_gains(release, [0.1, 1.0], 0.95),
-        )
-        for value, low, high in (
-            (benefit.model, benefit.low, benefit.high),
-            (gains.recall, gains.low, gains.high),
-        ):
-            assert low is not None
-            assert high is not None
-            assert bool((value.isfinite() & (low <= value) & (value <= high)).all())
-        for prevalence in (None, 0.1):
-            calls = predictive_values(release, 0.4, prevalence, 0.95)
-            for value, (low, high) in zip(calls[:2], calls.intervals or (), strict=True):
-                assert 0 <= low <= value <= high <= 1
-        assert bool(operating.least_cost(release, 1.0, 3.0).value.isfinite())
-        assert bool(calibration_line(release, 0.95).slope.isfinite())
+        benefit = net_benefit(release, [0.1, 0.9], 0.95)
+        check_bounds(benefit.model, benefit.low, benefit.high)
+        gains = cumulative_gains(release, [0.1, 1.0], 0.95)
+        check_bounds(gains.recall, gains.low, gains.high)
+        assert least_cost(release, 1.0, 3.0).value.isfinite()
+
+
+@EVERY_QUERY
+@pytest.mark.parametrize("prevalence", [None, 0.1])
+def test_predictive_values_are_fractions_within_their_intervals(
+    query: Query,
+    prevalence: float | None,
+) -> None:
+    for release in releases(query, 16):
+        calls = predictive_values(release, 0.4, prevalence, 0.95)
+        for value, (low, high) in zip(calls[:2], calls.intervals or (), strict=True):
+            assert 0 <= low <= value <= high <= 1
+
+
+@EVERY_QUERY
+def test_recalibrated_scores_are_probabilities(query: Query) -> None:
+    for release in releases(query, 16):
+        assert calibration_line(release, 0.95).slope.isfinite()
         for module in (recalibrate(release), recalibrate(release, "logistic")):
             calibrated = module(torch.linspace(0, 1, 9))
-            assert bool(((calibrated >= 0) & (calibrated <= 1)).all())
-        drift = population_stability_index(before or release, release)
-        assert bool(drift.value.isfinite())
+            assert ((calibrated >= 0) & (calibrated <= 1)).all()
+
+
+@EVERY_QUERY
+def test_drift_is_finite(query: Query) -> None:
+    before = next(releases(query, 1))
+    for release in releases(query, 16):
+        drift = population_stability_index(before, release)
+        assert drift.value.isfinite()
         assert 0 < drift.p_value <= 1
         before = release

@@ -8,36 +8,34 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 from torchmetrics.functional.classification import binary_average_precision
 
-from torchmetrics_fed import ScoreGrid
+from tests.functional.scores import Scored
+from torchmetrics_fed import ScoreGrid, paper
 from torchmetrics_fed.functional import (
     average_precision_from_counts,
     average_precision_from_curve,
     precision_recall_curve,
 )
 from torchmetrics_fed.functional.curve import count
-from torchmetrics_fed.reconstruct import Reconstruction
 
 
 def test_it_is_scikit_learns(
-    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor
+    scored: Scored,
+    grid: ScoreGrid,
+    binned: Tensor,
 ) -> None:
     scores, target = scored
     area = average_precision_from_counts(count(scores, target, grid=grid).leaf).item()
     assert area == pytest.approx(average_precision_score(target, binned), abs=1e-12)
-    assert area == pytest.approx(
-        binary_average_precision(binned, target).item(), abs=1e-6
-    )  # in float32
-    assert (
-        area
-        == average_precision_from_curve(precision_recall_curve(scores, target, grid=grid)).item()
-    )
+    in_float32 = binary_average_precision(binned, target).item()
+    assert area == pytest.approx(in_float32, abs=1e-6)
+    curve = precision_recall_curve(scores, target, grid=grid)
+    assert area == average_precision_from_curve(curve).item()
 
 
-def test_leading_axes() -> None:
-    leaf = torch.randint(0, 9, (3, 4, 2, 16), generator=torch.Generator().manual_seed(1)) + 1
-    areas = average_precision_from_counts(leaf)
+def test_leading_axes(stacked: Tensor) -> None:
+    areas = average_precision_from_counts(stacked)
     assert areas.shape == (3, 4)
-    assert torch.equal(areas[1, 2], average_precision_from_counts(leaf[1, 2]))
+    assert torch.equal(areas[1, 2], average_precision_from_counts(stacked[1, 2]))
 
 
 @pytest.mark.parametrize("counts", [[[1, 2], [0, 0]], [[0, 0], [0, 0]], [[0, 1], [0, 0]]])
@@ -56,7 +54,7 @@ def test_perfect_and_reversed() -> None:
     assert average_precision_from_counts(torch.eye(2).flip(0)).item() == 0.5
 
 
-def test_quantiles_come_close(scored: tuple[Tensor, Tensor]) -> None:
+def test_quantiles_come_close(scored: Scored) -> None:
     leaf = count(*scored, quantiles=256, grid="even").leaf
-    area = average_precision_from_counts(leaf, reconstruction=Reconstruction("quantile"))
+    area = average_precision_from_counts(leaf, reconstruction=paper.Quantiles(256))
     assert area.item() == pytest.approx(average_precision_from_counts(leaf).item(), abs=0.01)

@@ -1,4 +1,4 @@
-"""The options of every curve, and exact quantiles."""
+"""The options of every curve, the warning about ties, and exact quantiles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.functional import exact_quantiles, roc
+from torchmetrics_fed import InputError, ScoreGrid, paper
+from torchmetrics_fed.functional import roc
 from torchmetrics_fed.functional.curve import count
-from torchmetrics_fed.reconstruct import Reconstruction
+from torchmetrics_fed.paper import exact_quantiles
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,20 @@ from torchmetrics_fed.reconstruct import Reconstruction
         ),
     ],
 )
-def test_arguments_that_cannot_be_used_are_named(arguments: dict[str, object], named: str) -> None:
+def test_arguments_that_cannot_be_used_are_named(
+    arguments: dict[str, object],
+    named: str,
+) -> None:
     with pytest.raises(InputError, match=named):
         roc(torch.tensor([0.2, 0.8]), torch.tensor([0, 1]), **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("quantiles", [16, 1024])
 def test_grids_have_names_and_the_two_sided_one_is_the_default(quantiles: int) -> None:
-    scores, target = torch.tensor([0.2, 0.8]), torch.tensor([0, 1])
-    assert torch.equal(
-        count(scores, target, quantiles=quantiles).edges, ScoreGrid.two_sided(quantiles).edges
-    )
+    scores = torch.tensor([0.2, 0.8])
+    target = torch.tensor([0, 1])
+    default = count(scores, target, quantiles=quantiles)
+    assert torch.equal(default.edges, ScoreGrid.two_sided(quantiles).edges)
     even = count(scores, target, quantiles=quantiles, grid="even")
     assert torch.equal(even.edges, ScoreGrid.even(quantiles).edges)
 
@@ -50,7 +53,7 @@ def test_the_papers_reading_asks_for_the_papers_bins() -> None:
         roc(
             torch.tensor([0.2, 0.8]),
             torch.tensor([0, 1]),
-            reconstruction=Reconstruction("quantile"),
+            reconstruction=paper.Quantiles(1024),
         )
 
 
@@ -58,18 +61,14 @@ def test_ties_that_bins_make_are_warned_of() -> None:
     """Scores of a sure model share the last even bin; a two-sided grid tells them apart."""
     generator = torch.Generator().manual_seed(4)
     target = (torch.rand(2_000, generator=generator) < 0.5).long()
-    scores = (
-        12 + 2 * torch.randn(2_000, generator=generator, dtype=torch.float64) + target
-    ).sigmoid()
+    logits = 12 + 2 * torch.randn(2_000, generator=generator, dtype=torch.float64) + target
+    scores = logits.sigmoid()
     with pytest.warns(UserWarning, match=r'share a bin.*`grid="two_sided"`'):
         count(scores, target, grid="even")
-    for grid in (
-        "two_sided",
-        ScoreGrid.from_edges([0.0, 0.5, 1.0]),
-    ):  # whoever gives edges wants those bins
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            count(scores, target, grid=grid)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        count(scores, target, grid="two_sided")
+        count(scores, target, grid=ScoreGrid.from_edges([0.0, 0.5, 1.0]))
 
 
 @pytest.mark.parametrize(
@@ -82,13 +81,19 @@ def test_ties_that_bins_make_are_warned_of() -> None:
         (lambda: ScoreGrid.from_edges([0.0, 1.0]), "at least three"),
     ],
 )
-def test_grids_that_cannot_be_used_are_named(make: Callable[[], ScoreGrid], named: str) -> None:
+def test_grids_that_cannot_be_used_are_named(
+    make: Callable[[], ScoreGrid],
+    named: str,
+) -> None:
     with pytest.raises(InputError, match=named):
         make()
 
 
 @pytest.mark.parametrize("quantiles", [2, 3, 100, 1024])
-def test_exact_quantiles_are_numpys(quantiles: int, scored: tuple[Tensor, Tensor]) -> None:
+def test_exact_quantiles_are_numpys(
+    quantiles: int,
+    scored: tuple[Tensor, Tensor],
+) -> None:
     scores, target = scored
     result = exact_quantiles(scores, target, quantiles)
     for label, values in enumerate(result):
@@ -98,7 +103,9 @@ def test_exact_quantiles_are_numpys(quantiles: int, scored: tuple[Tensor, Tensor
 
 def test_a_single_example_is_all_its_quantiles() -> None:
     result = exact_quantiles(
-        torch.tensor([0.25, 0.75]), torch.tensor([0, 1]), torch.tensor([0.0, 0.3, 1.0])
+        torch.tensor([0.25, 0.75]),
+        torch.tensor([0, 1]),
+        torch.tensor([0.0, 0.3, 1.0]),
     )
     assert result.negative.tolist() == [0.25] * 3
 

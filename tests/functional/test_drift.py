@@ -1,4 +1,4 @@
-"""The population stability index against its formula on the scores themselves, and how often its test is wrong."""
+"""The population stability index against its formula, and how often its test is wrong."""
 
 from __future__ import annotations
 
@@ -25,30 +25,38 @@ def released(
     """Scores, of this many values if given, and a release of them on few bins, which is quick."""
     target = (torch.rand(examples) < 0.3).long()
     scores = (1.5 * torch.randn(examples, dtype=torch.float64) + 2 * target - 1 + shift).sigmoid()
-    scores = scores if values is None else ((values * scores).floor() + 0.5) / values
-    metric = FederatedROC(
-        quantiles=32, privacy=None if epsilon is None else CentralDP(epsilon), plan=plan
-    )
+    if values is not None:
+        scores = ((values * scores).floor() + 0.5) / values
+    privacy = None
+    if epsilon is not None:
+        privacy = CentralDP(epsilon)
+    metric = FederatedROC(quantiles=32, privacy=privacy, plan=plan)
     metric.update(scores, target)
     return scores.numpy(), metric.release()
 
 
-def drifted(shift: float, epsilon: float | None, runs: int, values: int | None = None) -> int:
+def drifted(
+    shift: float,
+    epsilon: float | None,
+    runs: int,
+    values: int | None = None,
+) -> int:
     """How many tests find a drift."""
-    pairs = (
-        (released(2_000, 0.0, epsilon, values)[1], released(2_000, shift, epsilon, values)[1])
-        for _ in range(runs)
-    )
-    return sum(bool(population_stability_index(before, after).drifted) for before, after in pairs)
+    drifts = 0
+    for _ in range(runs):
+        _, before = released(2_000, 0.0, epsilon, values)
+        _, after = released(2_000, shift, epsilon, values)
+        drifts += bool(population_stability_index(before, after).drifted)
+    return drifts
 
 
 def test_without_noise_it_is_the_formula() -> None:
     """Tolerance 1e-12."""
-    (before, first), (after, second) = released(5_000), released(4_000, 0.5)
-    result = population_stability_index(first, second)
-    assert result.value.item() == pytest.approx(
-        exact_index(before, after, result.edges.numpy()), abs=1e-12
-    )
+    scores_before, before = released(5_000)
+    scores_after, after = released(4_000, 0.5)
+    result = population_stability_index(before, after)
+    expected = exact_index(scores_before, scores_after, result.edges.numpy())
+    assert result.value.item() == pytest.approx(expected, abs=1e-12)
     assert result.before.tolist() == pytest.approx([0.1] * 10, abs=0.03)
     assert result.drifted
     assert set(result.scalars) == {"population_stability_index", "p_value"}
@@ -56,13 +64,17 @@ def test_without_noise_it_is_the_formula() -> None:
 
 @pytest.mark.slow
 def test_noise_adds_nothing_on_average() -> None:
-    values, exact, raw = [], [], []
+    values = []
+    exact = []
+    raw = []
     for _ in range(12):
-        (before, first), (after, second) = released(4_000, 0.0, 0.3), released(4_000, 0.3, 0.3)
-        result = population_stability_index(first, second)
+        scores_before, before = released(4_000, 0.0, 0.3)
+        scores_after, after = released(4_000, 0.3, 0.3)
+        result = population_stability_index(before, after)
         values.append(result.value.item())
-        exact.append(exact_index(before, after, result.edges.numpy()))
-        p, q = (each.clamp(min=1e-4) for each in (result.before, result.after))
+        exact.append(exact_index(scores_before, scores_after, result.edges.numpy()))
+        p = result.before.clamp(min=1e-4)
+        q = result.after.clamp(min=1e-4)
         raw.append(((q - p) * (q / p).log()).sum().item())
     error = np.std(np.subtract(values, exact)) / np.sqrt(12)
     assert abs(np.mean(values) - np.mean(exact)) < 5 * error
@@ -72,32 +84,35 @@ def test_noise_adds_nothing_on_average() -> None:
 @pytest.mark.audit
 @pytest.mark.filterwarnings("ignore:The index:UserWarning")
 @pytest.mark.parametrize(("epsilon", "values"), [(None, None), (1.0, None), (1.0, 12)])
-def test_it_errs_as_often_as_it_says(epsilon: float | None, values: int | None) -> None:
-    """Not more often than 5%, at alpha 1e-6, with ties, too; and more often where there is a drift."""
+def test_it_errs_as_often_as_it_says(
+    epsilon: float | None,
+    values: int | None,
+) -> None:
+    """Not more often than 5%, at alpha 1e-6, with ties, too; more often where there is a drift."""
     assert binom.sf(drifted(0.0, epsilon, 60, values) - 1, 60, 0.05) > 1e-6
     assert binom.sf(drifted(1.5, epsilon, 8, values) - 1, 8, 0.05) < 1e-6
 
 
 def test_an_index_that_ties_may_explain_is_called_into_question() -> None:
-    """Leaves that were placed apart part twelve values in different ways; the same leaves leave no doubt."""
-    first, twin = (released(5_000, 0.0, 1.0, values=12)[1] for _ in range(2))
-    alike = released(5_000, 0.0, 1.0, 12, Query(first.queries[-1].tree))[1]
-    result = population_stability_index(first, alike)
+    """Different leaves part twelve values in different ways; the same leaves leave no doubt."""
+    _, before = released(5_000, 0.0, 1.0, values=12)
+    _, same_leaves = released(5_000, 0.0, 1.0, 12, Query(before.queries[-1].tree))
+    result = population_stability_index(before, same_leaves)
     assert result.value < 0.05
     assert result.least == pytest.approx(float(result.value), abs=1e-9)
-    with warnings.catch_warnings(record=True) as said:
+    _, different_leaves = released(5_000, 0.0, 1.0, values=12)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        other = population_stability_index(first, twin)
-    assert bool(said) == bool(other.value - other.least > 0.05)
+        result = population_stability_index(before, different_leaves)
+    assert bool(caught) == bool(result.value - result.least > 0.05)
 
 
 def test_ties_and_classes() -> None:
     metrics = [FederatedROC("multilabel", num_labels=2, quantiles=32) for _ in range(2)]
-    for number, metric in enumerate(metrics):
-        scores = torch.stack(
-            [torch.full((500,), 0.5), torch.linspace(0, 1, 500) ** (1 + number)], 1
-        )
-        metric.update(scores, torch.randint(0, 2, (500, 2)))
+    for power, metric in enumerate(metrics, 1):
+        tied = torch.full((500,), 0.5)
+        drifting = torch.linspace(0, 1, 500) ** power
+        metric.update(torch.stack([tied, drifting], 1), torch.randint(0, 2, (500, 2)))
     result = population_stability_index(metrics[0].release(), metrics[1].release())
     assert result.drifted.tolist() == [False, True]
     assert result.before.shape == (2, 10)
@@ -106,10 +121,10 @@ def test_ties_and_classes() -> None:
 
 def test_what_cannot_be_compared_is_refused() -> None:
     _, release = released(100)
-    other = FederatedROC(grid=ScoreGrid.even(16))
-    other.update(torch.rand(9), torch.arange(9) % 2)
+    metric = FederatedROC(grid=ScoreGrid.even(16))
+    metric.update(torch.rand(9), torch.arange(9) % 2)
     with pytest.raises(InputError, match="grid"):
-        population_stability_index(release, other.release())
+        population_stability_index(release, metric.release())
     for level, parts in ((0.0, 10), (1.0, 10), (0.05, 1)):
         with pytest.raises(InputError, match="level"):
             population_stability_index(release, release, level, parts)

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from benchmarks.decisions import brier, logits, recalibrated
+from tests.functional.scores import Scored
 from torchmetrics_fed import CentralDP, FederatedROC, InputError, Release, ScoreGrid
 from torchmetrics_fed.functional import Recalibration, calibration_line, recalibrate
 from torchmetrics_fed.functional.recalibration import RecalibrationMethod
@@ -20,7 +21,11 @@ from torchmetrics_fed.functional.recalibration import RecalibrationMethod
 METHODS: tuple[RecalibrationMethod, ...] = ("isotonic", "logistic")
 
 
-def drawn(examples: int, power: float = 1.0, seed: int = 3) -> tuple[Tensor, Tensor]:
+def drawn(
+    examples: int,
+    power: float = 1.0,
+    seed: int = 3,
+) -> tuple[Tensor, Tensor]:
     """Scores, and targets that are positive with probability score ** power."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.rand(examples, generator=generator, dtype=torch.float64)
@@ -28,27 +33,32 @@ def drawn(examples: int, power: float = 1.0, seed: int = 3) -> tuple[Tensor, Ten
 
 
 def released(
-    preds: Tensor, target: Tensor, epsilon: float | None = None, grid: ScoreGrid | None = None
+    preds: Tensor,
+    target: Tensor,
+    epsilon: float | None = None,
+    grid: ScoreGrid | None = None,
 ) -> Release:
-    privacy = None if epsilon is None else CentralDP(epsilon)
-    metric = (
-        FederatedROC(privacy=privacy) if grid is None else FederatedROC(privacy=privacy, grid=grid)
-    )
+    privacy = None
+    if epsilon is not None:
+        privacy = CentralDP(epsilon)
+    metric = FederatedROC(privacy=privacy, grid=grid or "two_sided")
     metric.update(preds, target)
     return metric.release()
 
 
 def test_the_line_is_scikit_learns(
-    scored: tuple[Tensor, Tensor], grid: ScoreGrid, binned: Tensor
+    scored: Scored,
+    grid: ScoreGrid,
+    binned: Tensor,
 ) -> None:
-    """Tolerance 1e-4: a hundredth of its standard error. The ridge that keeps it finite is that small."""
+    """Tolerance 1e-4, a hundredth of its standard error: the ridge moves the line by less."""
     line = calibration_line(released(*scored, grid=grid))
     model = LogisticRegression(C=np.inf, tol=1e-10).fit(logits(binned.numpy())[:, None], scored[1])
     assert line.intercept.item() == pytest.approx(model.intercept_[0], abs=1e-4)
     assert line.slope.item() == pytest.approx(model.coef_[0, 0], abs=1e-4)
 
 
-def test_its_sampling_error_is_that_of_the_likelihood(scored: tuple[Tensor, Tensor]) -> None:
+def test_its_sampling_error_is_that_of_the_likelihood(scored: Scored) -> None:
     line = calibration_line(released(*scored), 0.95, population=True)
     assert line.intervals is not None
     x = np.stack([np.ones(len(scored[0])), logits(scored[0].numpy())])
@@ -66,7 +76,7 @@ def test_separated_classes_have_a_finite_line() -> None:
 
 @pytest.mark.slow
 def test_the_curve_is_near_scikit_learns_isotonic_regression() -> None:
-    """0.01 on average: its own standard error with 20,000 examples, whose steps are not followed."""
+    """0.01 on average: the standard error of the regression with 20,000 examples."""
     scores, target = drawn(20_000, 2.0)
     model = IsotonicRegression(out_of_bounds="clip").fit(scores, target)
     at = torch.linspace(0.02, 0.98, 400, dtype=torch.float64)
@@ -78,33 +88,34 @@ def test_the_curve_is_near_scikit_learns_isotonic_regression() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("epsilon", [None, 1.0])
 def test_calibrated_scores_stay_and_others_are_mended(
-    epsilon: float | None, method: RecalibrationMethod
+    epsilon: float | None,
+    method: RecalibrationMethod,
 ) -> None:
-    for power in (1.0, 2.0):
-        fitted, tested = (drawn(8_000, power, seed)[::-1] for seed in (3, 4))
-        before = brier(tested[0].numpy(), tested[1])
-        halves = [(part[0].numpy(), part[1].numpy()) for part in (fitted, tested)]
-        after = recalibrated(halves[0], halves[1], epsilon, method)
-        assert after < (1.01 if power == 1 else 0.9) * before
+    for power, largest_ratio in ((1.0, 1.01), (2.0, 0.9)):
+        fitted_scores, fitted_target = drawn(8_000, power, seed=3)
+        scores, target = drawn(8_000, power, seed=4)
+        after = recalibrated(
+            (fitted_target.numpy(), fitted_scores.numpy()),
+            (target.numpy(), scores.numpy()),
+            epsilon,
+            method,
+        )
+        assert after < largest_ratio * brier(target.numpy(), scores)
 
 
 def test_where_no_line_fits_it_is_the_one_of_least_brier_score() -> None:
-    """Its score is lower than that of the line of the likelihood, and than that of the scores as they are."""
+    """Its score is lower than that of the likeliest line, and than that of the scores."""
     generator = torch.Generator().manual_seed(4)
     x = 2.5 * torch.randn(50_000, generator=generator, dtype=torch.float64) - 2.5
     bent = torch.sigmoid(x + x.sin() + 0.8 * (x < -1))
     target = torch.bernoulli(0.05 + 0.5 * torch.sigmoid(3 * x), generator=generator).long()
     release = released(bent, target)
-    likeliest = calibration_line(release)
-    before, ours, theirs = (
-        brier(target.numpy(), scores)
-        for scores in (
-            bent,
-            recalibrate(release, "logistic")(bent),
-            torch.sigmoid(likeliest.intercept + likeliest.slope * torch.logit(bent)),
-        )
-    )
-    assert ours < min(before, theirs) - 1e-4
+    line = calibration_line(release)
+    by_likeliest_line = torch.sigmoid(line.intercept + line.slope * torch.logit(bent))
+    before = brier(target.numpy(), bent)
+    likeliest = brier(target.numpy(), by_likeliest_line)
+    after = brier(target.numpy(), recalibrate(release, "logistic")(bent))
+    assert after < min(before, likeliest) - 1e-4
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -115,25 +126,24 @@ def test_it_rises_and_leaves_dtype_and_shape(method: RecalibrationMethod) -> Non
         result = module(torch.linspace(0, 1, 60, dtype=dtype).reshape(3, 20))
         assert result.dtype == dtype
         assert result.shape == (3, 20)
-        assert bool((result.flatten().diff() >= 0).all())
-        assert bool(((result >= 0) & (result <= 1)).all())
+        assert (result.flatten().diff() >= 0).all()
+        assert ((result >= 0) & (result <= 1)).all()
     assert module(torch.tensor([-0.1, 1.1, torch.nan])).isnan().all()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_it_is_saved_as_any_module(method: RecalibrationMethod) -> None:
-    module, at = recalibrate(released(*drawn(2_000, 2.0)), method), torch.rand(9)
+    module = recalibrate(released(*drawn(2_000, 2.0)), method)
+    at = torch.rand(9)
     file = io.BytesIO()
     torch.save(module, file)
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
-    copies = [
-        pickle.loads(pickle.dumps(module)),
-        loaded,
-        Recalibration(torch.zeros_like(module.knots)),
-    ]
-    copies[2].load_state_dict(module.state_dict())
-    assert all(torch.equal(copy(at), module(at)) for copy in copies)
+    pickled = pickle.loads(pickle.dumps(module))
+    with_state = Recalibration(torch.zeros_like(module.knots))
+    with_state.load_state_dict(module.state_dict())
+    for copy in (loaded, pickled, with_state):
+        assert torch.equal(copy(at), module(at))
     assert torch.equal(torch.nn.Sequential(torch.nn.Sigmoid(), module)(at), module(at.sigmoid()))
 
 

@@ -5,31 +5,35 @@ from __future__ import annotations
 import pytest
 import torch
 from sklearn.metrics import roc_curve
-from torch import Tensor
 from torchmetrics.classification import BinaryROC
 
-from tests.grids import grid_for
-from torchmetrics_fed import ScoreGrid
+from tests.functional.scores import Scored
+from torchmetrics_fed import Reconstruction, ScoreGrid, paper
 from torchmetrics_fed.functional import (
     area_error_roc,
-    exact_quantiles,
     roc,
     roc_from_counts,
     roc_from_quantiles,
 )
-from torchmetrics_fed.reconstruct import Method, Reconstruction
+from torchmetrics_fed.reconstruct import Aligned
+from torchmetrics_fed.typing import GridName
 
 FINE = pytest.mark.parametrize(
-    "grid", [ScoreGrid.two_sided(64), ScoreGrid.even(64)], ids=lambda grid: grid.kind
+    "grid",
+    [ScoreGrid.two_sided(64), ScoreGrid.even(64)],
+    ids=lambda grid: grid.kind,
 )
 
 
 @FINE
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_aligned_is_torchmetrics_at_every_edge_below_1(
-    scored: tuple[Tensor, Tensor], dtype: torch.dtype, grid: ScoreGrid
+    scored: Scored,
+    dtype: torch.dtype,
+    grid: ScoreGrid,
 ) -> None:
-    scores, target = scored[0].to(dtype), scored[1]
+    scores = scored[0].to(dtype)
+    target = scored[1]
     special = [0.0, 1.0, 1.0, 0.5, 0.25, 2.0**-20, 1 - 2.0**-20, 2.0**-38, 1 - 2.0**-38]
     scores[: len(special)] = torch.tensor(special, dtype=dtype)
     # without this torchmetrics compares in float32, where the edges nearest to 1 are 1
@@ -46,9 +50,12 @@ def test_aligned_is_torchmetrics_at_every_edge_below_1(
 @FINE
 @pytest.mark.parametrize("sharpness", [1, 6])
 def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(
-    scored: tuple[Tensor, Tensor], sharpness: float, grid: ScoreGrid
+    scored: Scored,
+    sharpness: float,
+    grid: ScoreGrid,
 ) -> None:
-    scores, target = (sharpness * scored[0].logit()).sigmoid(), scored[1]
+    scores = (sharpness * scored[0].logit()).sigmoid()
+    target = scored[1]
     fpr, tpr, thresholds = map(torch.from_numpy, roc_curve(target, scores, drop_intermediate=False))
     curve = roc(scores, target, grid=grid)
     assert torch.equal(curve.thresholds.flip(0), grid.edges)
@@ -59,21 +66,26 @@ def test_aligned_is_scikit_learns_pooled_curve_at_every_edge_below_1(
     assert torch.allclose(curve.tpr[below], tpr[at], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", ["aligned", "quantile"])
-def test_curves_run_from_0_0_to_1_1(scored: tuple[Tensor, Tensor], method: Method) -> None:
-    fpr, tpr, thresholds = roc(
-        *scored, grid=grid_for(method), reconstruction=Reconstruction(method)
-    )
+@pytest.mark.parametrize(
+    ("grid", "reconstruction"),
+    [("two_sided", Aligned()), ("even", paper.Quantiles(1024))],
+)
+def test_curves_run_from_0_0_to_1_1(
+    scored: Scored,
+    grid: GridName,
+    reconstruction: Reconstruction,
+) -> None:
+    fpr, tpr, thresholds = roc(*scored, grid=grid, reconstruction=reconstruction)
     assert [end.item() for end in (fpr[0], tpr[0], fpr[-1], tpr[-1])] == [0, 0, 1, 1]
-    assert bool((thresholds.diff() <= 0).all())
-    assert bool((fpr.diff() >= 0).all())
-    assert bool((tpr.diff() >= 0).all())
+    assert (thresholds.diff() <= 0).all()
+    assert (fpr.diff() >= 0).all()
+    assert (tpr.diff() >= 0).all()
 
 
-def test_quantiles_from_the_tree_come_close_to_exact_ones(scored: tuple[Tensor, Tensor]) -> None:
+def test_quantiles_from_the_tree_come_close_to_exact_ones(scored: Scored) -> None:
     exact = roc_curve(*reversed(scored))
-    from_exact = roc_from_quantiles(exact_quantiles(*scored, 256))
-    from_tree = roc(*scored, quantiles=256, grid="even", reconstruction=Reconstruction("quantile"))
+    from_exact = roc_from_quantiles(paper.exact_quantiles(*scored, 256))
+    from_tree = roc(*scored, quantiles=256, grid="even", reconstruction=paper.Quantiles(256))
     assert area_error_roc(from_exact, exact) < 0.002
     assert area_error_roc(from_tree, exact) < 0.002
 
@@ -86,19 +98,22 @@ def test_counts_may_have_leading_axes() -> None:
 
 
 @pytest.mark.parametrize(("label", "warning"), [(0, "No positive"), (1, "No negative")])
-def test_a_missing_class_is_warned_of_and_its_rate_is_0(label: int, warning: str) -> None:
+def test_a_missing_class_is_warned_of_and_its_rate_is_0(
+    label: int,
+    warning: str,
+) -> None:
     with pytest.warns(UserWarning, match=warning):
         curve = roc(torch.rand(50), torch.full((50,), label))
-    assert bool((curve[1 - label] == 0).all())
+    assert (curve[1 - label] == 0).all()
     assert curve[label][-1] == 1
 
 
 def test_known_support_makes_ties_exact() -> None:
-    """Scores of a 5-nearest-neighbour classifier: with an edge between any two values the curve is the true one."""
+    """Scores of 5 nearest neighbours: with an edge between any two values the curve is exact."""
     target = torch.randint(0, 2, (3_000,), generator=torch.Generator().manual_seed(2))
-    votes = torch.binomial(
-        torch.full((3_000,), 5.0), 0.3 + 0.4 * target, generator=torch.Generator().manual_seed(3)
-    )
+    generator = torch.Generator().manual_seed(3)
+    votes = torch.binomial(torch.full((3_000,), 5.0), 0.3 + 0.4 * target, generator=generator)
     scores = votes / 5
-    curve = roc(scores, target, grid=ScoreGrid.from_edges([-0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1]))
+    grid = ScoreGrid.from_edges([-0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1])
+    curve = roc(scores, target, grid=grid)
     assert area_error_roc(curve, roc_curve(target, scores)) < 1e-12

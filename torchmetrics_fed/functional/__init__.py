@@ -1,6 +1,7 @@
-"""Functions of scores, of releases and leaf counts, and of curves; every result has ``.scalars`` and ``.plot()``.
+"""Functions of scores, of releases, of leaf counts, and of curves.
 
-Examples assume ``import torch``, and an import of the name that they document.
+Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws it. Examples assume
+``import torch``, and an import of the name that they document.
 """
 
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
@@ -80,41 +81,68 @@ from torchmetrics_fed.functional.tradeoffs import (
 )
 from torchmetrics_fed.reconstruct.histograms import Histograms, read
 
-__all__ = ["Histograms", "area_error_pr", "area_error_roc", "read"]
-__all__ += ["ROCCurve", "roc", "roc_from_counts", "roc_from_quantiles"]
-__all__ += ["PrecisionRecallCurve", "precision_recall_curve"]
-__all__ += ["precision_recall_from_counts", "precision_recall_from_quantiles"]
-__all__ += ["DETCurve", "det_curve", "det_from_counts"]
-__all__ += [
+__all__ = [
+    "Band",
+    "Calibration",
+    "CalibrationLine",
+    "Confusion",
+    "CumulativeGains",
+    "DETCurve",
+    "Drift",
+    "GroupGaps",
+    "Histograms",
+    "Interval",
+    "NetBenefit",
+    "OperatingPoint",
+    "PrecisionRecallCurve",
     "PrecisionRecallGainCurve",
+    "PredictiveValues",
+    "ROCCurve",
+    "Recalibration",
+    "area_error_pr",
+    "area_error_roc",
+    "area_under_gain",
+    "auroc",
+    "auroc_from_counts",
+    "auroc_from_curve",
+    "auroc_interval",
+    "average_precision",
+    "average_precision_from_counts",
+    "average_precision_from_curve",
+    "average_precision_interval",
+    "best_f1",
+    "calibration",
+    "calibration_from_counts",
+    "calibration_line",
+    "confusion_at",
+    "cumulative_gains",
+    "det_curve",
+    "det_from_counts",
+    "figure_size",
+    "group_gaps",
+    "kolmogorov_smirnov",
+    "least_cost",
+    "mann_whitney_u",
+    "net_benefit",
+    "plot_histograms",
+    "population_stability_index",
+    "precision_at_recall",
+    "precision_recall_band",
+    "precision_recall_curve",
+    "precision_recall_from_counts",
+    "precision_recall_from_quantiles",
     "precision_recall_gain_curve",
     "precision_recall_gain_from_counts",
-]
-__all__ += ["area_under_gain", "auroc", "auroc_from_counts", "auroc_from_curve", "mann_whitney_u"]
-__all__ += ["average_precision", "average_precision_from_counts", "average_precision_from_curve"]
-__all__ += [
-    "Band",
-    "Interval",
-    "auroc_interval",
-    "average_precision_interval",
-    "precision_recall_band",
-    "roc_band",
-]
-__all__ += ["Calibration", "calibration", "calibration_from_counts"]
-__all__ += ["CalibrationLine", "Recalibration", "calibration_line", "recalibrate"]
-__all__ += ["OperatingPoint", "best_f1", "kolmogorov_smirnov", "least_cost", "precision_at_recall"]
-__all__ += [
+    "predictive_values",
+    "read",
+    "recalibrate",
     "recall_at_precision",
+    "roc",
+    "roc_band",
+    "roc_from_counts",
+    "roc_from_quantiles",
     "sensitivity_at_specificity",
+    "small_multiples",
     "specificity_at_sensitivity",
     "youden",
 ]
-__all__ += ["Confusion", "PredictiveValues", "confusion_at", "predictive_values"]
-__all__ += ["CumulativeGains", "NetBenefit", "cumulative_gains", "net_benefit"]
-__all__ += [
-    "Drift",
-    "GroupGaps",
-    "group_gaps",
-    "population_stability_index",
-]
-__all__ += ["figure_size", "plot_histograms", "small_multiples"]

@@ -1,7 +1,8 @@
 """The paper's Area Error between two curves, integrated exactly."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from functools import partial
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,27 +11,39 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.typing import Floats
 
-# Recall that a bin has to add before its corner matters.
-_TIED = 0.005
+TIED_RECALL = 0.005
+"""A bin that adds less recall than this has no corner, whether its scores are tied or not."""
+
+LONE_BIN = 100
+"""A bin is alone if it adds more than this many times the recall of the bins beside it."""
 
 Reading = Literal["linear", "step", "binned"]
+
+Function: TypeAlias = Callable[[Floats], Floats]
+"""A curve as a function of its first coordinate."""
 
 
 def area_error_roc(
     estimate: Sequence[ArrayLike | Tensor], exact: Sequence[ArrayLike | Tensor]
 ) -> float:
-    r"""Return :math:`\int_0^1 |T(f) - \hat T(f)|\,df`, both curves linear between their points.
+    r"""Return :math:`\int_0^1 |T(f) - \hat T(f)|\,df`; both curves are linear between their points.
 
-    Curves are ``(fpr, tpr, ...)``: a :class:`~torchmetrics_fed.functional.ROCCurve`, and the exact one of torchmetrics
-    (``thresholds=None``) or scikit-learn (``drop_intermediate`` is harmless).
+    Args:
+        estimate: ``(fpr, tpr, ...)``, for example a :class:`~torchmetrics_fed.functional.ROCCurve`.
+        exact: ``(fpr, tpr, ...)``, for example that of torchmetrics (``thresholds=None``) or
+            scikit-learn (``drop_intermediate`` is harmless).
 
     Example:
         >>> area_error_roc(([0, 0.5, 1], [0, 0.5, 1]), ([0, 0.5, 1], [0, 1, 1]))
         0.25
     """
-    x, y = _ascending(*estimate[:2])
-    x_exact, y_exact = _ascending(*exact[:2])
-    return _area(_linear(x, y), _linear(x_exact, y_exact), np.r_[x, x_exact])
+    fpr, tpr = _ascending(estimate[0], estimate[1])
+    exact_fpr, exact_tpr = _ascending(exact[0], exact[1])
+    return _area_between(
+        partial(_line, x=fpr, y=tpr),
+        partial(_line, x=exact_fpr, y=exact_tpr),
+        points=np.r_[fpr, exact_fpr],
+    )
 
 
 def area_error_pr(
@@ -38,64 +51,98 @@ def area_error_pr(
     exact: Sequence[ArrayLike | Tensor],
     reading: Reading = "linear",
 ) -> float:
-    r"""Return :math:`\int_0^1 |P(t) - \hat P(t)|\,dt`; the exact curve is scikit-learn's step, whose area is the AP.
+    r"""Return :math:`\int_0^1 |P(t) - \hat P(t)|\,dt`.
 
-    Curves are ``(precision, recall, ...)``. ``reading`` says how the estimate goes on between its points: ``"linear"``,
-    or ``"step"`` as the exact one does, which is right where each bin holds one known score
-    (``ScoreGrid.from_edges``).
+    The exact curve is scikit-learn's step, whose area is the average precision.
+
+    Args:
+        estimate: ``(precision, recall, ...)``.
+        exact: ``(precision, recall, ...)``.
+        reading: how the estimate is read between its points: ``"linear"``, or ``"step"`` like the
+            exact curve, which is right where each bin holds one known score
+            (``ScoreGrid.from_edges``). ``"binned"`` is linear but for a step to each bin whose
+            neighbours are empty.
 
     Example:
-        >>> area_error_pr(([0.5, 0.5, 1], [1, 0.5, 0]), ([0.5, 1, 1], [1, 0.5, 0]), reading="step")
+        >>> estimate = ([0.5, 0.5, 1], [1, 0.5, 0])
+        >>> area_error_pr(estimate, ([0.5, 1, 1], [1, 0.5, 0]), reading="step")
         0.25
     """
     check_choice("reading", reading, get_args(Reading))
-    x, y = _ascending(estimate[1], estimate[0])
-    x_exact, y_exact = _ascending(exact[1], exact[0])
+    recall, precision = _ascending(estimate[1], estimate[0])
+    exact_recall, exact_precision = _ascending(exact[1], exact[0])
     if reading == "binned":
-        x, y = _with_corners(x, y)
-    read = _step if reading == "step" else _linear
-    return _area(read(x, y), _step(x_exact, y_exact), np.r_[x, x_exact])
+        recall, precision = _with_corners(recall, precision)
+    estimated: Function = partial(_line, x=recall, y=precision)
+    if reading == "step":
+        estimated = partial(_step, recall=recall, precision=precision)
+    return _area_between(
+        estimated,
+        partial(_step, recall=exact_recall, precision=exact_precision),
+        points=np.r_[recall, exact_recall],
+    )
 
 
 def _ascending(x: ArrayLike | Tensor, y: ArrayLike | Tensor) -> tuple[Floats, Floats]:
-    a, b = (
-        np.asarray(v.detach().cpu().double() if isinstance(v, Tensor) else v, dtype=np.float64)
-        for v in (x, y)
-    )
-    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
+    """Return the points of a curve in the order of rising x."""
+    x = _floats(x)
+    y = _floats(y)
+    if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
         raise InputError(
-            f"Expected two 1-d arrays of one length, at least 2, but got {a.shape} and {b.shape}."
+            f"Expected two 1-d arrays of one length, at least 2, but got {x.shape} and {y.shape}."
         )
-    return (a, b) if a[0] <= a[-1] else (a[::-1], b[::-1])
+    if x[0] > x[-1]:
+        return x[::-1], y[::-1]
+    return x, y
 
 
-def _linear(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
-    return lambda at: np.interp(at, x, y)
+def _floats(values: ArrayLike | Tensor) -> Floats:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().double()
+    return np.asarray(values, dtype=np.float64)
 
 
-def _with_corners(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the points, and a corner before each that a single bin among empty ones reaches: its scores are tied."""
-    jump = np.diff(x)
-    around = np.r_[0.0, jump[:-1]] + np.r_[jump[1:], 0.0]
-    alone = np.flatnonzero((jump > _TIED) & (around < jump / 100))
-    return np.insert(x, alone + 1, np.nextafter(x[alone], 1)), np.insert(y, alone + 1, y[alone + 1])
+def _with_corners(recall: Floats, precision: Floats) -> tuple[Floats, Floats]:
+    """Return the points, with a corner before each point that is reached by a bin of tied scores.
+
+    Scores of a bin are taken for tied if the bins beside it are empty.
+    """
+    added = np.diff(recall)
+    beside = np.r_[0.0, added[:-1]] + np.r_[added[1:], 0.0]
+    tied = np.flatnonzero((added > TIED_RECALL) & (beside < added / LONE_BIN))
+    return (
+        np.insert(recall, tied + 1, np.nextafter(recall[tied], 1)),
+        np.insert(precision, tied + 1, precision[tied + 1]),
+    )
 
 
-def _step(x: Floats, y: Floats) -> Callable[[Floats], Floats]:
-    """Up to and including each recall, the precision of the highest threshold that reaches it."""
-    return lambda at: y[np.searchsorted(x, at).clip(max=len(y) - 1)]
+def _line(at: Floats, x: Floats, y: Floats) -> Floats:
+    """Return the straight lines through the points."""
+    return np.interp(at, x, y)
 
 
-def _area(
-    one: Callable[[Floats], Floats], other: Callable[[Floats], Floats], points: Floats
-) -> float:
-    """Integral over [0, 1] of the distance of two functions that are linear between ``points``."""
+def _step(at: Floats, recall: Floats, precision: Floats) -> Floats:
+    """Return the precision at the highest threshold that reaches each recall ``at``."""
+    steps: Floats = precision[np.searchsorted(recall, at).clip(max=len(precision) - 1)]
+    return steps
+
+
+def _area_between(curve: Function, exact: Function, points: Floats) -> float:
+    """Return the integral over [0, 1] of the distance of two curves.
+
+    The difference is linear between neighbouring ``points``, and may jump at them. So it is read
+    at two places inside each interval and extended to the ends of the interval.
+    """
     x = np.unique(np.r_[0.0, points.clip(0, 1), 1.0])
     width = np.diff(x)
-    # Jumps lie at the points, so the line is read strictly inside each interval and extended to its ends.
-    first, second = (one(at) - other(at) for at in (x[:-1] + width / 3, x[:-1] + width * 2 / 3))
-    left, right = 2 * first - second, 2 * second - first
-    size = abs(left) + abs(right)
-    crossing = left * right < 0
-    mean = np.where(crossing, (left**2 + right**2) / (2 * np.where(crossing, size, 1.0)), size / 2)
+    at_third = x[:-1] + width / 3
+    at_two_thirds = x[:-1] + width * 2 / 3
+    first = curve(at_third) - exact(at_third)
+    second = curve(at_two_thirds) - exact(at_two_thirds)
+    start = 2 * first - second
+    end = 2 * second - first
+    size = abs(start) + abs(end)
+    crosses_zero = start * end < 0
+    two_triangles = (start**2 + end**2) / (2 * np.where(crosses_zero, size, 1.0))
+    mean = np.where(crosses_zero, two_triangles, size / 2)
     return float(width @ mean)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
@@ -14,7 +14,7 @@ from torchmetrics_fed.reconstruct.histograms import Histograms
 from torchmetrics_fed.typing import Average, Task
 
 Averaging: TypeAlias = Average | None
-"""None for each class by itself, ``"micro"`` for all classes' scores together, or a mean over classes."""
+"""None for a value of each class, ``"micro"`` for the scores of all classes together, or a mean."""
 
 
 def checked_average(average: Averaging, allowed: Sequence[Average], task: Task) -> Averaging:
@@ -23,53 +23,71 @@ def checked_average(average: Averaging, allowed: Sequence[Average], task: Task) 
         return None
     if task == "binary":
         raise InputError(
-            f'Expected no argument `average` for task="binary" but got {average!r}: there is one class, and '
-            'torchmetrics\' binary metrics take none either. Leave it out, or pass `task="multiclass"` or '
-            '`task="multilabel"`.'
+            f'Expected no argument `average` for task="binary" but got {average!r}: there is one '
+            "class, and torchmetrics' binary metrics take none either. Leave it out, or pass "
+            '`task="multiclass"` or `task="multilabel"`.'
         )
     if average not in allowed:
         raise InputError(
-            f"Expected argument `average` to be None or one of {tuple(allowed)} but got {average!r}."
+            f"Expected argument `average` to be None or one of {tuple(allowed)} "
+            f"but got {average!r}."
         )
     return average
 
 
-def averaged(of: Callable[[Histograms], Tensor], source: Histograms, average: Averaging) -> Tensor:
-    """Return a scalar metric of each class, or its average: of all classes' scores together, or over the classes."""
-    values = of(source.pooled(average))
+def averaged(values: Tensor, histograms: Histograms, average: Averaging) -> Tensor:
+    """Return the mean of the classes' values for a macro or weighted average, else the values.
+
+    A weighted average weighs each class by its positives.
+    """
     if average not in ("macro", "weighted"):
         return values
-    kept = defined(values, average)
-    sizes = source.leaf[..., 1, :].sum(-1).clamp(min=0)[kept]  # by the classes' positives
-    if average == "weighted" and sizes.sum() > 0:
-        return (values[kept] * sizes).sum() / sizes.sum()
-    return values[kept].mean()
+    has_value = defined(values, average)
+    values = values[has_value]
+    positives = histograms.leaf[..., 1, :].sum(-1).clamp(min=0)[has_value]
+    if average == "weighted" and positives.sum() > 0:
+        return (values * positives).sum() / positives.sum()
+    return values.mean()
 
 
 def defined(values: Tensor, average: Average) -> Tensor:
-    """Return which classes have values, ``(K, ...)``, that are not NaN, with torchmetrics' warning if some have not."""
-    kept = ~values.isnan().reshape(len(values), -1).any(-1)
-    if not bool(kept.all()):
-        text = (
-            "Average precision score for one or more classes was `nan`. Ignoring these classes in"
+    """Return which classes have values, ``(K, ...)``, that are not NaN.
+
+    Warns as torchmetrics does if a class has NaN. If all classes have NaN, all are returned, so
+    that their average is NaN.
+    """
+    is_defined = ~values.isnan().reshape(len(values), -1).any(-1)
+    if not bool(is_defined.all()):
+        warnings.warn(
+            "Average precision score for one or more classes was `nan`. Ignoring these classes in "
+            f"{average}-average",
+            UserWarning,
+            stacklevel=2,
         )
-        warnings.warn(f"{text} {average}-average", UserWarning, stacklevel=2)
-    return kept | ~kept.any()  # of no class at all the average is NaN
+    return is_defined | ~is_defined.any()
 
 
 def macro_curve(x: Tensor, y: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean of y, over classes that have it, at all the classes' x, ``(K, points)`` each; all thresholds.
+    """Return the mean over classes of y at all x of all classes, and the thresholds of all.
 
-    By torchmetrics' rule it interpolates between the points around each x as they are counted, not as they lie: exact
-    for a ROC curve, whose x rise; for a PR curve it is torchmetrics' convention and no more.
+    Arguments are ``(K, points)``; classes whose y is NaN are left out.
+
+    By the rule of torchmetrics it interpolates between neighbours in the order of the points, not
+    in the order of x. This is exact for a ROC curve, whose x rises. For a PR curve it is the
+    convention of torchmetrics and no more.
     """
-    kept = defined(y, "macro")
-    x, y, falling = x[kept], y[kept], bool(thresholds[0] > thresholds[-1])
+    has_curve = defined(y, "macro")
+    x = x[has_curve]
+    y = y[has_curve]
     at = x.flatten().sort().values
     total = torch.zeros_like(at)
-    for one, other in zip(x, y, strict=True):
-        rise, run = other.diff(), one.diff()
+    for class_x, class_y in zip(x, y, strict=True):
+        rise = class_y.diff()
+        run = class_x.diff()
         slope = torch.where(run != 0, rise / run, 0.0)
-        left = (torch.searchsorted(one.sort().values, at, right=True) - 1).clamp(0, len(slope) - 1)
-        total += slope[left] * (at - one[left]) + other[left]
-    return at, total / len(x), thresholds.repeat(len(x)).sort(descending=falling).values
+        point = torch.searchsorted(class_x.sort().values, at, right=True) - 1
+        point = point.clamp(0, len(slope) - 1)
+        total += slope[point] * (at - class_x[point]) + class_y[point]
+    falling = bool(thresholds[0] > thresholds[-1])
+    all_thresholds = thresholds.repeat(len(x)).sort(descending=falling).values
+    return at, total / len(x), all_thresholds

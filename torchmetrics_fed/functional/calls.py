@@ -1,4 +1,4 @@
-"""Calls at a threshold: the confusion matrix, and what a call means where the model will be used."""
+"""Calls at a threshold: the confusion matrix, and the predictive values of a call."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,9 +10,11 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.reconstruct.histograms import Readable, nearest_edge, read
+from torchmetrics_fed.reconstruct.histograms import Histograms, Readable, nearest_edge, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, uncertain_counts
+from torchmetrics_fed.release.release import Release
+from torchmetrics_fed.typing import Floats
 
 
 class Confusion(NamedTuple):
@@ -25,17 +27,18 @@ class Confusion(NamedTuple):
     """
 
     matrix: Tensor
-    """``(..., 2, 2)``: [[tn, fp], [fn, tp]] as in scikit-learn, of the counts' dtype."""
+    """``(..., 2, 2)``: [[tn, fp], [fn, tp]] as in scikit-learn, of the dtype of the counts."""
     threshold: Tensor
     """The edge that was used, a float64 scalar."""
 
 
 def confusion_at(source: Readable, threshold: float) -> Confusion:
-    """Return the confusion matrix of "score >= threshold" at the edge nearest to ``threshold``, the lower of two.
+    """Return the confusion matrix of "score >= threshold" at the edge nearest to ``threshold``.
 
-    Nothing is known inside a leaf, so the edge that was used comes with the counts. The highest edge selects nothing,
-    not even scores equal to it: these are counted in the last leaf. On a two-sided grid the highest edge is the next
-    number above 1, and the threshold 1 selects scores of exactly 1.
+    Of two edges at the same distance the lower is used. Nothing is known inside a leaf, so the edge
+    is returned with the counts. The highest edge selects no example, not even scores equal to it:
+    these are counted in the last leaf. On a two-sided grid the highest edge is the next number
+    above 1, and the threshold 1 selects scores of exactly 1.
 
     Example:
         >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.4).threshold
@@ -43,18 +46,20 @@ def confusion_at(source: Readable, threshold: float) -> Confusion:
     """
     if not math.isfinite(threshold):
         raise InputError(
-            f"Expected argument `threshold` to be a finite score but got {threshold!r}. The lowest edge selects "
-            "everything, the highest nothing."
+            f"Expected argument `threshold` to be a finite score but got {threshold!r}. The lowest "
+            "edge selects every example, the highest none."
         )
     histograms = read(source)
-    nearest = nearest_edge(histograms.edges, threshold)
+    edge = nearest_edge(histograms.edges, threshold)
     leaf = histograms.leaf.clamp(min=0)
-    below, above = leaf[..., :nearest].sum(-1), leaf[..., nearest:].sum(-1)
-    return Confusion(torch.stack([below, above], -1), histograms.edges[nearest])
+    called_negative = leaf[..., :edge].sum(-1)
+    called_positive = leaf[..., edge:].sum(-1)
+    matrix = torch.stack([called_negative, called_positive], -1)
+    return Confusion(matrix, histograms.edges[edge])
 
 
 class PredictiveValues(NamedTuple):
-    """The positives' share of the examples called positive, the negatives' share of the others, ``(...)`` each.
+    """The share of positives among positive calls, and of negatives among negative calls.
 
     Example:
         >>> predictive_values(torch.tensor([[3, 1], [1, 3]]), 0.5).negative
@@ -62,12 +67,14 @@ class PredictiveValues(NamedTuple):
     """
 
     positive: Tensor
+    """The positive predictive value, ``(...)``."""
     negative: Tensor
+    """The negative predictive value, ``(...)``."""
     threshold: Tensor
     """The edge that was used, a float64 scalar."""
     prevalence: Tensor
     intervals: tuple[Interval, Interval] | None = None
-    """Of both values, if asked for."""
+    """Of both values, if a confidence was given."""
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -77,18 +84,39 @@ class PredictiveValues(NamedTuple):
             "negative_predictive_value": self.negative,
         }
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: canvas.Labels = None) -> Any:
-        """Draw both values, with their intervals if there are any, as :meth:`ROCCurve.plot` does."""
+    def plot(
+        self,
+        ax: Any = None,
+        label: str | None = None,
+        labels: canvas.Labels = None,
+        **line_kwargs: Any,
+    ) -> Any:
+        """Draw both values, with their intervals if there are any, and return ``(fig, ax)``.
+
+        Arguments are those of :meth:`ROCCurve.plot`.
+        """
         y = canvas.rows(torch.stack([self.positive, self.negative], -1))
-        names = canvas.entries(len(y), ("calls", label, labels), y.T, "PPV {:.3f}, NPV {:.3f}")
+        names = canvas.legend_entries(
+            len(y),
+            name="calls",
+            label=label,
+            labels=labels,
+            score=y.T,
+            score_format="PPV {:.3f}, NPV {:.3f}",
+        )
         fig, ax = canvas.open_axes(ax, names)
-        x = torch.linspace(-0.2, 0.2, len(y))[:, None] * (len(y) > 1) + torch.tensor([0.0, 1.0])
-        colours = canvas.draw_curves(ax, x, y, names, marker="o", linewidth=0.4)
-        for number, ends in enumerate(self.intervals or ()):
+        x = torch.tensor([0.0, 1.0]).expand_as(y)
+        if len(y) > 1:
+            x = torch.linspace(-0.2, 0.2, len(y))[:, None] + x
+        colours = canvas.draw_curves(
+            ax, x, y, names, style={"marker": "o", "linewidth": 0.4}, line_kwargs=line_kwargs
+        )
+        for number, interval in enumerate(self.intervals or ()):
             ax.vlines(
                 x[:, number],
-                *map(torch.flatten, ends),
-                colors=colours[: len(y)],
+                interval.low.flatten(),
+                interval.high.flatten(),
+                colors=colours,
                 alpha=0.5,
                 linewidth=3,
             )
@@ -96,9 +124,10 @@ class PredictiveValues(NamedTuple):
             xticks=[0, 1],
             xticklabels=["positive", "negative"],
             xlim=(-0.5, 1.5),
-            ylim=(-0.02, 1.02),
+            ylim=canvas.RATE_LIMITS,
         )
-        canvas.dress(ax, f"Call at threshold {self.threshold:.3g}", "Predictive value", rates=False)
+        xlabel = f"Call at threshold {self.threshold:.3g}"
+        canvas.dress(ax, xlabel, "Predictive value", rates=False)
         return fig, ax
 
 
@@ -109,15 +138,19 @@ def predictive_values(
     confidence: float | None = None,
     population: bool = False,
 ) -> PredictiveValues:
-    r"""Return the predictive values of "score >= threshold"; a call that nobody gets has the value 1.
+    r"""Return the predictive values of "score >= threshold".
 
-    :math:`PPV = \frac{\pi T}{\pi T + (1 - \pi) F}`, and NPV likewise with 1 - F and 1 - T. Intervals are Fieller's.
+    :math:`PPV = \frac{\pi T}{\pi T + (1 - \pi) F}`, and NPV likewise with 1 - F and 1 - T. The
+    value of a call that no example gets is 1. Intervals are Fieller's.
 
     Args:
-        source: as in :func:`confusion_at`, and likewise ``threshold``; for intervals it is a release.
-        prevalence: the positives' share :math:`\pi` where the model will be used; that of the counts if not given.
+        source: as in :func:`confusion_at`; a release if there is a ``confidence``.
+        threshold: as in :func:`confusion_at`.
+        prevalence: the share of positives :math:`\pi` where the model will be used; that of the
+            counts if not given.
         confidence: probability that an interval holds its value.
-        population: whether the values of the population that the examples were drawn from are meant.
+        population: whether intervals hold the values of the population that the examples were drawn
+            from.
 
     Example:
         >>> predictive_values(torch.tensor([[3, 1], [1, 3]]), 0.5, prevalence=0.1).positive
@@ -125,61 +158,136 @@ def predictive_values(
     """
     if prevalence is not None and not 0 <= prevalence <= 1:
         raise InputError(
-            f"Expected argument `prevalence` to be in [0, 1] but got {prevalence!r}. Give a fraction."
+            f"Expected argument `prevalence` to be in [0, 1] but got {prevalence!r}. "
+            "Give a fraction."
         )
     histograms = read(source)
     matrix, edge = confusion_at(histograms, threshold)
     sizes = matrix.double().sum(-1)
-    shares = sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
-    if prevalence is not None:
+    if prevalence is None:
+        shares = sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
+    else:
         shares = torch.tensor([1 - prevalence, prevalence], dtype=torch.float64).expand_as(sizes)
     weighted = matrix * (shares / sizes.clamp(min=1e-300))[..., None]
-    right, called = weighted.diagonal(dim1=-2, dim2=-1).flip(-1), weighted.sum(-2).flip(-1)
-    both, intervals = torch.where(called > 0, right / called, 1.0), None
+    tn, fp = weighted[..., 0, :].unbind(-1)
+    fn, tp = weighted[..., 1, :].unbind(-1)
+    ppv = torch.where(tp + fp > 0, tp / (tp + fp), 1.0)
+    npv = torch.where(tn + fn > 0, tn / (tn + fn), 1.0)
+    intervals = None
     if confidence is not None:
-        release, edges = check_uncertain(source, confidence), histograms.edges.numpy()
-        counts = uncertain_counts(release, population, histograms.flat, edges, edge.numpy()[None])
-        ends = histograms.shaped(
-            np.array([_ends(known, prevalence, confidence) for known in counts])
+        release = check_uncertain(source, confidence)
+        ends = _interval_ends(
+            release,
+            histograms,
+            edge,
+            prevalence=prevalence,
+            confidence=confidence,
+            population=population,
         )
-        low, high = (
-            torch.minimum(ends[..., 0], both).unbind(-1),
-            torch.maximum(ends[..., 1], both).unbind(-1),
+        intervals = (
+            _interval_around(ppv, ends[..., 0, :]),
+            _interval_around(npv, ends[..., 1, :]),
         )
-        intervals = Interval(low[0], high[0]), Interval(low[1], high[1])
-    return PredictiveValues(both[..., 0], both[..., 1], edge, shares[..., 1], intervals)
+    return PredictiveValues(ppv, npv, edge, prevalence=shares[..., 1], intervals=intervals)
 
 
-def _ends(known: UncertainCounts, prevalence: float | None, confidence: float) -> list[list[float]]:
-    """Return Fieller's bounds of PPV and NPV: for which ratios r of right and wrong calls right - r wrong may be 0."""
-    if known.empty:
-        return [[0.0, 1.0]] * 2
-    (total, above), (totals, draws), slack = (
-        known.seen.T,
-        np.moveaxis(known.draws, -1, 0),
-        known.slack[:, 1],
+def _interval_around(value: Tensor, ends: Tensor) -> Interval:
+    """Return the interval of these ends, ``(..., 2)``, widened if the value is outside."""
+    low, high = ends.unbind(-1)
+    return Interval(torch.minimum(low, value), torch.maximum(high, value))
+
+
+def _interval_ends(
+    release: Release,
+    histograms: Histograms,
+    edge: Tensor,
+    *,
+    prevalence: float | None,
+    confidence: float,
+    population: bool,
+) -> Tensor:
+    """Return low and high end of PPV and NPV of each class, ``(..., 2 values, 2 ends)``."""
+    counts_of_classes = uncertain_counts(
+        release,
+        population,
+        leaf=histograms.flat,
+        edges=histograms.edges.numpy(),
+        thresholds=edge.numpy()[None],
     )
-    result = []
-    for counts, moved, rows in ((above, draws, [1, 0]), (total - above, totals - draws, [0, 1])):
+    ends = []
+    for counts in counts_of_classes:
+        if counts.empty:
+            ends.append([(0.0, 1.0), (0.0, 1.0)])
+        else:
+            ends.append(_class_ends(counts, prevalence, confidence))
+    return histograms.shaped(np.array(ends))
+
+
+def _class_ends(
+    counts: UncertainCounts, prevalence: float | None, confidence: float
+) -> list[tuple[float, float]]:
+    """Return low and high end of PPV and of NPV of one class."""
+    total, above = counts.seen.T
+    total_draws, above_draws = np.moveaxis(counts.draws, -1, 0)
+    slack = counts.slack[:, 1]
+    ends = []
+    for calls, draws, right, wrong in (
+        (above, above_draws, 1, 0),
+        (total - above, total_draws - above_draws, 0, 1),
+    ):
         weight = np.ones(2)
         if prevalence is not None:
-            moved, weight = (
-                moved - (counts / total)[:, None] * totals,
-                np.array([1 - prevalence, prevalence]) / total,
+            draws = draws - (calls / total)[:, None] * total_draws
+            weight = np.array([1 - prevalence, prevalence]) / total
+        calls = weight * calls
+        draws = weight[:, None] * draws
+        calls_slack = weight * slack
+        ends.append(
+            _fieller_ends(
+                calls[[right, wrong]],
+                draws[[right, wrong]],
+                calls_slack[[right, wrong]],
+                confidence,
             )
-        (right, wrong), off, reach = (
-            (weight * counts)[rows],
-            (weight[:, None] * moved)[rows],
-            (weight * slack)[rows],
         )
-        together = np.abs(max(wrong, 0) * off[0] - max(right, 0) * off[1])
-        c = order_statistic(together, confidence) / max(np.sqrt((together**2).mean()), 1e-300)
-        a, b = (c * off.std(-1)) ** 2
-        ends = []
-        for sign in (-1, 1):
-            x, y = max(right + sign * reach[0], 0), max(wrong - sign * reach[1], 0)
-            middle = x * y + np.sqrt(max(x**2 * b + y**2 * a - a * b, 0))
-            over, under = (max(x**2 - a, 0), middle) if sign < 0 else (middle, max(y**2 - b, 0))
-            ends.append(over / (over + under) if over + under > 0 else (1 + sign) / 2)
-        result.append(ends)
-    return result
+    return ends
+
+
+def _fieller_ends(
+    calls: Floats, draws: Floats, slack: Floats, confidence: float
+) -> tuple[float, float]:
+    r"""Return Fieller's bounds of the share of right calls.
+
+    They are the shares r / (1 + r) of all ratios r for which right - r wrong may be 0: with the
+    variances a and b of right and wrong, :math:`(x - r y)^2 \le a + r^2 b`.
+
+    Args:
+        calls: right and wrong calls, ``(2,)``.
+        draws: noise, and sampling error, of both, ``(2, vectors)``.
+        slack: how far the order of scores within a leaf may move both, ``(2,)``.
+        confidence: probability that the bounds hold.
+    """
+    right, wrong = calls
+    slack_right, slack_wrong = slack
+    deviation = np.abs(max(wrong, 0) * draws[0] - max(right, 0) * draws[1])
+    c = order_statistic(deviation, confidence) / max(np.sqrt((deviation**2).mean()), 1e-300)
+    a, b = (c * draws.std(-1)) ** 2
+
+    x = max(right - slack_right, 0)
+    y = max(wrong + slack_wrong, 0)
+    low = _share(max(x**2 - a, 0), _fieller_root(x, y, a, b), if_empty=0.0)
+
+    x = max(right + slack_right, 0)
+    y = max(wrong - slack_wrong, 0)
+    high = _share(_fieller_root(x, y, a, b), max(y**2 - b, 0), if_empty=1.0)
+    return low, high
+
+
+def _fieller_root(x: float, y: float, a: float, b: float) -> float:
+    return float(x * y + np.sqrt(max(x**2 * b + y**2 * a - a * b, 0)))
+
+
+def _share(part: float, rest: float, if_empty: float) -> float:
+    if part + rest > 0:
+        return part / (part + rest)
+    return if_empty

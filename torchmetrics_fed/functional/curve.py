@@ -1,4 +1,4 @@
-"""What every curve starts from: the options that all of them share, and the counts of a batch."""
+"""The beginning of every curve: options that all curves share, and the counts of a batch."""
 
 import warnings
 from typing import TypedDict
@@ -13,7 +13,8 @@ from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable,
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import Average, GridName, MultiClass, Normalization, Task
 
-_MOST_TIED = 0.01
+TIED_PAIRS_WARNED_OF = 0.01
+"""Above this fraction of pairs in one bin a warning says by how much the AUROC can be off."""
 
 
 class _SpecOptions(TypedDict, total=False):
@@ -27,7 +28,7 @@ class _SpecOptions(TypedDict, total=False):
 
 
 class CurveOptions(_SpecOptions, total=False):
-    """Keyword arguments of every curve; :class:`~torchmetrics_fed.FederatedMetric` says what each means."""
+    """Keyword arguments of every curve, as in :class:`~torchmetrics_fed.FederatedMetric`."""
 
     reconstruction: Reconstruction | None
     validate_args: bool
@@ -42,13 +43,13 @@ def count(
     validate_args: bool = True,
     **options: Unpack[_SpecOptions],
 ) -> Histograms:
-    """Return the histograms of one batch, to be read as the options ask for."""
+    """Return the histograms of one batch."""
     spec = Spec.build(task, **options)
     rules = Rules(task, spec.normalization, spec.ignore_index, validate_args)
     counts = spec.grid.add(spec.empty_counts().to(preds.device), preds, target, rules)
-    source = read(Release.exact(spec, counts), reconstruction=reconstruction)
-    warn_if_tied(source, spec.grid)
-    return source
+    histograms = read(Release.exact(spec, counts), reconstruction=reconstruction)
+    warn_if_tied(histograms, spec.grid)
+    return histograms
 
 
 def tails_of(
@@ -57,49 +58,61 @@ def tails_of(
     reconstruction: Reconstruction | None = None,
     average: Average | None = None,
 ) -> Tails:
-    """Return the tails of both classes, of all classes together for a micro-average; warns where a class is empty."""
+    """Return the tails of negatives and positives; warns where a class is empty.
+
+    For a micro-average they are the tails of all classes together.
+    """
     tails = read(source, edges, reconstruction).pooled(average).tails
     warn_if_empty(tails.total, stacklevel=4)
     return tails
 
 
 def warn_if_empty(total: Tensor, stacklevel: int = 3) -> None:
-    """Warn where a class (``total[..., 0]`` negatives, ``total[..., 1]`` positives) has no examples."""
-    for row, name, rate in (
-        (0, "negative", "false positive rate"),
-        (1, "positive", "true positive rate"),
-    ):
-        if bool((total[..., row] <= 0).any()):
-            text = f"No {name} examples in these counts: the {rate} is undefined and set to 0."
-            warnings.warn(text, UserWarning, stacklevel=stacklevel)
+    """Warn if a class has no examples: ``total`` are negatives and positives, ``(..., 2)``."""
+    negatives, positives = total.unbind(-1)
+    if bool((negatives <= 0).any()):
+        warnings.warn(
+            "No negative examples in these counts: the false positive rate is undefined and set "
+            "to 0.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+    if bool((positives <= 0).any()):
+        warnings.warn(
+            "No positive examples in these counts: the true positive rate is undefined and set "
+            "to 0.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def warn_if_tied(source: Histograms, grid: ScoreGrid) -> bool:
-    """Warn where more than 1% of the pairs of a positive and a negative share a bin, and return whether they do.
+    """Warn if more than 1% of the pairs of a positive and a negative share a bin.
 
-    The bins of a custom grid are the user's own, each made for a value that scores have. In the end bins of a
-    two-sided grid the scores themselves are equal: all of them are 0, or 1.
+    The user made the bins of a custom grid, each for a value that scores have: no warning. In the
+    end bins of a two-sided grid the scores themselves are equal: all of them are 0, or 1.
+
+    Returns:
+        Whether it has warned.
     """
     if grid.kind == "custom":
         return False
-    negative, positive = source.leaf.double().unbind(-2)
-    pairs = (negative.sum(-1) * positive.sum(-1)).clamp(min=1.0)
-    beside = negative * positive
+    negatives, positives = source.leaf.double().unbind(-2)
+    pairs = (negatives.sum(-1) * positives.sum(-1)).clamp(min=1.0)
+    pairs_in_bin = negatives * positives
     if grid.kind == "two_sided":
-        beside = beside[..., 1:-1]
-    tied = float((beside.sum(-1) / pairs).max())
-    if tied <= _MOST_TIED:
+        pairs_in_bin = pairs_in_bin[..., 1:-1]
+    tied = float((pairs_in_bin.sum(-1) / pairs).max())
+    if tied <= TIED_PAIRS_WARNED_OF:
         return False
-    finer = (
-        '`grid="two_sided"`'
-        if grid.kind == "even"
-        else "`normalization` with the logits themselves"
-    )
+    remedy = "`normalization` with the logits themselves"
+    if grid.kind == "even":
+        remedy = '`grid="two_sided"`'
     warnings.warn(
-        f"{tied:.1%} of the pairs of a positive and a negative example share a bin, and the AUROC counts each as half: "
-        f"it can be off by up to {tied / 2:.3f}. If scores differ where the bins do not, pass {finer}, or more "
-        "`quantiles`. If the scores themselves are equal (a constant classifier, nearest neighbours, trees), nothing "
-        "is lost.",
+        f"{tied:.1%} of the pairs of a positive and a negative example share a bin, and the AUROC "
+        f"counts each as half: it can be off by up to {tied / 2:.3f}. If scores differ where the "
+        f"bins do not, pass {remedy}, or more `quantiles`. If the scores themselves are equal (a "
+        "constant classifier, nearest neighbours, trees), nothing is lost.",
         stacklevel=3,
     )
     return True

@@ -1,6 +1,7 @@
-"""Decisions: what acting on a model's scores is worth, and how many of the positives the highest scores hold."""
+"""Decisions: the net benefit of acting on scores, and the positives among the highest scores."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -9,10 +10,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Band, Estimate, bounds_at
+from torchmetrics_fed.functional.band import Band, Estimate, bounds_of_classes
 from torchmetrics_fed.functional.calibration import check_probabilities
-from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves, rows
-from torchmetrics_fed.reconstruct.histograms import Readable, read
+from torchmetrics_fed.functional.figures.canvas import (
+    RATE_LIMITS,
+    Labels,
+    ReferenceLine,
+    plot_curves,
+    rows,
+)
+from torchmetrics_fed.reconstruct.histograms import Histograms, Readable, read
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import counts_above
 from torchmetrics_fed.typing import Floats
@@ -20,12 +27,14 @@ from torchmetrics_fed.typing import Floats
 Positions: TypeAlias = Sequence[float] | Tensor | None
 """Where to read a curve; at each hundredth if None."""
 
-# The slope of cumulative gains is that between this much less and this much more of the examples.
-_NEAR = 0.01
+SLOPE_DISTANCE = 0.01
+"""The slope of cumulative gains at a fraction is that between fractions this far to both sides."""
 
 
 class NetBenefit(NamedTuple):
-    """A decision curve: true positives per example, less what false positives cost. Treating none has 0.
+    """A decision curve: true positives per example, less the cost of false positives.
+
+    Treating no example has net benefit 0.
 
     Example:
         >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).treat_all
@@ -35,35 +44,57 @@ class NetBenefit(NamedTuple):
     thresholds: Tensor
     """Probabilities from which on one would act, ``(thresholds,)``."""
     model: Tensor
-    """Net benefit of acting on the model's scores, ``(..., thresholds)``."""
+    """Net benefit of acting on the scores of the model, ``(..., thresholds)``."""
     treat_all: Tensor
-    """Net benefit of acting on everybody, ``(..., thresholds)``."""
+    """Net benefit of acting on every example, ``(..., thresholds)``."""
     low: Tensor | None = None
-    """Bounds of ``model``, if asked for, that hold at all these thresholds at once."""
+    """Bounds of ``model`` that hold at all these thresholds at once, if a confidence was given."""
     high: Tensor | None = None
 
     @property
     def scalars(self) -> dict[str, Tensor]:
-        """Mean over the thresholds of what the model has beyond the better of treating all and treating none."""
+        """Mean advantage over the better of treating all and treating none."""
         return {"mean_advantage": (self.model - self.treat_all.clamp(min=0.0)).mean(-1)}
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
-        """Draw the curve with its band, as :meth:`ROCCurve.plot` does; treating all is drawn for a single class."""
-        x, everybody, names = (
-            self.thresholds.expand_as(self.model),
-            rows(self.treat_all),
-            ("model", label, labels),
-        )
-        band = None if self.low is None or self.high is None else Band(x, self.low, self.high)
-        lines: list[tuple[Any, ...]] = [([0, 1], [0, 0], "treat none")]
-        if len(everybody) == 1:
-            lines.append((self.thresholds.tolist(), everybody[0].tolist(), "treat all", "-"))
-        axes = "Threshold probability", "Net benefit"
+    def plot(
+        self,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
+    ) -> Any:
+        """Draw the curve with its band, and return ``(fig, ax)``.
+
+        Treating all is drawn for a single class. Arguments are those of :meth:`ROCCurve.plot`.
+        """
+        x = self.thresholds.expand_as(self.model)
+        treat_all = rows(self.treat_all)
+        references = [ReferenceLine((0, 1), (0, 0), "treat none")]
+        if len(treat_all) == 1:
+            references.append(
+                ReferenceLine(
+                    self.thresholds.tolist(), treat_all[0].tolist(), "treat all", linestyle="-"
+                )
+            )
+        band = None
+        if self.low is not None and self.high is not None:
+            band = Band(x, self.low, self.high)
         fig, ax = plot_curves(
-            (x, self.model), (None, None, ""), axes, ax, names, *lines, band=band, rates=False
+            x,
+            self.model,
+            ax=ax,
+            xlabel="Threshold probability",
+            ylabel="Net benefit",
+            name="model",
+            label=label,
+            labels=labels,
+            references=references,
+            band=band,
+            rates=False,
+            line_kwargs=line_kwargs,
         )
-        top = max(self.model.max().item(), everybody.max().item(), 1e-3)
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.25 * top, 1.1 * top))
+        highest = max(self.model.max().item(), treat_all.max().item(), 1e-3)
+        ax.set(xlim=RATE_LIMITS, ylim=(-0.25 * highest, 1.1 * highest))
         return fig, ax
 
 
@@ -73,10 +104,15 @@ def net_benefit(
     confidence: float | None = None,
     population: bool = False,
 ) -> NetBenefit:
-    r"""Return the decision curve (Vickers & Elkin 2006): :math:`\frac{TP}{n} - \frac{FP}{n} \frac{t}{1 - t}` at each t.
+    r"""Return the decision curve (Vickers & Elkin 2006) of probabilities.
 
-    Its ``thresholds`` are from 0 to below 1; 0.01, 0.02, ... 0.99 if not given. Other arguments are those of
-    :func:`cumulative_gains`; scores are probabilities.
+    The net benefit at threshold t is :math:`\frac{TP}{n} - \frac{FP}{n} \frac{t}{1 - t}`.
+
+    Args:
+        source: as in :func:`cumulative_gains`; scores are probabilities.
+        thresholds: from 0 to below 1; 0.01, 0.02, ... 0.99 if not given.
+        confidence: as in :func:`cumulative_gains`.
+        population: as in :func:`cumulative_gains`.
 
     Example:
         >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).model
@@ -84,35 +120,54 @@ def net_benefit(
     """
     histograms = read(source)
     check_probabilities(histograms.edges)
-    at = (
-        np.linspace(0.01, 0.99, 99)
-        if thresholds is None
-        else np.asarray(thresholds, dtype=np.float64).reshape(-1)
-    )
-    if not (len(at) and ((at >= 0) & (at < 1)).all()):
+    t = _positions(thresholds, default=np.linspace(0.01, 0.99, 99))
+    if not (len(t) and ((t >= 0) & (t < 1)).all()):
         raise InputError(
-            "Expected argument `thresholds` to be from 0 to below 1 but some are not. Give probabilities."
+            "Expected argument `thresholds` to be from 0 to below 1 but some are not. "
+            "Give probabilities."
         )
-    odds = at / (1 - at)
-    counts = counts_above(histograms.flat, histograms.edges.numpy(), np.r_[histograms.edges[0], at])
-    negative, positive = counts.swapaxes(0, 1)
-    size = np.maximum(negative[:, :1] + positive[:, :1], 1e-300)
-    model, everybody = (
-        (positive[:, k] - odds * negative[:, k]) / size for k in (slice(1, None), slice(1))
+    odds = t / (1 - t)
+    at_or_above = counts_above(
+        histograms.flat, histograms.edges.numpy(), np.r_[histograms.edges[0], t]
+    )
+    fp, tp = at_or_above[..., 1:].swapaxes(0, 1)
+    negatives, positives = at_or_above[..., :1].swapaxes(0, 1)
+    n = np.maximum(negatives + positives, 1e-300)
+    model = (tp - odds * fp) / n
+    treat_all = (positives - odds * negatives) / n
+    low = None
+    high = None
+    if confidence is not None:
+        low, high = bounds_of_classes(
+            [partial(_net_benefit_estimate, odds=odds)] * len(model),
+            model,
+            thresholds=t,
+            source=source,
+            histograms=histograms,
+            confidence=confidence,
+            population=population,
+        )
+    return NetBenefit(
+        torch.from_numpy(t),
+        histograms.shaped(model),
+        histograms.shaped(treat_all),
+        low=low,
+        high=high,
     )
 
-    def estimate(seen: Floats, _: int) -> Estimate:
-        size = max(seen[:, 0].sum(), 1.0)
-        value = (seen[1, 1:] - odds * seen[0, 1:]) / size
-        return (
-            value,
-            np.stack([-odds, np.ones_like(odds)]) / size,
-            np.stack([-value, -value]) / size,
-        )
 
-    ends = bounds_at(source, at, model, estimate, confidence, population)
-    return NetBenefit(
-        torch.from_numpy(at), histograms.shaped(model), histograms.shaped(everybody), *ends
+def _net_benefit_estimate(counts: Floats, odds: Floats) -> Estimate:
+    """Return the net benefit of the counts of a class, and its derivatives.
+
+    The ``odds`` are t / (1 - t) at each threshold.
+    """
+    n = max(counts[:, 0].sum(), 1.0)
+    fp, tp = counts[:, 1:]
+    values = (tp - odds * fp) / n
+    return Estimate(
+        values=values,
+        by_above=np.stack([-odds, np.ones_like(odds)]) / n,
+        by_total=np.stack([-values, -values]) / n,
     )
 
 
@@ -129,9 +184,9 @@ class CumulativeGains(NamedTuple):
     recall: Tensor
     """The fraction of the positives that is among them."""
     lift: Tensor
-    """How many times more positives these are than among as many examples taken at random."""
+    """How many times more positives are selected than among as many examples at random."""
     low: Tensor | None = None
-    """Bounds of ``recall``, if asked for, that hold at all these fractions at once."""
+    """Bounds of ``recall`` that hold at all these fractions at once, if a confidence was given."""
     high: Tensor | None = None
 
     @property
@@ -143,17 +198,42 @@ class CumulativeGains(NamedTuple):
             "lift_top_decile": self.lift[..., tenth],
         }
 
-    def plot(self, ax: Any = None, label: str | None = None, labels: Labels = None) -> Any:
-        """Draw recall against the selected fraction with its band, as :meth:`ROCCurve.plot` does."""
-        x, y = (pad(each.expand_as(self.recall), (1, 0)) for each in (self.selected, self.recall))
-        ends = [pad(end, (1, 0)) for end in (self.low, self.high) if end is not None]
-        score = None, self.scalars["lift_top_decile"], "top tenth: lift {:.2f}"
-        axes, chance = (
-            ("Selected examples", "Positives among them (recall)"),
-            ([0, 1], [0, 1], "at random"),
+    def plot(
+        self,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
+    ) -> Any:
+        """Draw recall against the selected fraction with its band, and return ``(fig, ax)``.
+
+        Arguments are those of :meth:`ROCCurve.plot`.
+        """
+        x = _from_zero(self.selected.expand_as(self.recall))
+        band = None
+        if self.low is not None and self.high is not None:
+            band = Band(x, _from_zero(self.low), _from_zero(self.high))
+        return plot_curves(
+            x,
+            _from_zero(self.recall),
+            ax=ax,
+            xlabel="Selected examples",
+            ylabel="Positives among them (recall)",
+            name="gains",
+            label=label,
+            labels=labels,
+            curve_score=self.scalars["lift_top_decile"],
+            score_format="top tenth: lift {:.2f}",
+            references=[ReferenceLine((0, 1), (0, 1), "at random")],
+            band=band,
+            has_mean=True,
+            line_kwargs=line_kwargs,
         )
-        names, band = ("gains", label, labels), Band(x, *ends) if ends else None
-        return plot_curves((x, y), score, axes, ax, names, chance, band=band, mean=True)
+
+
+def _from_zero(values: Tensor) -> Tensor:
+    """Return the coordinates of a curve with the point 0 in front."""
+    return pad(values, (1, 0))
 
 
 def cumulative_gains(
@@ -162,48 +242,90 @@ def cumulative_gains(
     confidence: float | None = None,
     population: bool = False,
 ) -> CumulativeGains:
-    """Return the cumulative gains: recall of the fraction q of all examples with the highest scores, and recall / q.
+    """Return the recall of the fraction q of all examples with the highest scores, and recall / q.
 
     Args:
-        source: a release, or leaf counts ``(..., 2, leaves)``; within a leaf examples are taken at random.
+        source: a release, or leaf counts ``(..., 2, leaves)``; within a leaf examples are taken at
+            random.
         fractions: above 0, up to 1; 0.01, 0.02, ... 1 if not given.
-        confidence: probability that ``low`` and ``high`` hold the curve at all fractions. It needs a release.
-        population: whether the curve of the population that the examples were drawn from is meant.
+        confidence: probability that ``low`` and ``high`` hold the curve at all fractions. The
+            source is a release then.
+        population: whether the bounds hold the curve of the population that the examples were drawn
+            from.
 
     Example:
         >>> cumulative_gains(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5, 1.0]).recall
         tensor([0.3750, 0.7500, 1.0000], dtype=torch.float64)
     """
     histograms = read(source)
-    q = (
-        np.linspace(0.01, 1, 100)
-        if fractions is None
-        else np.asarray(fractions, dtype=np.float64).reshape(-1)
-    )
+    q = _positions(fractions, default=np.linspace(0.01, 1, 100))
     if not (len(q) and ((q > 0) & (q <= 1)).all()):
         raise InputError(
-            "Expected argument `fractions` to be above 0, up to 1, but not all are. The top tenth is 0.1."
+            "Expected argument `fractions` to be above 0, up to 1, but not all are. "
+            "The top tenth is 0.1."
         )
-    before, after = np.maximum(q - _NEAR, 0), np.minimum(q + _NEAR, 1)
-    recall, slope, at = np.empty((3, len(histograms.flat), len(q)))
-    for number, (negative, positive) in enumerate(above(histograms.flat)[..., ::-1]):
-        share, found = (tail / max(tail[-1], 1e-300) for tail in (negative + positive, positive))
-        recall[number], ends, start = (np.interp(x, share, found) for x in (q, after, before))
-        slope[number] = (ends - start) / (after - before)
-        at[number] = np.interp(q, share, histograms.edges.numpy()[::-1])
-
-    def estimate(seen: Floats, number: int) -> Estimate:
-        # what moves a point along the curve does not matter: of the selected fraction, slope times what is off
-        positives, size = max(seen[1, 0], 1.0), max(seen[:, 0].sum(), 1.0)
-        part, steep = seen[1, 1:] / positives, slope[number] / size
-        value = part - steep * (seen[:, 1:].sum(0) - q * size)
-        return (
-            value,
-            np.stack([-steep, 1 / positives - steep]),
-            np.stack([q * steep, q * steep - part / positives]),
+    recall, slope, thresholds = _gains(histograms, q)
+    low = None
+    high = None
+    if confidence is not None:
+        low, high = bounds_of_classes(
+            [partial(_gains_estimate, q=q, slope=class_slope) for class_slope in slope],
+            recall,
+            thresholds=thresholds,
+            source=source,
+            histograms=histograms,
+            confidence=confidence,
+            population=population,
         )
-
-    ends = bounds_at(source, at, recall, estimate, confidence, population, limits=(0, 1))
+        low = low.clamp(0, 1)
+        high = high.clamp(0, 1)
     return CumulativeGains(
-        torch.from_numpy(q), histograms.shaped(recall), histograms.shaped(recall / q), *ends
+        torch.from_numpy(q),
+        histograms.shaped(recall),
+        histograms.shaped(recall / q),
+        low=low,
+        high=high,
     )
+
+
+def _gains(histograms: Histograms, q: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return recall, its slope, and the score threshold at each fraction, ``(classes, len(q))``."""
+    before = np.maximum(q - SLOPE_DISTANCE, 0)
+    after = np.minimum(q + SLOPE_DISTANCE, 1)
+    descending_edges = histograms.edges.numpy()[::-1]
+    recalls = []
+    slopes = []
+    thresholds = []
+    for fp, tp in above(histograms.flat)[..., ::-1]:
+        selected = fp + tp
+        selected = selected / max(selected[-1], 1e-300)
+        recall = tp / max(tp[-1], 1e-300)
+        rise = np.interp(after, selected, recall) - np.interp(before, selected, recall)
+        recalls.append(np.interp(q, selected, recall))
+        slopes.append(rise / (after - before))
+        thresholds.append(np.interp(q, selected, descending_edges))
+    return np.stack(recalls), np.stack(slopes), np.stack(thresholds)
+
+
+def _gains_estimate(counts: Floats, q: Floats, slope: Floats) -> Estimate:
+    """Return the recall at the fraction q of all examples, and its derivatives.
+
+    An error of the threshold moves a point along the curve, which does not matter. So the recall is
+    corrected by the ``slope`` of the curve times the error of the selected fraction.
+    """
+    positives = max(counts[1, 0], 1.0)
+    n = max(counts[:, 0].sum(), 1.0)
+    recall = counts[1, 1:] / positives
+    slope = slope / n
+    excess = counts[:, 1:].sum(0) - q * n
+    return Estimate(
+        values=recall - slope * excess,
+        by_above=np.stack([-slope, 1 / positives - slope]),
+        by_total=np.stack([q * slope, q * slope - recall / positives]),
+    )
+
+
+def _positions(positions: Positions, default: Floats) -> Floats:
+    if positions is None:
+        return default
+    return np.asarray(positions, dtype=np.float64).reshape(-1)

@@ -1,4 +1,4 @@
-"""Precision-recall curve and average precision: from scores, from leaf counts, from quantiles."""
+"""Precision-recall curves and average precision: from scores, from counts, and from quantiles."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 from torchmetrics_fed.functional.averages import Averaging, averaged, checked_average, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, count
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, Score, plot_curves
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.reconstruct.histograms import Edges, Readable, read
@@ -18,7 +18,9 @@ from torchmetrics_fed.typing import Task
 
 
 class PrecisionRecallCurve(NamedTuple):
-    """A PR curve in torchmetrics' order: thresholds increase, and a last point (1, 0) has no threshold.
+    """A PR curve in torchmetrics' order: thresholds increase.
+
+    The last point, precision 1 and recall 0, has no threshold.
 
     Example:
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).recall
@@ -42,31 +44,38 @@ class PrecisionRecallCurve(NamedTuple):
         labels: Labels = None,
         band: Band | None = None,
         interval: Interval | None = None,
+        **line_kwargs: Any,
     ) -> Any:
-        """Draw the curve as the step that its average precision is the area of, and return ``(fig, ax)``.
+        """Draw the curve as the step whose area is the average precision; return ``(fig, ax)``.
 
-        The chance line is the positives' share, the precision where everything is selected; the mean of the classes'.
-        Arguments are those of :meth:`ROCCurve.plot`.
+        The chance line is the share of positives, which is the precision at the lowest threshold;
+        for several classes their mean. Arguments are those of :meth:`ROCCurve.plot`.
         """
-        area, names = (
-            (score, average_precision_from_curve(self), "AP {:.4f}"),
-            ("PR", label, labels),
+        prevalence = float(self.precision[..., 0].mean())
+        chance = "chance"
+        if self.precision.ndim > 1:
+            chance = "mean chance"
+        return plot_curves(
+            self.recall,
+            self.precision,
+            ax=ax,
+            xlabel="Recall",
+            ylabel="Precision",
+            name="PR",
+            label=label,
+            labels=labels,
+            score=score,
+            curve_score=average_precision_from_curve(self),
+            score_format="AP {:.4f}",
+            references=[
+                ReferenceLine((0, 1), (prevalence, prevalence), f"{chance} ({prevalence:.2g})")
+            ],
+            band=band,
+            interval=interval,
+            has_mean=True,
+            style={"drawstyle": "steps-post"},
+            line_kwargs=line_kwargs,
         )
-        share, whose = (
-            float(self.precision[..., 0].mean()),
-            "mean chance" if self.precision.ndim > 1 else "chance",
-        )
-        curves, chance = (
-            (self.recall, self.precision),
-            ([0, 1], [share, share], f"{whose} ({share:.2g})"),
-        )
-        look: dict[str, Any] = {
-            "band": band,
-            "interval": interval,
-            "mean": True,
-            "drawstyle": "steps-post",
-        }
-        return plot_curves(curves, area, ("Recall", "Precision"), ax, names, chance, **look)
 
 
 def precision_recall_curve(
@@ -77,13 +86,15 @@ def precision_recall_curve(
     average: Averaging = None,
     **options: Unpack[CurveOptions],
 ) -> PrecisionRecallCurve:
-    """Return the PR curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve`.
+    """Return the PR curve of binned scores.
 
-    ``average`` is that of :func:`precision_recall_from_counts`, other arguments are those of
+    It is :class:`~torchmetrics_fed.FederatedPrecisionRecallCurve` as a function. The ``average`` is
+    that of :func:`precision_recall_from_counts`, other arguments are those of
     :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
-        >>> precision_recall_curve(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])).scalars
+        >>> preds = torch.tensor([0.1, 0.4, 0.6, 0.9])
+        >>> precision_recall_curve(preds, torch.tensor([0, 1, 0, 1])).scalars
         {'average_precision': tensor(0.8333, dtype=torch.float64)}
     """
     average = checked_average(average, ("micro", "macro"), task)
@@ -96,16 +107,19 @@ def precision_recall_from_counts(
     reconstruction: Reconstruction | None = None,
     average: Averaging = None,
 ) -> PrecisionRecallCurve:
-    r"""Return the PR curve of a release or of leaf counts: :math:`P = T n^+ / (T n^+ + F n^-)` against T.
+    r"""Return the PR curve of a release or of leaf counts: :math:`TP / (TP + FP)` against T.
 
-    Where no score reaches the threshold the precision is 1, so that the curve runs into its end (1, 0). Recall of a
-    class without positives is undefined: NaN in a multi-class release, and otherwise 1 with a warning, as torchmetrics
-    has it.
+    With the rates T and F at a threshold, :math:`TP = T n^+` and :math:`FP = F n^-`. Where no score
+    reaches the threshold the precision is 1, so that the curve ends at precision 1 and recall 0.
+    The recall of a class without positives is undefined: NaN in a multi-class release, otherwise 1
+    with a warning, as in torchmetrics.
 
     Args:
-        source: as in :func:`roc_from_counts`, and likewise ``edges`` and ``reconstruction``.
-        average: as there, but ``"macro"`` is torchmetrics' mean of recall at all the classes' precisions, of those
-            classes that have positives.
+        source: as in :func:`roc_from_counts`.
+        edges: as in :func:`roc_from_counts`.
+        reconstruction: as in :func:`roc_from_counts`.
+        average: as in :func:`roc_from_counts`, but ``"macro"`` is torchmetrics' mean of recall at
+            the precisions of all classes that have positives.
 
     Example:
         >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
@@ -113,7 +127,10 @@ def precision_recall_from_counts(
     """
     histograms = read(source, edges, reconstruction).pooled(average)
     curve = precision_recall_from_tails(histograms.tails, histograms.exclusive)
-    return PrecisionRecallCurve(*macro_curve(*curve)) if average == "macro" else curve
+    if average == "macro":
+        precision, recall, thresholds = macro_curve(curve.precision, curve.recall, curve.thresholds)
+        return PrecisionRecallCurve(precision, recall, thresholds)
+    return curve
 
 
 def precision_recall_from_quantiles(
@@ -123,54 +140,76 @@ def precision_recall_from_quantiles(
     score_range: tuple[float, float] = (0.0, 1.0),
     interpolation: Interpolation = "pchip",
 ) -> PrecisionRecallCurve:
-    """Return the PR curve through evenly spaced quantiles of each class and the class sizes, as in the paper.
+    """Return the PR curve through evenly spaced quantiles of each class, as in the paper.
+
+    Args:
+        quantiles: scores at even fractions of each class.
+        n_negative: number of negatives.
+        n_positive: number of positives.
+        score_range: lowest and highest score.
+        interpolation: between quantiles.
 
     Example:
         >>> from torchmetrics_fed.paper import ClassQuantiles
-        >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
-        >>> round(precision_recall_from_quantiles(ClassQuantiles(even, high), 30, 10).precision[0].item(), 3)
+        >>> negative = torch.linspace(0, 1, 9).double()
+        >>> positive = torch.linspace(0.5, 1, 9).double()
+        >>> quantiles = ClassQuantiles(negative, positive)
+        >>> round(precision_recall_from_quantiles(quantiles, 30, 10).precision[0].item(), 3)
         0.25
     """
-    total = torch.tensor([n_negative, n_positive], dtype=torch.float64)
-    return precision_recall_from_tails(
-        tails_from_quantiles(torch.stack(quantiles), total, score_range, interpolation)
+    tails = tails_from_quantiles(
+        torch.stack(quantiles),
+        torch.tensor([n_negative, n_positive], dtype=torch.float64),
+        score_range=score_range,
+        interpolation=interpolation,
     )
+    return precision_recall_from_tails(tails)
 
 
 def precision_recall_from_tails(tails: Tails, exclusive: bool = False) -> PrecisionRecallCurve:
     """Return PR curves of the tails of negatives and positives.
 
-    ``exclusive`` is that of :class:`~torchmetrics_fed.functional.Histograms`.
+    Args:
+        tails: at decreasing thresholds.
+        exclusive: as in :class:`~torchmetrics_fed.functional.Histograms`.
     """
-    above = tails.tail * tails.total[..., None]
-    found = above[..., 1, :]
-    selected = found + above[..., 0, :]
+    recall = tails.tail[..., 1, :]
+    tp = recall * tails.total[..., 1, None]
+    fp = tails.tail[..., 0, :] * tails.total[..., 0, None]
+    selected = tp + fp
     if tails.of_all is not None:  # the paper's strategy "combine"
         selected = tails.of_all * tails.total.sum(-1, keepdim=True)
-    precision = torch.where(selected > 0, found / selected, 1.0).clamp(max=1.0)
-    absent = tails.total[..., 1, None] <= 0
-    if not exclusive and bool(absent.any()):
-        text = "No positive examples in these counts: recall is undefined and set to 1 wherever something is selected."
-        warnings.warn(text, UserWarning, stacklevel=2)
-    undefined = torch.full_like(found, torch.nan) if exclusive else (selected > 0).to(found)
-    undefined[..., 0] = 0.0  # the end, where nothing is selected
-    recall = torch.where(absent, undefined, tails.tail[..., 1, :])
-    # The highest threshold, where nothing is selected, is the end (1, 0), which torchmetrics gives without threshold.
+    precision = torch.where(selected > 0, tp / selected, 1.0).clamp(max=1.0)
+    has_no_positives = tails.total[..., 1, None] <= 0
+    if exclusive:
+        undefined = torch.full_like(tp, torch.nan)
+    else:
+        undefined = (selected > 0).to(tp)
+        if bool(has_no_positives.any()):
+            warnings.warn(
+                "No positive examples in these counts: recall is undefined and set to 1 wherever "
+                "an example is selected.",
+                UserWarning,
+                stacklevel=2,
+            )
+    undefined[..., 0] = 0.0  # the highest threshold selects no example
+    recall = torch.where(has_no_positives, undefined, recall)
+    # torchmetrics returns the point of the highest threshold, (1, 0), without its threshold
     return PrecisionRecallCurve(precision.flip(-1), recall.flip(-1), tails.thresholds.flip(0)[:-1])
 
 
 def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
-    r"""Return the area ``(...)`` under PR curves read as steps, :math:`\sum_k (R_k - R_{k+1}) P_k`, in [0, 1].
+    r"""Return the area ``(...)`` under PR curves read as steps, in [0, 1].
+
+    It is :math:`\sum_k (R_k - R_{k+1}) P_k`.
 
     Example:
-        >>> average_precision_from_curve(precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])))
+        >>> curve = precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        >>> average_precision_from_curve(curve)
         tensor(0.6875, dtype=torch.float64)
     """
-    return (
-        ((curve.recall[..., :-1] - curve.recall[..., 1:]) * curve.precision[..., :-1])
-        .sum(-1)
-        .clamp(0.0, 1.0)
-    )
+    step = curve.recall[..., :-1] - curve.recall[..., 1:]
+    return (step * curve.precision[..., :-1]).sum(-1).clamp(0.0, 1.0)
 
 
 def average_precision_from_counts(
@@ -179,21 +218,20 @@ def average_precision_from_counts(
     reconstruction: Reconstruction | None = None,
     average: Averaging = None,
 ) -> Tensor:
-    """Return the average precision of a release or of leaf counts, in [0, 1]; 1 without negatives.
+    """Return the average precision of a release or of leaf counts, in [0, 1].
 
-    Without positives it is 0, with a warning. A class that no example of a multi-class release has is NaN, and macro
-    and weighted averages leave it out, as in torchmetrics. Arguments are those of :func:`roc_from_counts`.
+    It is 1 without negatives, and 0 with a warning without positives. A class without examples in a
+    multi-class release has NaN, and macro and weighted averages leave it out, as in torchmetrics.
+    Arguments are those of :func:`roc_from_counts`.
 
     Example:
         >>> average_precision_from_counts(torch.tensor([[3, 1], [1, 3]]))
         tensor(0.6875, dtype=torch.float64)
     """
     histograms = read(source, edges, reconstruction)
-    return averaged(
-        lambda each: average_precision_from_curve(precision_recall_from_counts(each)),
-        histograms,
-        average,
-    )
+    curve = precision_recall_from_counts(histograms.pooled(average))
+    areas = average_precision_from_curve(curve)
+    return averaged(areas, histograms, average)
 
 
 def average_precision(
@@ -204,13 +242,15 @@ def average_precision(
     average: Averaging = "macro",
     **options: Unpack[CurveOptions],
 ) -> Tensor:
-    """Return the average precision of binned scores; twin of :class:`~torchmetrics_fed.FederatedAveragePrecision`.
+    """Return the average precision of binned scores.
 
-    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
+    It is :class:`~torchmetrics_fed.FederatedAveragePrecision` as a function. Other arguments are
+    those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
         >>> average_precision(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         tensor(0.8333, dtype=torch.float64)
     """
-    average = None if task == "binary" else average
+    if task == "binary":
+        average = None
     return average_precision_from_counts(count(preds, target, task, **options), average=average)

@@ -1,4 +1,9 @@
-"""ROC curve and the area under it: from scores, from leaf counts, from quantiles; the rank statistic behind it."""
+"""ROC curves and the area under them: from scores, from counts, and from quantiles.
+
+From ``FederatedROC.compute`` to the division there are four functions: ``compute``,
+:func:`roc_from_counts`, ``Histograms.tails``, and ``tails`` of the reconstruction, which divides
+fp by the negatives and tp by the positives at every threshold.
+"""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +15,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.averages import Averaging, averaged, checked_average, macro_curve
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.canvas import CHANCE, Labels, Score, plot_curves
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.reconstruct.histograms import Edges, Readable, read
@@ -42,29 +47,46 @@ class ROCCurve(NamedTuple):
         labels: Labels = None,
         band: Band | None = None,
         interval: Interval | None = None,
+        **line_kwargs: Any,
     ) -> Any:
         """Draw the curve with the chance line, and return ``(fig, ax)``.
 
-        With a class axis there is one line per class, all of them in grey where they are more than ten.
+        With a class axis there is one line for each class. Of more than ten classes the best and
+        the worst have a colour, the others are grey.
 
         Args:
-            score: the AUROC that the legend shows; False for none, the area under the curve if True or not given.
+            score: the AUROC in the legend; False for none, the area under the curve if True or not
+                given.
             ax: axes to draw on; new ones if not given.
             label: name in the legend, which tells several models on the same axes apart.
             labels: names of the classes.
             band: shaded behind the curve.
             interval: of the AUROC, shown behind it.
+            line_kwargs: keywords of matplotlib's ``Line2D`` for the lines of the curves, for
+                example ``color="black"`` or ``linewidth=3``.
 
         Example:
-            >>> fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
+            >>> fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot(linestyle=":")
             >>> ax.get_lines()[-1].get_label()
             'ROC (AUROC 0.7500)'
         """
-        area, names = (score, auroc_from_curve(self), "AUROC {:.4f}"), ("ROC", label, labels)
-        axes, chance = ("False positive rate", "True positive rate"), ([0, 1], [0, 1], "chance")
-        curves = self.fpr, self.tpr
         return plot_curves(
-            curves, area, axes, ax, names, chance, band=band, interval=interval, mean=True
+            self.fpr,
+            self.tpr,
+            ax=ax,
+            xlabel="False positive rate",
+            ylabel="True positive rate",
+            name="ROC",
+            label=label,
+            labels=labels,
+            score=score,
+            curve_score=auroc_from_curve(self),
+            score_format="AUROC {:.4f}",
+            references=[CHANCE],
+            band=band,
+            interval=interval,
+            has_mean=True,
+            line_kwargs=line_kwargs,
         )
 
 
@@ -76,7 +98,7 @@ def roc(
     average: Averaging = None,
     **options: Unpack[CurveOptions],
 ) -> ROCCurve:
-    """Return the ROC curve of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedROC`.
+    """Return the ROC curve of binned scores: :class:`~torchmetrics_fed.FederatedROC` as a function.
 
     Args:
         preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
@@ -99,21 +121,29 @@ def roc_from_counts(
     reconstruction: Reconstruction | None = None,
     average: Averaging = None,
 ) -> ROCCurve:
-    r"""Return the ROC curve of a release or of leaf counts: :math:`T(s) = \Pr[S \ge s \mid y = 1]` against F.
+    r"""Return the ROC curve of a release or of leaf counts.
+
+    At each threshold s, :math:`tpr = T(s) = \Pr[S \ge s \mid y = 1]` and
+    :math:`fpr = F(s) = \Pr[S \ge s \mid y = 0]`.
 
     Args:
         source: a release, or counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
         edges: ascending edges of leaf counts; even over [0, 1] if not given.
-        reconstruction: how to read between the edges; ``"aligned"`` if not given.
-        average: None for one curve per class, ``"micro"`` for the curve of all classes' scores together, ``"macro"``
-            for the mean of the curves at all their false positive rates (thresholds then have no meaning).
+        reconstruction: how to read between the edges; ``Aligned()`` if not given.
+        average: None for one curve for each class, ``"micro"`` for the curve of the scores of all
+            classes together, ``"macro"`` for the mean of the curves at all their false positive
+            rates (thresholds then have no meaning).
 
     Example:
         >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
-    curve = roc_from_tails(read(source, edges, reconstruction).pooled(average).tails)
-    return ROCCurve(*macro_curve(*curve)) if average == "macro" else curve
+    tails = read(source, edges, reconstruction).pooled(average).tails
+    curve = roc_from_tails(tails)
+    if average == "macro":
+        fpr, tpr, thresholds = macro_curve(curve.fpr, curve.tpr, curve.thresholds)
+        return ROCCurve(fpr, tpr, thresholds)
+    return curve
 
 
 def roc_from_quantiles(
@@ -124,26 +154,35 @@ def roc_from_quantiles(
     """Return the ROC curve through evenly spaced quantiles of each class, as in the paper.
 
     Example:
-        >>> even, high = torch.linspace(0, 1, 9).double(), torch.linspace(0.5, 1, 9).double()
-        >>> round(roc_from_quantiles(ClassQuantiles(negative=even, positive=high)).scalars["auroc"].item(), 3)
+        >>> negative = torch.linspace(0, 1, 9).double()
+        >>> positive = torch.linspace(0.5, 1, 9).double()
+        >>> curve = roc_from_quantiles(ClassQuantiles(negative, positive))
+        >>> round(curve.scalars["auroc"].item(), 3)
         0.75
     """
-    return roc_from_tails(
-        tails_from_quantiles(torch.stack(quantiles), torch.ones(2), score_range, interpolation)
+    tails = tails_from_quantiles(
+        torch.stack(quantiles),
+        torch.ones(2),
+        score_range=score_range,
+        interpolation=interpolation,
     )
+    return roc_from_tails(tails)
 
 
 def roc_from_tails(tails: Tails) -> ROCCurve:
-    """Return the ROC curve of the tails of both classes, ``(..., 2, points)``."""
+    """Return the ROC curve of the tails of negatives and positives, ``(..., 2, points)``."""
     warn_if_empty(tails.total)
-    return ROCCurve(tails.tail[..., 0, :], tails.tail[..., 1, :], tails.thresholds)
+    fpr, tpr = tails.tail.unbind(-2)
+    return ROCCurve(fpr, tpr, tails.thresholds)
 
 
 def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
-    r"""Return the area ``(...)`` under ROC curves by the trapezoidal rule, in [0, 1], 0 where a class is empty.
+    r"""Return the area ``(...)`` under ROC curves by the trapezoidal rule, in [0, 1].
 
-    With ``max_fpr``, the area A up to :math:`m` = ``max_fpr`` on McClish's scale, where 1/2 is chance and 1 perfect:
-    :math:`\frac12 \left(1 + \frac{A - m^2/2}{m - m^2/2}\right)`, as in scikit-learn and torchmetrics.
+    It is 0 where a class is empty. With ``max_fpr`` it is the area A up to :math:`m` = ``max_fpr``
+    on McClish's scale, where 1/2 is chance and 1 perfect:
+    :math:`\frac12 \left(1 + \frac{A - m^2/2}{m - m^2/2}\right)`, as in scikit-learn and
+    torchmetrics.
 
     Example:
         >>> curve = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
@@ -153,16 +192,19 @@ def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
         tensor(0.6429, dtype=torch.float64)
     """
     max_fpr = checked_max_fpr(max_fpr)
+    fpr = curve.fpr
+    tpr = curve.tpr
     if max_fpr is None:
-        return torch.trapezoid(curve.tpr, curve.fpr).clamp(0.0, 1.0)
-    run, rise = curve.fpr.diff(), curve.tpr.diff()
-    width = torch.minimum(run, (max_fpr - curve.fpr[..., :-1]).clamp(min=0.0))
-    part = torch.where(run > 0, width / run, 0.0)  # how much of the step lies below max_fpr
-    area = (width * (curve.tpr[..., :-1] + rise * part / 2)).sum(-1)
+        return torch.trapezoid(tpr, fpr).clamp(0.0, 1.0)
+    run = fpr.diff()
+    rise = tpr.diff()
+    width = torch.minimum(run, (max_fpr - fpr[..., :-1]).clamp(min=0.0))
+    part = torch.where(run > 0, width / run, 0.0)  # the part of each step below max_fpr
+    area = (width * (tpr[..., :-1] + rise * part / 2)).sum(-1)
     chance = max_fpr**2 / 2
     scaled = (1 + (area - chance) / (max_fpr - chance)) / 2
-    empty = (curve.fpr[..., -1] <= 0) | (curve.tpr[..., -1] <= 0)
-    return torch.where(empty, 0.0, scaled).clamp(0.0, 1.0)
+    is_empty = (fpr[..., -1] <= 0) | (tpr[..., -1] <= 0)
+    return torch.where(is_empty, 0.0, scaled).clamp(0.0, 1.0)
 
 
 def checked_max_fpr(max_fpr: float | None) -> float | None:
@@ -170,7 +212,8 @@ def checked_max_fpr(max_fpr: float | None) -> float | None:
     if max_fpr is None or 0 < max_fpr <= 1:
         return max_fpr
     raise InputError(
-        f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. Leave it out for all of it."
+        f"Expected argument `max_fpr` to be in (0, 1] but got {max_fpr!r}. "
+        "Leave it out for the whole area."
     )
 
 
@@ -181,10 +224,11 @@ def auroc_from_counts(
     max_fpr: float | None = None,
     average: Averaging = None,
 ) -> Tensor:
-    """Return the AUROC of a release or of leaf counts, in [0, 1]; scores of one leaf are ties, which count half.
+    """Return the AUROC of a release or of leaf counts, in [0, 1].
 
-    Averaged one-vs-one counts give the mean over pairs of classes (Hand and Till 2001), as in scikit-learn. Arguments
-    are those of :func:`roc_from_counts`, and ``max_fpr`` is that of :func:`auroc_from_curve`.
+    Scores in one leaf are ties, which count half. The average of one-vs-one counts is the mean over
+    pairs of classes (Hand and Till 2001), as in scikit-learn. Arguments are those of
+    :func:`roc_from_counts`, and ``max_fpr`` is that of :func:`auroc_from_curve`.
 
     Example:
         >>> auroc_from_counts(torch.tensor([[3, 1], [1, 3]]))
@@ -192,37 +236,47 @@ def auroc_from_counts(
     """
     histograms = read(source, edges, reconstruction)
     if histograms.pairs is not None and average in ("macro", "weighted"):
-        return _over_pairs(
-            histograms.reconstruction.tails(histograms.pairs, histograms.edges), average, max_fpr
-        )
-    return averaged(
-        lambda each: auroc_from_curve(roc_from_tails(each.tails), max_fpr), histograms, average
-    )
+        tails = histograms.reconstruction.tails(histograms.pairs, histograms.edges)
+        return _auroc_over_pairs(tails, average, max_fpr)
+    curve = roc_from_tails(histograms.pooled(average).tails)
+    areas = auroc_from_curve(curve, max_fpr)
+    return averaged(areas, histograms, average)
 
 
 def mann_whitney_u(source: Readable) -> Tensor:
-    r"""Return Mann and Whitney's U of the positives: :math:`\sum_k c^+_k (C^-_{<k} + c^-_k / 2)`, in [0, n+ n-].
+    r"""Return Mann and Whitney's U of the positives, in [0, n+ n-].
 
-    It counts the pairs in which the positive scores higher, pairs of one leaf half, whatever the edges.
+    :math:`U = \sum_k c^+_k (C^-_{<k} + c^-_k / 2)` counts the pairs in which the positive scores
+    higher; pairs in one leaf count half.
 
     Example:
         >>> mann_whitney_u(torch.tensor([[3, 1], [1, 3]]))
         tensor(12., dtype=torch.float64)
     """
-    negative, positive = read(source).leaf.double().clamp(min=0.0).unbind(-2)
-    return (positive * (negative.cumsum(-1) - negative / 2)).sum(-1)
+    negatives, positives = read(source).leaf.double().clamp(min=0.0).unbind(-2)
+    negatives_below = negatives.cumsum(-1) - negatives / 2
+    return (positives * negatives_below).sum(-1)
 
 
-def _over_pairs(tails: Tails, average: Average, max_fpr: float | None) -> Tensor:
-    """Mean over a < b of the areas of a against b by the scores of a, and of b against a by the scores of b."""
-    own = tails.tail.diagonal(dim1=0, dim2=1).movedim(-1, 0)
-    curve = ROCCurve(tails.tail, own[:, None].expand_as(tails.tail), tails.thresholds)
+def _auroc_over_pairs(tails: Tails, average: Average, max_fpr: float | None) -> Tensor:
+    """Return the mean AUROC over pairs of classes a < b (Hand and Till 2001).
+
+    The AUROC of a pair is the mean of two areas: of a against b by the scores of a, and of b
+    against a by the scores of b. ``tails.tail[a, b]`` is the tail of the examples of class b by the
+    scores of a.
+    """
+    tpr = tails.tail.diagonal(dim1=0, dim2=1).movedim(-1, 0)[:, None].expand_as(tails.tail)
+    curve = ROCCurve(fpr=tails.tail, tpr=tpr, thresholds=tails.thresholds)
     area = auroc_from_curve(curve, max_fpr)
     first, second = torch.triu_indices(len(area), len(area), offset=1)
-    both = (area[first, second] + area[second, first]) / 2
-    size = tails.total.diagonal()
-    weight = size[first] + size[second] if average == "weighted" else torch.ones_like(both)
-    return (both * weight).sum() / weight.sum() if weight.sum() > 0 else both.mean()
+    areas = (area[first, second] + area[second, first]) / 2
+    weights = torch.ones_like(areas)
+    if average == "weighted":
+        examples = tails.total.diagonal()
+        weights = examples[first] + examples[second]
+    if weights.sum() <= 0:
+        return areas.mean()
+    return (areas * weights).sum() / weights.sum()
 
 
 def auroc(
@@ -234,7 +288,7 @@ def auroc(
     average: Averaging = "macro",
     **options: Unpack[CurveOptions],
 ) -> Tensor:
-    """Return the AUROC of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedAUROC`.
+    """Return the AUROC of binned scores: :class:`~torchmetrics_fed.FederatedAUROC` as a function.
 
     Other arguments are those of :func:`roc`, ``max_fpr`` is that of :func:`auroc_from_curve`.
 
@@ -242,7 +296,7 @@ def auroc(
         >>> auroc(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
         tensor(0.7500, dtype=torch.float64)
     """
-    average = None if task == "binary" else average
-    return auroc_from_counts(
-        count(preds, target, task, **options), max_fpr=max_fpr, average=average
-    )
+    if task == "binary":
+        average = None
+    histograms = count(preds, target, task, **options)
+    return auroc_from_counts(histograms, max_fpr=max_fpr, average=average)

@@ -1,8 +1,10 @@
-r"""Tradeoffs in other coordinates: error rates on normal deviates (DET), and precision-recall-gain curves.
+r"""Error rates on normal deviates (DET curves), and precision-recall-gain curves.
 
-With :math:`\pi = n^+ / (n^+ + n^-)`, gain (Flach & Kull, NeurIPS 2015) is :math:`(x - \pi) / ((1 - \pi) x)`: 0 for the
-classifier that calls everything positive, 1 for the perfect one. In rates :math:`PG = 1 - F/T`,
-:math:`RG = 1 - \frac{n^+}{n^-} (1/T - 1)`. Where FP is linear in TP, PG is linear in RG: straight lines are exact.
+With :math:`\pi = n^+ / (n^+ + n^-)`, the gain of x (Flach & Kull, NeurIPS 2015) is
+:math:`(x - \pi) / ((1 - \pi) x)`: 0 for the classifier that calls every example positive, 1 for the
+perfect one. In rates, precision gain is :math:`PG = 1 - F/T` and recall gain is
+:math:`RG = 1 - \frac{n^+}{n^-} (1/T - 1)`. Where FP is linear in TP, PG is linear in RG: straight
+lines between the points are exact.
 """
 
 from typing import Any, NamedTuple
@@ -13,17 +15,28 @@ from typing_extensions import Unpack
 
 from torchmetrics_fed.functional.averages import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
-from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, Score, plot_curves
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.reconstruct.histograms import Edges, Readable
 from torchmetrics_fed.typing import Task
 
-_PERCENT = (0.001, 0.01, 0.1, 1, 5, 20, 50, 80, 95, 99)
-_FINITE = 1e-9  # rates of 0 and 1 lie at infinity; here they are just out of view
+DET_TICKS = (0.001, 0.01, 0.1, 1, 5, 20, 50, 80, 95, 99)
+"""Ticks of both axes of a DET curve, in percent."""
+
+VISIBLE_RATE = 1e-9
+"""Rates of 0 and 1, which lie at infinity, are drawn at this rate, just out of view."""
+
+VIEW_START = -3.3
+"""The low end of both axes of a DET curve, in normal deviates; lower for small error rates."""
+
+VIEW_LENGTH = 2.6
+"""The axes of a DET curve end this far above the largest equal error rate, in normal deviates."""
 
 
 class DETCurve(NamedTuple):
-    """A DET curve in scikit-learn's order: thresholds increase, fpr falls from 1 to 0, fnr rises from 0 to 1.
+    """A DET curve in scikit-learn's order.
+
+    Thresholds increase, fpr falls from 1 to 0, and fnr rises from 0 to 1.
 
     Example:
         >>> det_from_counts(torch.tensor([[3, 1], [1, 3]])).fnr
@@ -36,44 +49,60 @@ class DETCurve(NamedTuple):
 
     @property
     def scalars(self) -> dict[str, Tensor]:
-        """The equal error rate, at which the curve, linear between its points, crosses the diagonal."""
+        """The equal error rate: the curve, linear between its points, crosses fpr = fnr there."""
         fpr = self.fpr.double()
         gap = fpr - self.fnr.double()
         after = (gap <= 0).int().argmax(-1, keepdim=True).clamp(min=1)
-        left, right = gap.gather(-1, after - 1), gap.gather(-1, after)
-        step = torch.where(left == right, 0.0, left / (left - right)).clamp(0, 1)
-        return {
-            "equal_error_rate": torch.lerp(fpr.gather(-1, after - 1), fpr.gather(-1, after), step)[
-                ..., 0
-            ]
-        }
+        before = after - 1
+        gap_before = gap.gather(-1, before)
+        gap_after = gap.gather(-1, after)
+        step = torch.where(
+            gap_before == gap_after, 0.0, gap_before / (gap_before - gap_after)
+        ).clamp(0, 1)
+        rate = torch.lerp(fpr.gather(-1, before), fpr.gather(-1, after), step)
+        return {"equal_error_rate": rate[..., 0]}
 
     def plot(
-        self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None
+        self,
+        score: Score = None,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
     ) -> Any:
         r"""Draw the curve on normal-deviate axes (Martin et al. 1997), and return ``(fig, ax)``.
 
-        Both rates are drawn at :math:`\Phi^{-1}`, so scores that are normal in each class make a straight line. The
-        legend shows the equal error rate (EER). Arguments are those of :meth:`ROCCurve.plot`.
+        Both rates are drawn at :math:`\Phi^{-1}`, so scores that are normal in each class make a
+        straight line. The legend shows the equal error rate (EER). Arguments are those of
+        :meth:`ROCCurve.plot`.
         """
-        error, curves = self.scalars["equal_error_rate"], (_deviate(self.fpr), _deviate(self.fnr))
-        low, high = _view(ax, error)
-        axes, names = ("False positive rate (%)", "False negative rate (%)"), ("DET", label, labels)
-        chance, shown = (
-            ([-6, 6], [6, -6], "chance" if high > 0 else "_nolegend_"),
-            (score, error, "EER {:.2%}"),
-        )
+        error_rate = self.scalars["equal_error_rate"]
+        low, high = _view(ax, error_rate)
+        chance = "_nolegend_"
+        if high > 0:
+            chance = "chance"
         fig, ax = plot_curves(
-            curves, shown, axes, ax, names, chance, lowest_is_best=True, rates=False
+            _deviate(self.fpr),
+            _deviate(self.fnr),
+            ax=ax,
+            xlabel="False positive rate (%)",
+            ylabel="False negative rate (%)",
+            name="DET",
+            label=label,
+            labels=labels,
+            score=score,
+            curve_score=error_rate,
+            score_format="EER {:.2%}",
+            lowest_is_best=True,
+            references=[ReferenceLine((-6, 6), (6, -6), chance)],
+            rates=False,
+            line_kwargs=line_kwargs,
         )
-        at = _deviate(torch.tensor(_PERCENT, dtype=torch.float64) / 100).tolist()
-        ticks = [
-            (place, f"{percent:g}")
-            for place, percent in zip(at, _PERCENT, strict=True)
-            if low <= place <= high
-        ]
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_ticks(*zip(*ticks, strict=True))
+        ticks = [percent for percent in DET_TICKS if low <= _percent_deviate(percent) <= high]
+        places = [_percent_deviate(percent) for percent in ticks]
+        names = [f"{percent:g}" for percent in ticks]
+        ax.xaxis.set_ticks(places, names)
+        ax.yaxis.set_ticks(places, names)
         ax.set(xlim=(low, high), ylim=(low, high))
         ax.set_aspect("equal", adjustable="box")
         return fig, ax
@@ -87,18 +116,17 @@ def det_from_counts(
 ) -> DETCurve:
     r"""Return the DET curve of a release or of leaf counts: :math:`1 - T` against F.
 
-    All edges are points; scikit-learn leaves out those that repeat fnr = 0 or fpr = 0 at the ends. Without positives
-    the true positive rate is set to 0, so fnr is 1 throughout; without negatives fpr is 0. Arguments are those of
-    :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
+    All edges are points; scikit-learn leaves out points that repeat fnr = 0 or fpr = 0 at the ends.
+    Without positives the true positive rate is set to 0, so fnr is 1 throughout; without negatives
+    fpr is 0. Arguments are those of :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
 
     Example:
         >>> det_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
         tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64)
     """
     tails = tails_of(source, edges, reconstruction, average)
-    return DETCurve(
-        tails.tail[..., 0, :].flip(-1), 1 - tails.tail[..., 1, :].flip(-1), tails.thresholds.flip(0)
-    )
+    fpr, tpr = tails.tail.flip(-1).unbind(-2)
+    return DETCurve(fpr, 1 - tpr, tails.thresholds.flip(0))
 
 
 def det_curve(
@@ -109,7 +137,7 @@ def det_curve(
     average: Averaging = None,
     **options: Unpack[CurveOptions],
 ) -> DETCurve:
-    """Return the DET curve of binned scores; the functional twin of :class:`~torchmetrics_fed.FederatedDET`.
+    """Return the DET curve of binned scores: :class:`~torchmetrics_fed.FederatedDET` as a function.
 
     Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
 
@@ -122,25 +150,34 @@ def det_curve(
 
 
 def _deviate(rate: Tensor) -> Tensor:
-    deviate: Tensor = torch.special.ndtri(rate.double().clamp(_FINITE, 1 - _FINITE))
+    """Return the normal deviate of rates; finite for rates of 0 and 1."""
+    deviate: Tensor = torch.special.ndtri(rate.double().clamp(VISIBLE_RATE, 1 - VISIBLE_RATE))
     return deviate
 
 
-def _view(ax: Any, error: Tensor) -> tuple[float, float]:
-    """Ends of both axes: wide enough for every curve to pass from one end to the other, and for those drawn before."""
-    at = torch.special.ndtri(error.clamp(1e-4, 0.5))
-    low, high = min(-3.3, at.min().item() - 1.0), min(2.6, at.max().item() + 2.6)
+def _percent_deviate(percent: float) -> float:
+    return _deviate(torch.tensor(percent, dtype=torch.float64) / 100).item()
+
+
+def _view(ax: Any, error_rate: Tensor) -> tuple[float, float]:
+    """Return the ends of both axes: wide enough for these curves and for curves drawn before."""
+    crossing = torch.special.ndtri(error_rate.clamp(1e-4, 0.5))
+    low = min(VIEW_START, crossing.min().item() - 1.0)
+    high = min(VIEW_LENGTH, crossing.max().item() + VIEW_LENGTH)
     if ax is not None and any(line.get_gid() == "curve" for line in ax.get_lines()):
-        low, high = min(low, ax.get_xlim()[0]), max(high, ax.get_xlim()[1])
+        low_before, high_before = ax.get_xlim()
+        low = min(low, low_before)
+        high = max(high, high_before)
     return low, high
 
 
 class PrecisionRecallGainCurve(NamedTuple):
-    """A PR-gain curve in the unit square and the PR curve's order: thresholds increase, recall gain falls from 1 to 0.
+    """A PR-gain curve in the unit square, in the order of the PR curve.
 
-    It ends where recall is pi, at recall gain 0: thresholds above that crossing all stand at it. Precision gain is cut
-    off at 0, below which calling everything positive is better. The first three have the same length because the
-    PR curve's last point, of no threshold, is not on this curve.
+    Thresholds increase, and recall gain falls from 1 to 0. The curve ends where recall is pi, at
+    recall gain 0: thresholds above that crossing all stand at it. Precision gain is cut off at 0,
+    below which calling every example positive is better. The first three fields have the same
+    length because the last point of the PR curve, which has no threshold, is not on this curve.
 
     Example:
         >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).area
@@ -151,7 +188,7 @@ class PrecisionRecallGainCurve(NamedTuple):
     recall_gain: Tensor
     thresholds: Tensor
     area: Tensor
-    """The area under the curve, as :func:`area_under_gain` has it."""
+    """The area under the curve, as in :func:`area_under_gain`."""
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -159,15 +196,34 @@ class PrecisionRecallGainCurve(NamedTuple):
         return {"area_under_gain": self.area}
 
     def plot(
-        self, score: Score = None, ax: Any = None, label: str | None = None, labels: Labels = None
+        self,
+        score: Score = None,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
     ) -> Any:
-        """Draw the curve, and return ``(fig, ax)``. On the dashed line F1 is that of selecting everything.
+        """Draw the curve, and return ``(fig, ax)``.
 
-        Arguments are those of :meth:`ROCCurve.plot`.
+        On the dashed line F1 is that of selecting every example. Arguments are those of
+        :meth:`ROCCurve.plot`.
         """
-        curves, area = (self.recall_gain, self.precision_gain), (score, self.area, "AUPRG {:.4f}")
-        axes, chance = ("Recall gain", "Precision gain"), ([0, 1], [1, 0], "F1 of selecting all")
-        return plot_curves(curves, area, axes, ax, ("PR gain", label, labels), chance, mean=True)
+        return plot_curves(
+            self.recall_gain,
+            self.precision_gain,
+            ax=ax,
+            xlabel="Recall gain",
+            ylabel="Precision gain",
+            name="PR gain",
+            label=label,
+            labels=labels,
+            score=score,
+            curve_score=self.area,
+            score_format="AUPRG {:.4f}",
+            references=[ReferenceLine((0, 1), (1, 0), "F1 of selecting all")],
+            has_mean=True,
+            line_kwargs=line_kwargs,
+        )
 
 
 def precision_recall_gain_from_counts(
@@ -176,35 +232,38 @@ def precision_recall_gain_from_counts(
     reconstruction: Reconstruction | None = None,
     average: Averaging = None,
 ) -> PrecisionRecallGainCurve:
-    """Return the PR-gain curve of a release or of leaf counts; both gains are 0 throughout where a class is empty.
+    """Return the PR-gain curve of a release or of leaf counts.
 
-    Arguments are those of :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
+    Both gains are 0 throughout where a class is empty. Arguments are those of
+    :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
 
     Example:
-        >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]]))[:2]
-        (tensor([0.0000, 0.6667], dtype=torch.float64), tensor([1.0000, 0.6667], dtype=torch.float64))
+        >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).precision_gain
+        tensor([0.0000, 0.6667], dtype=torch.float64)
     """
     tails = tails_of(source, edges, reconstruction, average)
-    precision, recall = _gains(tails)
-    # the first threshold selects nothing, as in the PR curve
-    shown = (
-        precision.clamp(0.0, 1.0)[..., 1:].flip(-1),
-        recall[..., 1:].flip(-1),
-        tails.thresholds[1:].flip(0),
+    precision_gain, recall_gain = _gains(tails)
+    negatives, positives = tails.total.unbind(-1)
+    has_both = (positives > 0) & (negatives > 0)
+    lowest = torch.where(has_both, -negatives / (2 * positives), 0.0)
+    # rounding alone can leave the range
+    area = torch.maximum(torch.trapezoid(precision_gain, recall_gain), lowest).clamp(max=1.0)
+    # the highest threshold, which selects no example, is left out as in the PR curve
+    return PrecisionRecallGainCurve(
+        precision_gain=precision_gain.clamp(0.0, 1.0)[..., 1:].flip(-1),
+        recall_gain=recall_gain[..., 1:].flip(-1),
+        thresholds=tails.thresholds[1:].flip(0),
+        area=area,
     )
-    negative, positive = tails.total.unbind(-1)
-    lowest = torch.where((positive > 0) & (negative > 0), -negative / (2 * positive), 0.0)
-    # only rounding can leave the range
-    area = torch.maximum(torch.trapezoid(precision, recall), lowest).clamp(max=1.0)
-    return PrecisionRecallGainCurve(*shown, area)
 
 
 def area_under_gain(source: Readable) -> Tensor:
-    r"""Return the area under the PR-gain curve (AUPRG) of a release or of leaf counts, in :math:`[-n^-/(2 n^+), 1]`.
+    r"""Return the area under the PR-gain curve (AUPRG), in :math:`[-n^-/(2 n^+), 1]`.
 
-    The rule of the authors' software: trapezoids in gain space over recall gain from 0 to 1, the curve entering at
-    recall gain 0 by linear interpolation of the counts, and negative precision gains counting negatively. The lower
-    end is reached where every negative scores above every positive. It is 0 where a class is empty.
+    The rule is that of the authors' software: trapezoids in gain space over recall gain from 0 to
+    1. The curve enters at recall gain 0 by linear interpolation of the counts, and negative
+    precision gains count negatively. The lower end is reached where every negative scores above
+    every positive. The area is 0 where a class is empty.
 
     Example:
         >>> area_under_gain(torch.tensor([[3, 1], [1, 3]]))
@@ -214,22 +273,28 @@ def area_under_gain(source: Readable) -> Tensor:
 
 
 def _gains(tails: Tails) -> tuple[Tensor, Tensor]:
-    """Precision gain, which may be negative, and recall gain in [0, 1], points outside it moved to the crossing."""
-    negative, positive = tails.total[..., None].unbind(-2)
-    f, t = tails.tail.unbind(-2)
+    """Return precision gain, which may be negative, and recall gain in [0, 1].
+
+    Points whose recall is below pi are moved to the crossing, where recall is pi.
+    """
+    negatives, positives = tails.total[..., None].unbind(-2)
+    fpr, tpr = tails.tail.unbind(-2)
     # the bounds keep 1/T and RG finite where noise left almost nothing of a class
-    pi = (positive / (positive + negative)).clamp(1e-300, 1.0)
-    odds = (positive / negative).clamp(max=1e300)
-    inside = t >= pi
-    after = inside.int().argmax(-1, keepdim=True)
+    pi = (positives / (positives + negatives)).clamp(1e-300, 1.0)
+    odds = (positives / negatives).clamp(max=1e300)
+    is_inside = tpr >= pi
+    after = is_inside.int().argmax(-1, keepdim=True)
     before = (after - 1).clamp(min=0)
-    weight = (pi - t.gather(-1, before)) / (t.gather(-1, after) - t.gather(-1, before))
-    crossing = torch.lerp(f.gather(-1, before), f.gather(-1, after), weight.clamp(0.0, 1.0))
-    f, t = torch.where(inside, f, crossing), torch.where(inside, t, pi)
-    precision_gain = 1 - f / t
-    recall_gain = torch.where(inside, 1 - odds * (1 / t - 1), 0.0).clamp(0.0, 1.0)
-    defined = (positive > 0) & (negative > 0)
-    return torch.where(defined, precision_gain, 0.0), torch.where(defined, recall_gain, 0.0)
+    tpr_before = tpr.gather(-1, before)
+    tpr_after = tpr.gather(-1, after)
+    weight = (pi - tpr_before) / (tpr_after - tpr_before)
+    fpr_crossing = torch.lerp(fpr.gather(-1, before), fpr.gather(-1, after), weight.clamp(0.0, 1.0))
+    fpr = torch.where(is_inside, fpr, fpr_crossing)
+    tpr = torch.where(is_inside, tpr, pi)
+    precision_gain = 1 - fpr / tpr
+    recall_gain = torch.where(is_inside, 1 - odds * (1 / tpr - 1), 0.0).clamp(0.0, 1.0)
+    has_both = (positives > 0) & (negatives > 0)
+    return torch.where(has_both, precision_gain, 0.0), torch.where(has_both, recall_gain, 0.0)
 
 
 def precision_recall_gain_curve(
@@ -240,12 +305,14 @@ def precision_recall_gain_curve(
     average: Averaging = None,
     **options: Unpack[CurveOptions],
 ) -> PrecisionRecallGainCurve:
-    """Return the PR-gain curve of binned scores; twin of :class:`~torchmetrics_fed.FederatedPrecisionRecallGain`.
+    """Return the PR-gain curve of binned scores.
 
-    Other arguments are those of :func:`~torchmetrics_fed.functional.roc`.
+    It is :class:`~torchmetrics_fed.FederatedPrecisionRecallGain` as a function. Other arguments are
+    those of :func:`~torchmetrics_fed.functional.roc`.
 
     Example:
-        >>> precision_recall_gain_curve(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1])).area
+        >>> preds = torch.tensor([0.1, 0.4, 0.6, 0.9])
+        >>> precision_recall_gain_curve(preds, torch.tensor([0, 1, 0, 1])).area
         tensor(0.2500, dtype=torch.float64)
     """
     average = checked_average(average, ("micro",), task)

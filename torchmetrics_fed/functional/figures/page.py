@@ -1,4 +1,4 @@
-"""Page: how large a figure is, what its small print says, and names that fit it."""
+"""Page: the size of figures, the caption, and names that fit a legend."""
 
 import textwrap
 from collections.abc import Iterator
@@ -12,14 +12,27 @@ from torchmetrics_fed.privacy import Privacy
 LINE = 31
 """The longest line of a legend inside the axes, in characters."""
 
-_SIZES = {"paper": 1.0, "slide": 2.0}
+NAME_LENGTH = 26
+"""The longest name of a curve in a legend, in characters."""
+
+CAPTION_LINE = 56
+"""The longest line of a caption, in characters."""
+
+SIZES = {"paper": 1.0, "slide": 2.0}
+"""The scale of fonts, lines and figures for each kind of page."""
+
+UNKNOWN_ORIGIN = "as given"
+"""The caption of curves whose release is unknown."""
+
 _scale = ContextVar("scale", default=1.0)
 scale = _scale.get
 
 
 @contextmanager
 def figure_size(size: Literal["paper", "slide"]) -> Iterator[None]:
-    """Return a context in which figures are made for ``"paper"``, the default, or twice as large for a ``"slide"``.
+    """Return a context in which figures are made for ``"paper"``, the default, or a ``"slide"``.
+
+    Figures for a slide are twice as large, with their fonts and lines.
 
     Example:
         >>> import torch
@@ -29,40 +42,47 @@ def figure_size(size: Literal["paper", "slide"]) -> Iterator[None]:
         >>> ax.xaxis.label.get_size()
         18.0
     """
-    check_choice("size", size, tuple(_SIZES))
-    token = _scale.set(_SIZES[size])
+    check_choice("size", size, tuple(SIZES))
+    token = _scale.set(SIZES[size])
     try:
         yield
     finally:
         _scale.reset(token)
 
 
-def ink(ax: Any, share: float) -> tuple[float, ...]:
-    """Return the colour of the axes' own letters, so faint: a grey on white, on black and on nothing at all."""
+def ink(ax: Any, opacity: float) -> tuple[float, ...]:
+    """Return the colour of the text of the axes with this opacity.
+
+    So a grey is visible on white, on black, and on a transparent page.
+    """
     from matplotlib.colors import to_rgba
 
-    return to_rgba(ax.xaxis.label.get_color(), share)
+    return to_rgba(ax.xaxis.label.get_color(), opacity)
 
 
-def cut(name: str, longest: int = 26) -> str:
-    """Return a name with its middle left out where it is longer: names tend to differ at either end."""
-    head, tail = longest // 2, (longest - 1) // 2
-    return name if len(name) <= longest else f"{name[:head].rstrip()}…{name[-tail:].lstrip()}"
+def cut(name: str, longest: int = NAME_LENGTH) -> str:
+    """Return a name, without its middle if it is longer: names tend to differ at their ends."""
+    if len(name) <= longest:
+        return name
+    head = name[: longest // 2].rstrip()
+    tail = name[-((longest - 1) // 2) :].lstrip()
+    return f"{head}…{tail}"
 
 
 def fitted(entry: str) -> str:
-    """Return what a legend shows of an entry: its name cut, its score on a line of its own where both are long."""
-    name, space, score = entry.rpartition(" (")
-    if not space:
+    """Return a legend entry whose name is cut, with the score on a second line if both are long."""
+    name, separator, score = entry.rpartition(" (")
+    if not separator:
         return cut(entry, LINE)
-    name, score = cut(name), cut(score, 2 * LINE)
-    return (
-        f"{name} ({score}" if len(name) + len(score.splitlines()[0]) < LINE else f"{name}\n({score}"
-    )
+    name = cut(name)
+    score = cut(score, 2 * LINE)
+    if len(name) + len(score.splitlines()[0]) < LINE:
+        return f"{name} ({score}"
+    return f"{name}\n({score}"
 
 
 def provenance(privacy: Privacy, confidence: float | None = None) -> str:
-    """Return a caption's words for where numbers come from, and for how sure a band is."""
+    """Return the words of a caption: the privacy of the numbers, and the confidence of a band."""
     words = "exact"
     if privacy.charges:
         words = f"epsilon = {privacy.epsilon:g}"
@@ -74,23 +94,35 @@ def provenance(privacy: Privacy, confidence: float | None = None) -> str:
 
 
 def caption(ax: Any, words: str = "", label: str | None = None) -> None:
-    """Say ``words`` of what was drawn last; without any, that something was drawn of which nothing is known yet."""
+    """Describe the curves that were drawn last by ``words``.
+
+    Every call that draws begins a line of unknown origin, by a call without words. A later call
+    with words replaces this line. The figure shows the lines, each text once, unless the origin of
+    all curves is unknown.
+    """
     text = next((text for text in ax.texts if text.get_gid() == "caption"), None)
     if text is None:
-        look = {
-            "fontsize": 6.5 * scale(),
-            "color": ink(ax, 0.7),
-            "gid": "caption",
-            "transform": ax.transAxes,
-        }
-        text = ax.text(1.0, 1.01, "", ha="right", va="bottom", **look)
-    said = text.get_label().splitlines()[1:]  # one line for each call that drew something
-    said = (
-        [*said[:-1], f"{cut(label)}: {words}" if label else words] if words else [*said, "as given"]
-    )
-    text.set_label(
-        "\n".join(["_caption", *said])
-    )  # a legend leaves out what begins with an underscore
-    text.set_text(
-        "" if set(said) == {"as given"} else textwrap.fill("; ".join(dict.fromkeys(said)), 56)
-    )
+        text = ax.text(
+            1.0,
+            1.01,
+            "",
+            ha="right",
+            va="bottom",
+            fontsize=6.5 * scale(),
+            color=ink(ax, 0.7),
+            gid="caption",
+            transform=ax.transAxes,
+        )
+    lines = text.get_label().splitlines()[1:]
+    if not words:
+        lines.append(UNKNOWN_ORIGIN)
+    elif label:
+        lines[-1:] = [f"{cut(label)}: {words}"]
+    else:
+        lines[-1:] = [words]
+    # the text remembers the lines in its label; legends leave out labels with an underscore
+    text.set_label("\n".join(["_caption", *lines]))
+    if set(lines) == {UNKNOWN_ORIGIN}:
+        text.set_text("")
+    else:
+        text.set_text(textwrap.fill("; ".join(dict.fromkeys(lines)), CAPTION_LINE))

@@ -1,4 +1,4 @@
-"""Panels: histograms of both classes' scores, and small multiples of any results, all on common axes."""
+"""Panels: histograms of the scores of both classes, and small multiples of results."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,56 @@ from torch import Tensor
 
 from torchmetrics_fed.counting.binning import SMALLEST
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure, named, open_axes
+from torchmetrics_fed.functional.figures.canvas import (
+    PALETTE,
+    dress,
+    figure,
+    named_curves,
+    open_axes,
+)
 from torchmetrics_fed.functional.figures.page import cut, ink, scale
 from torchmetrics_fed.reconstruct.histograms import are_probabilities
 
-_FEWEST, _MOST = 16, 64
-# Where more than half of the scores are this near to 0 or 1, the axis shows their logits, out to the second distance.
-_NEAR, _NEAREST = 2.0**-6, 2.0**-42
-_TICKS = (1e-12, 1e-9, 1e-6, 1e-4, 1e-2, 0.5)
+FEWEST_BARS = 16
+"""The least number of bars of a histogram."""
+
+MOST_BARS = 64
+"""The largest number of bars of a histogram."""
+
+NEAR_END = 2.0**-6
+"""If more than half of the scores are nearer to 0 or 1 than this, the axis shows their logits."""
+
+NEAREST_TO_END = 2.0**-42
+"""An axis of logits ends at this distance from 0 and 1."""
+
+HIDDEN_TAIL = 0.001
+"""The fraction of the scores that an axis of logits leaves out at either end."""
+
+LOGIT_TICKS = (1e-12, 1e-9, 1e-6, 1e-4, 1e-2, 0.5)
+"""Scores at the ticks of an axis of logits, up to 1/2; the other half is their mirror image."""
+
+LEGEND_ROOM = 1.28
+"""The height of the axes of a histogram in units of its highest bar: the legend stands above."""
+
+MOST_COLUMNS = 6
+"""The largest number of panels in a row."""
+
+BEHIND_POINTS = 256
+"""Points of a curve that is drawn behind the curve of another panel."""
 
 
 def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | None = None) -> Any:
-    """Draw the scores of negatives and of positives, each as a density, and return ``(fig, ax)``.
+    """Draw the density of the scores of negatives and of positives, and return ``(fig, ax)``.
 
-    Leaves are joined to bars of about even width, twice the cube root of the smaller class's size, but 16 to 64 of
-    them. Where most scores crowd at 0 or 1, bars are even in the logit of the score. Counts with a class axis are
-    summed over it.
+    Leaves are joined to bars of about even width: twice the cube root of the size of the smaller
+    class, but 16 to 64 of them. Where most scores are near 0 or 1, bars are even in the logit of
+    the score. Counts with a class axis are summed over the classes.
 
-    Counts and their ascending edges are those of a :class:`Histograms`, ``ax`` and ``label`` as in :meth:`ROCCurve.plot`.
+    Args:
+        leaf: counts of a :class:`Histograms`.
+        edges: their ascending edges.
+        ax: as in :meth:`ROCCurve.plot`.
+        label: as in :meth:`ROCCurve.plot`.
 
     Example:
         >>> fig, ax = plot_histograms(torch.tensor([[3, 1], [1, 3]]), torch.tensor([0, 0.5, 1]))
@@ -39,144 +71,210 @@ def plot_histograms(leaf: Tensor, edges: Tensor, ax: Any = None, label: str | No
     total = counts.sum(-1)
     if are_probabilities(edges):
         edges = edges.clamp(max=1.0)
-    crowded = _at_the_ends(counts, edges)
-    if crowded:
-        logits, shown = _logits(edges, counts)
-        crowded = bool(
-            logits[-1] > logits[0]
-        )  # not if nearly all scores are exactly 0, or exactly 1
-        if crowded:
-            edges, counts = logits, shown
-    cuts = _cuts(edges, round(2 * float(total.min().clamp(min=0.0)) ** (1 / 3)))
-    bars = torch.stack([part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)], -1)
-    density = bars / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
-    names = [f"{label}, {name}" if label else name for name in ("negatives", "positives")]
-    names = [
-        f"{name} (n = {number:,.0f})" for name, number in zip(names, total.tolist(), strict=True)
-    ]
+    has_logits = False
+    if _is_crowded_at_ends(counts, edges):
+        logits, visible_counts = _logits(edges, counts)
+        # if nearly all scores are exactly 0, or exactly 1, there is one logit only
+        has_logits = bool(logits[-1] > logits[0])
+        if has_logits:
+            edges = logits
+            counts = visible_counts
+    smaller_class = float(total.min().clamp(min=0.0))
+    cuts = _cuts(edges, bars=round(2 * smaller_class ** (1 / 3)))
+    bars = [part.sum(-1) for part in counts.tensor_split(cuts[1:-1], -1)]
+    density = torch.stack(bars, -1) / (total.clamp(min=1e-9)[:, None] * edges[cuts].diff())
+    names = [f"negatives (n = {total[0]:,.0f})", f"positives (n = {total[1]:,.0f})"]
+    if label:
+        names = [f"{label}, {name}" for name in names]
     fig, ax = open_axes(ax, names)
-    for row, name in enumerate(names):
+    for name, heights in zip(names, density, strict=True):
         colour = PALETTE[len(ax.patches) % len(PALETTE)]
-        look = {"facecolor": f"{colour}4D", "edgecolor": colour, "linewidth": 0.9 * scale()}
-        ax.stairs(density[row], edges[cuts], fill=True, label=name, **look)
-    low, high = edges[0].item(), edges[-1].item()
-    highest = max(density.max().item(), ax.get_ylim()[1] / 1.28 if len(ax.patches) > 2 else 1e-9)
-    ax.set_xlim(low - 0.01 * (high - low), high + 0.01 * (high - low))
-    ax.set_ylim(0, 1.28 * highest)  # the legend's room
-    dress(ax, "Score, by its logit" if crowded else "Score", "Density", rates=False)
-    if crowded:
-        _show_scores(ax, low, high)
+        ax.stairs(
+            heights,
+            edges[cuts],
+            fill=True,
+            label=name,
+            facecolor=f"{colour}4D",
+            edgecolor=colour,
+            linewidth=0.9 * scale(),
+        )
+    _fit_histogram(ax, edges, highest=density.max().item())
+    xlabel = "Score"
+    if has_logits:
+        xlabel = "Score, by its logit"
+    dress(ax, xlabel, "Density", rates=False)
+    if has_logits:
+        _show_scores(ax, edges[0].item(), edges[-1].item())
     return fig, ax
 
 
-def _at_the_ends(counts: Tensor, edges: Tensor) -> bool:
-    """Whether most scores are probabilities so near to 0 or 1 that even bars would show a single one.
+def _fit_histogram(ax: Any, edges: Tensor, highest: float) -> None:
+    """Set the limits of the axes: all bars are visible, and the legend has room above them."""
+    low = edges[0].item()
+    high = edges[-1].item()
+    margin = 0.01 * (high - low)
+    highest_before = 1e-9
+    has_earlier_histograms = len(ax.patches) > 2
+    if has_earlier_histograms:
+        highest_before = ax.get_ylim()[1] / LEGEND_ROOM
+    ax.set_xlim(low - margin, high + margin)
+    ax.set_ylim(0, LEGEND_ROOM * max(highest, highest_before))
+
+
+def _is_crowded_at_ends(counts: Tensor, edges: Tensor) -> bool:
+    """Whether most scores are probabilities so near to 0 or 1 that even bars would show one bar.
 
     Scores of exactly 0 or 1 do not count: no axis shows them better.
     """
     if not are_probabilities(edges):
         return False
-    near = (edges[1:] <= _NEAR) | (1 - edges[:-1] <= _NEAR)
-    between = edges.diff() > SMALLEST
-    held = counts.clamp(min=0.0)
-    return float(held[:, near & between].sum()) > 0.5 * float(held[:, between].sum())
+    is_near_end = (edges[1:] <= NEAR_END) | (1 - edges[:-1] <= NEAR_END)
+    is_between_ends = edges.diff() > SMALLEST
+    examples = counts.clamp(min=0.0)
+    near = float(examples[:, is_near_end & is_between_ends].sum())
+    return near > 0.5 * float(examples[:, is_between_ends].sum())
 
 
 def _logits(edges: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits of the edges, and the counts, of all scores but one in a thousand at either end."""
-    logit = (edges.clamp(min=_NEAREST) / (1 - edges).clamp(min=_NEAREST)).log()
+    """Return the logits of the edges, and the counts, without one in a thousand at either end."""
+    logit = (edges.clamp(min=NEAREST_TO_END) / (1 - edges).clamp(min=NEAREST_TO_END)).log()
     below = counts.clamp(min=0.0).sum(0).cumsum(0)
-    first, last = torch.searchsorted(
-        below, below[-1] * torch.tensor([0.001, 0.999], dtype=below.dtype)
-    ).tolist()
+    ends = torch.tensor([HIDDEN_TAIL, 1 - HIDDEN_TAIL], dtype=below.dtype)
+    first, last = torch.searchsorted(below, below[-1] * ends).tolist()
     return logit[first : last + 2], counts[:, first : last + 1]
 
 
 def _show_scores(ax: Any, low: float, high: float) -> None:
-    """Name the scores on an axis of logits."""
-    below = [(math.log(score / (1 - score)), f"{score:g}") for score in _TICKS]
-    above = [
-        (-place, f"1 - {name}" if place < -5 else f"{1 - float(name):g}")
-        for place, name in reversed(below[:-1])
-    ]
-    ticks: list[tuple[float, str]] = []
-    for place, name in below + above:
-        if low <= place <= high and (not ticks or place - ticks[-1][0] > (high - low) / 7):
-            ticks.append((place, name))
-    ax.set_xticks([place for place, _ in ticks], [name for _, name in ticks])
+    """Name the scores on an axis of logits, at ticks that do not crowd."""
+    ticks = [(math.log(score / (1 - score)), f"{score:g}") for score in LOGIT_TICKS]
+    for logit, name in reversed(ticks[:-1]):
+        if logit < -5:
+            ticks.append((-logit, f"1 - {name}"))
+        else:
+            ticks.append((-logit, f"{1 - float(name):g}"))
+    logits: list[float] = []
+    names: list[str] = []
+    for logit, name in ticks:
+        is_visible = low <= logit <= high
+        if is_visible and (not logits or logit - logits[-1] > (high - low) / 7):
+            logits.append(logit)
+            names.append(name)
+    ax.set_xticks(logits, names)
 
 
-def _cuts(edges: Tensor, wanted: int) -> Tensor:
-    """Indices of the edges that are nearest to those of ``wanted`` even bars."""
+def _cuts(edges: Tensor, bars: int) -> Tensor:
+    """Return the indices of the edges nearest to the edges of this many even bars."""
     leaves = len(edges) - 1
-    bars = math.ceil(leaves / math.ceil(leaves / min(max(wanted, _FEWEST), _MOST)))
+    leaves_per_bar = math.ceil(leaves / min(max(bars, FEWEST_BARS), MOST_BARS))
+    bars = math.ceil(leaves / leaves_per_bar)
     even = edges[0] + (edges[-1] - edges[0]) * torch.linspace(0, 1, bars + 1, dtype=torch.float64)
     above = torch.searchsorted(edges, even).clamp(1, leaves)
-    nearest: Tensor = torch.where(
-        even - edges[above - 1] < edges[above] - even, above - 1, above
-    ).unique()
+    is_nearer_below = even - edges[above - 1] < edges[above] - even
+    nearest: Tensor = torch.where(is_nearer_below, above - 1, above).unique()
     return nearest
 
 
 def small_multiples(
     results: Mapping[str, Any], labels: Sequence[str] | None = None, caption: str = ""
 ) -> Any:
-    """Draw a panel for each result, the others in grey behind it, and return ``(fig, axes)``.
+    """Draw a panel for each result, the other results in grey behind it; return ``(fig, axes)``.
 
-    Results are by the name of the client or group, all of one kind: ROC curves, for instance. ``labels`` name the
-    classes, and the ``caption`` is at the foot of the page, for instance which epsilon all of them have.
+    Args:
+        results: by the name of the client or group, all of one kind: ROC curves, for instance.
+        labels: names of the classes.
+        caption: at the foot of the page, for instance the epsilon of all results.
 
     Example:
         >>> from torchmetrics_fed.functional import roc_from_counts
-        >>> good, bad = torch.tensor([[3, 1], [1, 3]]), torch.tensor([[2, 2], [2, 2]])
-        >>> fig, axes = small_multiples({"north": roc_from_counts(good), "south": roc_from_counts(bad)})
+        >>> north = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        >>> south = roc_from_counts(torch.tensor([[2, 2], [2, 2]]))
+        >>> fig, axes = small_multiples({"north": north, "south": south})
         >>> [ax.get_title().split()[0] for ax in axes]
         ['north', 'south']
     """
     kinds = {type(result).__name__ for result in results.values()}
     if len(kinds) != 1:
         raise InputError(
-            f"Expected argument `results` to hold results of one kind but got {sorted(kinds) or 'none'}."
+            "Expected argument `results` to hold results of one kind but got "
+            f"{sorted(kinds) or 'none'}."
         )
-    number, times = len(results), scale()
-    columns = min(math.ceil(math.sqrt(number)), 6)
-    rows = math.ceil(number / columns)
+    columns = min(math.ceil(math.sqrt(len(results))), MOST_COLUMNS)
+    rows = math.ceil(len(results) / columns)
     fig, axes = figure(rows, columns, (1.75 * columns + 0.3, 2.05 * rows + 0.5))
-    fig.supxlabel(caption, fontsize=7.5 * times)
-    panels, unused = np.split(np.atleast_1d(axes).flatten(), [number])
+    fig.supxlabel(caption, fontsize=7.5 * scale())
+    panels, unused = np.split(np.atleast_1d(axes).flatten(), [len(results)])
     for ax in unused:
         ax.remove()
     for ax, result in zip(panels, results.values(), strict=True):
         result.plot(ax=ax, labels=labels)
         ax.get_legend().remove()
-    drawn = [named(ax) for ax in panels]
-    for place, (ax, name, own) in enumerate(zip(panels, results, drawn, strict=True)):
-        look = {
-            "color": ink(ax, min(0.25, 4 / number)),
-            "linewidth": 0.5 * times,
-            "zorder": 1.1,
-            "gid": "behind",
-        }
-        for line in (line for other in drawn if other is not own for line in other):
-            x, y = line.get_data()
-            some = np.linspace(0, len(x) - 1, 256).astype(int)
-            ax.plot(x[some], y[some], drawstyle=line.get_drawstyle(), **look)
-        score = (
-            own[0].get_label().rpartition(" (")[2][:-1].replace("\n", " ") if len(own) == 1 else ""
+    curves = [named_curves(ax) for ax in panels]
+    for place, name in enumerate(results):
+        ax = panels[place]
+        _draw_behind(ax, curves[:place] + curves[place + 1 :])
+        ax.set_title(f"{cut(name)}\n{_score(curves[place])}".rstrip(), fontsize=8 * scale())
+        _label_outer_axes(
+            ax, is_leftmost=place % columns == 0, is_lowest=place + columns >= len(results)
         )
-        ax.set_title(f"{cut(name)}\n{score}".rstrip(), fontsize=8 * times)
-        left, bottom = place % columns == 0, place + columns >= number
-        ax.tick_params(labelleft=left, labelbottom=bottom)
-        ax.set(xlabel=ax.get_xlabel() * bottom, ylabel=ax.get_ylabel() * left)
-    for axis in "xy":
-        widest = panels[np.argmax([np.ptp(getattr(ax, f"get_{axis}lim")()) for ax in panels])]
-        for ax in (ax for ax in panels if ax is not widest):
-            getattr(ax, f"share{axis}")(widest)
-    if len(drawn[0]) > 1:  # the same colours in every panel; which class is best differs
-        names = [cut(line.get_label().rpartition(" (")[0].split(": ")[0]) for line in drawn[0]]
-        fig.set_figwidth(fig.get_figwidth() + (0.5 + 0.062 * max(map(len, names))) * times)
-        look = {"fontsize": 7.5 * times, "frameon": False, "labelcolor": ink(panels[0], 1.0)}
-        panels[columns - 1].legend(
-            drawn[0], names, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look
-        )
+    _share_widest_axis(panels, "x")
+    _share_widest_axis(panels, "y")
+    if len(curves[0]) > 1:
+        _draw_common_legend(fig, panels[columns - 1], curves[0])
     return fig, axes
+
+
+def _draw_behind(ax: Any, curves: Sequence[Sequence[Any]]) -> None:
+    """Draw the curves of the other panels in grey."""
+    for line in (line for panel_curves in curves for line in panel_curves):
+        x, y = line.get_data()
+        points = np.linspace(0, len(x) - 1, BEHIND_POINTS).astype(int)
+        ax.plot(
+            x[points],
+            y[points],
+            drawstyle=line.get_drawstyle(),
+            color=ink(ax, min(0.25, 4 / (len(curves) + 1))),
+            linewidth=0.5 * scale(),
+            zorder=1.1,
+            gid="behind",
+        )
+
+
+def _score(curves: Sequence[Any]) -> str:
+    """Return the score in the legend entry of a single curve; nothing for several curves."""
+    if len(curves) != 1:
+        return ""
+    score = curves[0].get_label().rpartition(" (")[2]
+    return str(score[:-1].replace("\n", " "))
+
+
+def _label_outer_axes(ax: Any, *, is_leftmost: bool, is_lowest: bool) -> None:
+    ax.tick_params(labelleft=is_leftmost, labelbottom=is_lowest)
+    if not is_lowest:
+        ax.set_xlabel("")
+    if not is_leftmost:
+        ax.set_ylabel("")
+
+
+def _share_widest_axis(panels: Any, axis: str) -> None:
+    """Give all panels the limits of the panel with the widest "x" or "y" axis."""
+    widths = [np.ptp(getattr(ax, f"get_{axis}lim")()) for ax in panels]
+    widest = panels[np.argmax(widths)]
+    for ax in panels:
+        if ax is not widest:
+            getattr(ax, f"share{axis}")(widest)
+
+
+def _draw_common_legend(fig: Any, ax: Any, curves: Sequence[Any]) -> None:
+    """Name the classes beside the panels: a class has the same colour in each."""
+    names = [cut(line.get_label().rpartition(" (")[0].split(": ")[0]) for line in curves]
+    longest = max(len(name) for name in names)
+    fig.set_figwidth(fig.get_figwidth() + (0.5 + 0.062 * longest) * scale())
+    ax.legend(
+        curves,
+        names,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        fontsize=7.5 * scale(),
+        frameon=False,
+        labelcolor=ink(ax, 1.0),
+    )

@@ -1,4 +1,4 @@
-"""What noise does is said: the closed form is right, and the word comes once, where it is due."""
+"""Warnings about noise: the closed form is right, and each release is warned of once."""
 
 from __future__ import annotations
 
@@ -38,17 +38,23 @@ def classes(examples: int, count: int) -> tuple[Tensor, Tensor]:
     return logits.softmax(1), target
 
 
-def said(metric: Any) -> list[str]:
+def warnings_of(metric: Any) -> list[str]:
+    """Return the warnings of ``compute`` about noise."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         metric.compute()
-    return [str(each.message) for each in caught if "95%" in str(each.message)]
+    texts = [str(warning.message) for warning in caught]
+    return [text for text in texts if "95%" in text]
 
 
 @pytest.mark.parametrize(("plan", "epsilon"), [("single", 0.3), ("single", 1.0), ("adaptive", 1.0)])
-def test_the_closed_form_is_the_spread_of_releases(plan: Any, epsilon: float) -> None:
+def test_the_closed_form_is_the_spread_of_releases(
+    plan: Any,
+    epsilon: float,
+) -> None:
     scores, target = binary(3_000)
-    areas, deviations = [], []
+    areas = []
+    deviations = []
     for _ in range(60):
         metric = FederatedAUROC(privacy=CentralDP(epsilon), plan=plan)
         metric.update(scores, target)
@@ -64,7 +70,7 @@ def test_noise_that_drowns_twenty_classes_is_named_once() -> None:
     scores, target = classes(3_000, 20)
     metric = FederatedAUROC("multiclass", num_classes=20, privacy=CentralDP(0.5))
     metric.update(scores, target)
-    (text,) = said(metric)
+    (text,) = warnings_of(metric)
     for word in (
         "mean AUROC",
         "epsilon 0.5 over 20 classes",
@@ -73,28 +79,32 @@ def test_noise_that_drowns_twenty_classes_is_named_once() -> None:
         "plan",
     ):
         assert word in text
-    assert said(metric) == []
-    each = FederatedAUROC("multiclass", num_classes=20, average=None, privacy=CentralDP(0.5))
-    each.update(scores, target)
-    assert "AUROC of class" in said(each)[0]
+    assert warnings_of(metric) == []
+    metric = FederatedAUROC("multiclass", num_classes=20, average=None, privacy=CentralDP(0.5))
+    metric.update(scores, target)
+    assert "AUROC of class" in warnings_of(metric)[0]
 
 
-def test_a_collection_says_it_once_and_an_accurate_release_says_nothing() -> None:
+def test_a_collection_warns_once() -> None:
     scores, target = binary(60)
     collection = federated_collection(metrics=("roc", "auroc", "det"), privacy=CentralDP(0.3))
     collection.update(scores, target)
-    assert len(said(collection)) == 1
+    assert len(warnings_of(collection)) == 1
+
+
+def test_an_accurate_release_is_not_warned_of() -> None:
     for epsilon, examples in ((1.0, 5_000), (0.3, 30_000)):
         metric = FederatedROC(privacy=CentralDP(epsilon))
         metric.update(*binary(examples))
-        assert said(metric) == []
+        assert warnings_of(metric) == []
 
 
-def test_a_loaded_release_says_it_again_to_its_new_reader() -> None:
+def test_a_loaded_release_is_warned_of_again() -> None:
     metric = FederatedROC(privacy=CentralDP(0.3))
     metric.update(*binary(60))
-    assert len(said(metric)) == 1
-    assert len(said(FederatedROC.from_release(Release.from_bytes(bytes(metric.release()))))) == 1
+    assert len(warnings_of(metric)) == 1
+    loaded = Release.from_bytes(bytes(metric.release()))
+    assert len(warnings_of(FederatedROC.from_release(loaded))) == 1
 
 
 def test_a_report_shows_the_intervals_of_private_areas() -> None:
@@ -116,7 +126,9 @@ def test_a_report_shows_the_intervals_of_private_areas() -> None:
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("plan", ["adaptive", "single"])
 def test_no_interval_of_tied_scores_claims_more_than_it_covers(
-    values: int, epsilon: float, plan: Any
+    values: int,
+    epsilon: float,
+    plan: Any,
 ) -> None:
     """At 95% each, 4 misses of 12 have a probability of 1e-3; of 216 in all, 30 have 1e-6."""
     scores, target = binary(8_000)
@@ -135,9 +147,9 @@ def test_an_uncertain_average_precision_is_named_with_its_remedy() -> None:
     scores, target = binary(8_000)
     metric = FederatedAveragePrecision(privacy=CentralDP(1.0))
     metric.update((scores * 5).round() / 5, target)
-    (text,) = said(metric)
+    (text,) = warnings_of(metric)
     assert "average precision may be anything" in text
     assert "ScoreGrid.from_edges" in text
     smooth = FederatedAveragePrecision(privacy=CentralDP(1.0))
     smooth.update(*binary(20_000))
-    assert said(smooth) == []
+    assert warnings_of(smooth) == []
