@@ -1,4 +1,4 @@
-"""The tree: every level holds the same examples."""
+"""Every level of a tree holds the same examples."""
 
 from __future__ import annotations
 
@@ -14,17 +14,33 @@ def test_a_node_is_the_sum_of_its_children(tree: Tree) -> None:
     leaf = torch.randint(0, 100, (3, 2, tree.leaves))
     levels = tree.levels(leaf)
     assert torch.equal(levels[-1], leaf)
-    for parent, child, branching in zip(levels, levels[1:], tree.branching[1:], strict=False):
-        assert torch.equal(child.unflatten(-1, (-1, branching)).sum(-1), parent)
+    for number in range(1, len(levels)):
+        children = levels[number].unflatten(-1, (-1, tree.branching[number]))
+        assert torch.equal(children.sum(-1), levels[number - 1])
+
+
+def test_leaves_are_sums_of_their_bins() -> None:
+    counts = torch.randint(0, 100, (3, 2, 8))
+    placed = Tree((2, 2), edges=(0, 1, 2, 5, 8))
+    bins = [counts[..., :1], counts[..., 1:2], counts[..., 2:5], counts[..., 5:]]
+    assert torch.equal(placed.leaf(counts), torch.stack([part.sum(-1) for part in bins], -1))
+    assert torch.equal(Tree((2, 2)).leaf(counts), counts.unflatten(-1, (4, 2)).sum(-1))
+
+
+@pytest.mark.parametrize("edges", [(0, 1, 2, 3), (1, 2, 3, 4, 5), (0, 2, 1, 3, 4)])
+def test_edges_ascend_from_0(edges: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="edges"):
+        Tree((2, 2), edges)
 
 
 def test_split_undoes_joining() -> None:
     tree = Tree((2, 3))
     leaf = torch.randint(0, 1000, (4, 2, 6))
-    levels, joined = tree.levels(leaf), tree.joined(leaf)
+    joined = tree.joined(leaf)
     assert joined.shape[-1] == tree.cells == 8
     assert joined.dtype == torch.int64
-    assert [level.tolist() for level in tree.split(joined)] == [level.tolist() for level in levels]
+    for part, level in zip(tree.split(joined), tree.levels(leaf), strict=True):
+        assert torch.equal(part, level)
 
 
 @pytest.mark.parametrize("branching", [(), (1, 2), (4, 0)])

@@ -1,4 +1,4 @@
-"""With noise: the paper's figures come out, ours are better, and the number of clients does not matter."""
+"""With noise, the paper's figures come out, and the figures of this package are better."""
 
 from __future__ import annotations
 
@@ -7,118 +7,103 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from numpy.typing import NDArray
-from sklearn.metrics import roc_curve
 
 from benchmarks.hard_scores import HARD
 from benchmarks.plans import PAPER, Curves, files
-from torchmetrics_fed import DistributedDP, FederatedROC, Release
-from torchmetrics_fed.functional import area_error_roc
+from torchmetrics_fed.typing import Floats
 
 RUNS = 50
-Published = dict[tuple[str, float, int], NDArray[np.float64]]
+
+Cell = tuple[str, float, int]
+"""A score file, an epsilon and the paper's Q."""
 
 
-def published(folder: Path, data: list[str]) -> Published:
-    """The paper's figures with independent noise, ROC and PR, by scores, epsilon and Q."""
+def published_errors(folder: Path, data: list[str]) -> dict[Cell, Floats]:
+    """Return the paper's Area Errors with independent noise: ROC and PR, by cell."""
+    errors = {}
     with open(folder / "anchors" / "paper_area_error.csv") as file:
-        rows = [row for row in csv.DictReader(file) if row["method"] == "paper-independent-noise"]
-    return {
-        (row["scores"], float(row["epsilon"]), int(row["quantiles"])): np.array(
-            [float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"])]
-        )
-        for row in rows
-        if row["scores"].split("_")[0] in data
-    }
+        for row in csv.DictReader(file):
+            name = row["scores"].split("_")[0]
+            if row["method"] == "paper-independent-noise" and name in data:
+                cell = (row["scores"], float(row["epsilon"]), int(row["quantiles"]))
+                roc_error = float(row["mean_area_error_roc"])
+                pr_error = float(row["mean_area_error_pr"])
+                errors[cell] = np.array([roc_error, pr_error])
+    return errors
 
 
-def mean_ratio(
-    folder: Path, data: list[str], runs: int, epsilons: tuple[float, ...]
-) -> NDArray[np.float64]:
-    """Geometric mean over cells of our Area Error over the published one: ROC, PR."""
-    curves = {name: Curves(scores) for name, scores in files(folder, data).items()}
-    ratios = [
-        curves[scores].errors(epsilon, "paper", runs, quantiles, PAPER).mean(0) / paper
-        for (scores, epsilon, quantiles), paper in published(folder, data).items()
-        if epsilon in epsilons
-    ]
+def best_published_errors(folder: Path, data: list[str]) -> dict[tuple[str, float], Floats]:
+    """Return the paper's Area Errors at its best Q, by score file and epsilon."""
+    best: dict[tuple[str, float], Floats] = {}
+    for (scores, epsilon, _), errors in published_errors(folder, data).items():
+        smallest = best.get((scores, epsilon), errors)
+        best[scores, epsilon] = np.minimum(smallest, errors)
+    return best
+
+
+def curves_of(folder: Path, data: list[str]) -> dict[str, Curves]:
+    return {name: Curves(scores) for name, scores in files(folder, data).items()}
+
+
+def geometric_mean(ratios: list[Floats]) -> Floats:
     return np.asarray(np.exp(np.log(ratios).mean(0)))
+
+
+def mean_ratio(folder: Path, data: list[str], runs: int, epsilons: tuple[float, ...]) -> Floats:
+    """Return our Area Error over the published one, as a geometric mean over cells: ROC, PR."""
+    curves = curves_of(folder, data)
+    ratios = []
+    for (scores, epsilon, quantiles), published in published_errors(folder, data).items():
+        if epsilon in epsilons:
+            errors = curves[scores].errors(epsilon, "paper", runs, quantiles, PAPER)
+            ratios.append(errors.mean(0) / published)
+    return geometric_mean(ratios)
 
 
 @pytest.mark.audit
 def test_the_papers_figures_come_out(shared_folder: Path) -> None:
-    assert mean_ratio(shared_folder, ["adult", "bank"], 20, (0.1, 0.3, 1.0)) == pytest.approx(
-        1, abs=0.1
-    )
+    ratio = mean_ratio(shared_folder, ["adult", "bank"], 20, (0.1, 0.3, 1.0))
+    assert ratio == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.slow
-def test_some_of_the_papers_figures_come_out(shared_folder: Path) -> None:
-    assert mean_ratio(shared_folder, ["bank"], 6, (0.3,)) == pytest.approx(1, abs=0.25)
+def test_a_part_of_the_papers_figures_comes_out(shared_folder: Path) -> None:
+    ratio = mean_ratio(shared_folder, ["bank"], 6, (0.3,))
+    assert ratio == pytest.approx(1, abs=0.25)
 
 
 @pytest.mark.audit
-@pytest.mark.parametrize(("plan", "most"), [(None, 0.48), ("carry_over", 0.5), ("single", 1.05)])
+@pytest.mark.parametrize(
+    ("plan", "largest"),
+    [
+        (None, 0.48),
+        ("carry_over", 0.5),
+        ("single", 1.05),
+    ],
+)
 def test_every_plan_is_as_close_as_it_claims_beside_the_papers_best(
-    plan: str | None, most: float, shared_folder: Path
+    plan: str | None, largest: float, shared_folder: Path
 ) -> None:
-    best: dict[tuple[str, float], NDArray[np.float64]] = {}
-    for (scores, epsilon, _), paper in published(shared_folder, ["adult", "bank"]).items():
-        best[scores, epsilon] = np.minimum(best.get((scores, epsilon), np.full(2, np.inf)), paper)
-    curves = {
-        name: Curves(scores) for name, scores in files(shared_folder, ["adult", "bank"]).items()
-    }
-    ratios = [
-        curves[scores].errors(epsilon, plan, RUNS).mean(0) / paper
-        for (scores, epsilon), paper in best.items()
-    ]
-    assert (np.exp(np.log(ratios).mean(0)) < most).all()
+    data = ["adult", "bank"]
+    curves = curves_of(shared_folder, data)
+    ratios = []
+    for (scores, epsilon), published in best_published_errors(shared_folder, data).items():
+        errors = curves[scores].errors(epsilon, plan, RUNS)
+        ratios.append(errors.mean(0) / published)
+    assert (geometric_mean(ratios) < largest).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HARD)
 def test_hard_scores_are_no_reason_to_fall_behind_the_paper(name: str) -> None:
-    """Half as bad again, or five thousandths worse, beyond five standard errors: docs/measurements.md says how bad."""
+    """The error is at most half as much again as the paper's, plus five thousandths.
+
+    Five standard errors are allowed on top. docs/measurements.md says how large the errors are.
+    """
+    runs = 12
     curves = Curves(HARD[name](np.random.default_rng(7)))
-    ours = curves.errors(1.0, None, 12)
-    paper = [curves.errors(1.0, "paper", 12, q, PAPER) for q in (16, 64, 256)]
-    means = np.array([errors.mean(0) for errors in paper])
-    off = np.max([errors.std(0) / 12**0.5 for errors in (ours, *paper)], axis=0)
-    assert (ours.mean(0) < 1.5 * means.min(0) + 5e-3 + 5 * off).all()
-
-
-def client_errors(clients: int, runs: int, epsilon: float = 0.5) -> NDArray[np.float64]:
-    """ROC Area Error of each run, data and noise split over the clients, noise calibrated for all of them."""
-    generator = torch.Generator().manual_seed(3)
-    target = torch.randint(0, 2, (8_000,), generator=generator)
-    preds = (torch.randn(8_000, generator=generator) + 1.5 * target).sigmoid()
-    exact = roc_curve(target, preds)
-    privacy = DistributedDP(epsilon, min_clients=clients, max_colluding=0, trusted_aggregator=True)
-    metrics = [
-        FederatedROC(quantiles=64, grid="even", privacy=privacy, plan="paper")
-        for _ in range(clients)
-    ]
-    errors = []
-    for _ in range(runs):
-        for metric, mine in zip(metrics, torch.arange(8_000).tensor_split(clients), strict=True):
-            metric.reset()
-            metric.update(preds[mine], target[mine])
-        total = Release.sum(metric.share() for metric in metrics)
-        errors.append(area_error_roc(FederatedROC.from_release(total).compute(), exact))
-    return np.array(errors)
-
-
-def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Difference of the means in standard errors."""
-    deviation = np.hypot(one.std() / len(one) ** 0.5, other.std() / len(other) ** 0.5)
-    return float(abs(one.mean() - other.mean()) / deviation)
-
-
-@pytest.mark.audit
-def test_the_number_of_clients_does_not_matter() -> None:
-    """1, 10 and 1000 clients; five standard errors are an alpha of 6e-7. Noise that is too large must show."""
-    one = client_errors(1, 400)
-    assert distance(one, client_errors(10, 200)) < 5
-    assert distance(one, client_errors(1_000, 30)) < 5
-    assert distance(one, client_errors(10, 200, epsilon=0.35)) > 5
+    ours = curves.errors(1.0, None, runs)
+    paper = [curves.errors(1.0, "paper", runs, q, PAPER) for q in (16, 64, 256)]
+    best = np.min([errors.mean(0) for errors in paper], axis=0)
+    standard_error = np.max([errors.std(0) / runs**0.5 for errors in (ours, *paper)], axis=0)
+    assert (ours.mean(0) < 1.5 * best + 5e-3 + 5 * standard_error).all()

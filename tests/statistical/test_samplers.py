@@ -19,11 +19,19 @@ from torchmetrics_fed.privacy import samplers
 from torchmetrics_fed.privacy.samplers import WIDEST, geometric, logarithmic, poisson
 
 ALPHA = 1e-6
+"""Probability that a sample of the right law is rejected, and that one of a wrong law is not."""
+
 LEAST_EXPECTED = 10
+"""Smallest expected count of a cell of a chi-square test."""
+
 BATCH = 1 << 20
+"""Number of values that are drawn at a time."""
 
 Counts = NDArray[np.int64]
-Law = NDArray[np.float64]  # probabilities of -reach .. reach
+"""How often each of -reach .. reach was drawn."""
+
+Law = NDArray[np.float64]
+"""Probabilities of -reach .. reach."""
 
 
 def reach(law: Law | Counts) -> int:
@@ -43,10 +51,25 @@ def two_sided_geometric_law(epsilon: float) -> Law:
 
 
 def polya_law(epsilon: float, clients: float) -> Law:
-    k, r = np.arange(int(45 / epsilon) + 2), 1 / clients
+    k = np.arange(int(45 / epsilon) + 2)
+    r = 1 / clients
     log_binomial = special.gammaln(k + r) - special.gammaln(r) - special.gammaln(k + 1)
     half = np.exp(log_binomial - epsilon * k + r * np.log(-np.expm1(-epsilon)))
     return np.convolve(half, half[::-1])
+
+
+def geometric_law(rate: float) -> Law:
+    k = np.arange(int(45 / rate) + 2)
+    return one_sided(-np.expm1(-rate) * np.exp(-rate * k))
+
+
+def logarithmic_law(rate: float) -> Law:
+    k = np.arange(int(45 / rate) + 2)
+    return normal(one_sided(np.exp(-rate * k) / np.maximum(k, 1) * (k > 0)))
+
+
+def poisson_law(mean: float) -> Law:
+    return one_sided(stats.poisson.pmf(np.arange(100), mean))
 
 
 def skellam_law(mean: float) -> Law:
@@ -64,7 +87,7 @@ def gaussian_law(sigma2: float) -> Law:
 
 
 def histogram(draw: Callable[[int], Counts], size: int, radius: int) -> Counts:
-    """Counts of -radius .. radius; what lies beyond is counted at the ends."""
+    """Return counts of -radius .. radius; values beyond are counted at the ends."""
     total = np.zeros(2 * radius + 1, dtype=np.int64)
     for start in range(0, size, BATCH):
         noise = np.clip(draw(min(BATCH, size - start)), -radius, radius)
@@ -79,20 +102,24 @@ def by_bit_length(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def pooled(values: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of `values` over runs of neighbours that expect at least LEAST_EXPECTED together."""
-    starts, mass, left = [0], 0.0, expected.sum()
-    for cell, share in enumerate(expected):
-        if mass >= LEAST_EXPECTED and left >= LEAST_EXPECTED:
+    """Return sums of `values` over runs of cells that expect at least LEAST_EXPECTED together."""
+    starts = [0]
+    in_run = 0.0
+    remaining = expected.sum()
+    for cell, mass in enumerate(expected):
+        if in_run >= LEAST_EXPECTED and remaining >= LEAST_EXPECTED:
             starts.append(cell)
-            mass = 0.0
-        mass += share
-        left -= share
+            in_run = 0.0
+        in_run += mass
+        remaining -= mass
     return np.add.reduceat(values, starts)
 
 
 def chi_square(observed: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
-    bins, ideal = pooled(observed, expected), pooled(expected, expected)
-    return float(stats.chi2.sf(((bins - ideal) ** 2 / ideal).sum(), len(bins) - 1))
+    counts = pooled(observed, expected)
+    ideal = pooled(expected, expected)
+    statistic = ((counts - ideal) ** 2 / ideal).sum()
+    return float(stats.chi2.sf(statistic, len(counts) - 1))
 
 
 def p_value(counts: Counts, law: Law) -> float:
@@ -105,28 +132,35 @@ def p_value(counts: Counts, law: Law) -> float:
     return min(1.0, 2 * min(fine, coarse))
 
 
-def sample_size(law: Law, wrong: list[Law]) -> int:
-    """Enough draws that each wrong law is rejected, but for a chance of about ALPHA."""
+def noncentrality(freedom: int) -> float:
+    """Return the noncentrality at which a chi-square test misses a wrong law with ALPHA."""
+    critical = stats.chi2.isf(ALPHA / 2, freedom)
+
+    def excess(value: float) -> float:
+        return float(stats.ncx2.cdf(critical, freedom, value)) - ALPHA
+
+    return float(optimize.brentq(excess, 1, 1e4))
+
+
+def sample_size(law: Law, wrong_laws: list[Law]) -> int:
+    """Return enough draws that each wrong law is rejected, but for a chance of about ALPHA."""
     sizes = []
-    for other in wrong:
-        radius = max(reach(law), reach(other))
-        p, q = (by_bit_length(np.pad(each, radius - reach(each))) for each in (law, other))
-        likely = q > 1e-6
-        distance = ((p - q)[likely] ** 2 / q[likely]).sum()
-        freedom = int(likely.sum())
-        critical = stats.chi2.isf(ALPHA / 2, freedom)
-        needed = optimize.brentq(
-            lambda nc, c=critical, f=freedom: stats.ncx2.cdf(c, f, nc) - ALPHA, 1, 1e4
-        )
-        sizes.append(needed / distance)
+    for wrong_law in wrong_laws:
+        radius = max(reach(law), reach(wrong_law))
+        p = by_bit_length(np.pad(law, radius - reach(law)))
+        q = by_bit_length(np.pad(wrong_law, radius - reach(wrong_law)))
+        is_likely = q > 1e-6
+        distance = ((p - q)[is_likely] ** 2 / q[is_likely]).sum()
+        sizes.append(noncentrality(int(is_likely.sum())) / distance)
     return max(200_000, int(1.2 * max(sizes)))
 
 
 def check(draw: Callable[[int], Counts], law: Law, wrong: list[Law]) -> None:
+    """The sample has the law, and would not pass for one of the wrong laws."""
     counts = histogram(draw, sample_size(law, wrong), reach(law))
     assert p_value(counts, law) > ALPHA
-    for other in wrong:
-        assert p_value(counts, other) < ALPHA
+    for wrong_law in wrong:
+        assert p_value(counts, wrong_law) < ALPHA
 
 
 @pytest.mark.parametrize(
@@ -153,23 +187,22 @@ def test_polya_shares_sum_to_the_two_sided_geometric(clients: int, epsilon: floa
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 1000), Fraction(1, 10), Fraction(2)])
 def test_the_parts_of_a_share(epsilon: Fraction) -> None:
-    k = np.arange(int(45 / epsilon) + 2)
-    right, off = float(epsilon), float(epsilon) * 1.05
+    rate = float(epsilon)
+    check(
+        lambda size: geometric(size, epsilon),
+        geometric_law(rate),
+        wrong=[geometric_law(rate * 1.05)],
+    )
+    check(
+        lambda size: logarithmic(size, epsilon),
+        logarithmic_law(rate),
+        wrong=[logarithmic_law(rate * 1.05)],
+    )
 
-    def geometric_law(rate: float) -> Law:
-        return one_sided(-np.expm1(-rate) * np.exp(-rate * k))
 
-    def logarithmic_law(rate: float) -> Law:
-        return normal(one_sided(np.exp(-rate * k) / np.maximum(k, 1) * (k > 0)))
-
-    check(lambda n: geometric(n, epsilon), geometric_law(right), wrong=[geometric_law(off)])
-    check(lambda n: logarithmic(n, epsilon), logarithmic_law(right), wrong=[logarithmic_law(off)])
-
-
-@pytest.mark.parametrize(
-    "clients", [10, 100]
-)  # a number of terms for each cell, and a cell for each term
+@pytest.mark.parametrize("clients", [10, 100])
 def test_neighbouring_cells_are_independent(clients: int) -> None:
+    """Of 10 clients, a number of terms is drawn for each cell; of 100, a cell for each term."""
     hit = samplers.polya((500_000, 2), 0.1, clients) != 0
     table = np.bincount(hit @ np.array([2, 1]), minlength=4).reshape(2, 2)
     assert stats.chi2_contingency(table).pvalue > ALPHA
@@ -194,10 +227,11 @@ def test_skellam_shares_sum_to_skellam() -> None:
 
 
 def test_poisson() -> None:
-    def law(mean: float) -> Law:
-        return one_sided(stats.poisson.pmf(np.arange(100), mean))
-
-    check(lambda size: poisson(size, Fraction(9, 2)), law(4.5), wrong=[law(4.5 * 1.05)])
+    check(
+        lambda size: poisson(size, Fraction(9, 2)),
+        poisson_law(4.5),
+        wrong=[poisson_law(4.5 * 1.05)],
+    )
 
 
 @pytest.mark.parametrize("sigma2", [0.3, 17.8, 1000, 1e6])

@@ -1,4 +1,7 @@
-"""A level that is counted w-fold has a w-th of the others' noise: in releases, with the power of each test."""
+"""In releases, a level that is counted w times has a w-th of the noise of the others.
+
+Each test has the power to reject noise that is five percent off.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from tests.queries import weighted
 from tests.statistical.test_samplers import (
@@ -27,11 +30,23 @@ from torchmetrics_fed import (
     ScoreGrid,
 )
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.typing import Floats
 
-WEIGHT, EPSILON = 4, 1.0
+WEIGHT = 4
+"""How often the top level counts an example."""
+
+EPSILON = 1.0
+
 QUERY = weighted(Tree((512, 2)), WEIGHT, 1)
-RELEASES = 330  # with these, a variance that is five percent off is ten standard deviations away
-DEVIATIONS = 4.9  # of a normal variable, exceeded with a probability of ALPHA
+
+EXAMPLES = 900
+
+RELEASES = 330
+"""With these, a variance that is five percent off is ten standard deviations away."""
+
+DEVIATIONS = 4.9
+"""A normal variable is further from its mean with a probability of ALPHA."""
+
 PRIVACY: dict[str, Privacy] = {
     "central": CentralDP(EPSILON),
     "three shares": DistributedDP(EPSILON, min_clients=3, max_colluding=0, trusted_aggregator=True),
@@ -39,83 +54,90 @@ PRIVACY: dict[str, Privacy] = {
 }
 
 
+def release_of(clients: list[FederatedROC], scores: Tensor, target: Tensor) -> Release:
+    """Return a release of data that are split over the clients."""
+    score_parts = scores.chunk(len(clients))
+    target_parts = target.chunk(len(clients))
+    for client, preds, labels in zip(clients, score_parts, target_parts, strict=True):
+        client.reset()
+        client.update(preds, labels)
+    if len(clients) == 1:
+        return clients[0].release()
+    return Release.sum(client.share() for client in clients)
+
+
 @cache
-def noise(name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What releases of known data differ by from it: on the level that is counted WEIGHT times, and on the leaves."""
-    privacy, generator = PRIVACY[name], torch.Generator().manual_seed(1)
-    scores, target = (
-        torch.rand(900, generator=generator),
-        torch.randint(0, 2, (900,), generator=generator),
-    )
+def noise(name: str) -> tuple[Floats, Floats]:
+    """Return the noise of releases of known data: on the weighted level, and on the leaves."""
+    privacy = PRIVACY[name]
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.rand(EXAMPLES, generator=generator)
+    target = torch.randint(0, 2, (EXAMPLES,), generator=generator)
     exact = FederatedROC(grid=ScoreGrid.even(256))
     exact.update(scores, target)
-    truth = [level.numpy() for level in QUERY.tree.levels(exact.counts)]
+    exact_top, exact_leaf = QUERY.tree.levels(exact.counts)
     clients = [
         FederatedROC(grid=ScoreGrid.even(256), privacy=privacy, plan=QUERY)
         for _ in range(privacy.clients_needed)
     ]
-    found: list[list[NDArray[np.float64]]] = []
+    top_noise = []
+    leaf_noise = []
     for _ in range(RELEASES):
-        for client, part, labels in zip(
-            clients, scores.chunk(len(clients)), target.chunk(len(clients)), strict=True
-        ):
-            client.reset()
-            client.update(part, labels)
-        release = (
-            clients[0].release()
-            if len(clients) == 1
-            else Release.sum(client.share() for client in clients)
-        )
-        found.append(
-            [seen.numpy() - known for seen, known in zip(release.levels, truth, strict=True)]
-        )
-    top, leaf = (
-        np.concatenate([each[level].ravel() for each in found]).astype(np.float64)
-        for level in range(2)
-    )
-    return top, leaf
-
-
-def counted(cells: NDArray[np.float64], radius: int) -> Counts:
-    """How often each integer from -radius to radius occurs in cells that hold nothing else."""
-    whole = np.rint(cells)
-    assert np.array_equal(whole, cells)
-    return np.bincount(
-        (np.clip(whole, -radius, radius) + radius).astype(np.int64), minlength=2 * radius + 1
+        top, leaf = release_of(clients, scores, target).levels
+        top_noise.append((top - exact_top).numpy().ravel())
+        leaf_noise.append((leaf - exact_leaf).numpy().ravel())
+    return (
+        np.concatenate(top_noise).astype(np.float64),
+        np.concatenate(leaf_noise).astype(np.float64),
     )
 
 
-def off(ratio: float, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """How far the ratio of two variances is from ``ratio``, in standard deviations of its logarithm."""
-    spread = sum(
-        (np.mean(each**4) / np.mean(each**2) ** 2 - 1) / each.size for each in (one, other)
-    )
-    return float(abs(np.log(np.mean(one**2) / np.mean(other**2) / ratio)) / np.sqrt(spread))
+def integer_counts(cells: Floats, radius: int) -> Counts:
+    """Return how often each integer from -radius to radius occurs in cells of integers."""
+    integers = np.rint(cells)
+    assert np.array_equal(integers, cells)
+    index = (np.clip(integers, -radius, radius) + radius).astype(np.int64)
+    return np.bincount(index, minlength=2 * radius + 1)
+
+
+def log_variance_error(cells: Floats) -> float:
+    """Return the variance of the logarithm of an estimated variance."""
+    kurtosis = np.mean(cells**4) / np.mean(cells**2) ** 2
+    return float((kurtosis - 1) / cells.size)
+
+
+def ratio_distance(first: Floats, second: Floats, ratio: float) -> float:
+    """Return how far the ratio of two variances is from ``ratio``, in standard deviations."""
+    error = np.sqrt(log_variance_error(first) + log_variance_error(second))
+    measured = np.mean(first**2) / np.mean(second**2)
+    return float(abs(np.log(measured / ratio)) / error)
+
+
+def variance_distance(cells: Floats, variance: float) -> float:
+    """Return how far a variance is from ``variance``, in standard deviations."""
+    error = np.sqrt(log_variance_error(cells))
+    return float(abs(np.log(np.mean(cells**2) / variance)) / error)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRIVACY)
 def test_the_variance_of_a_weighted_level_is_the_square_of_its_weight_less(name: str) -> None:
-    """And not five percent more or less than that, nor as much as if it had not been weighted."""
+    """It is not five percent more or less than that, nor as much as without a weight."""
     top, leaf = noise(name)
-    assert off(1 / WEIGHT**2, top, leaf) < DEVIATIONS
-    for wrong in (1.05 / WEIGHT**2, 1 / 1.05 / WEIGHT**2, 1 / WEIGHT, 1.0):
-        assert off(wrong, top, leaf) > DEVIATIONS
+    right = 1 / WEIGHT**2
+    assert ratio_distance(top, leaf, right) < DEVIATIONS
+    for wrong in (1.05 * right, right / 1.05, 1 / WEIGHT, 1.0):
+        assert ratio_distance(top, leaf, wrong) > DEVIATIONS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRIVACY)
 def test_the_variance_is_the_one_that_a_sum_declares(name: str) -> None:
     metric = FederatedROC(grid=ScoreGrid.even(256), privacy=PRIVACY[name], plan=QUERY)
-    noise_law = metric.spec.noise(QUERY)
+    variance = metric.spec.noise(QUERY).variance
     for level, weight in zip(noise(name), QUERY.level_weights, strict=True):
-        spread = np.sqrt((np.mean(level**4) / np.mean(level**2) ** 2 - 1) / level.size)
-        distance = abs(np.log(np.mean(level**2) * weight**2 / noise_law.variance)) / spread
-        assert distance < DEVIATIONS
-        assert (
-            abs(np.log(np.mean(level**2) * weight**2 / noise_law.variance / 1.05)) / spread
-            > DEVIATIONS
-        )
+        assert variance_distance(level * weight, variance) < DEVIATIONS
+        assert variance_distance(level * weight, 1.05 * variance) > DEVIATIONS
 
 
 @pytest.mark.slow
@@ -123,23 +145,25 @@ def test_the_variance_is_the_one_that_a_sum_declares(name: str) -> None:
 def test_every_cell_has_the_noise_of_an_example_that_moves_all_levels_by_their_weights(
     name: str,
 ) -> None:
-    """Two-sided geometric of rate epsilon / (4 + 1). Of rate epsilon / 2, weights forgotten, or 5% off, it is not."""
+    """It is two-sided geometric of rate epsilon / (4 + 1).
+
+    It is not of rate epsilon / 2, as without weights, nor of a rate that is 5% off.
+    """
     rate = EPSILON / sum(QUERY.level_weights)
+    law = two_sided_geometric_law(rate)
     for level, weight in zip(noise(name), QUERY.level_weights, strict=True):
-        law = two_sided_geometric_law(rate)
-        counts = counted(level * weight, reach(law))
+        counts = integer_counts(level * weight, reach(law))
         assert p_value(counts, law) > ALPHA
-        for wrong in (EPSILON / 2, 1.05 * rate):
-            assert p_value(counts, two_sided_geometric_law(wrong)) < ALPHA
+        for wrong_rate in (EPSILON / 2, 1.05 * rate):
+            assert p_value(counts, two_sided_geometric_law(wrong_rate)) < ALPHA
 
 
 @pytest.mark.slow
 def test_skellam_noise_is_that_of_the_weighted_shifts() -> None:
     metric = FederatedROC(grid=ScoreGrid.even(256), privacy=PRIVACY["skellam"], plan=QUERY)
-    noise_law = metric.spec.noise(QUERY)
-    mean = noise_law.variance / 2
+    mean = metric.spec.noise(QUERY).variance / 2
+    law = skellam_law(mean)
     for level, weight in zip(noise("skellam"), QUERY.level_weights, strict=True):
-        law = skellam_law(mean)
-        counts = counted(level * weight, reach(law))
+        counts = integer_counts(level * weight, reach(law))
         assert p_value(counts, law) > ALPHA
         assert p_value(counts, skellam_law(1.05 * mean)) < ALPHA
