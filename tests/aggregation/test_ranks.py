@@ -106,9 +106,9 @@ def agree(gather: Gather, odd: str = "") -> Agreement:
 
 
 def test_ranks_that_agree_know_the_same() -> None:
-    agreement, *others = run_threads(agree)
+    agreement, *copies = run_threads(agree)
     assert isinstance(agreement, Agreement), agreement
-    assert others == [agreement, agreement]
+    assert copies == [agreement, agreement]
     assert agreement.statuses == (0, 2)
     assert agreement.any_data
 

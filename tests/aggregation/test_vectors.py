@@ -1,4 +1,4 @@
-"""The test vectors of secure aggregation: the package and the specification alone give these bytes."""
+"""The test vectors of secure aggregation: package and specification give these bytes."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def test_the_package_has_these_primitives() -> None:
 def test_the_server_takes_and_sends_these_messages(run: dict[str, Any]) -> None:
     server = server_of(run)
     for message in run["messages"]:
-        sent = replay(server, message)
-        assert sent is None or sent.hex() == message["hex"]
+        server_message = replay(server, message)
+        assert server_message is None or server_message.hex() == message["hex"]
     total, survivors = server.sum()
     assert total.tolist() == run["sum"]
     assert list(survivors) == run["survivors"]

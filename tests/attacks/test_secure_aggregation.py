@@ -341,7 +341,7 @@ def test_a_wrong_share_is_seen_and_nothing_is_opened(drops: dict[str, str]) -> N
     roster, _ = known(federation)
     request = federation.request()
     survivors = federation.server._survivors_hash
-    for name in federation.there("answer"):
+    for name in federation.present("answer"):
         message = federation.clients[name].unmask(request)
         if name == "b":
             sender, shares = roster.read_rows(message, Kind.ANSWER, survivors, 4)

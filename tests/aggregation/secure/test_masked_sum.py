@@ -1,4 +1,4 @@
-"""Ranks: the sum is exact, only masked vectors travel, and a disagreement is an error everywhere."""
+"""masked_sum: the sum is exact, only masked vectors travel, and every rank sees a disagreement."""
 
 from __future__ import annotations
 
@@ -16,80 +16,99 @@ from torchmetrics_fed import InputError
 from torchmetrics_fed.aggregation.secure.mask import PAYLOAD_BYTES, masked_sum
 from torchmetrics_fed.errors import SyncError
 
+Tamper = Callable[[list[bytes]], list[bytes]]
 
-class Threads:
-    """Ranks that are threads, and what went between them."""
 
-    def __init__(self, world: int) -> None:
-        self.world = world
+class Group:
+    """Ranks that are threads, and the messages between them."""
+
+    def __init__(self, world: int, tamper: Tamper = lambda payloads: payloads) -> None:
         self.barrier = Barrier(world, timeout=20)
+        self.tamper = tamper
         self.payloads = [b""] * world
-        self.sent: list[Tensor | None] = [None] * world
-        self.tamper: Callable[[list[bytes]], list[bytes]] = lambda payloads: payloads
+        self.vectors: list[Tensor | None] = [None] * world
+        """The vectors that the ranks have sent."""
 
     def run(self, vectors: list[Any], views: list[bytes]) -> list[Any]:
-        results: list[Any] = [None] * self.world
+        """Return the sum on each rank, or the exception that it raised."""
+        members = [
+            Member(self, rank, vector, view)
+            for rank, (vector, view) in enumerate(zip(vectors, views, strict=True))
+        ]
+        for member in members:
+            member.start()
+        for member in members:
+            member.join()
+        return [member.result for member in members]
 
-        def work(rank: int) -> None:
-            def exchange(payload: bytes) -> list[bytes]:
-                self.payloads[rank] = payload
-                self.barrier.wait()
-                return self.tamper(list(self.payloads))
 
-            def sum_(tensor: Tensor) -> Tensor:
-                self.sent[rank] = tensor
-                self.barrier.wait()
-                return torch.stack([part for part in self.sent if part is not None]).sum(0)
+class Member(Thread):
+    """One rank of a group."""
 
-            try:
-                results[rank] = masked_sum(vectors[rank], rank, views[rank], exchange, sum_)
-            except Exception as error:
-                results[rank] = error
+    def __init__(self, group: Group, rank: int, vector: Any, view: bytes) -> None:
+        super().__init__()
+        self.group = group
+        self.rank = rank
+        self.vector = vector
+        self.view = view
+        self.result: Any = None
 
-        threads = [Thread(target=work, args=(rank,)) for rank in range(self.world)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return results
+    def run(self) -> None:
+        try:
+            self.result = masked_sum(self.vector, self.rank, self.view, self.exchange, self.add_up)
+        except Exception as error:
+            self.result = error
+
+    def exchange(self, payload: bytes) -> list[bytes]:
+        self.group.payloads[self.rank] = payload
+        self.group.barrier.wait()
+        return self.group.tamper(list(self.group.payloads))
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        self.group.vectors[self.rank] = tensor
+        self.group.barrier.wait()
+        vectors = [vector for vector in self.group.vectors if vector is not None]
+        return torch.stack(vectors).sum(0)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
-def test_every_rank_has_the_exact_sum_and_sent_none_of_its_own(world: int) -> None:
-    ranks = Threads(world)
+def test_every_rank_has_the_exact_sum_and_sends_no_value_of_its_vector(world: int) -> None:
+    group = Group(world)
     vectors = [torch.randint(-(2**62), 2**62, (2, 3, 50)) for _ in range(world)]
     before = [vector.clone() for vector in vectors]
-    for total in ranks.run(vectors, [b"view"] * world):
+    for total in group.run(vectors, [b"view"] * world):
         assert torch.equal(total, torch.stack(vectors).sum(0))
-    assert all(torch.equal(one, other) for one, other in zip(vectors, before, strict=True))
-    assert all(len(payload) == PAYLOAD_BYTES == 80 for payload in ranks.payloads)
-    for vector, sent in zip(vectors, ranks.sent, strict=True):
-        if world == 1:
-            assert sent is None
-        else:
-            assert sent is not None
-            assert int((sent == vector).sum()) == 0
+    assert all(torch.equal(*pair) for pair in zip(vectors, before, strict=True))
+    assert all(len(payload) == PAYLOAD_BYTES == 80 for payload in group.payloads)
+    if world == 1:
+        assert group.vectors == [None]
+        return
+    for vector, masked in zip(vectors, group.vectors, strict=True):
+        assert masked is not None
+        assert int((masked == vector).sum()) == 0
 
 
 @pytest.mark.parametrize("odd", ["view", "shape", "dtype", "type"])
 def test_a_disagreement_is_an_error_on_every_rank(odd: str) -> None:
-    ranks = Threads(3)
+    group = Group(3)
     vectors: list[Any] = [torch.zeros(4, dtype=torch.int64)] * 3
     views = [b"view"] * 3
     if odd == "view":
-        views[1] = b"other"
+        views[1] = b"another view"
     else:
-        vectors[1] = {
+        odd_vectors = {
             "shape": torch.zeros(5, dtype=torch.int64),
             "dtype": torch.zeros(4),
             "type": None,
-        }[odd]
-    results = ranks.run(vectors, views)
-    for rank, result in enumerate(results):
-        local = rank == 1 and odd in ("dtype", "type")
-        assert isinstance(result, InputError if local else SyncError), result
-        assert "nothing was sent" in str(result)
-    assert ranks.sent == [None] * 3
+        }
+        vectors[1] = odd_vectors[odd]
+    errors: list[type[Exception]] = [SyncError] * 3
+    if odd in ("dtype", "type"):
+        errors[1] = InputError
+    results = group.run(vectors, views)
+    assert [type(result) for result in results] == errors
+    assert all("nothing was sent" in str(result) for result in results)
+    assert group.vectors == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -102,28 +121,28 @@ def test_a_disagreement_is_an_error_on_every_rank(odd: str) -> None:
         lambda payloads: [payloads[0], payloads[1], payloads[0]],
     ],
 )
-def test_wrong_payloads_are_refused(tamper: Callable[[list[bytes]], list[bytes]]) -> None:
-    ranks = Threads(3)
-    ranks.tamper = tamper
-    for result in ranks.run([torch.zeros(4, dtype=torch.int64)] * 3, [b"view"] * 3):
+def test_wrong_payloads_are_refused(tamper: Tamper) -> None:
+    group = Group(3, tamper)
+    for result in group.run([torch.zeros(4, dtype=torch.int64)] * 3, [b"view"] * 3):
         assert isinstance(result, SyncError)
-    assert ranks.sent == [None] * 3
+    assert group.vectors == [None] * 3
+
+
+def gloo_exchange(payload: bytes) -> list[bytes]:
+    tensor = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, tensor)
+    return [received.numpy().tobytes() for received in gathered]
+
+
+def gloo_sum(tensor: Tensor) -> Tensor:
+    dist.all_reduce(tensor)
+    return tensor
 
 
 def on_gloo(rank: int) -> tuple[Tensor, Tensor]:
     vector = torch.arange(5_000) * (rank + 1) - 2**62
-
-    def exchange(payload: bytes) -> list[bytes]:
-        mine = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
-        gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, mine)
-        return [part.numpy().tobytes() for part in gathered]
-
-    def sum_(tensor: Tensor) -> Tensor:
-        dist.all_reduce(tensor)
-        return tensor
-
-    return masked_sum(vector, rank, b"view", exchange, sum_), vector
+    return masked_sum(vector, rank, b"view", gloo_exchange, gloo_sum), vector
 
 
 @pytest.mark.slow
