@@ -18,7 +18,14 @@ from torchmetrics_fed.aggregation.secure.keys import SigningKeys
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.release.wire import Kind
 
-__all__ = ["STAGES", "Federation", "request_of", "survivors_of"]
+__all__ = [
+    "STAGES",
+    "Federation",
+    "known_to_all",
+    "masked_federation",
+    "request_of",
+    "survivors_of",
+]
 
 STAGES = ("advertise", "share", "mask", "sign", "answer", "never")
 """A client drops out before one of these stages, or never."""
@@ -54,11 +61,14 @@ class Federation:
         round_id: str = "round",
         threshold: int | None = None,
         min_clients: int = 3,
+        config: SecureAggregationConfig | None = None,
     ) -> None:
         self.names = tuple(names)
-        self.config = SecureAggregationConfig(
-            round_id, b"spec", cells, min_clients, threshold=threshold, signed=signed
-        )
+        if config is None:
+            config = SecureAggregationConfig(
+                round_id, b"spec", cells, min_clients, threshold=threshold, signed=signed
+            )
+        self.config = config
         self.signers: dict[str, SigningKeys] = {}
         self.verification: dict[str, bytes] | None = None
         if signed:
@@ -144,3 +154,19 @@ class Federation:
         """Return the plain sum, modulo 2^64."""
         words = np.stack([self.vectors[name].view(np.uint64) for name in survivors])
         return np.asarray(words.sum(0, dtype=np.uint64).view(np.int64))
+
+
+def masked_federation(
+    signed: bool = False, names: str = "abcd", drops: Mapping[str, str] | None = None
+) -> Federation:
+    """Return a federation whose clients have sent their masked vectors."""
+    federation = Federation(names, signed=signed)
+    federation.drops = dict(drops or {})
+    federation.mask(federation.share(federation.advertise()))
+    return federation
+
+
+def known_to_all(federation: Federation) -> tuple[Roster, bytes]:
+    """Return the roster, and the hash of the cohort, as every party knows them."""
+    roster = federation.server._roster
+    return roster, roster.cohort_hash(federation.server._cohort)
