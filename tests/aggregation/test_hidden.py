@@ -1,4 +1,4 @@
-"""Metrics through secure aggregation: the same release as in the clear, and no share for anybody to see."""
+"""Metrics through secure aggregation: the same release as without it, and no visible share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.aggregation.counted import same_curve
 from tests.ranks import Collectives, RankPool
 from torchmetrics_fed import (
     Coordinator,
@@ -28,27 +29,29 @@ from torchmetrics_fed import (
 from torchmetrics_fed.aggregation.secure import new_signing_keys
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import SecureAggregationError
-from torchmetrics_fed.functional import roc
+from torchmetrics_fed.functional import ROCCurve, roc
 
 CLIENTS = "abcde"
 SIXTEEN = Query(Tree((4, 16)))
 
 
+def clients_of(config: SecureAggregationConfig, names: str) -> dict[str, SecureAggregationClient]:
+    if not config.signed:
+        return {name: SecureAggregationClient(name, config) for name in names}
+    keys = {name: new_signing_keys() for name in names}
+    verification_keys = {name: pair.verification for name, pair in keys.items()}
+    return {
+        name: SecureAggregationClient(name, config, keys[name].signing, verification_keys)
+        for name in names
+    }
+
+
 class Aggregation:
-    """One aggregation in one process, up to the boxes; the dropped clients send nothing from the masked vector on."""
+    """One aggregation in one process, up to the boxes."""
 
     def __init__(self, config: SecureAggregationConfig, names: str = CLIENTS) -> None:
-        keys = {name: new_signing_keys() for name in names} if config.signed else {}
-        verification = (
-            {name: pair.verification for name, pair in keys.items()} if config.signed else None
-        )
         self.server = SecureAggregationServer(config)
-        self.clients = {
-            name: SecureAggregationClient(
-                name, config, keys[name].signing if keys else None, verification
-            )
-            for name in names
-        }
+        self.clients = clients_of(config, names)
         for name, client in self.clients.items():
             self.server.receive(name, client.advertise())
         message = self.server.keys()
@@ -59,6 +62,7 @@ class Aggregation:
     def finish(
         self, metrics: Mapping[str, FederatedROC], query: Query, round: str = "1", dropped: str = ""
     ) -> SecureAggregationServer:
+        """Run to the end. Dropped clients send nothing from the masked vector on."""
         alive = [name for name in self.clients if name not in dropped]
         for name in alive:
             message = metrics[name].mask(
@@ -76,11 +80,13 @@ class Aggregation:
 
 
 def metrics(scored: tuple[Tensor, Tensor], **options: Any) -> dict[str, FederatedROC]:
-    result = {}
-    for name, preds, target in zip(CLIENTS, scored[0].chunk(5), scored[1].chunk(5), strict=True):
-        result[name] = FederatedROC(**({"quantiles": 16} | options))
-        result[name].update(preds, target)
-    return result
+    """Return the metric of each client, with its part of the scores."""
+    clients = {}
+    preds, target = scored
+    for name, part, labels in zip(CLIENTS, preds.chunk(5), target.chunk(5), strict=True):
+        clients[name] = FederatedROC(**({"quantiles": 16} | options))
+        clients[name].update(part, labels)
+    return clients
 
 
 def released(clients: Mapping[str, FederatedROC], dropped: str = "", **options: Any) -> Release:
@@ -97,10 +103,11 @@ def released(clients: Mapping[str, FederatedROC], dropped: str = "", **options: 
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_exact_counts_are_pooled_to_the_bit(scored: tuple[Tensor, Tensor], signed: bool) -> None:
-    total = released(metrics(scored, secure=True), signed=signed)
-    assert (total.shares, len(total.queries)) == (5, 1)
-    curve = FederatedROC.from_release(total).compute()
-    assert all(torch.equal(a, b) for a, b in zip(curve, roc(*scored, quantiles=16), strict=True))
+    release = released(metrics(scored, secure=True), signed=signed)
+    assert release.shares == 5
+    assert len(release.queries) == 1
+    curve = FederatedROC.from_release(release).compute()
+    assert same_curve(curve, roc(*scored, quantiles=16))
 
 
 @pytest.mark.parametrize("plan", ["adaptive", "single"])
@@ -108,25 +115,19 @@ def test_a_private_release_takes_the_survivors_and_charges_them_once(
     scored: tuple[Tensor, Tensor], plan: str
 ) -> None:
     clients = metrics(scored, privacy=DistributedDP(1.0, min_clients=3), quantiles=64, plan=plan)
-    total = released(clients, dropped="c")
-    assert (total.shares, len(total.queries)) == (4, 2 if plan == "adaptive" else 1)
-    assert [len(metric.ledger) for metric in clients.values()] == [
-        1,
-        1,
-        0,
-        1,
-        1,
-    ]  # who sent nothing has spent nothing
-    assert FederatedROC.from_release(total).compute().tpr.isfinite().all()
+    release = released(clients, dropped="c")
+    assert release.shares == 4
+    assert len(release.queries) == (2 if plan == "adaptive" else 1)
+    charges = {name: len(metric.ledger) for name, metric in clients.items()}
+    assert charges == {"a": 1, "b": 1, "c": 0, "d": 1, "e": 1}
+    assert FederatedROC.from_release(release).compute().tpr.isfinite().all()
 
 
 @pytest.mark.filterwarnings("ignore:epsilon=35")
-def test_the_sum_is_that_of_the_survivors_answers(scored: tuple[Tensor, Tensor]) -> None:
-    """With an epsilon of 35 noise is 0 but for once in 1e12 sums, so that the sum is the exact one."""
-    clients, query = (
-        metrics(scored, privacy=DistributedDP(35.0, min_clients=3)),
-        Query(Tree.flat(64)),
-    )
+def test_the_sum_is_that_of_the_survivors_replies(scored: tuple[Tensor, Tensor]) -> None:
+    """With an epsilon of 35, the noise is 0 except for one of 1e12 sums: the sum is exact."""
+    clients = metrics(scored, privacy=DistributedDP(35.0, min_clients=3))
+    query = Query(Tree.flat(64))
     config = SecureAggregationConfig.for_query(clients["a"].spec, query, "1")
     vector, names = Aggregation(config).finish(clients, query, dropped="c").sum()
     assert names == ("a", "b", "d", "e")
@@ -141,62 +142,65 @@ def test_fewer_than_min_clients_open_nothing(scored: tuple[Tensor, Tensor]) -> N
         Aggregation(config).finish(clients, SIXTEEN, dropped="ab")
 
 
+def mask_once(metric: FederatedROC, aggregation_name: str, round: str, query: Query) -> bytes:
+    """Return the metric's masked reply in a fresh aggregation."""
+    config = SecureAggregationConfig.for_query(metric.spec, query, aggregation_name)
+    aggregation = Aggregation(config)
+    return metric.mask(aggregation.clients["a"], aggregation.boxes["a"], round=round, query=query)
+
+
 def test_a_draw_enters_one_aggregation_and_a_retry_is_a_fresh_one(
     scored: tuple[Tensor, Tensor],
 ) -> None:
-    """The same round again gets an error, whatever the aggregation calls itself; another round is charged again."""
+    """The same round raises, whatever the name of the aggregation; a new round is charged again."""
     ledger = PrivacyLedger()
     metric = metrics(scored, privacy=DistributedDP(0.1, min_clients=3), ledger=ledger)["a"]
-
-    def attempt(name: str, round: str) -> bytes:
-        aggregation = Aggregation(SecureAggregationConfig.for_query(metric.spec, SIXTEEN, name))
-        return metric.mask(
-            aggregation.clients["a"], aggregation.boxes["a"], round=round, query=SIXTEEN
-        )
-
-    assert attempt("1", "1")
+    assert mask_once(metric, "1", "1", SIXTEEN)
     for name in ("1", "1 again", "2"):
         with pytest.raises(ReleaseError, match="it has entered one before"):
-            attempt(name, "1")
+            mask_once(metric, name, "1", SIXTEEN)
     assert len(ledger) == 1
-    assert attempt("2", "2")
+    assert mask_once(metric, "2", "2", SIXTEEN)
     assert len(ledger) == 2
 
 
-def test_exact_counts_enter_one_aggregation_in_a_session(scored: tuple[Tensor, Tensor]) -> None:
-    """There is no fresh draw of them: two sums, over n and n - 1 clients, give a client away."""
+def test_exact_counts_enter_one_aggregation(scored: tuple[Tensor, Tensor]) -> None:
+    """They have no fresh draw: two sums, over n and n - 1 clients, give a client away."""
     metric = metrics(scored, secure=True)["a"]
-    for name, refused in (("1", False), ("1", True), ("2", True)):
-        aggregation = Aggregation(
-            SecureAggregationConfig.for_query(metric.spec, Query(Tree.flat(64)), name)
-        )
-        if refused:
-            with pytest.raises(ReleaseError, match="it has entered one before"):
-                metric.mask(aggregation.clients["a"], aggregation.boxes["a"], round=name)
-        else:
-            assert metric.mask(aggregation.clients["a"], aggregation.boxes["a"], round=name)
+    assert mask_once(metric, "1", "1", Query(Tree.flat(64)))
+    for name in ("1", "2"):
+        with pytest.raises(ReleaseError, match="it has entered one before"):
+            mask_once(metric, name, name, Query(Tree.flat(64)))
 
 
-def test_shares_that_must_be_hidden_are_not_made(scored: tuple[Tensor, Tensor]) -> None:
-    for options in ({"privacy": DistributedDP(1.0, min_clients=3)}, {"secure": True}):
-        metric = metrics(scored, **options)["a"]
-        with pytest.raises(ReleaseError, match="secure aggregation"):
-            metric.share(round="1")
-        assert len(metric.ledger) == 0
-        cells = torch.zeros(metric.spec.shape(SIXTEEN), dtype=torch.int64)
-        share = Share(metric.spec, SIXTEEN, cells)
-        for attempt in (bytes, pickle.dumps):
-            for alone in (share, Release.sum([share])):  # a sum of one is no sum
-                with pytest.raises(ReleaseError, match="secure aggregation"):
-                    attempt(alone)
-        with pytest.raises(ReleaseError, match="secure aggregation"):
-            Coordinator(metric, round="1").receive("a", share)
-        many = Release.sum(Share(metric.spec, SIXTEEN, cells) for _ in range(3))
-        assert bytes(many)  # what may be opened may travel
-    trusted = metrics(scored, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True))[
-        "a"
-    ]
-    assert bytes(trusted.share(round="1"))
+@pytest.mark.parametrize(
+    "options",
+    [{"privacy": DistributedDP(1.0, min_clients=3)}, {"secure": True}],
+    ids=["private", "exact"],
+)
+def test_shares_that_must_be_hidden_are_not_made(
+    scored: tuple[Tensor, Tensor], options: dict[str, Any]
+) -> None:
+    metric = metrics(scored, **options)["a"]
+    with pytest.raises(ReleaseError, match="secure aggregation"):
+        metric.share(round="1")
+    assert len(metric.ledger) == 0
+    cells = torch.zeros(metric.spec.shape(SIXTEEN), dtype=torch.int64)
+    share = Share(metric.spec, SIXTEEN, cells)
+    sum_of_one = Release.sum([share])
+    for write in (bytes, pickle.dumps):
+        for hidden in (share, sum_of_one):
+            with pytest.raises(ReleaseError, match="secure aggregation"):
+                write(hidden)
+    with pytest.raises(ReleaseError, match="secure aggregation"):
+        Coordinator(metric, round="1").receive("a", share)
+    sum_of_three = Release.sum(Share(metric.spec, SIXTEEN, cells) for _ in range(3))
+    assert bytes(sum_of_three)  # a sum that may be opened may travel
+
+
+def test_a_trusted_aggregator_may_see_shares(scored: tuple[Tensor, Tensor]) -> None:
+    trusted = DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
+    assert bytes(metrics(scored, privacy=trusted)["a"].share(round="1"))
 
 
 def test_a_coordinator_accepts_its_own_aggregation_only(scored: tuple[Tensor, Tensor]) -> None:
@@ -204,36 +208,39 @@ def test_a_coordinator_accepts_its_own_aggregation_only(scored: tuple[Tensor, Te
     coordinator = Coordinator(clients["a"], round="1")
     query = coordinator.query
     assert query is not None
-    other = SecureAggregationConfig.for_query(clients["a"].spec, query, "an older round")
-    server = Aggregation(other).finish(clients, query)
+    config = SecureAggregationConfig.for_query(clients["a"].spec, query, "an older round")
+    server = Aggregation(config).finish(clients, query)
     with pytest.raises(InputError, match="Expected the aggregation"):
         coordinator.accept(server)
     assert coordinator.received == 0
 
 
 def test_the_privacy_says_against_whom_it_holds() -> None:
-    assert "holds against the aggregator" in str(DistributedDP(1.0, min_clients=3))
-    assert "not the trusted aggregator" in str(
-        DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
-    )
+    hidden = DistributedDP(1.0, min_clients=3)
+    assert "holds against the aggregator" in str(hidden)
+    trusted = DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
+    assert "not the trusted aggregator" in str(trusted)
 
 
-def across_ranks(rank: int, secure: bool) -> tuple[Any, list[Tensor]]:
+def compute_across_ranks(rank: int, secure: bool) -> tuple[ROCCurve, list[Tensor]]:
+    """Return the curve, and the large tensors that this rank has sent."""
     generator = torch.Generator().manual_seed(rank)
-    metric, wire = FederatedROC(quantiles=64, secure=secure), Collectives()
-    metric.update(
-        torch.rand(1_000, generator=generator), torch.randint(0, 2, (1_000,), generator=generator)
-    )
-    with wire:
-        return metric.compute(), [tensor for _, tensor in wire.sent if tensor.numel() > 100]
+    metric = FederatedROC(quantiles=64, secure=secure)
+    preds = torch.rand(1_000, generator=generator)
+    metric.update(preds, torch.randint(0, 2, (1_000,), generator=generator))
+    collectives = Collectives()
+    with collectives:
+        curve = metric.compute()
+    return curve, [tensor for _, tensor in collectives.sent if tensor.numel() > 100]
 
 
 @pytest.mark.slow
 def test_ranks_send_masked_counts_and_get_the_same_curve(ranks: RankPool) -> None:
-    plain, secure = ranks.run(across_ranks, False), ranks.run(across_ranks, True)
-    for (curve, clear), (hidden, masked) in zip(plain, secure, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(curve, hidden, strict=True))
-        assert max(int(tensor.abs().max()) for tensor in clear) < 1_000
-        # of uniform 64-bit words none is as small as a count
-        assert all(int(tensor.abs().min()) > 2**40 for tensor in masked)
+    plain = ranks.run(compute_across_ranks, False)
+    secure = ranks.run(compute_across_ranks, True)
+    for (curve, visible), (hidden_curve, masked) in zip(plain, secure, strict=True):
+        assert same_curve(hidden_curve, curve)
+        assert max(int(tensor.abs().max()) for tensor in visible) < 1_000
         assert len(masked) == 1
+        # none of these uniform 64-bit words is as small as a count
+        assert int(masked[0].abs().min()) > 2**40

@@ -1,18 +1,20 @@
-"""Ranks of one client: nobody has more examples on all of them than allowed, and all hear of it before any charge."""
+"""Ranks of one client: no person has more examples on all ranks together than allowed.
+
+Otherwise every rank raises before any charge.
+"""
 
 from __future__ import annotations
 
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
+from tests.aggregation.threads import run_threads
 from tests.ranks import RankPool
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP
-from torchmetrics_fed.aggregation.ranks import Ranks
+from torchmetrics_fed.aggregation.ranks import Gather, Ranks
 from torchmetrics_fed.counting.persons import Persons
 from torchmetrics_fed.errors import ReleaseError
 
@@ -20,7 +22,10 @@ KINDS: dict[str, Any] = {"central": CentralDP, "local": LocalDP}
 
 
 def counted(rank: int, kind: str, people: str, group: Any = None) -> tuple[str, int, bool]:
-    """What came of it, what was charged, and whether the bound held here. The first rank never sees a batch."""
+    """Return the outcome, the number of charges, and whether the bound held on this rank.
+
+    The first rank never sees a batch.
+    """
     privacy = KINDS[kind](1.0, examples_per_person=2)
     metric = FederatedROC(privacy=privacy, quantiles=4, process_group=group)
     for _ in range(rank):  # ranks need not update equally often
@@ -49,12 +54,12 @@ def test_a_person_beyond_the_bound_across_ranks_is_refused_on_all(
     assert (
         ranks.run(counted, kind, "nobody") == [("released", 1, False)] * 3
     )  # and one without any data
-    for people, said in (
+    for people, message in (
         ("together", "Divide the data by person"),
         ("none at 2", "on every rank or on none"),
     ):
         for text, charged, _ in ranks.run(counted, kind, people):
-            assert said in text
+            assert message in text
             assert charged == 0
 
 
@@ -64,7 +69,7 @@ def subgroup(rank: int) -> tuple[str, int, bool]:
 
 
 def as_clients(rank: int) -> int:
-    """Ranks that are clients: a person is at one of them, and nobody compares."""
+    """Release with ranks that are clients: their persons are not compared."""
     privacy = DistributedDP(1.0, min_clients=3, examples_per_person=2)
     metric = FederatedROC(privacy=privacy, quantiles=4)
     metric.update(torch.rand(3), torch.tensor([0, 1, 0]), persons=[7, 7, 7])
@@ -84,27 +89,14 @@ def test_the_ranks_of_one_client_are_its_process_group(ranks: RankPool) -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_gather_function_will_do(together: bool) -> None:
-    """As torchmetrics' `dist_sync_fn`: here threads, without torch.distributed."""
-    barrier, slots, said = Barrier(2, timeout=60), [torch.empty(0)] * 2, ["", ""]
+    """A torchmetrics `dist_sync_fn` is enough, without torch.distributed."""
 
-    def member(number: int) -> None:
-        def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
-            slots[number] = tensor
-            barrier.wait()
-            parts = list(slots)
-            barrier.wait()
-            return parts
-
+    def check(gather: Gather) -> None:
+        ranks = Ranks(torch.device("cpu"), gather=gather)
+        ids = [1, 1, 2] if together or ranks.is_first else [8, 9]
         table = Persons(2)
-        table.admit([1, 1, 2] if together or not number else [8, 9])
-        try:
-            Ranks(torch.device("cpu"), gather=gather, persons=table).check_persons(2)
-        except ReleaseError as error:
-            said[number] = str(error)
+        table.admit(ids)
+        Ranks(torch.device("cpu"), gather=gather, persons=table).check_persons(2)
 
-    threads = [Thread(target=member, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert ["Divide the data by person" in text for text in said] == [together] * 2
+    for error in run_threads(check, world=2):
+        assert ("Divide the data by person" in str(error)) == together

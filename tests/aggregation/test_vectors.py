@@ -1,24 +1,16 @@
-"""The test vectors of secure aggregation: the server takes these bytes, and the specification alone gives them.
-
-What follows `Slow` is written from docs/specifications/secure_aggregation.md, with nothing of the package.
-"""
+"""The test vectors of secure aggregation: package and specification give these bytes."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from tests.aggregation import specification
 from torchmetrics_fed.aggregation.secure import SecureAggregationConfig, SecureAggregationServer
 from torchmetrics_fed.aggregation.secure.keys import (
     KeyPair,
@@ -33,368 +25,238 @@ from torchmetrics_fed.aggregation.secure.mask import MaskedVector
 from torchmetrics_fed.aggregation.secure.shamir import Combiner
 from torchmetrics_fed.aggregation.secure.states import CLIENT_MOVES, REPLIES, SERVER_MOVES
 from torchmetrics_fed.errors import SecureAggregationError
+from torchmetrics_fed.release.wire import Kind
 
 FOLDER = Path(__file__).parents[2] / "docs" / "specifications" / "vectors"
 VECTORS: dict[str, Any] = json.loads(
     (FOLDER / "secure_aggregation.json").read_text(encoding="utf-8")
 )
-PRIME = 2**256 + 297
-runs = pytest.mark.parametrize(
+RUNS = pytest.mark.parametrize(
     "run", [VECTORS["unsigned"], VECTORS["signed"]], ids=["unsigned", "signed"]
 )
 
-
-def unhex(text: str) -> bytes:
-    return bytes.fromhex(text)
+unhex = bytes.fromhex
 
 
-def sent(run: dict[str, Any], kind: str) -> list[bytes]:
-    return [unhex(message["hex"]) for message in run["messages"] if message["kind"] == kind]
+def messages_of(run: dict[str, Any], kind: Kind) -> list[bytes]:
+    return [unhex(message["hex"]) for message in run["messages"] if message["kind"] == kind.name]
 
 
 def server_of(run: dict[str, Any]) -> SecureAggregationServer:
-    config = SecureAggregationConfig(
-        **{**run["config"], "binding": unhex(run["config"]["binding"])}
-    )
+    settings = {**run["config"], "binding": unhex(run["config"]["binding"])}
     keys = {name: unhex(key) for name, key in run["verification_keys"].items()}
-    return SecureAggregationServer(config, keys or None)
+    return SecureAggregationServer(SecureAggregationConfig(**settings), keys or None)
 
 
-def test_the_package_has_these_primitives() -> None:
-    hashed, agreed, seed = VECTORS["digest"], VECTORS["agreement"], VECTORS["seed"]
-    assert digest(hashed["label"].encode(), *map(unhex, hashed["parts"])).hex() == hashed["digest"]
-    secret, context = (
-        KeyPair(unhex(agreed["private"][0])).agree(unhex(agreed["public"][1])),
-        unhex(agreed["context"]),
-    )
-    assert secret.hex() == agreed["secret"]
-    assert box_key(secret, context, 4, 1).hex() == agreed["box_key_from_4_to_1"]
-    assert pair_key(secret, context, 1, 4).hex() == agreed["pair_key_of_4_and_1"]
-    assert seed_key(unhex(seed["seed"]), context, seed["index"]).hex() == seed["key"]
-    assert commitment(unhex(seed["seed"]), context, seed["index"]).hex() == seed["commitment"]
-    stream = MaskedVector(4)
-    stream.mask(unhex(VECTORS["mask"]["key"]))
-    assert stream.to_bytes() == struct.pack("<4Q", *map(int, VECTORS["mask"]["words"]))
-    assert (
-        unseal(unhex(VECTORS["box"]["key"]), unhex(VECTORS["box"]["box"])).hex()
-        == VECTORS["box"]["content"]
-    )
-    shares = [unhex(share) for share in VECTORS["shamir"]["shares"]]
-    assert (
-        Combiner([5, 1, 3]).combine([shares[4], shares[0], shares[2]]).hex()
-        == VECTORS["shamir"]["secret"]
-    )
-
-
-@runs
-def test_the_server_takes_these_messages_and_sends_those(run: dict[str, Any]) -> None:
-    server = server_of(run)
-    close = {
+def replay(server: SecureAggregationServer, message: dict[str, Any]) -> bytes | None:
+    """Give a client's message to the server, or return the message that the server sends."""
+    if "from" in message:
+        server.receive(message["from"], unhex(message["hex"]))
+        return None
+    if message["kind"] == "CIPHERTEXTS":
+        return server.ciphertexts()[message["to"]]
+    calls = {
+        "START": server.start,
         "KEYS": server.keys,
         "SURVIVORS": server.survivors,
         "REQUEST": server.request,
-        "START": server.start,
     }
+    return calls[message["kind"]]()
+
+
+def test_the_package_has_these_keys() -> None:
+    agreement = VECTORS["agreement"]
+    context = unhex(agreement["context"])
+    secret = KeyPair(unhex(agreement["private"][0])).agree(unhex(agreement["public"][1]))
+    assert secret.hex() == agreement["secret"]
+    assert box_key(secret, context, 4, 1).hex() == agreement["box_key_from_4_to_1"]
+    assert pair_key(secret, context, 1, 4).hex() == agreement["pair_key_of_4_and_1"]
+    seed = unhex(VECTORS["seed"]["seed"])
+    index = VECTORS["seed"]["index"]
+    assert seed_key(seed, context, index).hex() == VECTORS["seed"]["key"]
+    assert commitment(seed, context, index).hex() == VECTORS["seed"]["commitment"]
+
+
+def test_the_package_has_these_primitives() -> None:
+    hashed = VECTORS["digest"]
+    parts = [unhex(part) for part in hashed["parts"]]
+    assert digest(hashed["label"].encode(), *parts).hex() == hashed["digest"]
+    mask = MaskedVector(4)
+    mask.mask(unhex(VECTORS["mask"]["key"]))
+    words = [int(word) for word in VECTORS["mask"]["words"]]
+    assert mask.to_bytes() == struct.pack("<4Q", *words)
+    box = VECTORS["box"]
+    assert unseal(unhex(box["key"]), unhex(box["box"])).hex() == box["content"]
+    shares = [unhex(share) for share in VECTORS["shamir"]["shares"]]
+    secret = Combiner([5, 1, 3]).combine([shares[4], shares[0], shares[2]])
+    assert secret.hex() == VECTORS["shamir"]["secret"]
+
+
+@RUNS
+def test_the_server_takes_and_sends_these_messages(run: dict[str, Any]) -> None:
+    server = server_of(run)
     for message in run["messages"]:
-        if "from" in message:
-            server.receive(message["from"], unhex(message["hex"]))
-        elif message["kind"] == "CIPHERTEXTS":
-            assert server.ciphertexts()[message["to"]].hex() == message["hex"]
-        else:
-            assert close[message["kind"]]().hex() == message["hex"]
+        server_message = replay(server, message)
+        assert server_message is None or server_message.hex() == message["hex"]
     total, survivors = server.sum()
-    assert (total.tolist(), list(survivors)) == (run["sum"], run["survivors"])
+    assert total.tolist() == run["sum"]
+    assert list(survivors) == run["survivors"]
 
 
-@runs
+@RUNS
 def test_a_changed_byte_is_refused_or_opens_nothing(run: dict[str, Any]) -> None:
-    """Of every message of the first client but the vector, of which any bytes are one."""
-    for at, message in enumerate(run["messages"]):
+    """Every message of the first client is changed, except the vector: any bytes are a vector."""
+    for number, message in enumerate(run["messages"]):
         if message.get("from") != "ann" or message["kind"] == "MASKED":
             continue
         data = unhex(message["hex"])
         for place in range(0, len(data), 7):
             changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-            messages = [
-                *run["messages"][:at],
-                {**message, "hex": changed.hex()},
-                *run["messages"][at + 1 :],
-            ]
-            opens(run, messages, changed)
+            messages = list(run["messages"])
+            messages[number] = {**message, "hex": changed.hex()}
+            assert_opens_nothing_else(run, messages, changed)
 
 
-def opens(run: dict[str, Any], messages: list[dict[str, Any]], changed: bytes) -> None:
-    """Replay the clients' messages. A server that gets to the end has opened the same sum."""
+def assert_opens_nothing_else(
+    run: dict[str, Any], messages: list[dict[str, Any]], changed: bytes
+) -> None:
+    """Replay the messages. A server that gets to the end has opened the same sum."""
     server = server_of(run)
-    close = {"KEYS": server.keys, "CIPHERTEXTS": server.ciphertexts}
-    close |= {"SURVIVORS": server.survivors, "REQUEST": server.request}
     try:
         for message in messages:
-            if "from" in message:
-                server.receive(message["from"], unhex(message["hex"]))
-            elif message["kind"] in close:
-                close[message["kind"]]()
+            replay(server, message)
         total, _ = server.sum()
     except SecureAggregationError:
         return
-    assert changed[5] == 13  # a sealed box, which only its recipient can check
+    assert changed[5] == Kind.KEY_SHARES  # a sealed box, which only its recipient can check
     assert total.tolist() == run["sum"]
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_specification_has_every_move(signed: bool) -> None:
+def table_rows() -> list[list[str]]:
+    """Return the rows of the specification's tables of moves."""
     page = (FOLDER.parent / "secure_aggregation.md").read_text(encoding="utf-8")
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in page.splitlines()
-        if line.startswith("|")
-    ]
-    rows = [row for row in rows if len(row) == 5]
-    for (state, stage), new in CLIENT_MOVES[signed].items():
-        moves = [row for row in rows if row[1] == f"`{stage}`" and state.name in row[0]]
-        assert any(new.name == row[-1] for row in moves), (state, stage)
-    for (stage, call), after in SERVER_MOVES[signed].items():
-        moves = [row for row in rows if row[2] == f"`{call}`" and f"`{stage}`" in row[0]]
-        assert any(f"`{after}`" == row[-1] for row in moves), (stage, call)
-        assert all(row[1] == f"`{REPLIES[stage].name}`" for row in moves)
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return [row for row in rows if len(row) == 5]
 
 
-class Slow:
-    """The specification's functions."""
-
-    @staticmethod
-    def hash(label: str, *parts: bytes) -> bytes:
-        whole = b"torchmetrics-fed secure aggregation 2 "
-        for part in (label.encode(), *parts):
-            whole += struct.pack("<Q", len(part)) + part
-        return hashlib.sha256(whole).digest()
-
-    @staticmethod
-    def derive(secret: bytes, label: str, context: bytes, *indices: int) -> bytes:
-        info = Slow.hash(label, context, struct.pack(f"<{len(indices)}H", *indices))
-        extracted = hmac.new(bytes(32), secret, hashlib.sha256).digest()
-        return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
-
-    @staticmethod
-    def agree(private: bytes, public: bytes) -> bytes:
-        return X25519PrivateKey.from_private_bytes(private).exchange(
-            X25519PublicKey.from_public_bytes(public)
-        )
-
-    @staticmethod
-    def public(private: bytes) -> bytes:
-        return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-
-    @staticmethod
-    def words(key: bytes, cells: int) -> tuple[int, ...]:
-        stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * cells))
-        return struct.unpack(f"<{cells}Q", stream)
-
-    @staticmethod
-    def shares(secret: bytes, coefficients: list[str], count: int) -> list[bytes]:
-        powers = [
-            int.from_bytes(secret, "little"),
-            *(int.from_bytes(unhex(each), "little") for each in coefficients),
-        ]
-        values = [
-            sum(each * point**power for power, each in enumerate(powers))
-            for point in range(1, count + 1)
-        ]
-        return [(value % PRIME).to_bytes(33, "little") for value in values]
-
-    @staticmethod
-    def secret(points: list[int], shares: list[bytes]) -> bytes:
-        total = 0
-        for point, share in zip(points, shares, strict=True):
-            above = below = 1
-            for other in points:
-                if other != point:
-                    above, below = above * other, below * (other - point)
-            total += int.from_bytes(share, "little") * above * pow(below, PRIME - 2, PRIME)
-        return (total % PRIME).to_bytes(32, "little")
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_specification_has_every_move_of_a_client(signed: bool) -> None:
+    for (state, stage), next_state in CLIENT_MOVES[signed].items():
+        rows = [row for row in table_rows() if row[1] == f"`{stage}`" and state.name in row[0]]
+        assert next_state.name in [row[-1] for row in rows], (state, stage)
 
 
-def framed(kind: int, *parts: bytes) -> bytes:
-    return b"TMFD\x03" + bytes([kind]) + b"".join(parts)
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_specification_has_every_move_of_a_server(signed: bool) -> None:
+    for (stage, call), next_stage in SERVER_MOVES[signed].items():
+        rows = [row for row in table_rows() if row[2] == f"`{call}`" and f"`{stage}`" in row[0]]
+        assert f"`{next_stage}`" in [row[-1] for row in rows], (stage, call)
+        assert {row[1] for row in rows} == {f"`{REPLIES[stage].name}`"}
 
 
-def text(name: str) -> bytes:
-    return bytes([len(name.encode())]) + name.encode()
-
-
-def indices(*numbers: int) -> bytes:
-    return struct.pack(f"<{1 + len(numbers)}H", len(numbers), *numbers)
+def test_the_specification_is_enough_for_the_keys() -> None:
+    agreement = VECTORS["agreement"]
+    context = unhex(agreement["context"])
+    secret = specification.agree(unhex(agreement["private"][1]), unhex(agreement["public"][0]))
+    assert secret.hex() == agreement["secret"]
+    box = specification.derive(secret, "box", context, 4, 1)
+    assert box.hex() == agreement["box_key_from_4_to_1"]
+    pair = specification.pair_key(secret, context, 4, 1)
+    assert pair.hex() == agreement["pair_key_of_4_and_1"]
+    seed = unhex(VECTORS["seed"]["seed"])
+    index = VECTORS["seed"]["index"]
+    key = specification.derive(seed, "self mask", context, index)
+    assert key.hex() == VECTORS["seed"]["key"]
+    hashed_seed = specification.hash_of(
+        "seed commitment", context, specification.number(index), seed
+    )
+    assert hashed_seed.hex() == VECTORS["seed"]["commitment"]
 
 
 def test_the_specification_is_enough_for_the_primitives() -> None:
-    hashed, agreed, seed = VECTORS["digest"], VECTORS["agreement"], VECTORS["seed"]
-    assert Slow.hash(hashed["label"], *map(unhex, hashed["parts"])).hex() == hashed["digest"]
-    secret, context = (
-        Slow.agree(unhex(agreed["private"][1]), unhex(agreed["public"][0])),
-        unhex(agreed["context"]),
-    )
-    assert secret.hex() == agreed["secret"]
-    assert Slow.derive(secret, "box", context, 4, 1).hex() == agreed["box_key_from_4_to_1"]
-    assert (
-        Slow.derive(secret, "pairwise mask", context, 1, 4).hex() == agreed["pair_key_of_4_and_1"]
-    )
-    assert (
-        Slow.derive(unhex(seed["seed"]), "self mask", context, seed["index"]).hex() == seed["key"]
-    )
-    number = struct.pack("<H", seed["index"])
-    assert (
-        Slow.hash("seed commitment", context, number, unhex(seed["seed"])).hex()
-        == seed["commitment"]
-    )
-    assert [str(word) for word in Slow.words(unhex(VECTORS["mask"]["key"]), 4)] == VECTORS["mask"][
-        "words"
-    ]
-    box = ChaCha20Poly1305(unhex(VECTORS["box"]["key"])).encrypt(
-        bytes(12), unhex(VECTORS["box"]["content"]), None
-    )
-    assert box.hex() == VECTORS["box"]["box"]
-    shamir = VECTORS["shamir"]
-    assert [
-        s.hex() for s in Slow.shares(unhex(shamir["secret"]), shamir["coefficients"], 5)
-    ] == shamir["shares"]
-    assert (
-        Slow.secret([2, 4, 5], [unhex(shamir["shares"][at]) for at in (1, 3, 4)]).hex()
-        == shamir["secret"]
-    )
-    for row in VECTORS["thresholds"]:
-        least = max(row["min_clients"], (row["clients"] + row["max_colluding"]) // 2 + 1)
-        assert (least, max(least, 2 * row["clients"] // 3 + 1)) == (row["least"], row["default"])
+    hashed = VECTORS["digest"]
+    parts = [unhex(part) for part in hashed["parts"]]
+    assert specification.hash_of(hashed["label"], *parts).hex() == hashed["digest"]
+    words = specification.keystream(unhex(VECTORS["mask"]["key"]), 4)
+    assert [str(word) for word in words] == VECTORS["mask"]["words"]
+    box = VECTORS["box"]
+    assert specification.seal(unhex(box["key"]), unhex(box["content"])).hex() == box["box"]
 
 
-@runs
+def test_the_specification_is_enough_for_secret_sharing() -> None:
+    vector = VECTORS["shamir"]
+    coefficients = [unhex(term) for term in vector["coefficients"]]
+    shares = specification.shares_of(unhex(vector["secret"]), coefficients, 5)
+    assert [share.hex() for share in shares] == vector["shares"]
+    secret = specification.secret_of([2, 4, 5], [shares[1], shares[3], shares[4]])
+    assert secret.hex() == vector["secret"]
+
+
+@pytest.mark.parametrize("row", VECTORS["thresholds"], ids=lambda row: str(row["clients"]))
+def test_the_specification_is_enough_for_thresholds(row: dict[str, int]) -> None:
+    least = max(row["min_clients"], (row["clients"] + row["max_colluding"]) // 2 + 1)
+    assert least == row["least"]
+    assert max(least, 2 * row["clients"] // 3 + 1) == row["default"]
+
+
+@RUNS
 def test_the_specification_is_enough_for_a_whole_run(run: dict[str, Any]) -> None:
-    config, drawn, signed = run["config"], run["drawn"], run["config"]["signed"]
-    numbers = (
-        config["cells"],
-        config["min_clients"],
-        config["max_colluding"],
-        config["threshold"] or 0,
-        signed,
-    )
-    binding = unhex(config["binding"])
-    body = (
-        text(config["round_id"]) + bytes([len(binding)]) + binding + struct.pack("<IHHHB", *numbers)
-    )
-    about = Slow.hash("config", body)
-    assert sent(run, "START") == [framed(10, about, body)]
+    slow = specification.Run(run)
+    everyone = slow.indices
+    survivors = slow.survivors
+    signers = survivors if run["config"]["signed"] else []
+    expected = {
+        Kind.START: [slow.start()],
+        Kind.ADVERTISE: [slow.advertise(index) for index in everyone],
+        Kind.KEYS: [slow.keys()],
+        Kind.KEY_SHARES: [slow.key_shares(index) for index in everyone],
+        Kind.CIPHERTEXTS: [slow.ciphertexts(index) for index in everyone],
+        Kind.MASKED: [slow.masked(index) for index in survivors],
+        Kind.SURVIVORS: [slow.survivors_message()] * bool(signers),
+        Kind.SIGNATURE: [slow.signature_message(index) for index in signers],
+        Kind.REQUEST: [slow.request()],
+        Kind.ANSWER: [slow.answer(index) for index in survivors],
+    }
+    for kind, messages in expected.items():
+        assert messages_of(run, kind) == messages, kind
+    assert run["hashes"] == {
+        "config": slow.config_hash.hex(),
+        "roster": slow.roster.hex(),
+        "cohort": slow.cohort.hex(),
+        "survivors": slow.statement.hex(),
+    }
+    assert slow.total() == run["sum"]
 
-    names, bodies, signatures = sorted(drawn), {}, {}
-    for name in names:
-        public = [Slow.public(unhex(drawn[name][key])) for key in ("sealing_key", "masking_key")]
-        bodies[name] = text(name) + public[0] + public[1]
-        statement = Slow.hash("advertisement", about, bodies[name])
-        signatures[name] = signature(drawn[name]["signing_key"], statement) if signed else b""
-    keys = [bodies[name] + signatures[name] for name in names]
-    assert sent(run, "ADVERTISE") == [framed(11, about, each) for each in keys]
-    assert sent(run, "KEYS") == [framed(12, about, struct.pack("<H", len(names)), *keys)]
 
-    roster = Slow.hash("roster", about, *bodies.values())
-    halves = {}
-    for name in names:
-        pairs = (("masking_key", "key_coefficients"), ("seed", "seed_coefficients"))
-        whole = [
-            Slow.shares(unhex(drawn[name][what]), drawn[name][with_], len(names))
-            for what, with_ in pairs
-        ]
-        halves[name] = list(zip(*whole, strict=True))
-    boxes: dict[tuple[int, int], bytes] = {}
-    for own, name in enumerate(names):
-        rows = [
-            Slow.hash("seed commitment", roster, struct.pack("<H", own), unhex(drawn[name]["seed"]))
-        ]
-        for other, theirs in enumerate(names):
-            if other != own:
-                secret = Slow.agree(unhex(drawn[name]["sealing_key"]), bodies[theirs][-64:-32])
-                key = Slow.derive(secret, "box", roster, own, other)
-                boxes[own, other] = ChaCha20Poly1305(key).encrypt(
-                    bytes(12), b"".join(halves[name][other]), None
-                )
-                rows.append(boxes[own, other])
-        assert sent(run, "KEY_SHARES")[own] == framed(
-            13, about, roster, struct.pack("<H", own), *rows
-        )
-    for own in range(len(names)):
-        others = [other for other in range(len(names)) if other != own]
-        table = [indices(*others), *(boxes[other, own] for other in others)]
-        assert sent(run, "CIPHERTEXTS")[own] == framed(14, about, roster, *table)
-
-    cohort = Slow.hash("cohort", roster, indices(*range(len(names))))
-    total = [0] * config["cells"]
-    for place, (name, vector) in enumerate(run["vectors"].items()):
-        own = names.index(name)
-        masked = [*vector]
-        streams = [(1, Slow.derive(unhex(drawn[name]["seed"]), "self mask", cohort, own))]
-        for other, theirs in enumerate(names):
-            if other != own:
-                secret = Slow.agree(unhex(drawn[name]["masking_key"]), bodies[theirs][-32:])
-                key = Slow.derive(secret, "pairwise mask", cohort, min(own, other), max(own, other))
-                streams.append((1 if own < other else -1, key))
-        for sign, key in streams:
-            masked = [
-                n + sign * word
-                for n, word in zip(masked, Slow.words(key, len(masked)), strict=True)
-            ]
-        row = struct.pack(f"<{len(masked)}Q", *(n % 2**64 for n in masked))
-        assert sent(run, "MASKED")[place] == framed(15, about, cohort, struct.pack("<H", own), row)
-        total = [one + other for one, other in zip(total, vector, strict=True)]
-
-    among = [names.index(name) for name in run["survivors"]]
-    statement = Slow.hash("survivors", cohort, indices(*among))
-    request = [indices(*among)]
-    if signed:
-        assert sent(run, "SURVIVORS") == [framed(16, about, cohort, indices(*among))]
-        said = [signature(drawn[name]["signing_key"], statement) for name in run["survivors"]]
-        rows = [
-            framed(17, about, statement, struct.pack("<H", own), s)
-            for own, s in zip(among, said, strict=True)
-        ]
-        assert sent(run, "SIGNATURE") == rows
-        request += [indices(*among), *said]
-        for name, each in zip(run["survivors"], said, strict=True):
-            Ed25519PublicKey.from_public_bytes(unhex(run["verification_keys"][name])).verify(
-                each, statement
-            )
-    assert sent(run, "REQUEST") == [framed(18, about, cohort, *request)]
-    for place, own in enumerate(among):
-        rows = [halves[name][own][other in among] for other, name in enumerate(names)]
-        assert sent(run, "ANSWER")[place] == framed(
-            19, about, statement, struct.pack("<H", own), *rows
-        )
-    hashes = {"config": about, "roster": roster, "cohort": cohort, "survivors": statement}
-    assert {name: each.hex() for name, each in hashes.items()} == run["hashes"]
-    assert [(n + 2**63) % 2**64 - 2**63 for n in total] == run["sum"]
+def test_survivors_have_signed_the_survivors() -> None:
+    run = VECTORS["signed"]
+    slow = specification.Run(run)
+    for index in slow.survivors:
+        key = unhex(run["verification_keys"][slow.names[index]])
+        signature = slow.signature(index)
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, slow.statement)
 
 
 def test_the_specification_is_enough_for_ranks() -> None:
     run = VECTORS["ranks"]
-    view = Slow.hash("ranks view", unhex(run["view"]), run["shape"].encode())
-    private = [unhex(key) for key in run["private"]]
+    view = specification.hash_of("ranks view", unhex(run["view"]), run["shape"].encode())
+    private_keys = [unhex(key) for key in run["private"]]
     payloads = [
-        Slow.public(key) + view + unhex(nonce)
-        for key, nonce in zip(private, run["nonces"], strict=True)
+        specification.public_key(key) + view + unhex(nonce)
+        for key, nonce in zip(private_keys, run["nonces"], strict=True)
     ]
     assert [payload.hex() for payload in payloads] == run["payloads"]
-    context = Slow.hash("ranks", *payloads)
+    context = specification.hash_of("ranks", *payloads)
     for rank, vector in enumerate(run["vectors"]):
-        masked = [*vector]
-        for other in set(range(3)) - {rank}:
-            secret = Slow.agree(private[rank], payloads[other][:32])
-            key = Slow.derive(secret, "pairwise mask", context, min(rank, other), max(rank, other))
-            sign = 1 if rank < other else -1
-            masked = [
-                n + sign * word
-                for n, word in zip(masked, Slow.words(key, len(masked)), strict=True)
-            ]
-        assert [(n + 2**63) % 2**64 - 2**63 for n in masked] == run["masked"][rank]
-    assert [
-        (sum(column) + 2**63) % 2**64 - 2**63 for column in zip(*run["vectors"], strict=True)
-    ] == run["sum"]
-
-
-def signature(key: str, statement: bytes) -> bytes:
-    return Ed25519PrivateKey.from_private_bytes(unhex(key)).sign(statement)
+        masked = vector
+        for partner, payload in enumerate(payloads):
+            if partner == rank:
+                continue
+            secret = specification.agree(private_keys[rank], payload[:32])
+            key = specification.pair_key(secret, context, rank, partner)
+            sign = specification.pair_sign(rank, partner)
+            masked = specification.add_mask(masked, key, sign)
+        assert specification.signed_words(masked) == run["masked"][rank]
+    columns = zip(*run["vectors"], strict=True)
+    assert specification.signed_words([sum(column) for column in columns]) == run["sum"]

@@ -14,13 +14,21 @@ from torchmetrics_fed.aggregation.secure import (
     SecureAggregationServer,
     new_signing_keys,
 )
+from torchmetrics_fed.aggregation.secure.keys import SigningKeys
 from torchmetrics_fed.aggregation.secure.roster import Roster
 from torchmetrics_fed.release.wire import Kind
 
-__all__ = ["STAGES", "Federation", "request_of", "survivors_of"]
+__all__ = [
+    "STAGES",
+    "Federation",
+    "known_to_all",
+    "masked_federation",
+    "request_of",
+    "survivors_of",
+]
 
-# A client drops out before one of these, or never.
 STAGES = ("advertise", "share", "mask", "sign", "answer", "never")
+"""A client drops out before one of these stages, or never."""
 
 
 def survivors_of(roster: Roster, cohort: bytes, survivors: Sequence[int]) -> bytes:
@@ -35,12 +43,14 @@ def request_of(
     signatures: Mapping[int, bytes] | None = None,
 ) -> bytes:
     """Return the message of a server that asks clients to open the sum of these survivors."""
-    signed = [signatures or {}] if roster.config.signed else []
-    return roster.pack_tables(Kind.REQUEST, cohort, dict.fromkeys(survivors, b""), *signed)
+    tables: list[Mapping[int, bytes]] = [dict.fromkeys(survivors, b"")]
+    if roster.config.signed:
+        tables.append(signatures or {})
+    return roster.pack_tables(Kind.REQUEST, cohort, *tables)
 
 
 class Federation:
-    """Clients, a server, and everything that was sent between them."""
+    """Clients and a server of one aggregation, and the vectors of the clients."""
 
     def __init__(
         self,
@@ -51,72 +61,84 @@ class Federation:
         round_id: str = "round",
         threshold: int | None = None,
         min_clients: int = 3,
+        config: SecureAggregationConfig | None = None,
     ) -> None:
         self.names = tuple(names)
-        self.config = SecureAggregationConfig(
-            round_id, b"spec", cells, min_clients, threshold=threshold, signed=signed
-        )
-        self.signers = {name: new_signing_keys() for name in names} if signed else {}
-        self.verification = (
-            {name: keys.verification for name, keys in self.signers.items()} if signed else None
-        )
+        if config is None:
+            config = SecureAggregationConfig(
+                round_id, b"spec", cells, min_clients, threshold=threshold, signed=signed
+            )
+        self.config = config
+        self.signers: dict[str, SigningKeys] = {}
+        self.verification: dict[str, bytes] | None = None
+        if signed:
+            self.signers = {name: new_signing_keys() for name in names}
+            self.verification = {name: pair.verification for name, pair in self.signers.items()}
         self.server = SecureAggregationServer(self.config)
         self.clients = {name: self.client(name) for name in names}
-        generator = np.random.default_rng(len(names))
-        drawn = {name: generator.integers(-(2**40), 2**40, cells) for name in names}
-        self.vectors = drawn if vectors is None else dict(vectors)
+        if vectors is None:
+            generator = np.random.default_rng(len(names))
+            vectors = {name: generator.integers(-(2**40), 2**40, cells) for name in names}
+        self.vectors = dict(vectors)
         self.drops: dict[str, str] = {}
         self.calls = dict.fromkeys(names, 0)
-        self.messages: dict[str, bytes] = {}
+        """How often the vector of each client was drawn."""
         self.secrets: dict[str, tuple[bytes, bytes]] = {}
+        """The masking key and the seed of each client."""
 
     def client(self, name: str) -> SecureAggregationClient:
         """Return a new client of that name."""
-        return SecureAggregationClient(
-            name,
-            self.config,
-            self.signers[name].signing if self.signers else None,
-            self.verification,
-        )
+        return SecureAggregationClient(name, self.config, self.signing_key(name), self.verification)
+
+    def signing_key(self, name: str) -> bytes | None:
+        """Return the signing key of a client, if the aggregation is signed."""
+        if not self.signers:
+            return None
+        return self.signers[name].signing
 
     def factory(self, name: str) -> NDArray[np.int64]:
+        """Draw the vector of a client."""
         self.calls[name] += 1
         return self.vectors[name]
 
-    def there(self, stage: str) -> list[str]:
-        """Who has not dropped out before a stage."""
-        place = STAGES.index(stage)
-        return [name for name in self.names if STAGES.index(self.drops.get(name, "never")) > place]
+    def present(self, stage: str) -> list[str]:
+        """Return the clients that have not dropped out before a stage."""
+        present = []
+        for name in self.names:
+            drops_before = self.drops.get(name, "never")
+            if STAGES.index(drops_before) > STAGES.index(stage):
+                present.append(name)
+        return present
 
     def send(self, name: str, message: bytes) -> None:
         self.server.receive(name, message)
 
     def advertise(self) -> bytes:
-        for name in self.there("advertise"):
+        for name in self.present("advertise"):
             self.send(name, self.clients[name].advertise())
         return self.server.keys()
 
     def share(self, keys: bytes) -> dict[str, bytes]:
-        for name in self.there("share"):
+        for name in self.present("share"):
             client = self.clients[name]
             self.send(name, client.share_keys(keys))
-            self.secrets[name] = client._progress.masking, client._progress.seed
+            self.secrets[name] = (client._progress.masking, client._progress.seed)
         return self.server.ciphertexts()
 
     def mask(self, boxes: Mapping[str, bytes]) -> None:
-        for name in self.there("mask"):
+        for name in self.present("mask"):
             self.send(name, self.clients[name].mask(boxes[name], partial(self.factory, name)))
 
     def request(self) -> bytes:
         if self.config.signed:
             survivors = self.server.survivors()
-            for name in self.there("sign"):
+            for name in self.present("sign"):
                 self.send(name, self.clients[name].sign_survivors(survivors))
         return self.server.request()
 
     def answer(self, request: bytes) -> None:
-        for name in self.there("answer"):
-            if not self.config.signed or name in self.there("sign"):
+        for name in self.present("answer"):
+            if not self.config.signed or name in self.present("sign"):
                 self.send(name, self.clients[name].unmask(request))
 
     def run(
@@ -132,3 +154,19 @@ class Federation:
         """Return the plain sum, modulo 2^64."""
         words = np.stack([self.vectors[name].view(np.uint64) for name in survivors])
         return np.asarray(words.sum(0, dtype=np.uint64).view(np.int64))
+
+
+def masked_federation(
+    signed: bool = False, names: str = "abcd", drops: Mapping[str, str] | None = None
+) -> Federation:
+    """Return a federation whose clients have sent their masked vectors."""
+    federation = Federation(names, signed=signed)
+    federation.drops = dict(drops or {})
+    federation.mask(federation.share(federation.advertise()))
+    return federation
+
+
+def known_to_all(federation: Federation) -> tuple[Roster, bytes]:
+    """Return the roster, and the hash of the cohort, as every party knows them."""
+    roster = federation.server._roster
+    return roster, roster.cohort_hash(federation.server._cohort)

@@ -1,4 +1,4 @@
-"""Shamir's laws: enough shares give the secret, fewer fit any secret, wrong ones are seen."""
+"""Shamir: enough shares give the secret, fewer shares fit any secret, wrong shares are seen."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torchmetrics_fed.aggregation.secure.shamir import PRIME, SHARE_BYTES, Combi
 from torchmetrics_fed.errors import SecureAggregationError
 
 
+def number(share: bytes) -> int:
+    return int.from_bytes(share, "little")
+
+
 def test_the_order_of_the_field_is_a_prime_beyond_every_secret() -> None:
+    """The test of Miller and Rabin."""
     assert PRIME > 2**256
-    odd, twos = PRIME - 1, 0
+    odd = PRIME - 1
+    twos = 0
     while odd % 2 == 0:
-        odd, twos = odd // 2, twos + 1
-    for base in (
-        2,
-        3,
-        5,
-        7,
-        11,
-        13,
-        *(2 + secrets.randbelow(PRIME - 3) for _ in range(30)),
-    ):  # Miller-Rabin
+        odd //= 2
+        twos += 1
+    random_bases = [2 + secrets.randbelow(PRIME - 3) for _ in range(30)]
+    for base in (2, 3, 5, 7, 11, 13, *random_bases):
         values = [pow(base, odd << power, PRIME) for power in range(twos)]
         assert values[0] == 1 or PRIME - 1 in values
 
@@ -46,26 +46,20 @@ def test_large_sets_give_the_secret() -> None:
     secret = secrets.token_bytes(32)
     shares = split(secret, 171, 256)
     places = sorted(secrets.SystemRandom().sample(range(256), 171))
-    assert (
-        Combiner([place + 1 for place in places]).combine([shares[place] for place in places])
-        == secret
-    )
+    combiner = Combiner([place + 1 for place in places])
+    assert combiner.combine([shares[place] for place in places]) == secret
 
 
 def test_one_share_too_few_fits_every_secret() -> None:
-    shares = split(secrets.token_bytes(32), 3, 4)
-    for wanted in (bytes(32), b"\x55" * 32):  # a third share exists that makes it this secret
-        partial = [
-            Combiner([1, 2, 3])._weights[place] * int.from_bytes(shares[place], "little")
-            for place in (0, 1)
-        ]
-        third = (int.from_bytes(wanted, "little") - sum(partial)) * pow(
-            Combiner([1, 2, 3])._weights[2], -1, PRIME
-        )
-        assert (
-            Combiner([1, 2, 3]).combine([*shares[:2], (third % PRIME).to_bytes(33, "little")])
-            == wanted
-        )
+    """For every secret there is a third share that gives it together with the first two.
+
+    The secret is 3 f(1) - 3 f(2) + f(3).
+    """
+    first, second, *_ = split(secrets.token_bytes(32), 3, 4)
+    for secret in (bytes(32), b"\x55" * 32):
+        third = number(secret) - 3 * number(first) + 3 * number(second)
+        shares = [first, second, (third % PRIME).to_bytes(33, "little")]
+        assert Combiner([1, 2, 3]).combine(shares) == secret
 
 
 def test_the_same_secret_is_never_shared_the_same_way() -> None:
@@ -73,12 +67,13 @@ def test_the_same_secret_is_never_shared_the_same_way() -> None:
 
 
 def test_shares_add() -> None:
-    one, other = (split(number.to_bytes(32, "little"), 2, 3) for number in (5, 7))
-    added = [
-        ((int.from_bytes(a, "little") + int.from_bytes(b, "little")) % PRIME).to_bytes(33, "little")
-        for a, b in zip(one, other, strict=True)
-    ]
-    assert Combiner([2, 3]).combine(added[1:]) == (12).to_bytes(32, "little")
+    shares_of_5 = split((5).to_bytes(32, "little"), 2, 3)
+    shares_of_7 = split((7).to_bytes(32, "little"), 2, 3)
+    shares = []
+    for share_of_5, share_of_7 in zip(shares_of_5, shares_of_7, strict=True):
+        value = (number(share_of_5) + number(share_of_7)) % PRIME
+        shares.append(value.to_bytes(33, "little"))
+    assert Combiner([2, 3]).combine(shares[1:]) == (12).to_bytes(32, "little")
 
 
 def test_misuse_is_refused() -> None:
