@@ -1,4 +1,4 @@
-"""Tuned constants: each says what it does and which benchmark tunes it, is used, and can be varied."""
+"""Tuned constants: each names the benchmark that tunes it, is used, and can be varied by name."""
 
 from __future__ import annotations
 
