@@ -21,7 +21,7 @@ _Table: TypeAlias = list[list[str]]
 NUMBERS: dict[str, Any] = json.loads(
     (files(__package__) / "assets" / "numbers.json").read_text(encoding="utf-8")
 )
-"""Title, digits after the point (0 for counts) and meaning of each number, in the order of tables."""
+"""By name, in the order of tables, a number's title, digits (0 for counts) and meaning."""
 
 _GROUP_NUMBERS = ("negatives", "positives", "auroc", "average_precision")
 """The numbers in the table of groups."""
@@ -81,8 +81,8 @@ class Number(NamedTuple):
 
 def text(report: EvaluationReport) -> str:
     """Return the tables with aligned columns."""
-    has_classes = report.auroc.dim() > 0
-    parts = [report.head, _aligned(_number_table(report), ">" if has_classes else "<")]
+    side = ">" if report.auroc.dim() else "<"
+    parts = [report.head, _aligned(_number_table(report), side)]
     parts += [_aligned(table, "<") for table in _group_tables(report)]
     return "\n".join(parts)
 
@@ -127,8 +127,10 @@ def _group_table(groups: dict[str, EvaluationReport]) -> _Table:
         row = [group]
         for name in _GROUP_NUMBERS:
             number = report.numbers[name]
-            mean = number.mean if report.auroc.dim() else ""
-            row.append(mean or number.texts[0])
+            cell = number.texts[0]
+            if report.auroc.dim() and number.mean:
+                cell = number.mean
+            row.append(cell)
         table.append(row)
     return table
 
