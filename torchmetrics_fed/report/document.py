@@ -33,7 +33,7 @@ _MIN_CLASS_THRESHOLDS = 24
 """Thresholds of one class at least."""
 
 _MAX_CLASS_THRESHOLDS = 256
-"""Thresholds of one class at most: more than a slider can tell apart."""
+"""Thresholds of one class at most."""
 
 _BARS = 32
 """Bars of a histogram at most."""

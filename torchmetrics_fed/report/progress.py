@@ -18,13 +18,13 @@ class Progress:
     """Counts the items that are taken from an iterable.
 
     Args:
-        shown: whether to write; if not given, where stderr is a terminal, which a notebook is not.
+        visible: whether to write; by default where stderr is a terminal, which a notebook is not.
     """
 
-    def __init__(self, shown: bool | None = None) -> None:
-        if shown is None:
-            shown = sys.stderr.isatty()
-        self._shown = shown
+    def __init__(self, visible: bool | None = None) -> None:
+        if visible is None:
+            visible = sys.stderr.isatty()
+        self._visible = visible
 
     def __call__(
         self,
@@ -48,10 +48,10 @@ class Progress:
             yield item
             number += size(item)
             now = time.monotonic()
-            if self._shown and now - last_update > _UPDATE_SECONDS:
+            if self._visible and now - last_update > _UPDATE_SECONDS:
                 last_update = now
                 _write(done, number, now - start, total)
-        if self._shown:
+        if self._visible:
             _write(done, number, time.monotonic() - start, total)
             sys.stderr.write("\n")
             sys.stderr.flush()
