@@ -1,4 +1,9 @@
-"""Advice: what every plan would cost and how far off its curves would be, before any data is touched."""
+"""Advice: the cost of every plan and the error of its curves, before any data is touched.
+
+Errors are those of simulated releases of reference scores, bytes are those of real messages. The
+recommended plan is the one that asks least of a federation among the plans whose error is near the
+smallest; if even the smallest error leaves little of a curve, no plan is recommended.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +30,51 @@ from torchmetrics_fed.release import Query, Share, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind
 
 _ROUND = "round-1"
+"""The name of a round, for the size of a message."""
 
-_WIDTH = 78
-"""Letters in a line of text."""
+_CLIENT_NAME = 20 * "x"
+"""The name of a client, for the size of a message."""
 
-_HOPELESS = 0.05
+_COUNT_BYTES = 8
+"""Bytes of one raw count, an int64."""
+
+_TEXT_WIDTH = 78
+"""Characters in a line of text."""
+
+_HOPELESS_ERROR = 0.05
 """A ROC Area Error above which a curve says little, as in the warning of noise."""
 
-_AS_GOOD = 1.15
-"""A plan with an error of this many times the smallest is as good, if it asks less of a federation."""
+_NEAR_BEST = 1.15
+"""A plan is nearly as good as the best one if its error is at most this many times the smallest.
+
+Among such plans, the one that asks least of a federation is recommended.
+"""
 
 _PLANS: tuple[PlanName, ...] = ("single", "adaptive", "carry_over", "paper")
-"""From the one that asks least of a federation to the one that asks most."""
+"""From the plan that asks least of a federation to the plan that asks most."""
+
+_PLANS_OF_ANY_GRID = ("single", "paper")
+"""Plans that place no leaves, and so need no minimum of bins."""
+
+_TEXT_COLUMNS = 3
+"""Columns of the table that are aligned to the left: the plan and both errors."""
+
+_MIN_STANDARD_ERROR = 1e-8
+"""Standard error at least, for the number of digits."""
+
+_MIN_DIGITS = 2
+_MAX_DIGITS = 6
 
 
 class PlanAdvice(NamedTuple):
-    """One plan: the error to expect, and what each client sends."""
+    """One plan: the error to expect, and the size of each client's messages."""
 
     name: PlanName
     error: ExpectedError
     cells: int
     """Integers that a client sends, for all queries of one evaluation."""
     bytes: int
-    """What a client sends, framing and key agreement included."""
+    """Bytes that a client sends, framing and key agreement included."""
 
     @property
     def score(self) -> float:
@@ -57,7 +84,7 @@ class PlanAdvice(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """What to expect of each plan, one of them recommended: ``rows`` for programs, ``str`` for people.
+    """The error to expect of each plan: ``rows`` for programs, ``str`` for people.
 
     Example:
         >>> from torchmetrics_fed import CentralDP
@@ -80,11 +107,14 @@ class Advice:
 
     @property
     def recommended(self) -> PlanAdvice | None:
-        """The best plan, or one that asks less and is nearly as good; None where noise leaves little of the curve."""
+        """The best plan, or a plan that asks less and is nearly as good.
+
+        None where noise leaves little of the curve.
+        """
         best = self._best
-        if best.error.roc > _HOPELESS:
+        if best.error.roc > _HOPELESS_ERROR:
             return None
-        good = [plan for plan in self.plans if plan.score <= _AS_GOOD * best.score]
+        good = [plan for plan in self.plans if plan.score <= _NEAR_BEST * best.score]
         return min(good, key=lambda plan: _PLANS.index(plan.name))
 
     @property
@@ -93,35 +123,37 @@ class Advice:
         plan = self.recommended
         if plan is None:
             return (
-                f"No plan is recommended: noise would move the ROC curve by {self._best.error.roc:.2g} at least, so "
-                "count more examples or allow a larger epsilon."
+                "No plan is recommended: noise would move the ROC curve by "
+                f"{self._best.error.roc:.2g} at least, so count more examples or allow a larger "
+                "epsilon."
             )
         if plan is self._best:
             return f"* {plan.name} is recommended: it has the smallest error."
         return (
-            f"* {plan.name} is recommended: its error is within {_AS_GOOD - 1:.0%} of the smallest, and it asks for "
-            "less."
+            f"* {plan.name} is recommended: its error is within {_NEAR_BEST - 1:.0%} of the "
+            "smallest, and it asks for less."
         )
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One row for each plan, as plain values."""
-        return [
-            {
-                "plan": plan.name,
-                "recommended": plan is self.recommended,
-                "epsilon": self.privacy.epsilon,
-                "queries": len(plan.error.queries),
-                "roc_error": plan.error.roc,
-                "roc_standard_error": plan.error.roc_standard_error,
-                "precision_recall_error": plan.error.precision_recall,
-                "precision_recall_standard_error": plan.error.precision_recall_standard_error,
-                "noise": self._noise(plan),
-                "cells": plan.cells,
-                "bytes": plan.bytes,
-            }
-            for plan in self.plans
-        ]
+        return [self._row(plan) for plan in self.plans]
+
+    def _row(self, plan: PlanAdvice) -> dict[str, Any]:
+        error = plan.error
+        return {
+            "plan": plan.name,
+            "recommended": plan is self.recommended,
+            "epsilon": self.privacy.epsilon,
+            "queries": len(error.queries),
+            "roc_error": error.roc,
+            "roc_standard_error": error.roc_standard_error,
+            "precision_recall_error": error.precision_recall,
+            "precision_recall_standard_error": error.precision_recall_standard_error,
+            "noise": self._noise(plan),
+            "cells": plan.cells,
+            "bytes": plan.bytes,
+        }
 
     @property
     def settings(self) -> str:
@@ -141,43 +173,81 @@ class Advice:
 
     def _noise(self, plan: PlanAdvice) -> float:
         """Return the standard deviation of a cell of the last query, in the sum of all clients."""
-        spec = Spec("binary", 1, reference_grid(plan.name, self.quantiles), self.privacy)
+        grid = reference_grid(plan.name, self.quantiles)
+        spec = Spec("binary", 1, grid=grid, privacy=self.privacy)
         noise = spec.noise(plan.error.queries[-1])
         assert noise is not None
         return math.sqrt(noise.variance * self.privacy.noise_times(self.clients))
 
     def __str__(self) -> str:
+        parts = [
+            self._head(),
+            "\n".join(self._table()),
+            _wrapped(self.reason),
+            self.settings,
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def _head(self) -> str:
+        """Return what was asked about: the data, the model and the privacy setting."""
         examples = self.n_pos + self.n_neg
         clients = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
-        head = [
+        data = (
             f"{examples:,} examples ({self.n_pos:,} positive) of {clients}, AUROC {self.auroc:g}, "
-            f"{self.quantiles:,} quantiles",
-            *textwrap.wrap(str(self.privacy), _WIDTH, break_on_hyphens=False),
-        ]
-        reason = textwrap.wrap(self.reason, _WIDTH, break_on_hyphens=False)
-        parts = [head, self._table(), reason, self.settings.splitlines()]
-        return "\n\n".join("\n".join(part) for part in parts if part)
+            f"{self.quantiles:,} quantiles"
+        )
+        return f"{data}\n{_wrapped(str(self.privacy))}"
 
     def _table(self) -> list[str]:
         """Return the rows with aligned columns, and last the error of the test set itself."""
         errors = [*(plan.error for plan in self.plans), self.sampling]
-        roc = _column([(error.roc, error.roc_standard_error) for error in errors])
-        pr = _column(
+        roc = _error_texts([(error.roc, error.roc_standard_error) for error in errors])
+        precision_recall = _error_texts(
             [(error.precision_recall, error.precision_recall_standard_error) for error in errors]
         )
         table = [["plan", "ROC Area Error", "PR Area Error", "noise", "queries", "bytes up"]]
-        for row, *means in zip(self.rows, roc, pr, strict=False):
+        for number, row in enumerate(self.rows):
             mark = "*" if row["recommended"] else " "
-            numbers = [f"{row['noise']:.3g}", f"{row['queries']}", f"{row['bytes']:,}"]
-            table.append([f"{mark} {row['plan']}", *means, *numbers])
-        table.append(["  (test set)", roc[-1], pr[-1], "", "", ""])
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = []
-        for cells in table:
-            left = [f"{cell:<{width}}" for cell, width in zip(cells[:3], widths, strict=False)]
-            right = [f"{cell:>{width}}" for cell, width in zip(cells[3:], widths[3:], strict=True)]
-            lines.append("  ".join([*left, *right]).rstrip())
-        return lines
+            table.append(
+                [
+                    f"{mark} {row['plan']}",
+                    roc[number],
+                    precision_recall[number],
+                    f"{row['noise']:.3g}",
+                    f"{row['queries']}",
+                    f"{row['bytes']:,}",
+                ]
+            )
+        table.append(["  (test set)", roc[-1], precision_recall[-1], "", "", ""])
+        return _aligned(table)
+
+
+def _aligned(table: list[list[str]]) -> list[str]:
+    """Return lines with columns of one width: texts to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        cells = []
+        for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            side = "<" if number < _TEXT_COLUMNS else ">"
+            cells.append(f"{cell:{side}{width}}")
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False))
+
+
+def _error_texts(errors: Sequence[tuple[float, float]]) -> list[str]:
+    """Return means and standard errors, without exponents.
+
+    All have the digits that the smallest standard error deserves.
+    """
+    smallest = min(standard_error for _, standard_error in errors)
+    exponent = math.floor(math.log10(max(smallest, _MIN_STANDARD_ERROR)))
+    digits = min(max(-exponent, _MIN_DIGITS), _MAX_DIGITS)
+    return [f"{mean:.{digits}f} ± {error:.{digits}f}" for mean, error in errors]
 
 
 def advise(
@@ -191,42 +261,59 @@ def advise(
     runs: int = 20,
     progress: Callable[[Sequence[PlanName]], Iterable[PlanName]] = iter,
 ) -> Advice:
-    """Return the error to expect of every plan, by simulation, and what each client has to send.
+    """Return the error to expect of every plan, by simulation, and the bytes that a client sends.
 
-    Arguments are those of :func:`expected_area_error`, and ``progress``, which the plans are taken through one by one.
+    Arguments are those of :func:`expected_area_error`, and ``progress``, which the plans are taken
+    through one by one.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
-        >>> advice = advise(DistributedDP(epsilon=1.0, min_clients=16), 6_000, 24_000, clients=20, runs=5)
+        >>> privacy = DistributedDP(epsilon=1.0, min_clients=16)
+        >>> advice = advise(privacy, 6_000, 24_000, clients=20, runs=5)
         >>> advice.plans[-1].name, advice.plans[-1].score > 1.5 * advice.plans[0].score
         ('paper', True)
     """
-    bins, plans = reference_grid("single", quantiles).bins, []
+    bins = reference_grid("single", quantiles).bins
+    plans = []
     for name in progress(_PLANS):
-        if bins >= LEAST_BINS or name in ("single", "paper"):
-            error = expected.expected_area_error(
-                name,
-                privacy,
-                n_pos,
-                n_neg,
-                clients=clients,
-                auroc=auroc,
-                quantiles=quantiles,
-                runs=runs,
-            )
-            spec = Spec("binary", 1, reference_grid(name, quantiles), privacy)
-            cells = sum(math.prod(spec.shape(query)) for query in error.queries)
-            sent = sum(bytes_per_client(spec, query, clients) for query in error.queries)
-            plans.append(PlanAdvice(name, error, cells, sent))
-    sampling = expected.expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs)
-    return Advice(privacy, n_pos, n_neg, clients, auroc, quantiles, runs, tuple(plans), sampling)
+        if bins < LEAST_BINS and name not in _PLANS_OF_ANY_GRID:
+            continue
+        error = expected.expected_area_error(
+            name,
+            privacy,
+            n_pos,
+            n_neg,
+            clients=clients,
+            auroc=auroc,
+            quantiles=quantiles,
+            runs=runs,
+        )
+        spec = Spec("binary", 1, grid=reference_grid(name, quantiles), privacy=privacy)
+        plan = PlanAdvice(
+            name,
+            error,
+            cells=sum(math.prod(spec.shape(query)) for query in error.queries),
+            bytes=sum(bytes_per_client(spec, query, clients) for query in error.queries),
+        )
+        plans.append(plan)
+    return Advice(
+        privacy=privacy,
+        n_pos=n_pos,
+        n_neg=n_neg,
+        clients=clients,
+        auroc=auroc,
+        quantiles=quantiles,
+        runs=runs,
+        plans=tuple(plans),
+        sampling=expected.expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs),
+    )
 
 
 def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
     """Return how many bytes one client sends to answer one query, with names of 20 letters.
 
-    That is the share's size; where shares are hidden all that a client sends in secure aggregation, unsigned and
-    without dropouts; with ``CentralDP`` a rank's raw counts.
+    They are those of the share; where shares are hidden those of all messages of a client in secure
+    aggregation, unsigned and without dropouts; with ``CentralDP`` those of a rank's raw counts.
 
     Example:
         >>> from torchmetrics_fed import FederatedROC, LocalDP
@@ -237,26 +324,21 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
         [577, 17857]
     """
     if spec.privacy.noise_drawn_by == "sum":
-        return 8 * math.prod(spec.counts_shape)
+        return _COUNT_BYTES * math.prod(spec.counts_shape)
+    shape = spec.shape(query)
     if not spec.hides_shares:
-        return len(
-            bytes(Share(spec, query, torch.zeros(spec.shape(query), dtype=spec.dtype), _ROUND))
-        )
+        cells = torch.zeros(shape, dtype=spec.dtype)
+        share = Share(spec, query, cells, round=_ROUND)
+        return len(bytes(share))
     if not 3 <= clients <= MOST_CLIENTS:
         raise InputError(
-            f"Expected 3 to {MOST_CLIENTS} clients of one secure aggregation but got {clients}. Use LocalDP, or "
-            "`trusted_aggregator=True` where the aggregator may see single shares."
+            f"Expected 3 to {MOST_CLIENTS} clients of one secure aggregation but got {clients}. "
+            "Use LocalDP, or `trusted_aggregator=True` where the aggregator may see single shares."
         )
-    config = SecureAggregationConfig(_ROUND, b"spec", math.prod(spec.shape(query)), min_clients=3)
-    sent = len(Advertisement(20 * "x", bytes(KEY_BYTES), bytes(KEY_BYTES)).to_bytes(config))
+    config = SecureAggregationConfig(_ROUND, b"spec", math.prod(shape), min_clients=3)
+    advertisement = Advertisement(_CLIENT_NAME, bytes(KEY_BYTES), bytes(KEY_BYTES))
+    size = len(advertisement.to_bytes(config))
     for kind in (Kind.KEY_SHARES, Kind.MASKED, Kind.ANSWER):
         head = config.frame(kind, bytes(DIGEST_BYTES), bytes(2))
-        sent += len(head) + sum(row_sizes(kind, config, clients, clients))
-    return sent
-
-
-def _column(pairs: Sequence[tuple[float, float]]) -> list[str]:
-    """Return means and standard errors, with as many digits as the best known one deserves, and no exponents."""
-    least = max(min(spread for _, spread in pairs), 1e-8)
-    digits = min(max(-math.floor(math.log10(least)), 2), 6)
-    return [f"{mean:.{digits}f} ± {spread:.{digits}f}" for mean, spread in pairs]
+        size += len(head) + sum(row_sizes(kind, config, clients=clients, cohort=clients))
+    return size

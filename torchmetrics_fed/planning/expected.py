@@ -1,4 +1,10 @@
-"""The Area Error to expect of a plan at an epsilon, before anything is spent: releases of public reference scores."""
+"""The Area Error to expect of a plan at an epsilon, before anything is spent.
+
+It is that of simulated releases: examples are drawn from a public distribution of scores
+(:class:`ReferenceScores`), counted, and released by the same plan and with noise of the same law
+as real data would be. Nothing private is involved, so that examples and noise come from a seeded
+generator. The cost of a run does not depend on the number of examples.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -28,19 +34,21 @@ from torchmetrics_fed.reconstruct.uncertainty.bands import summed_noise
 from torchmetrics_fed.release import Query, Spec, Sum
 from torchmetrics_fed.typing import Floats
 
-# Exact curves are read on about this many bins, in parts of those of the grid: next to no two scores share one.
 _EXACT_BINS = 1 << 16
-_Curves = tuple[F.ROCCurve, F.PrecisionRecallCurve]
+"""Bins, about, that exact curves are read on: enough that next to no two scores share a bin."""
+
+_Curves: TypeAlias = tuple[F.ROCCurve, F.PrecisionRecallCurve]
 
 
 @dataclass(frozen=True)
 class ReferenceScores:
     r"""Scores of a calibrated classifier of two normal classes.
 
-    Something normal with variance 1 is seen of each example, its mean :math:`d` higher for positives, and the score is
-    the probability that the example is positive: :math:`\operatorname{logit} s = d x + \log(n^+ / n^-)` with
-    :math:`x \sim N(\pm d/2, 1)`. The area under the ROC curve of such scores is :math:`\Phi(d / \sqrt 2)`. They are
-    smooth: ties, as of a k-nearest-neighbours classifier, are harder for every plan.
+    Each example has a feature :math:`x \sim N(\pm d/2, 1)`, with the plus for positives. Its score
+    :math:`s` is the probability that it is positive:
+    :math:`\operatorname{logit} s = d x + \log(n^+ / n^-)`. The area under the ROC curve of such
+    scores is :math:`\Phi(d / \sqrt 2)`. They are smooth: ties, as of a k-nearest-neighbours
+    classifier, are harder for every plan.
 
     Example:
         >>> ReferenceScores(n_pos=20, n_neg=80).masses([0, 0.25, 0.5, 0.75, 1]).round(2)
@@ -53,38 +61,44 @@ class ReferenceScores:
     auroc: float = 0.85
 
     def __post_init__(self) -> None:
-        for name in ("n_pos", "n_neg"):
-            check_int(name, getattr(self, name), 1)
+        check_int("n_pos", self.n_pos, 1)
+        check_int("n_neg", self.n_neg, 1)
         if not 0.5 < self.auroc < 1:
             raise InputError(
-                f"Expected argument `auroc` between 0.5 and 1 but got {self.auroc!r}: at 0.5 every score is the same, "
-                "at 1 there is nothing to tell apart. Give the area that you expect of your model."
+                f"Expected argument `auroc` between 0.5 and 1 but got {self.auroc!r}: at 0.5 every "
+                "score is the same, at 1 there is nothing to tell apart. Give the area that you "
+                "expect of your model."
             )
 
     def masses(self, edges: ArrayLike) -> Floats:
-        """Return the probability of each bin between edges from 0 to 1, ``(2, bins)``, negatives first."""
+        """Return the probability of each bin, ``(2, bins)``, negatives first.
+
+        Args:
+            edges: edges of the bins, from 0 to 1.
+        """
         distance = math.sqrt(2) * float(ndtri(self.auroc))
-        inner = np.asarray(edges)[1:-1]
+        inner_edges = np.asarray(edges)[1:-1]
         with np.errstate(divide="ignore"):  # a two-sided grid has an inner edge at 1
-            logit = np.log(inner / (1 - inner))
-        seen = (logit - math.log(self.n_pos / self.n_neg)) / distance
-        below = ndtr(seen + np.array([[0.5], [-0.5]]) * distance)
+            logit = np.log(inner_edges / (1 - inner_edges))
+        features = (logit - math.log(self.n_pos / self.n_neg)) / distance
+        offsets = np.array([[0.5], [-0.5]]) * distance  # of negatives, of positives
+        below = ndtr(features + offsets)
         return np.asarray(np.diff(below, prepend=0.0, append=1.0, axis=1))
 
     def counts(self, edges: ArrayLike, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Return counts of freshly drawn examples, ``(2, bins)``. What it costs does not depend on their number."""
-        drawn = [
-            generator.multinomial(n, p)
-            for n, p in zip((self.n_neg, self.n_pos), self.masses(edges), strict=True)
-        ]
-        return np.stack(drawn).astype(np.int64)
+        """Return the counts of freshly drawn examples, ``(2, bins)``, negatives first."""
+        masses = self.masses(edges)
+        negatives = generator.multinomial(self.n_neg, masses[0])
+        positives = generator.multinomial(self.n_pos, masses[1])
+        return np.stack([negatives, positives]).astype(np.int64)
 
 
 class ExpectedError(NamedTuple):
-    """A mean Area Error of both curves, and how well the runs know it.
+    """Mean Area Errors of both curves, and their standard errors.
 
     Example:
-        >>> [query.fraction for query in expected_area_error("adaptive", 1.0, 1_000, 1_000, runs=4).queries]
+        >>> error = expected_area_error("adaptive", 1.0, 1_000, 1_000, runs=4)
+        >>> [query.fraction for query in error.queries]
         [0.046875, 0.953125]
     """
 
@@ -93,7 +107,7 @@ class ExpectedError(NamedTuple):
     roc_standard_error: float
     precision_recall_standard_error: float
     queries: tuple[Query, ...] = ()
-    """What was asked in the last run, for plans that depend on what was released before."""
+    """The queries of the last run: those of some plans depend on the release before."""
 
     @classmethod
     def of(
@@ -101,9 +115,15 @@ class ExpectedError(NamedTuple):
     ) -> ExpectedError:
         """Return the means and standard errors of the runs' errors."""
         errors = np.array(runs)
-        roc, precision_recall = errors.mean(0).tolist()
-        spreads = (errors.std(0, ddof=1) / math.sqrt(len(errors))).tolist()
-        return cls(roc, precision_recall, spreads[0], spreads[1], queries)
+        means = errors.mean(0).tolist()
+        standard_errors = (errors.std(0, ddof=1) / math.sqrt(len(errors))).tolist()
+        return cls(
+            roc=means[0],
+            precision_recall=means[1],
+            roc_standard_error=standard_errors[0],
+            precision_recall_standard_error=standard_errors[1],
+            queries=queries,
+        )
 
 
 def expected_area_error(
@@ -119,19 +139,19 @@ def expected_area_error(
     runs: int = 20,
     seed: int = 0,
 ) -> ExpectedError:
-    """Return the Area Error that privacy noise and binning will cost, from simulated releases of reference scores.
+    """Return the Area Error that privacy noise and binning will cost, from simulated releases.
 
-    Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together would add, from a seeded
-    generator because nothing private is involved, and compares the release's curves with the exact ones. With
-    ``DistributedDP`` noise is calibrated for ``min_clients - max_colluding`` clients, and whoever takes part beyond
-    that adds more; with ``LocalDP`` every client adds all of it.
+    Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together
+    would add, and compares the curves of the release with the exact curves. With ``DistributedDP``
+    noise is calibrated for ``min_clients - max_colluding`` clients, and every further client adds
+    more; with ``LocalDP`` every client adds all of it.
 
     Args:
         plan: as of the metrics, and likewise ``quantiles`` and ``reconstruction``.
         privacy: who adds how much noise; a number is the epsilon of ``CentralDP``.
         n_pos: number of positives of all clients together.
         n_neg: number of negatives.
-        clients: how many take part.
+        clients: number of clients that take part.
         auroc: the area under the ROC curve that the model is expected to have.
         runs: number of simulated releases, at least 2.
         seed: of examples and noise.
@@ -139,96 +159,137 @@ def expected_area_error(
     Example:
         >>> from torchmetrics_fed import DistributedDP
         >>> privacy = DistributedDP(epsilon=1.0, min_clients=16)
-        >>> expected_area_error("adaptive", privacy, n_pos=6_000, n_neg=24_000, clients=20, runs=5).roc < 0.002
+        >>> error = expected_area_error("adaptive", privacy, 6_000, 24_000, clients=20, runs=5)
+        >>> error.roc < 0.002
         True
     """
-    law = CentralDP(float(privacy)) if isinstance(privacy, int | float) else privacy
+    if isinstance(privacy, int | float):
+        privacy = CentralDP(float(privacy))
     check_int("clients", clients, 1)
     check_int("runs", runs, 2)
-    if clients < law.clients_needed:
+    if clients < privacy.clients_needed:
         raise InputError(
-            f"Expected at least min_clients={law.clients_needed} clients but got {clients}: the sum would not be "
-            "opened. Lower `min_clients`, at the price of more noise in each share."
+            f"Expected at least min_clients={privacy.clients_needed} clients but got {clients}: "
+            "the sum would not be opened. Lower `min_clients`, at the price of more noise in each "
+            "share."
         )
     reference = ReferenceScores(n_pos, n_neg, auroc)
     grid = reference_grid(plan, quantiles, reconstruction)
-    spec = Spec("binary", 1, grid, law)
+    spec = Spec("binary", 1, grid=grid, privacy=privacy)
     generator = np.random.default_rng(seed)
     strategy = plan_from(plan, spec)
-
-    def answer(counts: Tensor, query: Query) -> Sum:
-        """Return the sum of all clients' answers, with noise of the same law from a generator."""
-        noise, shape = spec.noise(query), spec.shape(query)
-        drawn = summed_noise(
-            generator, law.mechanism, noise.variance, law.noise_times(clients), shape
-        )
-        return Sum(
-            spec, query, spec.cells(query, counts) + torch.from_numpy(drawn).to(spec.dtype), clients
-        )
-
-    edges, errors, release = _parts(grid), [], None
+    federation = _SimulatedFederation(spec, clients, generator)
+    edges = _fine_edges(grid)
+    release = None
+    errors = []
     for run in range(runs + strategy.carries_over):
-        counts = reference.counts(edges, generator)
-        binned = torch.from_numpy(counts.reshape(1, 2, grid.bins, -1).sum(-1))
-        release = make_release(strategy, spec, partial(answer, binned), previous=release)
-        if (
-            run or not strategy.carries_over
-        ):  # the first of a carried-over plan has nothing to carry
-            errors.append(
-                _errors(_curves(F.read(release, reconstruction=reconstruction)), _curves(counts))
-            )
+        fine_counts = reference.counts(edges, generator)
+        counts = torch.from_numpy(fine_counts.reshape(1, 2, grid.bins, -1).sum(-1))
+        answer = partial(federation.answer, counts)
+        release = make_release(strategy, spec, answer, previous=release)
+        if strategy.carries_over and run == 0:  # it has no release to carry over
+            continue
+        curves = _curves(F.read(release, reconstruction=reconstruction))
+        errors.append(_area_errors(curves, _exact_curves(fine_counts)))
     assert release is not None
     return ExpectedError.of(errors, release.queries)
+
+
+class _SimulatedFederation:
+    """Answers queries as all clients together would.
+
+    Args:
+        spec: what the clients agree on.
+        clients: number of clients.
+        generator: draws their noise.
+    """
+
+    def __init__(self, spec: Spec, clients: int, generator: np.random.Generator) -> None:
+        self._spec = spec
+        self._clients = clients
+        self._generator = generator
+
+    def answer(self, counts: Tensor, query: Query) -> Sum:
+        """Return the sum of the clients' shares, with noise of the same law.
+
+        Args:
+            counts: the counts of all clients together.
+            query: the query.
+        """
+        spec = self._spec
+        noise = summed_noise(
+            self._generator,
+            mechanism=spec.privacy.mechanism,
+            variance=spec.noise(query).variance,
+            shares=spec.privacy.noise_times(self._clients),
+            shape=spec.shape(query),
+        )
+        cells = spec.cells(query, counts) + torch.from_numpy(noise).to(spec.dtype)
+        return Sum(spec, query, cells, shares=self._clients)
 
 
 def expected_sampling_error(
     n_pos: int, n_neg: int, *, auroc: float = 0.85, runs: int = 20, seed: int = 0
 ) -> ExpectedError:
-    """Return the Area Error of exact curves of a test set, against those of the distribution that it is drawn from.
+    """Return the Area Error of the exact curves of a test set.
 
-    Noise well below it is not worth another unit of epsilon. Arguments are those of :func:`expected_area_error`;
-    ``runs`` is the number of test sets.
+    It is the error against the curves of the distribution that the test set is drawn from. Noise
+    well below it is not worth another unit of epsilon. Arguments are those of
+    :func:`expected_area_error`; ``runs`` is the number of test sets.
 
     Example:
-        >>> few, many = (expected_sampling_error(n, 4 * n, runs=5).roc for n in (100, 10_000))
-        >>> few > 5 * many
+        >>> small = expected_sampling_error(100, 400, runs=5)
+        >>> large = expected_sampling_error(10_000, 40_000, runs=5)
+        >>> small.roc > 5 * large.roc
         True
     """
     check_int("runs", runs, 2)
-    reference, generator = ReferenceScores(n_pos, n_neg, auroc), np.random.default_rng(seed)
-    edges = _parts(ScoreGrid.two_sided())
-    truth = _curves(reference.masses(edges) * [[n_neg], [n_pos]])
-    return ExpectedError.of(
-        [_errors(_curves(reference.counts(edges, generator)), truth) for _ in range(runs)]
-    )
+    reference = ReferenceScores(n_pos, n_neg, auroc)
+    generator = np.random.default_rng(seed)
+    edges = _fine_edges(ScoreGrid.two_sided())
+    truth = _exact_curves(reference.masses(edges) * [[n_neg], [n_pos]])
+    errors = []
+    for _ in range(runs):
+        curves = _exact_curves(reference.counts(edges, generator))
+        errors.append(_area_errors(curves, truth))
+    return ExpectedError.of(errors)
 
 
 def reference_grid(
     plan: PlanArgument, quantiles: int, reading: Reconstruction | None = None
 ) -> ScoreGrid:
-    """Return the grid that metrics have by default, or the paper's where the plan or the reading is the paper's."""
+    """Return the default grid of metrics, or the paper's for its plan and its reconstruction."""
     if plan == "paper" or isinstance(reading, Quantiles):
         return ScoreGrid.even(quantiles)
     return ScoreGrid.two_sided(quantiles)
 
 
-def _parts(grid: ScoreGrid) -> Floats:
-    """Return the edges of equal parts of the grid's bins."""
+def _fine_edges(grid: ScoreGrid) -> Floats:
+    """Return the edges of fine bins, which are equal parts of the bins of the grid."""
     parts = max(_EXACT_BINS // grid.bins, 1)
-    at = np.arange(grid.bins * parts + 1) / parts
-    return np.asarray(np.interp(at, np.arange(grid.bins + 1), grid.smooth_edges))
+    positions = np.arange(grid.bins * parts + 1) / parts
+    return np.asarray(np.interp(positions, np.arange(grid.bins + 1), grid.smooth_edges))
 
 
-def _curves(source: Readable | NDArray[np.generic]) -> _Curves:
-    """Return the curves of a source, or of counts on bins so fine that scores in one are as good as equal."""
-    if isinstance(source, np.ndarray):
-        source = torch.from_numpy(source[:, source.any(0)])
+def _exact_curves(fine_counts: NDArray[np.generic]) -> _Curves:
+    """Return the curves of counts on fine bins, ``(2, bins)``, whose scores are next to equal."""
+    is_filled = fine_counts.any(0)
+    return _curves(torch.from_numpy(fine_counts[:, is_filled]))
+
+
+def _curves(source: Readable) -> _Curves:
+    """Return the ROC and the PR curve."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # noise can leave nothing of a small class: the error tells
+        # noise can leave nothing of a small class: the error shows it
+        warnings.simplefilter("ignore", UserWarning)
         return F.roc_from_counts(source), F.precision_recall_from_counts(source)
 
 
-def _errors(curves: _Curves, exact: _Curves) -> tuple[float, float]:
-    return F.area_error_roc(curves[0], exact[0]), F.area_error_pr(curves[1], exact[1])
+def _area_errors(curves: _Curves, exact: _Curves) -> tuple[float, float]:
+    """Return the Area Errors of the ROC and of the PR curve."""
+    roc, precision_recall = curves
+    exact_roc, exact_precision_recall = exact
+    return (
+        F.area_error_roc(roc, exact_roc),
+        F.area_error_pr(precision_recall, exact_precision_recall),
+    )

@@ -1,4 +1,10 @@
-"""EvaluationReport: everything about a classifier that one release answers."""
+"""EvaluationReport: everything about a classifier that one release answers.
+
+- Every value is read from the same histograms, ``source``, by the function of its name in
+  :mod:`torchmetrics_fed.functional`.
+- Reading costs nothing: a release was paid for when it was made.
+- A report does not change, even if the counts that it was made from do.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +12,8 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +33,21 @@ from torchmetrics_fed.report.document import document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
 from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
 
-_OF_PROBABILITIES = ("calibration", "net_benefit")
+_MIN_EXAMPLES = 1e-300
+"""Divisor of a prevalence at least, so that the prevalence of no examples is 0 and not NaN."""
+
+_FONT_SIZE = 7.5
+"""Points of the line below the summary figure, before scaling."""
+
+_FIGURE_SIZE = 6.6
+"""Inches of the summary figure without its legends, before scaling."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluationReport:
-    """What :func:`evaluation_report` found. Values have the class axis of the counts; ``str`` makes a table of them.
+    """The result of :func:`evaluation_report`. Values have the class axis of the counts.
+
+    ``str`` makes a table of the numbers.
 
     Example:
         >>> import torch
@@ -42,52 +57,46 @@ class EvaluationReport:
     """
 
     source: F.Histograms
-    """Counts that all of this was read from."""
+    """The counts that all values were read from."""
     task: str
-    """The task of the release; of leaf counts ``"binary"``, or ``"classes"`` where there is a class axis."""
+    """The task of the release; for leaf counts ``"binary"``, or ``"classes"`` with a class axis."""
     labels: tuple[str, ...] | None
     confidence: float
     population: bool
-    """Whether intervals and bands hold what the examples were drawn from, or what all clients have."""
+    """Whether intervals and bands hold the values of the population that the examples were drawn
+    from, or those of all clients' examples."""
     privacy: str = "exact counts"
     shares: int | None = None
-    """How many shares were summed; None for leaf counts, as are ``calibration_line`` and ``statement``."""
+    """The number of shares in the sum; None for leaf counts, as are ``calibration_line`` and
+    ``statement``."""
     intervals: dict[str, F.Interval] = field(default_factory=dict)
-    """By the name of the number, where noise or sampling leaves it uncertain; of curves the bounds at their points."""
+    """By the name of the number, where noise or sampling leaves it uncertain; for curves the bounds
+    at their points."""
     bands: dict[str, F.Band] = field(default_factory=dict)
-    """Of ``"roc"`` and ``"precision_recall"``, likewise."""
+    """For ``"roc"`` and ``"precision_recall"``, likewise."""
     calibration_line: F.CalibrationLine | None = None
     statement: PrivacyStatement | None = None
-    """What is protected."""
     groups: dict[str, EvaluationReport] = field(default_factory=dict)
     """The report of each group, by name."""
     gaps: F.GroupGaps | None = None
-    """How far the groups are apart at a threshold of 1/2, or None where there are none."""
+    """The gaps between the groups at a threshold of 1/2, or None where there are no groups."""
     roc: F.ROCCurve = field(init=False)
-    precision_recall: F.PrecisionRecallCurve = field(
-        init=False, metadata={"function": F.precision_recall_from_counts}
-    )
-    det: F.DETCurve = field(init=False, metadata={"function": F.det_from_counts})
-    gain: F.PrecisionRecallGainCurve = field(
-        init=False, metadata={"function": F.precision_recall_gain_from_counts}
-    )
-    cumulative_gains: F.CumulativeGains = field(
-        init=False, metadata={"function": F.cumulative_gains}
-    )
-    calibration: F.Calibration | None = field(
-        init=False, metadata={"function": F.calibration_from_counts}
-    )
+    precision_recall: F.PrecisionRecallCurve = field(init=False)
+    det: F.DETCurve = field(init=False)
+    gain: F.PrecisionRecallGainCurve = field(init=False)
+    cumulative_gains: F.CumulativeGains = field(init=False)
+    calibration: F.Calibration | None = field(init=False)
     """None where scores are not probabilities, as are the line and ``net_benefit``."""
-    net_benefit: F.NetBenefit | None = field(init=False, metadata={"function": F.net_benefit})
-    mann_whitney_u: Tensor = field(init=False, metadata={"function": F.mann_whitney_u})
-    kolmogorov_smirnov: Tensor = field(init=False, metadata={"function": F.kolmogorov_smirnov})
-    best_f1: F.OperatingPoint = field(init=False, metadata={"function": F.best_f1})
-    youden: F.OperatingPoint = field(init=False, metadata={"function": F.youden})
+    net_benefit: F.NetBenefit | None = field(init=False)
+    mann_whitney_u: Tensor = field(init=False)
+    kolmogorov_smirnov: Tensor = field(init=False)
+    best_f1: F.OperatingPoint = field(init=False)
+    youden: F.OperatingPoint = field(init=False)
     negatives: Tensor = field(init=False)
     """Number of negatives as the release shows it: not a whole number if it is noisy."""
     positives: Tensor = field(init=False)
     prevalence: Tensor = field(init=False)
-    """The positives' share."""
+    """Fraction of positives among the examples."""
     auroc: Tensor = field(init=False)
     """The area under the ROC curve."""
     average_precision: Tensor = field(init=False)
@@ -96,62 +105,67 @@ class EvaluationReport:
     """The area under the PR-gain curve."""
 
     def __post_init__(self) -> None:
-        negatives, positives = self.source.tails.total.unbind(-1)
-        share = positives / (negatives + positives).clamp(min=1e-300)
-        results: dict[str, Any] = {
-            "negatives": negatives,
-            "positives": positives,
-            "prevalence": share,
-        }
-        results["roc"] = F.roc_from_counts(self.source)
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # the ROC curve has warned of an empty class
-            for name, made in (
-                (each.name, each.metadata) for each in fields(self) if each.metadata
-            ):
-                known = name not in _OF_PROBABILITIES or are_probabilities(self.source.edges)
-                results[name] = made["function"](self.source) if known else None
-        for name in results.keys() & self.intervals.keys():
-            results[name] = results[name]._replace(**self.intervals[name]._asdict())
-        for curve in ("roc", "precision_recall", "gain"):
-            results |= results[curve].scalars
-        self.__dict__.update(results)  # the class is frozen
+        values = _values(self.source)
+        for name in ("cumulative_gains", "net_benefit"):
+            if name in self.intervals:
+                low, high = self.intervals[name]
+                values[name] = values[name]._replace(low=low, high=high)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # the class is frozen
 
     @property
     def numbers(self) -> dict[str, Number]:
         """Every number by its name, with its title in tables and its interval, if it has one."""
-        plain = ("negatives", "positives", "prevalence", "kolmogorov_smirnov", "mann_whitney_u")
-        values: dict[str, Tensor] = {name: getattr(self, name) for name in plain}
-        for name, point in (("best_f1", self.best_f1), ("youden", self.youden)):
-            values |= {name: point.value, f"{name}_threshold": point.threshold}
-        curves = self.roc, self.precision_recall, self.gain, self.cumulative_gains
-        for result in (*curves, self.calibration, self.calibration_line, self.net_benefit):
-            values |= result.scalars if result is not None else {}
-        ends, known = self.intervals, [name for name in NUMBERS if name in values]
-        return {
-            name: Number(**NUMBERS[name], value=values[name], interval=ends.get(name))
-            for name in known
+        values = {
+            "negatives": self.negatives,
+            "positives": self.positives,
+            "prevalence": self.prevalence,
+            "kolmogorov_smirnov": self.kolmogorov_smirnov,
+            "mann_whitney_u": self.mann_whitney_u,
+            "best_f1": self.best_f1.value,
+            "best_f1_threshold": self.best_f1.threshold,
+            "youden": self.youden.value,
+            "youden_threshold": self.youden.threshold,
         }
+        results = (
+            self.roc,
+            self.precision_recall,
+            self.gain,
+            self.cumulative_gains,
+            self.calibration,
+            self.calibration_line,
+            self.net_benefit,
+        )
+        for result in results:
+            if result is not None:
+                values |= result.scalars
+        numbers = {}
+        for name, description in NUMBERS.items():
+            if name in values:
+                interval = self.intervals.get(name)
+                numbers[name] = Number(**description, value=values[name], interval=interval)
+        return numbers
 
     @property
     def names(self) -> list[str]:
-        """The classes' names, or their numbers."""
-        return list(self.labels or map(str, range(self.auroc.numel())))
+        """The names of the classes, or their numbers."""
+        if self.labels:
+            return list(self.labels)
+        return [str(index) for index in range(self.auroc.numel())]
 
     @property
     def head(self) -> str:
-        """What was evaluated, in one line."""
-        counted = (
-            "leaf counts"
-            if self.shares is None
-            else f"{self.shares} share{'s' * (self.shares != 1)}"
-        )
-        return f"Evaluation ({self.task}) of {counted}, {self.privacy}"
+        """The evaluation, in one line."""
+        if self.shares is None:
+            counts = "leaf counts"
+        elif self.shares == 1:
+            counts = "1 share"
+        else:
+            counts = f"{self.shares} shares"
+        return f"Evaluation ({self.task}) of {counts}, {self.privacy}"
 
     def plot(self) -> Any:
-        """Draw ROC, PR, calibration (or PR gain) and score histograms on one page, and return ``(fig, axes)``."""
+        """Draw ROC, PR, calibration (or PR gain) and histograms, and return ``(fig, axes)``."""
         fig, axes = figure(2, 2)
         self.roc.plot(ax=axes[0, 0], labels=self.labels, band=self.bands.get("roc"))
         self.precision_recall.plot(
@@ -160,44 +174,85 @@ class EvaluationReport:
         (self.calibration or self.gain).plot(ax=axes[1, 0], labels=self.labels)
         F.plot_histograms(self.source.leaf, self.source.edges, ax=axes[1, 1])
         axes[1, 1].set_box_aspect(1)
-        fig.supxlabel(self.privacy, fontsize=7.5 * scale())
-        legends = [[room(ax.get_legend_handles_labels()[1]) for ax in row] for row in axes]
-        wide = 6.6 + sum(map(max, zip(*legends, strict=True)))
-        fig.set_size_inches(wide * scale(), 6.6 * scale())
+        fig.supxlabel(self.privacy, fontsize=_FONT_SIZE * scale())
+        legend_widths = [[room(ax.get_legend_handles_labels()[1]) for ax in row] for row in axes]
+        width = _FIGURE_SIZE + sum(max(column) for column in zip(*legend_widths, strict=True))
+        fig.set_size_inches(width * scale(), _FIGURE_SIZE * scale())
         return fig, axes
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report, whole or not at all, as the suffix says.
+        """Write the report, whole or not at all, in the format of the suffix.
 
         Args:
-            path: ``.html`` is one page that needs no network, with a threshold to move; ``.json`` has plain numbers for
-                programs; ``.md`` has the numbers and the statement; ``.png`` and ``.pdf`` are the summary figure.
+            path: ``.html`` is one page that needs no network, with a threshold to move; ``.json``
+                has plain numbers for programs; ``.md`` has the numbers and the statement; ``.png``
+                and ``.pdf`` are the summary figure.
         """
-        suffix = Path(path).suffix.lower()
+        data = self._encoded(Path(path))
+        unfinished = Path(f"{os.fspath(path)}.part")
+        unfinished.write_bytes(data)
+        os.replace(unfinished, path)
+
+    def _encoded(self, path: Path) -> bytes:
+        """Return the content of the file."""
+        suffix = path.suffix.lower()
         if suffix in (".png", ".pdf"):
             buffer = io.BytesIO()
-            self.plot()[0].savefig(buffer, format=suffix[1:], bbox_inches="tight", dpi=200)
-            data = buffer.getvalue()
-        elif suffix == ".json":
-            data = json.dumps(document(self), allow_nan=False).encode()
-        elif suffix in (".html", ".md"):
-            data = (page if suffix == ".html" else markdown)(self).encode()
-        else:
-            raise InputError(
-                f"Expected argument `path` to end in .html, .json, .md, .png or .pdf but got {os.fspath(path)!r}."
-            )
-        part = Path(f"{os.fspath(path)}.part")
-        part.write_bytes(data)
-        os.replace(part, path)
+            fig, _ = self.plot()
+            fig.savefig(buffer, format=suffix[1:], bbox_inches="tight", dpi=200)
+            return buffer.getvalue()
+        if suffix == ".json":
+            return json.dumps(document(self), allow_nan=False).encode()
+        if suffix == ".html":
+            return page(self).encode()
+        if suffix == ".md":
+            return markdown(self).encode()
+        raise InputError(
+            "Expected argument `path` to end in .html, .json, .md, .png or .pdf but got "
+            f"{os.fspath(path)!r}."
+        )
 
     def __str__(self) -> str:
         return text(self)
 
     def __repr__(self) -> str:
-        auroc, precision = float(self.auroc.mean()), float(self.average_precision.nanmean())
+        auroc = float(self.auroc.mean())
+        average_precision = float(self.average_precision.nanmean())
         return (
-            f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {precision:.4f}, {self.privacy})"
+            f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {average_precision:.4f}, "
+            f"{self.privacy})"
         )
+
+
+def _values(histograms: F.Histograms) -> dict[str, Any]:
+    """Return the values that histograms alone give, by their names in the report."""
+    negatives, positives = histograms.tails.total.unbind(-1)
+    values: dict[str, Any] = {
+        "negatives": negatives,
+        "positives": positives,
+        "prevalence": positives / (negatives + positives).clamp(min=_MIN_EXAMPLES),
+        "roc": F.roc_from_counts(histograms),
+        "calibration": None,
+        "net_benefit": None,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the ROC curve has warned of an empty class
+        values |= {
+            "precision_recall": F.precision_recall_from_counts(histograms),
+            "det": F.det_from_counts(histograms),
+            "gain": F.precision_recall_gain_from_counts(histograms),
+            "cumulative_gains": F.cumulative_gains(histograms),
+            "mann_whitney_u": F.mann_whitney_u(histograms),
+            "kolmogorov_smirnov": F.kolmogorov_smirnov(histograms),
+            "best_f1": F.best_f1(histograms),
+            "youden": F.youden(histograms),
+        }
+        if are_probabilities(histograms.edges):
+            values["calibration"] = F.calibration_from_counts(histograms)
+            values["net_benefit"] = F.net_benefit(histograms)
+    for curve in ("roc", "precision_recall", "gain"):
+        values |= values[curve].scalars
+    return values
 
 
 def evaluation_report(
@@ -210,18 +265,20 @@ def evaluation_report(
     population: bool = False,
     ledger: PrivacyLedger | None = None,
 ) -> EvaluationReport:
-    """Return curves, areas, operating points, calibration, net benefit and the privacy statement of one release.
+    """Return curves, areas, operating points, calibration, net benefit and the privacy statement.
 
-    A private release costs nothing more, however much is read from it: all of this is post-processing.
+    A private release costs nothing more, however much is read from it: all of this is
+    post-processing.
 
     Args:
-        source: as in :func:`~torchmetrics_fed.functional.roc_from_counts`, and likewise ``edges`` and
-            ``reconstruction``.
+        source: as in :func:`~torchmetrics_fed.functional.roc_from_counts`, and likewise ``edges``
+            and ``reconstruction``.
         labels: names of the classes.
         confidence: probability of every interval and band.
-        population: whether they allow for sampling, too, and hold what the examples were drawn from. Exact counts have
-            intervals only then; of 4,096 bins they take seconds for each class.
-        ledger: the one that the release was charged to, for the statement.
+        population: whether they allow for sampling, too, and hold the values of the population that
+            the examples were drawn from. Exact counts have intervals only then; with 4,096 bins
+            they take seconds for each class.
+        ledger: the ledger that the release was charged to, for the statement.
 
     Example:
         >>> import torch
@@ -242,57 +299,127 @@ def evaluation_report(
     else:
         source.check_opened()
     histograms = F.read(source, edges, reconstruction)
-    classes = histograms.leaf[..., 0, 0].numel()
-    if labels is not None and len(labels) != classes:
-        raise InputError(
-            f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name each once."
-        )
-    about = None if labels is None else tuple(labels), confidence, population
+    class_names = _class_names(labels, histograms)
     if isinstance(source, Tensor):
-        return EvaluationReport(histograms, "binary" if source.dim() == 2 else "classes", *about)
-    spec = source.spec
-    found: dict[str, Any] = {"statement": privacy_statement(source, ledger)}
-    if not spec.privacy.charges:
-        warn_if_tied(histograms, spec.grid)
-    else:
-        warn_if_drowned(source, None)
-    if spec.multi_class != "ovo":
-        found |= _of_release(source, are_probabilities(histograms.edges), confidence, population)
+        return EvaluationReport(
+            histograms,
+            "binary" if source.dim() == 2 else "classes",
+            class_names,
+            confidence=confidence,
+            population=population,
+        )
+    statement = privacy_statement(source, ledger)
+    _warn(source, histograms)
+    uncertainty = _uncertainty(
+        source,
+        is_probability=are_probabilities(histograms.edges),
+        confidence=confidence,
+        population=population,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
-        how: dict[str, Any] = {"labels": labels, "confidence": confidence, "population": population}
         groups = {
-            n: evaluation_report(part, None, reconstruction, **how)
-            for n, part in ({} if source.last.query.pools_groups else source.by_group).items()
+            name: evaluation_report(
+                part,
+                reconstruction=reconstruction,
+                labels=labels,
+                confidence=confidence,
+                population=population,
+            )
+            for name, part in _releases_by_group(source).items()
         }
-    said = ", ".join([str(spec.privacy), *source.remarks]), int(source.shares)
-    return EvaluationReport(histograms, spec.task, *about, *said, groups=groups, **found)
-
-
-def _of_release(
-    release: Release, probabilities: bool, confidence: float, population: bool
-) -> dict[str, Any]:
-    """What counts alone do not tell: the line, gaps and, by the names of numbers and curves, intervals and bands."""
-    how, uncertain = (confidence, population), population or release.spec.privacy.charges
-    line = (
-        F.calibration_line(release, confidence if uncertain else None, population)
-        if probabilities
-        else None
+    return EvaluationReport(
+        histograms,
+        source.spec.task,
+        class_names,
+        confidence=confidence,
+        population=population,
+        privacy=", ".join([str(source.spec.privacy), *source.remarks]),
+        shares=int(source.shares),
+        intervals=uncertainty.intervals,
+        bands=uncertainty.bands,
+        calibration_line=uncertainty.calibration_line,
+        statement=statement,
+        groups=groups,
+        gaps=uncertainty.gaps,
     )
-    has_groups = bool(release.spec.groups) and not release.last.query.pools_groups
-    gaps = F.group_gaps(release, confidence=confidence) if has_groups else None
-    found: dict[str, Any] = {"calibration_line": line, "gaps": gaps}
-    if not uncertain:
-        return found
-    areas = F.auroc_interval(release, *how), F.average_precision_interval(release, *how)
-    intervals = dict(zip(("auroc", "average_precision"), areas, strict=True))
-    curves: dict[str, Any] = {"cumulative_gains": F.cumulative_gains(release, None, *how)}
+
+
+def _class_names(labels: Sequence[str] | None, histograms: F.Histograms) -> tuple[str, ...] | None:
+    """Return the names of the classes, or raise if there are too few or too many."""
+    if labels is None:
+        return None
+    classes = histograms.leaf[..., 0, 0].numel()
+    if len(labels) != classes:
+        raise InputError(
+            f"Expected argument `labels` to name {classes} classes but got {len(labels)}. Name "
+            "each once."
+        )
+    return tuple(labels)
+
+
+def _warn(release: Release, histograms: F.Histograms) -> None:
+    """Warn if ties or noise leave little of the curves."""
+    if release.spec.privacy.charges:
+        warn_if_drowned(release, None)
+    else:
+        warn_if_tied(histograms, release.spec.grid)
+
+
+def _releases_by_group(release: Release) -> Mapping[str, Release]:
+    """Return the release of each group; none where the last query pools the groups."""
+    if release.last.query.pools_groups:
+        return {}
+    return release.by_group
+
+
+@dataclass(frozen=True)
+class _Uncertainty:
+    """The values that counts alone do not give. Fields are those of the report."""
+
+    calibration_line: F.CalibrationLine | None = None
+    gaps: F.GroupGaps | None = None
+    intervals: dict[str, F.Interval] = field(default_factory=dict)
+    bands: dict[str, F.Band] = field(default_factory=dict)
+
+
+def _uncertainty(
+    release: Release, *, is_probability: bool, confidence: float, population: bool
+) -> _Uncertainty:
+    """Return the line, the gaps and, by the names of numbers and curves, intervals and bands.
+
+    Args:
+        release: one-vs-one counts have none of these.
+        is_probability: whether scores are probabilities.
+        confidence: probability of every interval and band.
+        population: whether they allow for sampling, too.
+    """
+    spec = release.spec
+    if spec.multi_class == "ovo":
+        return _Uncertainty()
+    is_uncertain = population or spec.privacy.charges
+    line = None
+    if is_probability:
+        line = F.calibration_line(release, confidence if is_uncertain else None, population)
+    gaps = None
+    if spec.groups and not release.last.query.pools_groups:
+        gaps = F.group_gaps(release, confidence=confidence)
+    if not is_uncertain:
+        return _Uncertainty(line, gaps)
+    intervals = {
+        "auroc": F.auroc_interval(release, confidence, population),
+        "average_precision": F.average_precision_interval(release, confidence, population),
+    }
+    gains = F.cumulative_gains(release, confidence=confidence, population=population)
+    curves: dict[str, Any] = {"cumulative_gains": gains}
     if line is not None and line.intervals is not None:
         intervals |= dict(zip(line.scalars, line.intervals, strict=True))
-        curves["net_benefit"] = F.net_benefit(release, None, *how)
-    intervals |= {name: F.Interval(curve.low, curve.high) for name, curve in curves.items()}
+        benefit = F.net_benefit(release, confidence=confidence, population=population)
+        curves["net_benefit"] = benefit
+    for name, curve in curves.items():
+        intervals[name] = F.Interval(curve.low, curve.high)
     bands = {
-        "roc": F.roc_band(release, *how),
-        "precision_recall": F.precision_recall_band(release, *how),
+        "roc": F.roc_band(release, confidence, population),
+        "precision_recall": F.precision_recall_band(release, confidence, population),
     }
-    return found | {"intervals": intervals, "bands": bands}
+    return _Uncertainty(line, gaps, intervals, bands)

@@ -10,7 +10,7 @@ from torchmetrics_fed.release import Release
 def release_scalars(release: Release) -> dict[str, float]:
     """Return AUROC and average precision by name, means over classes if there are several.
 
-    One-vs-one counts have the first alone. A comparison of two models has its own scalars.
+    One-vs-one counts have an AUROC alone. A comparison of two models has its own scalars.
 
     Example:
         >>> import torch

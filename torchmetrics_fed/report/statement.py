@@ -1,7 +1,12 @@
-"""PrivacyStatement: what a release protects, against whom, and what it does not, to be signed and shared."""
+"""PrivacyStatement: what a release protects, against whom, and what it does not, to be signed.
+
+The sentences are in ``assets/statement.txt``, one a line: tags, a heading and a text with places
+for the fields of the statement. A sentence is part of a statement if all of its tags hold.
+"""
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -13,12 +18,24 @@ from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.version import VERSION
 
+_PRIVACY_FIELDS = (
+    "epsilon",
+    "neighbours",
+    "examples_per_person",
+    "mechanism",
+    "calibrated_for",
+    "unit",
+    "holds_against",
+    "max_colluding",
+)
+"""Attributes of the privacy setting that are fields of the statement, None where it has none."""
+
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What :func:`privacy_statement` found: ``str`` says it in words, ``fields`` are plain JSON values.
+    """The result of :func:`privacy_statement`: ``str`` gives words, ``fields`` plain JSON values.
 
-    ``bytes`` are the fields as JSON in one encoding, keys sorted and no spaces: what to sign.
+    ``bytes`` are the fields as JSON in one encoding, keys sorted and no spaces: sign these.
 
     Example:
         >>> import torch
@@ -35,22 +52,23 @@ class PrivacyStatement:
         return "\n".join(f"{heading}: {words}" for heading, words in self.fields["words"])
 
     def __bytes__(self) -> bytes:
-        return json.dumps(
-            self.fields, sort_keys=True, separators=(",", ":"), allow_nan=False
-        ).encode()
+        text = json.dumps(self.fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return text.encode()
 
 
 def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> PrivacyStatement:
-    """Return what this release protects, for whom, against whom and at what price, and what it does not protect.
+    """Return what this release protects, for whom, against whom and at what price.
 
-    A release that carries the last sum of an earlier one (``plan="carry_over"``) discloses two evaluations: the
-    statement names the prior, and the epsilon of both together for a person who is in both. A simulated release hid
-    nothing from the process that made it, and the statement says that. A release of fewer than ``min_clients`` shares
-    raises: its noise does not add up to epsilon.
+    The statement names what the release does not protect, too. A release that carries the last sum
+    of an earlier one (``plan="carry_over"``) discloses two evaluations: the statement names the
+    prior, and the epsilon of both together for a person who is in both. A simulated release hid
+    nothing from the process that made it, and the statement says so. A release of fewer than
+    ``min_clients`` shares raises: its noise does not add up to epsilon.
 
     Args:
-        release: any; of exact counts it says that nothing is protected.
-        ledger: the one that the release was charged to. Its entry says when, and its digest binds the statement to it.
+        release: any; the statement of exact counts says that nothing is protected.
+        ledger: the ledger that the release was charged to. Its entry gives the time, and its digest
+            binds the statement to it.
 
     Example:
         >>> import torch
@@ -63,17 +81,14 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
     if not isinstance(release, Release):
         raise no_release(release)
     release.check_opened()
+    fields = _fields(release, ledger)
+    fields["words"] = _words(fields, _tags(fields, release.spec.hides_shares))
+    return PrivacyStatement(fields)
+
+
+def _fields(release: Release, ledger: PrivacyLedger | None) -> dict[str, Any]:
+    """Return the fields of the statement, without its words."""
     spec = release.spec
-    privacy = spec.privacy if spec.privacy.charges else None
-    names = (
-        "epsilon",
-        "neighbours",
-        "examples_per_person",
-        "mechanism",
-        "calibrated_for",
-        "unit",
-        "holds_against",
-    )
     fields: dict[str, Any] = {
         "format": "torchmetrics-fed privacy statement",
         "version": 2,
@@ -87,48 +102,74 @@ def privacy_statement(release: Release, ledger: PrivacyLedger | None = None) -> 
         "spent_fraction": release.spent_fraction,
         "clients_needed": spec.clients_needed,
         "spec": spec.digest.hex(),
-        "sha256": _digest(release),
-        "privacy": None if privacy is None else type(privacy).__name__,
-        "delta": None if privacy is None else spec.delta,
-        **{name: getattr(privacy, name, None) for name in (*names, "max_colluding")},
-        "bound_enforced": None if privacy is None else privacy.enforced,
+        "sha256": _file_digest(release),
+        "privacy": None,
+        "delta": None,
+        **dict.fromkeys(_PRIVACY_FIELDS),
+        "bound_enforced": None,
         "groups": list(spec.groups),
         "prior": _prior(release),
         **_flags(release),
-        "ledger": None if ledger is None or privacy is None else _charged(release, ledger),
+        "ledger": None,
     }
-    charged = fields["ledger"]
-    holding = {
-        "exact" if privacy is None else "private",
-        "hidden" if spec.hides_shares else "visible",
-        "no-entry" if charged is None or charged["entry"] is None else "entry",
+    if spec.privacy.charges:
+        fields["privacy"] = type(spec.privacy).__name__
+        fields["delta"] = spec.delta
+        for name in _PRIVACY_FIELDS:
+            fields[name] = getattr(spec.privacy, name, None)
+        fields["bound_enforced"] = spec.privacy.enforced
+        if ledger is not None:
+            fields["ledger"] = _ledger_fields(release, ledger)
+    return fields
+
+
+def _tags(fields: Mapping[str, Any], hides_shares: bool) -> set[str]:
+    """Return the tags that hold, for the sentences of the statement."""
+    ledger = fields["ledger"]
+    tags = {
+        "private" if fields["privacy"] else "exact",
+        "hidden" if hides_shares else "visible",
         "prior" if fields["prior"] else "no-prior",
         "simulated" if fields["simulated"] else "federated",
-        {None: "", True: "enforced", False: "word"}[fields["bound_enforced"]],
-        str(fields["privacy"]),
-        str(fields["mechanism"]),
-        *(name for name in ("round", "groups", "partial", "rows_skipped") if fields[name]),
-        *(name for name, there in (("ledger", charged), ("file", fields["sha256"])) if there),
     }
-    lines = (
-        (files(__package__) / "assets" / "statement.txt").read_text(encoding="utf-8").splitlines()
-    )
-    parts = [[part.strip() for part in line.split("|", 2)] for line in lines]
-    fields["words"] = [
-        [name, text.format(**fields, named=", ".join(spec.groups))]
-        for tags, name, text in parts
-        if holding.issuperset(tags.split())
-    ]
-    return PrivacyStatement(fields)
+    if fields["privacy"]:
+        tags.add(fields["privacy"])
+        tags.add(fields["mechanism"])
+        tags.add("enforced" if fields["bound_enforced"] else "word")
+    if ledger is not None:
+        tags.add("ledger")
+    if ledger is not None and ledger["entry"] is not None:
+        tags.add("entry")
+    else:
+        tags.add("no-entry")
+    if fields["sha256"]:
+        tags.add("file")
+    for name in ("round", "groups", "partial", "rows_skipped"):
+        if fields[name]:
+            tags.add(name)
+    return tags
+
+
+def _words(fields: Mapping[str, Any], tags: set[str]) -> list[list[str]]:
+    """Return heading and text of every sentence whose tags hold."""
+    template = (files(__package__) / "assets" / "statement.txt").read_text(encoding="utf-8")
+    group_names = ", ".join(fields["groups"])
+    words = []
+    for line in template.splitlines():
+        needed_tags, heading, text = line.split("|", 2)
+        if tags.issuperset(needed_tags.split()):
+            sentence = text.strip().format(**fields, named=group_names)
+            words.append([heading.strip(), sentence])
+    return words
 
 
 def _flags(release: Release) -> dict[str, bool]:
-    """Each flag by its name, and whether the release has it."""
+    """Return each flag by its name, and whether the release has it."""
     return {str(flag.name).lower(): flag in release.flags for flag in ReleaseFlag}
 
 
 def _prior(release: Release) -> dict[str, Any] | None:
-    """What the file tells of an earlier evaluation, and what it costs a person who is in both."""
+    """Return what the file tells of an earlier evaluation, and the loss of a person in both."""
     if release.prior is None:
         return None
     spec = release.spec
@@ -143,22 +184,35 @@ def _prior(release: Release) -> dict[str, Any] | None:
     }
 
 
-def _digest(release: Release) -> str | None:
-    """The SHA-256 of the release's file, or None where it may not leave."""
+def _file_digest(release: Release) -> str | None:
+    """Return the SHA-256 of the release's file, or None where the release may not leave."""
     try:
         return hashlib.sha256(bytes(release)).hexdigest()
     except ReleaseError:
         return None
 
 
-def _charged(release: Release, ledger: PrivacyLedger) -> dict[str, Any]:
-    found = ledger.entries_of(release.spec.digest, (query.digest for query in release.queries))
-    named = [entry for entry in found if entry.round == release.round] or found
-    if not named:
+def _ledger_fields(release: Release, ledger: PrivacyLedger) -> dict[str, Any]:
+    """Return the entry of the release, None if several entries could be it, and the totals."""
+    queries = [query.digest for query in release.queries]
+    entries = ledger.entries_of(release.spec.digest, queries)
+    if not entries:
         raise ReleaseError(
-            f"Expected a ledger with the entry of this release, of round {release.round!r}, but got {ledger}. Pass the "
-            "ledger that it was charged to, or none."
+            f"Expected a ledger with the entry of this release, of round {release.round!r}, but "
+            f"got {ledger}. Pass the ledger that it was charged to, or none."
         )
-    entry = named[0].fields if len(named) == 1 else None
-    totals = {"releases": len(ledger), "spent": ledger.spent().epsilon, "budget": ledger.budget}
-    return {"entry": entry, "digest": ledger.digest(None if entry is None else named[0]), **totals}
+    same_round = [entry for entry in entries if entry.round == release.round]
+    if same_round:
+        entries = same_round
+    entry_fields = None
+    digest = ledger.digest()
+    if len(entries) == 1:
+        entry_fields = entries[0].fields
+        digest = ledger.digest(entries[0])
+    return {
+        "entry": entry_fields,
+        "digest": digest,
+        "releases": len(ledger),
+        "spent": ledger.spent().epsilon,
+        "budget": ledger.budget,
+    }

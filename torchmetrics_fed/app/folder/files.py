@@ -55,7 +55,7 @@ _MAX_NAME_LENGTH = 200
 """Characters of an encoded name. File systems allow 255, with prefixes and suffixes."""
 
 _MAX_FILE_BYTES = 1 << 30
-"""Bytes of a file that is read at all: larger than any share, small enough for memory."""
+"""Bytes of a file at most: a larger file is refused before it is read."""
 
 _MAX_QUERIES = 9
 """Queries of a round that a label can number, with one digit. A release has at most two."""
