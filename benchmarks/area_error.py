@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from torchmetrics_fed import Reconstruction, paper
 from torchmetrics_fed.functional import (
     area_error_pr,
     area_error_roc,
@@ -23,59 +25,59 @@ from torchmetrics_fed.functional import (
     roc_from_counts,
 )
 from torchmetrics_fed.functional.curve import count
-from torchmetrics_fed.reconstruct import Method, Reconstruction
+from torchmetrics_fed.reconstruct import Aligned
 from torchmetrics_fed.typing import GridName
 
-CASES: list[tuple[str, Method, GridName]] = [
-    ("quantile", "quantile", "even"),
-    ("aligned", "aligned", "even"),
-    ("two-sided", "aligned", "two_sided"),
-]
+CASES = ("quantile", "aligned", "two-sided")
+"""The paper's reading on even bins, and both classes at the edges of even and of two-sided bins."""
 
 
 def area_errors(scores: Path, quantiles: int) -> dict[str, tuple[float, float]]:
-    """Area Error of ROC and PR for each method on even bins, and on two-sided ones."""
+    """Return the Area Error of ROC and PR in each case."""
     data = np.load(scores)
-    target, score = data["y_true"], data["y_score"]
-    roc, pr = roc_curve(target, score), precision_recall_curve(target, score)
+    target = data["y_true"]
+    score = data["y_score"]
+    roc = roc_curve(target, score)
+    pr = precision_recall_curve(target, score)
+    readings: dict[str, tuple[GridName, Reconstruction]] = {
+        "quantile": ("even", paper.Quantiles(quantiles)),
+        "aligned": ("even", Aligned()),
+        "two-sided": ("two_sided", Aligned()),
+    }
     errors = {}
-    for name, method, grid in CASES:
-        reading = Reconstruction(method, quantiles)
-        source = count(
+    for name, (grid, reading) in readings.items():
+        histograms = count(
             torch.from_numpy(score), torch.from_numpy(target), quantiles=quantiles, grid=grid
         )
-        errors[name] = (
-            area_error_roc(roc_from_counts(source.leaf, source.edges, reading), roc),
-            area_error_pr(precision_recall_from_counts(source.leaf, source.edges, reading), pr),
-        )
+        estimated_roc = roc_from_counts(histograms.leaf, histograms.edges, reading)
+        estimated_pr = precision_recall_from_counts(histograms.leaf, histograms.edges, reading)
+        errors[name] = (area_error_roc(estimated_roc, roc), area_error_pr(estimated_pr, pr))
     return errors
 
 
 def main(shared: Path) -> None:
     with open(shared / "anchors" / "paper_area_error.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["method"] == "paper-no-noise"]
-    print(
-        f"| scores | Q | paper ROC / PR | {' | '.join(name for name, *_ in CASES)} |\n|---|---|---|---|---|---|"
-    )
-    ratios, kept = [], []
+    print(f"| scores | Q | paper ROC / PR | {' | '.join(CASES)} |")
+    print("|---|---|---|---|---|---|")
+    over_paper = []
+    over_even = []
     for row in rows:
         quantiles = int(row["quantiles"])
-        paper = float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"])
+        published = (float(row["mean_area_error_roc"]), float(row["mean_area_error_pr"]))
         errors = area_errors(shared / "data" / "scores" / f"{row['scores']}.npz", quantiles)
-        cells = [f"{roc:.6f} / {pr:.6f}" for roc, pr in (paper, *errors.values())]
-        print(f"| {row['scores']} | {quantiles} | " + " | ".join(cells) + " |")
+        cells = [f"{roc:.6f} / {pr:.6f}" for roc, pr in (published, *errors.values())]
+        print(f"| {row['scores']} | {quantiles} | {' | '.join(cells)} |")
         if quantiles == 1024:
-            ratios.append(np.array(errors["aligned"]) / paper)
-            kept.append(np.array(errors["two-sided"]) / errors["aligned"])
-    for name, found in (
-        ("aligned over paper", ratios),
-        ("two-sided over aligned on even bins", kept),
-    ):
-        print(
-            "{} at Q = 1024, geometric mean: {:.3f} / {:.3f}".format(
-                name, *np.exp(np.log(found).mean(0))
-            )
-        )
+            over_paper.append(np.divide(errors["aligned"], published))
+            over_even.append(np.divide(errors["two-sided"], errors["aligned"]))
+    print_ratios("aligned over paper", over_paper)
+    print_ratios("two-sided over aligned on even bins", over_even)
+
+
+def print_ratios(name: str, ratios: list[NDArray[np.float64]]) -> None:
+    roc, pr = np.exp(np.log(ratios).mean(0))
+    print(f"{name} at Q = 1024, geometric mean: {roc:.3f} / {pr:.3f}")
 
 
 if __name__ == "__main__":
@@ -84,4 +86,4 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.shared is None:
         parser.error("name the folder with --shared or TORCHMETRICS_FED_SHARED")
-    main(arguments.shared)
+    main(Path(arguments.shared))

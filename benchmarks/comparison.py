@@ -1,12 +1,13 @@
-"""How often the interval of two models' difference in AUROC holds it, how wide it is, and what it sees.
+"""Coverage, width and power of the interval of two models' difference in AUROC.
 
-    python -m benchmarks.comparison --runs 400                       # Gaussian scores
-    python -m benchmarks.comparison --runs 400 --shared FOLDER       # and adult's two models, which share their rows
+    python -m benchmarks.comparison --runs 400                    # Gaussian scores
+    python -m benchmarks.comparison --runs 400 --shared FOLDER    # and the two models of adult
 
-Each run draws examples, scores them with two models, and compares these by one private release. Gaussian scores have
-AUROCs of 0.82 and 0.84, or both 0.82 (``--same``), and the correlation that the row names; of adult's rows as many are
-drawn with replacement as there are, so that their own difference is the truth. Width is that over the width of DeLong's
-interval of the very same scores, which nobody could publish; "seen" is how often the interval excludes 0.
+Each run draws examples, scores them with two models, and compares these by one private release.
+Gaussian scores have AUROCs of 0.82 and 0.84, or both 0.82 (``--same``), and the correlation that
+the row names. Adult's rows are drawn again with replacement, so that their own difference is the
+truth. "held" is how often the interval holds the truth, "width" its width over that of DeLong's
+interval of the same scores, and "seen" how often it excludes 0.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,67 +30,132 @@ from torchmetrics_fed import CentralDP, FederatedModelComparison
 Pair = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 """Targets, and both models' scores."""
 
-SIZES, EPSILONS, CORRELATIONS = (2_000, 20_000), (0.3, 1.0, 3.0), (0.5, 0.9, 0.97)
-AREAS, SAME = (0.82, 0.84), (0.82, 0.82)
+SIZES = (2_000, 20_000)
+EPSILONS = (0.3, 1.0, 3.0)
+CORRELATIONS = (0.5, 0.9, 0.97)
+AREAS = (0.82, 0.84)
+SAME_AREAS = (0.82, 0.82)
+MODELS = ("LogisticRegression", "XGBClassifier")
 
 
-def gaussian(
-    generator: np.random.Generator,
-    size: int,
-    positives: float,
-    correlation: float,
-    areas: tuple[float, float],
-) -> Pair:
-    """Return scores that are normal in each class before a sigmoid, with these AUROCs and this correlation."""
-    target = (np.arange(size) < positives * size).astype(np.int64)
-    noise = generator.normal(size=(2, size))
-    noise[1] = correlation * noise[0] + np.sqrt(1 - correlation**2) * noise[1]
-    logits = 1.5 * (
-        noise + np.sqrt(2) * np.asarray(norm.ppf(areas))[:, None] * (target - 0.5)
-    ) + np.log(positives / (1 - positives))
-    first, second = 1 / (1 + np.exp(-logits))
-    return target, first, second
+class Gaussian(NamedTuple):
+    """Scores that are normal in each class before a sigmoid, with two AUROCs and a correlation."""
+
+    size: int
+    positives: float
+    """The fraction of positives."""
+    correlation: float
+    areas: tuple[float, float]
+
+    @property
+    def difference(self) -> float:
+        """The true difference of the AUROCs."""
+        first, second = self.areas
+        return second - first
+
+    def draw(self, generator: np.random.Generator) -> Pair:
+        """Draw examples."""
+        target = (np.arange(self.size) < self.positives * self.size).astype(np.int64)
+        noise = generator.normal(size=(2, self.size))
+        independent = np.sqrt(1 - self.correlation**2) * noise[1]
+        noise[1] = self.correlation * noise[0] + independent
+        separation = np.sqrt(2) * np.asarray(norm.ppf(self.areas))[:, None]
+        prior = np.log(self.positives / (1 - self.positives))
+        logits = 1.5 * (noise + separation * (target - 0.5)) + prior
+        first, second = 1 / (1 + np.exp(-logits))
+        return target, first, second
+
+
+class Resampled(NamedTuple):
+    """Rows that are drawn again, with replacement."""
+
+    rows: Pair
+
+    @property
+    def difference(self) -> float:
+        """The difference of the AUROCs of all rows."""
+        return delong(*self.rows)[0]
+
+    def draw(self, generator: np.random.Generator) -> Pair:
+        """Draw as many rows as there are."""
+        target, first, second = self.rows
+        indices = generator.integers(len(target), size=len(target))
+        return target[indices], first[indices], second[indices]
+
+
+class Cell(NamedTuple):
+    """One line of the output."""
+
+    name: str
+    population: Gaussian | Resampled
+    epsilon: float
 
 
 def delong(
     target: NDArray[np.int64], first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> tuple[float, float]:
     """Return the difference of the AUROCs and its standard error, by midranks (Sun and Xu 2014)."""
-    positive, moves = target == 1, []
-    m, n = int(positive.sum()), int((~positive).sum())
+    is_positive = target == 1
+    m = int(is_positive.sum())
+    n = int((~is_positive).sum())
+    of_positives = []
+    of_negatives = []
     for scores in (first, second):
-        everybody = rankdata(scores)
-        of_positives = (everybody[positive] - rankdata(scores[positive])) / n
-        of_negatives = 1 - (everybody[~positive] - rankdata(scores[~positive])) / m
-        moves.append((of_positives, of_negatives))
-    (first1, first0), (second1, second0) = moves
-    variance = np.var(second1 - first1, ddof=1) / m + np.var(second0 - first0, ddof=1) / n
-    return float((second1 - first1).mean()), float(np.sqrt(variance))
+        rank = rankdata(scores)
+        of_positives.append((rank[is_positive] - rankdata(scores[is_positive])) / n)
+        of_negatives.append(1 - (rank[~is_positive] - rankdata(scores[~is_positive])) / m)
+    positive_moves = of_positives[1] - of_positives[0]
+    negative_moves = of_negatives[1] - of_negatives[0]
+    variance = np.var(positive_moves, ddof=1) / m + np.var(negative_moves, ddof=1) / n
+    return float(positive_moves.mean()), float(np.sqrt(variance))
 
 
-def measured(runs: int, draw: Callable[[], Pair], truth: float, epsilon: float) -> str:
+def measured(cell: Cell, runs: int) -> str:
     """Return coverage, width, power and error of this many releases."""
-    held, width, seen, errors, withheld = [], [], [], [], 0
+    generator = np.random.default_rng([len(cell.name), *cell.name.encode()])
+    truth = cell.population.difference
+    holds = []
+    excludes_zero = []
+    widths = []
+    errors = []
     for _ in range(runs):
-        target, first, second = draw()
-        metric = FederatedModelComparison(privacy=CentralDP(epsilon=epsilon))
-        metric.update(*(torch.from_numpy(each) for each in (first, second, target)))
-        found = metric.compute()
-        low, high = (float(end) for end in found.interval)
-        held.append(low <= truth <= high)
-        seen.append(not low <= 0 <= high)
-        if np.isnan(float(found.difference)):
-            withheld += 1
-            continue
-        width.append((high - low) / 2 / norm.ppf(0.975) / delong(target, first, second)[1])
-        errors.append(float(found.difference) - truth)
-    wide, bias, error = (
-        (np.mean(width), np.mean(errors), np.std(errors)) if width else (np.nan, np.nan, np.nan)
-    )
+        target, first, second = cell.population.draw(generator)
+        metric = FederatedModelComparison(privacy=CentralDP(epsilon=cell.epsilon))
+        metric.update(torch.from_numpy(first), torch.from_numpy(second), torch.from_numpy(target))
+        result = metric.compute()
+        low, high = (float(end) for end in result.interval)
+        holds.append(low <= truth <= high)
+        excludes_zero.append(not low <= 0 <= high)
+        if not np.isnan(float(result.difference)):
+            _, standard_error = delong(target, first, second)
+            widths.append((high - low) / (2 * norm.ppf(0.975) * standard_error))
+            errors.append(float(result.difference) - truth)
+    withheld = 1 - len(errors) / runs
+    if not errors:
+        widths = [np.nan]
+        errors = [np.nan]
     return (
-        f"held {np.mean(held):.3f}  width {wide:.2f}  seen {np.mean(seen):.3f}  bias {bias:+.5f}  error {error:.5f}  "
-        f"withheld {withheld / runs:.2f}"
+        f"held {np.mean(holds):.3f}  width {np.mean(widths):.2f}  "
+        f"seen {np.mean(excludes_zero):.3f}  bias {np.mean(errors):+.5f}  "
+        f"error {np.std(errors):.5f}  withheld {withheld:.2f}"
     )
+
+
+def gaussian_cells(positives: float, areas: tuple[float, float]) -> Iterator[Cell]:
+    for size in SIZES:
+        for epsilon in EPSILONS:
+            for correlation in CORRELATIONS:
+                name = f"n {size:>6,}  epsilon {epsilon:<3}  correlation {correlation:<4}"
+                yield Cell(name, Gaussian(size, positives, correlation, areas), epsilon)
+
+
+def adult_cells(folder: Path) -> Iterator[Cell]:
+    files = [np.load(folder / "data" / "scores" / f"adult_{model}.npz") for model in MODELS]
+    target = files[0]["y_true"].astype(np.int64)
+    first, second = (file["y_score"].astype(np.float64) for file in files)
+    for epsilon in EPSILONS:
+        name = f"adult {len(target):,}  epsilon {epsilon}"
+        yield Cell(name, Resampled((target, first, second)), epsilon)
 
 
 def main(arguments: list[str]) -> None:
@@ -104,50 +170,15 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore", UserWarning)
-    areas = SAME if options.same else AREAS
-    cells: list[tuple[str, Callable[[np.random.Generator], Pair], float, float]] = []
-    for size in SIZES:
-        for epsilon in EPSILONS:
-            for correlation in CORRELATIONS:
-                settings = size, options.positives, correlation, areas
-                name = f"n {size:>6,}  epsilon {epsilon:<3}  correlation {correlation:<4}"
-                cells.append(
-                    (name, partial(_drawn, settings=settings), areas[1] - areas[0], epsilon)
-                )
-    if options.shared and not options.same:
-        files = [
-            np.load(Path(options.shared) / "data" / "scores" / f"adult_{model}.npz")
-            for model in MODELS
-        ]
-        rows = (
-            files[0]["y_true"].astype(np.int64),
-            *(file["y_score"].astype(np.float64) for file in files),
-        )
-        for epsilon in EPSILONS:
-            name = f"adult {len(rows[0]):,}  epsilon {epsilon}"
-            cells.append((name, partial(_again, rows=rows), delong(*rows)[0], epsilon))
-    for name, draw, truth, epsilon in cells:
-        if options.only in name:
-            generator = np.random.default_rng([len(name), *name.encode()])
-            print(
-                f"{name}  {measured(options.runs, partial(draw, generator), truth, epsilon)}",
-                flush=True,
-            )
-
-
-MODELS = ("LogisticRegression", "XGBClassifier")
-
-
-def _drawn(
-    generator: np.random.Generator, settings: tuple[int, float, float, tuple[float, float]]
-) -> Pair:
-    return gaussian(generator, *settings)
-
-
-def _again(generator: np.random.Generator, rows: Pair) -> Pair:
-    """Return as many rows, drawn with replacement."""
-    chosen = generator.integers(len(rows[0]), size=len(rows[0]))
-    return rows[0][chosen], rows[1][chosen], rows[2][chosen]
+    if options.same:
+        cells = list(gaussian_cells(options.positives, SAME_AREAS))
+    else:
+        cells = list(gaussian_cells(options.positives, AREAS))
+        if options.shared:
+            cells += adult_cells(Path(options.shared))
+    for cell in cells:
+        if options.only in cell.name:
+            print(f"{cell.name}  {measured(cell, options.runs)}", flush=True)
 
 
 if __name__ == "__main__":

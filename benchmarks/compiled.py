@@ -1,4 +1,4 @@
-"""What a compiled kernel would give: one fused pass in C beside this package's update, in one run.
+"""A compiled kernel: one fused pass in C beside this package's update, in one run.
 
     OMP_NUM_THREADS=1 python -m benchmarks.compiled
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,91 +24,119 @@ from torchmetrics_fed import FederatedROC, ScoreGrid
 from torchmetrics_fed.counting.binning import TwoSidedBinning, ring_of_bins
 
 BINS = 4096
+EXAMPLES = 1_000_000
+MANTISSA_BITS = 23
+"""Bits of a float32's mantissa."""
 
 
 def compiled(folder: str) -> Any:
-    """Return the library."""
-    target = f"{folder}/compiled.so"
+    """Return the library, compiled in a folder."""
+    library = f"{folder}/compiled.so"
     source = Path(__file__).with_name("compiled.c")
-    subprocess.run(
-        ["cc", "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", target], check=True
-    )
-    return ctypes.CDLL(target)
+    command = ["cc", "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", library]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(library)
 
 
 def pointer(tensor: Tensor) -> ctypes.c_void_p:
-    """Return where a tensor's memory is."""
+    """Return the address of a tensor's memory."""
     return ctypes.c_void_p(tensor.data_ptr())
+
+
+class CompiledKernel:
+    """The functions of ``compiled.c`` on tensors."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._ring = ring_of_bins(BINS, "h", 1)
+        self._shift = MANTISSA_BITS - TwoSidedBinning(BINS).depth
+
+    def add(self, counts: Tensor, preds: Tensor, target: Tensor) -> None:
+        """Add binary scores to counts."""
+        self._library.binary(
+            pointer(preds),
+            pointer(target),
+            ctypes.c_int64(len(preds)),
+            pointer(self._ring),
+            ctypes.c_int(self._shift),
+            ctypes.c_int64(BINS),
+            pointer(counts),
+        )
+
+    def add_columns(self, counts: Tensor, preds: Tensor, target: Tensor) -> None:
+        """Add scores of several classes to counts."""
+        examples, classes = preds.shape
+        self._library.columns(
+            pointer(preds),
+            pointer(target),
+            ctypes.c_int64(examples),
+            ctypes.c_int64(classes),
+            pointer(self._ring),
+            ctypes.c_int(self._shift),
+            ctypes.c_int64(BINS),
+            pointer(counts),
+        )
 
 
 def main() -> None:
     """Print both tables."""
     torch.set_num_threads(1)
-    binning = TwoSidedBinning(BINS)
-    ring, shift = ring_of_bins(BINS, "h", 1), 23 - binning.depth
     with tempfile.TemporaryDirectory() as folder:
-        library = compiled(folder)
-        size = ctypes.c_int64
-        # the compiled kernel knows no bin for exactly 0
-        preds, target = torch.rand(1_000_000).clamp_(min=2**-24), torch.randint(0, 2, (1_000_000,))
-        counts = torch.zeros(2, BINS, dtype=torch.int64)
-        whole = size(len(preds)), pointer(ring), ctypes.c_int(shift), size(BINS), pointer(counts)
-        even, two_sided = FederatedROC(grid="even"), FederatedROC()
-        candidates: dict[str, Candidate] = {
-            "even bins": lambda: even.update(preds, target),
-            "two-sided bins": lambda: two_sided.update(preds, target),
-            "compiled, two-sided": lambda: library.binary(pointer(preds), pointer(target), *whole),
-        }
-        times = interleaved(candidates, 31)
-        assert torch.equal(counts, two_sided.counts[0])
-        print("| 1e6 binary scores | ns an example |\n|---|---|")
-        for name in candidates:
-            print(f"| {name} | {times.seconds(name) * 1e3:.2f} |")
-        print(
-            "\n| examples x classes | this package, x torchmetrics exact | compiled |\n|---|---|---|"
-        )
+        kernel = CompiledKernel(compiled(folder))
+        print_binary(kernel)
+        print("\n| examples x classes | this package, x torchmetrics exact | compiled |")
+        print("|---|---|---|")
         for examples, classes in CASES:
-            _columns(library, examples, classes, ring, shift)
+            print_classes(kernel, examples, classes)
 
 
-def _columns(library: Any, examples: int, classes: int, ring: Tensor, shift: int) -> None:
-    preds, target = (
-        torch.randn(examples, classes).mul_(3).softmax(1),
-        torch.randint(0, classes, (examples,)),
-    )
+def print_binary(kernel: CompiledKernel) -> None:
+    # the compiled kernel has no bin for exactly 0
+    preds = torch.rand(EXAMPLES).clamp_(min=2**-24)
+    target = torch.randint(0, 2, (EXAMPLES,))
+    counts = torch.zeros(2, BINS, dtype=torch.int64)
+    even = FederatedROC(grid="even")
+    two_sided = FederatedROC()
+    candidates: dict[str, Candidate] = {
+        "even bins": partial(even.update, preds, target),
+        "two-sided bins": partial(two_sided.update, preds, target),
+        "compiled, two-sided": partial(kernel.add, counts, preds, target),
+    }
+    times = interleaved(candidates, 31)
+    assert torch.equal(counts, two_sided.counts[0])
+    print("| 1e6 binary scores | ns an example |\n|---|---|")
+    for name in candidates:
+        print(f"| {name} | {times.seconds(name) * 1e9 / EXAMPLES:.2f} |")
+
+
+def print_classes(kernel: CompiledKernel, examples: int, classes: int) -> None:
+    preds = torch.randn(examples, classes).mul_(3).softmax(1)
+    target = torch.randint(0, classes, (examples,))
     counts = ScoreGrid.two_sided().empty(classes).permute(1, 2, 0).contiguous()
-    size, repeats = ctypes.c_int64, max(1, 400_000 // preds.numel())
-    arguments = (
-        size(examples),
-        size(classes),
-        pointer(ring),
-        ctypes.c_int(shift),
-        size(BINS),
-        pointer(counts),
-    )
-    ours, exact = FederatedROC("multiclass", num_classes=classes), MulticlassROC(classes)
-    ours.update(preds, target)
+    repeats = max(1, 400_000 // preds.numel())
+    ours = FederatedROC("multiclass", num_classes=classes)
+    ours.update(preds, target)  # lays its state out
+    exact = MulticlassROC(classes)
+    candidates: dict[str, Candidate] = {
+        "ours": partial(repeat, partial(ours.update, preds, target), repeats),
+        "compiled": partial(repeat, partial(kernel.add_columns, counts, preds, target), repeats),
+        "exact": partial(reset_and_update, exact, preds, target, repeats),
+    }
+    times = interleaved(candidates, 15)
+    ours_ratio = times.ratio("ours", "exact")
+    compiled_ratio = times.ratio("compiled", "exact")
+    print(f"| {examples:,} x {classes:,} | {ours_ratio:.2f} | {compiled_ratio:.2f} |")
 
-    def several(one: Candidate) -> Candidate:
-        return lambda: [one() for _ in range(repeats)]
 
-    def afresh() -> None:
-        exact.reset()
-        for _ in range(repeats):
-            exact.update(preds, target)
+def repeat(candidate: Candidate, repeats: int) -> None:
+    for _ in range(repeats):
+        candidate()
 
-    times = interleaved(
-        {
-            "ours": several(lambda: ours.update(preds, target)),
-            "compiled": several(
-                lambda: library.columns(pointer(preds), pointer(target), *arguments)
-            ),
-            "exact": afresh,
-        },
-        15,
-    )
-    ratios = [times.ratio(name, "exact") for name in ("ours", "compiled")]
-    print(f"| {examples:,} x {classes:,} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+
+def reset_and_update(metric: MulticlassROC, preds: Tensor, target: Tensor, repeats: int) -> None:
+    metric.reset()
+    for _ in range(repeats):
+        metric.update(preds, target)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How far the error to expect, which is that of reference scores, is from what other scores measure.
+"""The measured error of scores over the expected error, which is that of reference scores.
 
     python -m benchmarks.expected --shared FOLDER
 
-Class sizes and AUROC are those of the scores; `single` and `adaptive` at epsilon 0.1 and 1. Printed is the least
-and the most of measured over expected.
+Class sizes and AUROC are those of the scores; plans are `single` and `adaptive` at epsilon 0.1 and
+1. The least and the greatest ratio are printed.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ HARD_NAMES = ("inside [0.4, 0.42]", "kNN, 6 values", "saturated network")
 
 
 def ratios(scores: Scores, runs: int) -> Errors:
-    """Measured over expected error of every plan and epsilon, ``(cases, 2)``: ROC, PR."""
+    """Return measured over expected error of every plan and epsilon, ``(cases, 2)``: ROC, PR."""
     target, score = scores
-    positives, area = int(target.sum()), float(roc_auc_score(target, score))
-    curves, result = Curves(scores), []
+    positives = int(target.sum())
+    negatives = len(target) - positives
+    auroc = min(max(float(roc_auc_score(target, score)), 0.51), 0.999)
+    curves = Curves(scores)
+    result = []
     for plan in PLANS:
         for epsilon in EPSILONS:
             expected = expected_area_error(
-                plan,
-                epsilon,
-                positives,
-                len(target) - positives,
-                auroc=min(max(area, 0.51), 0.999),
-                runs=runs,
+                plan, epsilon, positives, negatives, auroc=auroc, runs=runs
             )
             measured = curves.errors(epsilon, plan, runs).mean(0)
             result.append(measured / [expected.roc, expected.precision_recall])
@@ -52,15 +50,20 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=os.environ.get("TORCHMETRICS_FED_SHARED"))
     parser.add_argument("--runs", type=int, default=20)
     arguments = parser.parse_args()
-    inputs = files(Path(arguments.shared), ["adult", "bank"]) if arguments.shared else {}
-    inputs |= {name: HARD[name](np.random.default_rng(7)) for name in HARD_NAMES}
+    inputs: dict[str, Scores] = {}
+    if arguments.shared:
+        inputs |= files(Path(arguments.shared), ["adult", "bank"])
+    for name in HARD_NAMES:
+        inputs[name] = HARD[name](np.random.default_rng(7))
     print("| scores | ROC | PR |\n|---|---|---|")
     for name, scores in inputs.items():
-        found = ratios(scores, arguments.runs)
-        spans = [
-            f"{low:.2g} to {high:.2g}" for low, high in zip(found.min(0), found.max(0), strict=True)
-        ]
-        print(f"| {name} | {' | '.join(spans)} |", flush=True)
+        over_expected = ratios(scores, arguments.runs)
+        roc_low, pr_low = over_expected.min(0)
+        roc_high, pr_high = over_expected.max(0)
+        print(
+            f"| {name} | {roc_low:.2g} to {roc_high:.2g} | {pr_low:.2g} to {pr_high:.2g} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What a curve costs a Flower client in one evaluation round: bytes, messages and CPU time, beside averaged metrics.
+"""The cost of a curve for a Flower client in one evaluation round, beside averaged metrics.
 
     OMP_NUM_THREADS=1 python -m benchmarks.flower
 
-Real ClientApps and messages over a grid in this process; bytes are those of Flower's messages without the model. One
-thread; the mean of all clients, in the second of two rounds. CPU time is the app's: counting 1,000 scores, noise,
-masks, notes and ledger.
+Real ClientApps and messages over a grid in this process; bytes are those of Flower's messages
+without the model. One thread; the mean of all clients, in the second of two rounds. CPU time is the
+app's: counting 1,000 scores, noise, masks, notes and ledger.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -28,18 +28,30 @@ from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin, aggregate_fn
 
 EXAMPLES = 1000
-PRIVATE = {"privacy": DistributedDP(1.0, min_clients=5)}
+PRIVACY = DistributedDP(1.0, min_clients=5)
 SETTINGS: dict[str, dict[str, Any] | None] = {
     "averaged metrics": None,
     "plain": {},
     "secure": {"secure": True},
-    "private, one query": {**PRIVATE, "plan": "single"},
-    "private, two queries": {**PRIVATE, "plan": "adaptive"},
+    "private, one query": {"privacy": PRIVACY, "plan": "single"},
+    "private, two queries": {"privacy": PRIVACY, "plan": "adaptive"},
 }
+"""Arguments of the metric; None for Flower's own averages of metrics."""
+FIRST_NODE = 2**60
+"""A node id of the usual length."""
+
+
+class Cost(NamedTuple):
+    """The cost of one round for one client."""
+
+    sent_kb: float
+    received_kb: float
+    messages: float
+    cpu_ms: float
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
-    """What a user writes."""
+    """A strategy as a user writes it."""
 
 
 class Meter(LocalGrid):
@@ -57,7 +69,7 @@ class Meter(LocalGrid):
 
 
 def averaging() -> ClientApp:
-    """An app as in Flower's template: two numbers and a weight."""
+    """Return an app as in Flower's template: two numbers and a weight."""
     app = ClientApp()
 
     @app.evaluate()
@@ -68,60 +80,70 @@ def averaging() -> ClientApp:
     return app
 
 
-def cost(
-    clients: int, classes: int, options: dict[str, Any] | None, folder: Path
-) -> tuple[float, float, float, float]:
-    """Return kB sent and received, messages answered and milliseconds of a client, in a round."""
-    task: dict[str, Any] = {"task": "multiclass", "num_classes": classes} if classes > 2 else {}
-
-    def make() -> FederatedROC:
-        return FederatedROC(**task, **(options or {}), ledger=PrivacyLedger(budget=99.0))
-
+def cost(clients: int, classes: int, options: dict[str, Any] | None, folder: Path) -> Cost:
+    """Return the cost of a client in the second of two rounds."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(EXAMPLES, classes, generator=generator)
     target = torch.randint(0, classes, (EXAMPLES,), generator=generator)
-    preds = scores.softmax(1) if classes > 2 else scores[:, 0].sigmoid()
-    app = averaging if options is None else Client(make, preds, target, folder=folder).app
-    grid = Meter(dict.fromkeys(range(2**60, 2**60 + clients), app))
-    everyone: dict[str, Any] = {"fraction_train": 0.0, "min_available_nodes": clients}
-    if options:
-        strategy: FedAvg = Curves(metric=make(), **everyone)
-    else:
-        strategy = FedAvg(
-            **everyone, evaluate_metrics_aggr_fn=None if options is None else aggregate_fn(make())
-        )
+    task: dict[str, Any] = {}
+    preds = scores[:, 0].sigmoid()
+    if classes > 2:
+        task = {"task": "multiclass", "num_classes": classes}
+        preds = scores.softmax(1)
+    make = partial(_metric, task | (options or {}))
+    app = averaging
+    if options is not None:
+        app = Client(make, preds, target, folder=folder).app
+    grid = Meter(dict.fromkeys(range(FIRST_NODE, FIRST_NODE + clients), app))
     arrays = ArrayRecord({"w": Array(torch.ones(1).numpy())})
+    strategy = _strategy(clients, options, make)
     strategy.start(grid, arrays, num_rounds=1, timeout=1.0)
     grid.passed.clear()
     grid.seconds = 0.0
     strategy.start(grid, arrays, num_rounds=1, timeout=1.0)
-    size: Counter[bool] = Counter()
-    for passed in grid.passed:
-        size[passed.reply] += len(passed.data)
-    replies = sum(passed.reply for passed in grid.passed)
-    return (
-        size[True] / 1e3 / clients,
-        size[False] / 1e3 / clients,
-        replies / clients,
-        grid.seconds * 1e3 / clients,
+    replies = [len(passed.data) for passed in grid.passed if passed.reply]
+    requests = [len(passed.data) for passed in grid.passed if not passed.reply]
+    return Cost(
+        sent_kb=sum(replies) / 1e3 / clients,
+        received_kb=sum(requests) / 1e3 / clients,
+        messages=len(replies) / clients,
+        cpu_ms=grid.seconds * 1e3 / clients,
     )
 
 
-if __name__ == "__main__":
+def _metric(options: dict[str, Any]) -> FederatedROC:
+    return FederatedROC(**options, ledger=PrivacyLedger(budget=99.0))
+
+
+def _strategy(
+    clients: int, options: dict[str, Any] | None, make: Callable[[], FederatedROC]
+) -> FedAvg:
+    """Return a strategy that evaluates on all clients and trains on none."""
+    settings: dict[str, Any] = {"fraction_train": 0.0, "min_available_nodes": clients}
+    if options is None:
+        return FedAvg(**settings)
+    if not options:
+        return FedAvg(**settings, evaluate_metrics_aggr_fn=aggregate_fn(make()))
+    return Curves(metric=make(), **settings)
+
+
+def main() -> None:
     torch.set_num_threads(1)
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    warnings.simplefilter(
-        "ignore"
-    )  # of noise that drowns 1,000 examples: only the cost is asked for here
+    warnings.simplefilter("ignore")  # noise drowns 1,000 examples, and only the cost is measured
     print("| task | clients | | kB sent | kB received | messages | CPU ms |")
     print("|---|---|---|---|---|---|---|")
-    for classes in (2, 10):
+    for classes, task in ((2, "binary"), (10, "10 classes")):
         for clients in (5, 50):
             for name, options in SETTINGS.items():
                 with TemporaryDirectory(dir=MEMORY) as folder:
-                    sent, received, messages, milliseconds = cost(
-                        clients, classes, options, Path(folder)
-                    )
-                task = "binary" if classes == 2 else f"{classes} classes"
-                figures = f"{sent:.1f} | {received:.1f} | {messages:.0f} | {milliseconds:.1f}"
-                print(f"| {task} | {clients} | {name} | {figures} |", flush=True)
+                    costs = cost(clients, classes, options, Path(folder))
+                print(
+                    f"| {task} | {clients} | {name} | {costs.sent_kb:.1f} | {costs.received_kb:.1f} "
+                    f"| {costs.messages:.0f} | {costs.cpu_ms:.1f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Scores that are hard for private curves: ties, spikes, crowds, few positives, little data. Made from seeds."""
+"""Scores that are hard for private curves: ties, spikes, crowds, few positives, little data."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ def _separable(
     positives: float = 0.3,
     distance: float = 1.5,
 ) -> Scores:
-    """Scores of a calibrated classifier of two normal classes at some distance."""
+    """Return scores of a calibrated classifier of two normal classes at some distance."""
     target = (generator.random(examples) < positives).astype(np.int64)
     logit = distance * (generator.normal(size=examples) + distance * (target - 0.5))
     return target, 1 / (1 + np.exp(-logit - np.log(positives / (1 - positives))))
 
 
 def _exactly(generator: np.random.Generator, positives: int) -> Scores:
-    """The same with a number of positives that is no accident."""
+    """Return the same scores with a fixed number of positives."""
     target, score = _separable(generator, 4 * _EXAMPLES, 0.3)
-    chosen = np.r_[
-        np.flatnonzero(target == 1)[:positives],
-        np.flatnonzero(target == 0)[: _EXAMPLES - positives],
-    ]
-    return target[chosen], score[chosen]
+    positive_rows = np.flatnonzero(target == 1)[:positives]
+    negative_rows = np.flatnonzero(target == 0)[: _EXAMPLES - positives]
+    rows = np.concatenate([positive_rows, negative_rows])
+    return target[rows], score[rows]
 
 
 def _rounded(generator: np.random.Generator, steps: int) -> Scores:
@@ -79,3 +78,4 @@ HARD: dict[str, Callable[[np.random.Generator], Scores]] = {
     "AUROC 0.998": lambda generator: _separable(generator, distance=4.07),
     "separated": _separated,
 }
+"""Functions from a generator to scores."""

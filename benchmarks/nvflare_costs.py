@@ -1,9 +1,9 @@
-"""What a release costs a site of an NVFlare job in every round: CPU time, bytes sent and bytes received.
+"""The cost of a release for a site of an NVFlare job in every round: CPU time and bytes.
 
     python -m benchmarks.nvflare_costs
 
-One process, with NVFlare's own messages and dispatcher; 10,000 examples a site; the mean over sites and three rounds.
-The model, which travels anyway, is left out. Needs the extra ``nvflare``.
+One process, with NVFlare's own messages and dispatcher; 10,000 examples a site; the mean over sites
+and three rounds. The model, which travels anyway, is left out. Needs the extra ``nvflare``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from pathlib import Path
 from time import thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from nvflare.apis.dxo import from_shareable
@@ -25,16 +25,26 @@ from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.integrations.nvflare import META_KEY
 
-ROUNDS, EXAMPLES = 3, 10_000
+ROUNDS = 3
+EXAMPLES = 10_000
 
 
-class Metered(Federation):
-    """A federation that adds up what its sites do and receive."""
+class Cost(NamedTuple):
+    """The cost of one round for one site."""
 
-    seconds, received = 0.0, 0
+    milliseconds: float
+    sent_kb: float
+    received_kb: float
+
+
+class MeteredFederation(Federation):
+    """A federation that adds up the work of its sites and the bytes that they receive."""
+
+    seconds = 0.0
+    received = 0
 
     def ask(self, name: str, asked: Request) -> Shareable:
-        """Ask a site, and note what that costs it."""
+        """Ask a site, and record the cost."""
         start = thread_time()
         reply = super().ask(name, asked)
         self.seconds += thread_time() - start
@@ -43,12 +53,13 @@ class Metered(Federation):
 
 
 class MeteredSite(Site):
-    """A site that adds up what it does when it sends its model."""
+    """A site that adds up its work and the bytes that it sends with its model."""
 
-    seconds, sent = 0.0, 0
+    seconds = 0.0
+    sent = 0
 
     def result(self, round: int) -> Shareable:
-        """Return what leaves the site, and note what our part of it costs."""
+        """Return the site's result, and record the cost of this package's part."""
         start = thread_time()
         result = super().result(round)
         self.seconds += thread_time() - start
@@ -56,36 +67,38 @@ class MeteredSite(Site):
         return result
 
 
-def cost(sites: int, **options: Any) -> tuple[float, float, float]:
-    """Return milliseconds, kB sent and kB received, of one site in one round."""
+def cost(number: int, **options: Any) -> Cost:
+    """Return the cost of one site in one round of this many sites."""
     generator = torch.Generator().manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        made = []
-        for number in range(sites):
+        sites = []
+        for index in range(number):
             target = torch.randint(0, 2, (EXAMPLES,), generator=generator)
             scores = (torch.randn(EXAMPLES, generator=generator) + target).sigmoid()
-            ledger = PrivacyLedger(1e6, Path(folder, f"{number}"))
-            made.append(
-                MeteredSite(
-                    f"site-{number}", FederatedROC(ledger=ledger, **options), scores, target
-                )
-            )
-        federation = Metered(list(made), Path(folder), key_metric=None, **options)
+            ledger = PrivacyLedger(1e6, Path(folder, f"{index}"))
+            metric = FederatedROC(ledger=ledger, **options)
+            sites.append(MeteredSite(f"site-{index}", metric, scores, target))
+        federation = MeteredFederation(list(sites), Path(folder), key_metric=None, **options)
         federation.round(0)  # a warm-up
-        federation.seconds, federation.received = 0.0, 0
+        federation.seconds = 0.0
+        federation.received = 0
         federation.sent.clear()
-        for site in made:
-            site.seconds, site.sent = 0.0, 0
-        for number in range(1, ROUNDS + 1):
-            federation.round(number)
-        for site in made:
+        for site in sites:
+            site.seconds = 0.0
+            site.sent = 0
+        for round in range(1, ROUNDS + 1):
+            federation.round(round)
+        for site in sites:
             site.end()
-        seconds = federation.seconds + sum(site.seconds for site in made)
-        up = sum(site.sent for site in made) + sum(
-            len(data) for _, stage, data in federation.sent if stage != "model"
+        seconds = federation.seconds + sum(site.seconds for site in sites)
+        sent = sum(site.sent for site in sites)
+        sent += sum(len(data) for _, stage, data in federation.sent if stage != "model")
+        site_rounds = number * ROUNDS
+        return Cost(
+            milliseconds=1e3 * seconds / site_rounds,
+            sent_kb=sent / site_rounds / 1e3,
+            received_kb=federation.received / site_rounds / 1e3,
         )
-        each = sites * ROUNDS
-        return 1e3 * seconds / each, up / each / 1e3, federation.received / each / 1e3
 
 
 def main() -> None:
@@ -93,9 +106,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     print("| sites | | CPU | sent | received |\n|---|---|---|---|---|")
-    print(
-        f"| any | the mean of local AUROCs | | {len(fobs.dumps({'auroc': 0.5})) / 1e3:.2f} kB | |"
-    )
+    one_number = len(fobs.dumps({"auroc": 0.5})) / 1e3
+    print(f"| any | the mean of local AUROCs | | {one_number:.2f} kB | |")
     for sites in (5, 50):
         privacy = DistributedDP(epsilon=1.0, min_clients=3)
         rows: dict[str, dict[str, Any]] = {
@@ -105,9 +117,10 @@ def main() -> None:
             '`DistributedDP`, `plan="single"`': {"privacy": privacy, "plan": "single"},
         }
         for name, options in rows.items():
-            milliseconds, sent, received = cost(sites, **options)
+            costs = cost(sites, **options)
             print(
-                f"| {sites} | {name} | {milliseconds:.1f} ms | {sent:.1f} kB | {received:.1f} kB |",
+                f"| {sites} | {name} | {costs.milliseconds:.1f} ms | {costs.sent_kb:.1f} kB "
+                f"| {costs.received_kb:.1f} kB |",
                 flush=True,
             )
 

@@ -1,4 +1,4 @@
-"""Scores that no constant of the package was chosen on: real models, trained on made data."""
+"""Scores that no constant of the package was tuned on: real models, trained on made data."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from benchmarks.hard_scores import Scores
 
 __all__ = ["OTHER"]
 
-_TRAINED, _TESTED = 5_000, 20_000
+_TRAINING_ROWS = 5_000
+_TEST_ROWS = 20_000
+_ROWS = _TRAINING_ROWS + _TEST_ROWS
 
 
 def _classes(seed: int) -> Any:
     return make_classification(
-        _TRAINED + _TESTED,
+        _ROWS,
         20,
         n_informative=8,
         weights=[0.8],
@@ -36,12 +38,12 @@ def _classes(seed: int) -> Any:
 
 
 def _scored(model: Any, data: Any) -> Scores:
-    """Train on the first rows, and return targets and scores of the others."""
-    features, target = data[0], (data[1] > 0).astype(np.int64)
-    model.fit(features[:_TRAINED], target[:_TRAINED])
-    return target[_TRAINED:], np.ascontiguousarray(
-        model.predict_proba(features[_TRAINED:])[:, 1], dtype=np.float64
-    )
+    """Train on the first rows, and return targets and scores of the test rows."""
+    features, labels = data
+    target = (labels > 0).astype(np.int64)
+    model.fit(features[:_TRAINING_ROWS], target[:_TRAINING_ROWS])
+    scores = model.predict_proba(features[_TRAINING_ROWS:])[:, 1]
+    return target[_TRAINING_ROWS:], np.ascontiguousarray(scores, dtype=np.float64)
 
 
 OTHER: dict[str, Callable[[], Scores]] = {
@@ -54,10 +56,10 @@ OTHER: dict[str, Callable[[], Scores]] = {
     ),
     "boosted trees": lambda: _scored(
         HistGradientBoostingClassifier(random_state=0),
-        make_hastie_10_2(_TRAINED + _TESTED, random_state=0),
+        make_hastie_10_2(_ROWS, random_state=0),
     ),
     "AdaBoost": lambda: _scored(
         AdaBoostClassifier(random_state=0),
-        make_moons(_TRAINED + _TESTED, noise=0.35, random_state=0),
+        make_moons(_ROWS, noise=0.35, random_state=0),
     ),
 }

@@ -1,9 +1,10 @@
 """This package beside its peers, as ratios, with the read limit beside them.
 
-    python -m benchmarks.bench [--quick] [--only SECTION ...] [--json FILE] [--chart FILE] [--page FILE] [--check]
+    python -m benchmarks.bench [--quick] [--only SECTION ...] [--json FILE] [--check] ...
 
-One process but for memory and contention, one thread, CPU time, all peers in turn, median of 15. `--quick` measures
-what the goals are about, median of 5; `--check` fails if a goal is missed by more than a generous margin.
+One process (except for memory and contention), one thread, CPU time, all peers in turn, median of
+15. `--quick` measures the cases of the goals alone, median of 5. `--check` fails if a goal is
+missed by more than a generous margin.
 """
 
 from __future__ import annotations
@@ -49,15 +50,30 @@ SECTIONS = {
     "contention": contention,
 }
 NOTES = {
-    PEER_SECTION: "CPU time of updates and one compute, divided by this package's. Above 1: this package is faster.",
+    PEER_SECTION: (
+        "CPU time of updates and one compute, divided by this package's. Above 1: this package is "
+        "faster."
+    ),
     READ_SECTION: "CPU time of one update, divided by that of `preds.sum()` and `target.sum()`.",
     EVEN_SECTION: "CPU time of one update of 1e6 examples, divided by that on even bins.",
-    SMALL_SECTION: "CPU time of one update, also divided by that of torchmetrics. Below 1: this package is faster.",
-    CLASSES_SECTION: "One update of examples x classes, and one compute. Above 1: this package is slower.",
+    SMALL_SECTION: (
+        "CPU time of one update, also divided by that of torchmetrics. Below 1: this package is "
+        "faster."
+    ),
+    CLASSES_SECTION: (
+        "One update of examples x classes, and one compute. Above 1: this package is slower."
+    ),
     ROUND_SECTION: "CPU time of everything that is not an update.",
     MEMORY_SECTION: "Of 1e7 examples in batches of 1e6, beyond the data themselves.",
-    CONTENTION_SECTION: "Two busy processes, 1e6 examples at once, torch's default number of threads.",
+    CONTENTION_SECTION: (
+        "Two busy processes, 1e6 examples at once, torch's default number of threads."
+    ),
 }
+"""The text above the table of each section."""
+ROUNDS = 15
+"""Rounds of which the median is taken."""
+QUICK_ROUNDS = 5
+"""The same with --quick."""
 PACKAGES = ("torch", "torchmetrics", "torcheval", "scikit-learn", "numpy", "declearn")
 
 
@@ -67,7 +83,7 @@ def parsed() -> argparse.Namespace:
         prog="python -m benchmarks.bench", description=__doc__.split("\n")[0]
     )
     parser.add_argument(
-        "--quick", action="store_true", help="only what the goals are about, median of 5"
+        "--quick", action="store_true", help="only the cases of the goals, median of 5"
     )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--json", type=Path, help="file for the figures")
@@ -80,48 +96,53 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, and write what was asked for."""
+    """Measure, and write the files that the arguments name."""
     arguments = parsed()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of classes without examples
     for name, package in missing().items():
         print(f"{name}: skipped because {package} is not installed")
+    rounds = QUICK_ROUNDS if arguments.quick else ROUNDS
     figures: list[Figure] = []
     for section in arguments.only:
-        found = list(SECTIONS[section](5 if arguments.quick else 15, arguments.quick))
-        figures += found
-        print(markdown(found), end="\n\n", flush=True)
-    if (
-        arguments.json and arguments.json.exists()
-    ):  # sections that were not measured now keep their figures
-        measured = {figure.section for figure in figures}
-        before = [Figure(**figure) for figure in json.loads(arguments.json.read_text())["figures"]]
-        figures = _in_order(
-            [figure for figure in before if figure.section not in measured], figures, before
-        )
+        section_figures = list(SECTIONS[section](rounds, arguments.quick))
+        figures += section_figures
+        print(markdown(section_figures), end="\n\n", flush=True)
+    if arguments.json and arguments.json.exists():
+        figures = _with_earlier(figures, arguments.json)
     print(goals_table(figures))
     if arguments.json:
-        versions = {name: version(name) for name in PACKAGES if name not in missing().values()}
-        machine = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
-        record = {
-            "versions": versions,
-            "machine": machine,
-            "figures": [figure._asdict() for figure in figures],
-        }
-        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+        _write_json(figures, arguments.json)
     if arguments.chart:
         draw(figures, arguments.chart)
     if arguments.page:
         paste(arguments.page, markdown(figures, NOTES), "benchmarks.bench")
-    missed = list(failures(figures))
-    print("\n".join(missed), file=sys.stderr)
-    return 1 if arguments.check and missed else 0
+    misses = list(failures(figures))
+    print("\n".join(misses), file=sys.stderr)
+    return int(arguments.check and bool(misses))
 
 
-def _in_order(kept: list[Figure], fresh: list[Figure], before: list[Figure]) -> list[Figure]:
-    """The figures, section by section as they were before."""
-    sections = list(dict.fromkeys(figure.section for figure in [*before, *fresh]))
-    return sorted([*kept, *fresh], key=lambda figure: sections.index(figure.section))
+def _with_earlier(figures: list[Figure], path: Path) -> list[Figure]:
+    """Return the figures, with earlier ones of the sections that were not measured now.
+
+    Sections keep their earlier order.
+    """
+    earlier = [Figure(**figure) for figure in json.loads(path.read_text())["figures"]]
+    measured = {figure.section for figure in figures}
+    unmeasured = [figure for figure in earlier if figure.section not in measured]
+    order = list(dict.fromkeys(figure.section for figure in [*earlier, *figures]))
+    return sorted([*unmeasured, *figures], key=lambda figure: order.index(figure.section))
+
+
+def _write_json(figures: list[Figure], path: Path) -> None:
+    """Write the figures, with the versions and the machine they were measured with."""
+    absent = missing().values()
+    record = {
+        "versions": {name: version(name) for name in PACKAGES if name not in absent},
+        "machine": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
+        "figures": [figure._asdict() for figure in figures],
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

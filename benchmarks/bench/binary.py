@@ -1,11 +1,11 @@
-"""Binary scores: update and compute beside every peer, update beside one read, small batches beside torchmetrics."""
+"""Binary scores: all updates beside every peer, one update beside one read, small batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,9 +33,9 @@ PEER_SECTION = "Updates and compute, relative to this package"
 READ_SECTION = "One update, relative to one read of its inputs"
 EVEN_SECTION = "One update of 1e6, relative to even bins"
 SMALL_SECTION = "Small batches"
-AT_ONCE, IN_BATCHES = "1e6 at once", "1e6 in batches of 1e5"
+AT_ONCE = "1e6 at once"
+IN_BATCHES = "1e6 in batches of 1e5"
 
-# examples, batch
 CASES = {
     "1e3 in batches of 32": (1_000, 32),
     "1e5 in batches of 1e3": (100_000, 1_000),
@@ -43,8 +43,8 @@ CASES = {
     AT_ONCE: (1_000_000, 1_000_000),
     "1e7 in batches of 1e6": (10_000_000, 1_000_000),
 }
-# Left out where they take minutes and say nothing new.
-LEFT_OUT = {
+"""Examples, and examples of a batch."""
+OMITTED = {
     AT_ONCE: SLOW,
     "1e7 in batches of 1e6": (
         *SLOW,
@@ -55,14 +55,22 @@ LEFT_OUT = {
         "scikit-learn",
     ),
 }
+"""Peers that take minutes in a case and would say nothing new."""
+NANOSECONDS = 1e9
+"""In a second."""
+MICROSECONDS = 1e6
+"""In a second."""
 
 
 def drawn(
     examples: int, batch: int, dtype: torch.dtype = torch.float32, lowest: int = 0
 ) -> Batches:
-    """Return scores and labels in batches."""
-    sizes = [min(batch, examples - start) for start in range(0, examples, batch)]
-    return [(torch.rand(size).to(dtype), torch.randint(lowest, 2, (size,))) for size in sizes]
+    """Return scores and labels in batches. With a ``lowest`` label of -1, some are ignored."""
+    batches = []
+    for start in range(0, examples, batch):
+        size = min(batch, examples - start)
+        batches.append((torch.rand(size).to(dtype), torch.randint(lowest, 2, (size,))))
+    return batches
 
 
 def beside_peers(rounds: int, quick: bool) -> Iterator[Figure]:
@@ -70,113 +78,152 @@ def beside_peers(rounds: int, quick: bool) -> Iterator[Figure]:
     for case, (examples, batch) in CASES.items():
         if quick and case not in (AT_ONCE, IN_BATCHES):
             continue
-        left_out = {*missing(), *LEFT_OUT.get(case, ())}
+        omitted = {*missing(), *OMITTED.get(case, ())}
         batches = drawn(examples, batch)
-        times = interleaved(
-            {name: peer(batches) for name, peer in PEERS.items() if name not in left_out}, rounds
-        )
+        peers = {name: peer(batches) for name, peer in PEERS.items() if name not in omitted}
+        times = interleaved(peers, rounds)
         yield Figure(
-            PEER_SECTION, case, "this package, ns per example", times.seconds(OURS) / examples * 1e9
+            section=PEER_SECTION,
+            case=case,
+            name="this package, ns per example",
+            value=times.seconds(OURS) / examples * NANOSECONDS,
         )
-        for name in PEERS:
-            if name not in left_out and name != OURS:
+        for name in peers:
+            if name != OURS:
                 yield Figure(PEER_SECTION, case, name, times.ratio(name, OURS))
 
 
-def beside_one_read(rounds: int, quick: bool) -> Iterator[Figure]:
-    """Time an update beside `preds.sum()` and `target.sum()`: a new batch each time, or the same one, from cache."""
-    for case, examples, count in (
-        ("1e6", 1_000_000, 12),
-        ("1e7", 10_000_000, 2),
-        ("1e6 from cache", 1_000_000, 1),
-    ):
-        for name, options in _KINDS.items():
-            if name in ("float32", "even") or not quick:
-                data = [_batch(examples, name) for _ in range(count)]
-                times = interleaved(_read_and_update(data, options), rounds)
-                yield Figure(READ_SECTION, name, case, times.ratio(OURS, READ))
-                if case == "1e6":
-                    yield Figure(
-                        READ_SECTION, name, "ns per example", times.seconds(OURS) / examples * 1e9
-                    )
+class Kind(NamedTuple):
+    """A kind of scores and of grid."""
+
+    options: Mapping[str, Any] = {}
+    """The metric's arguments."""
+    dtype: torch.dtype = torch.float32
+    ignores: bool = False
+    """Whether a third of the labels is to be ignored."""
+
+    def batch(self, examples: int) -> tuple[Tensor, Tensor]:
+        """Return one batch of scores and labels."""
+        lowest = -1 if self.ignores else 0
+        return drawn(examples, examples, self.dtype, lowest)[0]
 
 
-_KINDS: dict[str, dict[str, Any]] = {
-    "float32": {},
-    "bfloat16": {},
-    "float64": {},
-    "strided": {},
-    "ignore_index": {"ignore_index": -1},
-    "even": {"grid": "even"},
-    "even, ignore_index": {"grid": "even", "ignore_index": -1},
-    "score_range": {"grid": ScoreGrid.even(1024, (-1.0, 2.0))},
-    "256 custom edges": {"grid": ScoreGrid.from_edges(torch.linspace(0, 1, 257).double() ** 1.5)},
-    "logits": {"normalization": "sigmoid"},
-}
+class StridedKind(Kind):
+    """Scores that are the second of two columns."""
 
-
-def _batch(examples: int, kind: str) -> tuple[Tensor, Tensor]:
-    if kind == "strided":  # the second of two columns
+    def batch(self, examples: int) -> tuple[Tensor, Tensor]:
         return torch.rand(examples, 2)[:, 1], torch.randint(0, 2, (examples,))
-    dtype = getattr(torch, kind) if hasattr(torch, kind) else torch.float32
-    scores, target = drawn(examples, examples, dtype, -1 if "ignore_index" in kind else 0)[0]
-    return (3 * torch.randn(examples) if kind == "logits" else scores), target
 
 
-def _read_and_update(data: Batches, options: dict[str, Any]) -> dict[str, Candidate]:
-    """Half the data lies between reading a batch and counting it."""
-    metric, half = FederatedROC(**options), len(data) // 2
-    to_read, to_count = cycle(data), cycle(data[half:] + data[:half])
+class LogitsKind(Kind):
+    """Scores before the sigmoid."""
 
-    def read() -> None:
-        preds, target = next(to_read)
-        preds.sum()
-        target.sum()
+    def batch(self, examples: int) -> tuple[Tensor, Tensor]:
+        _, target = super().batch(examples)
+        return 3 * torch.randn(examples), target
 
-    return {READ: read, OURS: lambda: metric.update(*next(to_count))}
+
+CUSTOM_EDGES = ScoreGrid.from_edges(torch.linspace(0, 1, 257).double() ** 1.5)
+KINDS: dict[str, Kind] = {
+    "float32": Kind(),
+    "bfloat16": Kind(dtype=torch.bfloat16),
+    "float64": Kind(dtype=torch.float64),
+    "strided": StridedKind(),
+    "ignore_index": Kind({"ignore_index": -1}, ignores=True),
+    "even": Kind({"grid": "even"}),
+    "even, ignore_index": Kind({"grid": "even", "ignore_index": -1}, ignores=True),
+    "score_range": Kind({"grid": ScoreGrid.even(1024, (-1.0, 2.0))}),
+    "256 custom edges": Kind({"grid": CUSTOM_EDGES}),
+    "logits": LogitsKind({"normalization": "sigmoid"}),
+}
+QUICK_KINDS = ("float32", "even")
+
+
+class ReadCase(NamedTuple):
+    """Batches for reads and updates in turn. With a single batch, they come from cache."""
+
+    name: str
+    examples: int
+    batches: int
+
+
+READ_CASES = (
+    ReadCase("1e6", 1_000_000, 12),
+    ReadCase("1e7", 10_000_000, 2),
+    ReadCase("1e6 from cache", 1_000_000, 1),
+)
+
+
+def beside_one_read(rounds: int, quick: bool) -> Iterator[Figure]:
+    """Time an update beside `preds.sum()` and `target.sum()`: of new batches, or from cache."""
+    for case in READ_CASES:
+        for name, kind in KINDS.items():
+            if quick and name not in QUICK_KINDS:
+                continue
+            batches = [kind.batch(case.examples) for _ in range(case.batches)]
+            times = interleaved(_read_and_update(batches, kind), rounds)
+            yield Figure(READ_SECTION, name, case.name, times.ratio(OURS, READ))
+            if case.name == "1e6":
+                nanoseconds = times.seconds(OURS) / case.examples * NANOSECONDS
+                yield Figure(READ_SECTION, name, "ns per example", nanoseconds)
+
+
+def _read_and_update(batches: Batches, kind: Kind) -> dict[str, Candidate]:
+    """Return a read and an update. Half of the batches lie between reading and counting one."""
+    half = len(batches) // 2
+    metric = FederatedROC(**kind.options)
+    to_read = cycle(batches)
+    to_count = cycle(batches[half:] + batches[:half])
+    return {
+        READ: lambda: _read(*next(to_read)),
+        OURS: lambda: metric.update(*next(to_count)),
+    }
+
+
+def _read(preds: Tensor, target: Tensor) -> None:
+    preds.sum()
+    target.sum()
 
 
 def beside_even(rounds: int, quick: bool) -> Iterator[Figure]:
     """Time an update of 1e6 in every kind of grid and of data, relative to even bins on [0, 1]."""
-    metrics = {
-        name: FederatedROC(**options) for name, options in _KINDS.items() if name != "strided"
-    }
-    data = {name: _batch(1_000_000, name) for name in metrics}
-    candidates: dict[str, Candidate] = {
-        name: lambda name=name: metrics[name].update(*data[name])  # type: ignore[misc]
-        for name in metrics
-    }
+    examples = 1_000_000
+    candidates: dict[str, Candidate] = {}
+    for name, kind in KINDS.items():
+        if name != "strided":
+            metric = FederatedROC(**kind.options)
+            candidates[name] = partial(metric.update, *kind.batch(examples))
     times = interleaved(candidates, rounds)
-    for name in metrics:
+    for name in candidates:
+        nanoseconds = times.seconds(name) / examples * NANOSECONDS
         yield Figure(EVEN_SECTION, name, "x even bins", times.ratio(name, "even"))
-        yield Figure(EVEN_SECTION, name, "ns per example", times.seconds(name) / 1e6 * 1e9)
+        yield Figure(EVEN_SECTION, name, "ns per example", nanoseconds)
 
 
 def small(rounds: int, quick: bool) -> Iterator[Figure]:
-    """Time updates of small batches: of ours, and of torchmetrics with its defaults."""
-    makers: dict[str, Callable[[], FederatedROC | BinaryROC]] = {
-        OURS: FederatedROC,
-        "exact": BinaryROC,
-        "200": lambda: BinaryROC(thresholds=200),
-    }
-    for batch in (32,) if quick else (32, 256, 1_024, 8_192):
-        data, repeats = drawn(batch, batch)[0], max(20, 10_000 // batch)
-
-        def updates(
-            metric: FederatedROC | BinaryROC,
-            data: tuple[Tensor, Tensor] = data,
-            repeats: int = repeats,
-        ) -> None:
-            metric.reset()
-            for _ in range(repeats):
-                metric.update(*data)
-
-        metrics = {name: make() for name, make in makers.items()}
-        candidates: dict[str, Candidate] = {
-            name: partial(updates, metric) for name, metric in metrics.items()
+    """Time updates of small batches, of this package and of torchmetrics with its defaults."""
+    sizes = (32,) if quick else (32, 256, 1_024, 8_192)
+    for size in sizes:
+        preds, target = drawn(size, size)[0]
+        repeats = max(20, 10_000 // size)
+        metrics: dict[str, FederatedROC | BinaryROC] = {
+            OURS: FederatedROC(),
+            "exact": BinaryROC(),
+            "200": BinaryROC(thresholds=200),
         }
+        candidates: dict[str, Candidate] = {}
+        for name, metric in metrics.items():
+            candidates[name] = partial(_update_often, metric, preds, target, repeats)
         times = interleaved(candidates, rounds)
-        case = f"batch of {batch:,}"
-        yield Figure(SMALL_SECTION, case, "us", times.seconds(OURS) / repeats * 1e6)
+        case = f"batch of {size:,}"
+        yield Figure(SMALL_SECTION, case, "us", times.seconds(OURS) / repeats * MICROSECONDS)
         yield Figure(SMALL_SECTION, case, "x torchmetrics exact", times.ratio(OURS, "exact"))
         yield Figure(SMALL_SECTION, case, "x torchmetrics 200", times.ratio(OURS, "200"))
+
+
+def _update_often(
+    metric: FederatedROC | BinaryROC, preds: Tensor, target: Tensor, repeats: int
+) -> None:
+    metric.reset()
+    for _ in range(repeats):
+        metric.update(preds, target)

@@ -12,18 +12,15 @@ __all__ = ["draw"]
 
 
 def draw(figures: list[Figure], path: Path) -> None:
-    """Draw the goals' case into ``path``."""
+    """Draw the case of the goals into ``path``."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    ratios = {
-        name: value
-        for section, case, name, value in figures
-        if (section, case) == (PEER_SECTION, IN_BATCHES)
-    }
-    ratios = {name: ratios[name] for name in PEERS if name in ratios} | {OURS: 1.0}
+    of_case = [figure for figure in figures if figure[:2] == (PEER_SECTION, IN_BATCHES)]
+    ratios = {figure.name: figure.value for figure in of_case if figure.name in PEERS}
+    ratios[OURS] = 1.0
     order = sorted(ratios, key=lambda name: -ratios[name])
     figure, axes = plt.subplots(figsize=(8, 0.36 * len(order) + 1.2), layout="constrained")
     colors = {OURS: "tab:blue", READ: "0.45"}

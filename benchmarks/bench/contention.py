@@ -1,7 +1,7 @@
-"""Contention: two processes that count on two cores, each with torch's default threads, beside one alone.
+"""Contention: two processes that count on two cores, with torch's default threads, beside one.
 
-One alone and two at once take turns of a second. Threads that wait for each other spin, which shows in CPU time; wall
-time also holds what strangers on the machine take.
+One process and two processes take turns of a second. Threads that wait for each other spin, which
+shows in CPU time; wall time also includes other work on the machine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from benchmarks.bench.binary import drawn
 from benchmarks.bench.figure import Figure
@@ -20,7 +21,16 @@ from benchmarks.bench.peers import OURS, PEERS
 __all__ = ["CONTENTION_SECTION", "contention"]
 
 CONTENTION_SECTION = "Two processes on two cores, relative to one alone"
-EXAMPLES, SECONDS = 1_000_000, 1.0
+EXAMPLES = 1_000_000
+TURN = 1.0
+"""The length of a turn, in seconds."""
+
+
+class Turn(NamedTuple):
+    """Seconds of one run of a peer, as the mean of a turn."""
+
+    wall: float
+    cpu: float
 
 
 class Worker:
@@ -32,7 +42,7 @@ class Worker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
-        self.answer()
+        self.finish()
 
     def start(self) -> None:
         """Begin a turn."""
@@ -40,11 +50,11 @@ class Worker:
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
-    def answer(self) -> tuple[float, float]:
-        """Wait for the end of the turn and return wall and CPU seconds of a run in it."""
+    def finish(self) -> Turn:
+        """Wait for the end of the turn and return its times."""
         assert self.process.stdout is not None
         wall, cpu = self.process.stdout.readline().split()
-        return float(wall), float(cpu)
+        return Turn(float(wall), float(cpu))
 
     def stop(self) -> None:
         """End the process."""
@@ -55,37 +65,36 @@ class Worker:
 
 def contention(rounds: int, quick: bool) -> Iterator[Figure]:
     """Let two workers run one at a time and both at once."""
-    for name in (OURS,) if quick else (OURS, "torchmetrics exact", "torchmetrics 200", "numpy"):
-        workers = [Worker(name), Worker(name)]
-        ratios = []
+    names = (OURS,) if quick else (OURS, "torchmetrics exact", "torchmetrics 200", "numpy")
+    for name in names:
+        first = Worker(name)
+        second = Worker(name)
+        wall_ratios = []
+        cpu_ratios = []
         for _ in range(max(3, rounds // 3)):
-            workers[0].start()
-            alone = workers[0].answer()
-            for worker in workers:
-                worker.start()
-            both = [worker.answer() for worker in workers]
-            ratios.append(
-                [
-                    max(times) / one
-                    for times, one in zip(zip(*both, strict=True), alone, strict=True)
-                ]
-            )
-        for worker in workers:
-            worker.stop()
-        for kind, values in zip(
-            ("CPU time", "wall time"), list(zip(*ratios, strict=True))[::-1], strict=True
-        ):
-            yield Figure(CONTENTION_SECTION, name, kind, statistics.median(values))
+            first.start()
+            single = first.finish()
+            first.start()
+            second.start()
+            turns = [first.finish(), second.finish()]
+            wall_ratios.append(max(turn.wall for turn in turns) / single.wall)
+            cpu_ratios.append(max(turn.cpu for turn in turns) / single.cpu)
+        first.stop()
+        second.stop()
+        yield Figure(CONTENTION_SECTION, name, "CPU time", statistics.median(cpu_ratios))
+        yield Figure(CONTENTION_SECTION, name, "wall time", statistics.median(wall_ratios))
 
 
 def main() -> None:
-    """Answer every line of input with the mean wall and CPU time of a run, of as many as a turn holds."""
+    """Print, for every line of input, the mean wall and CPU time of a run in one turn."""
     run = PEERS[sys.argv[1]](drawn(EXAMPLES, EXAMPLES))
     run()
     print("0 0", flush=True)
     for _ in sys.stdin:
-        runs, wall, cpu = 0, time.perf_counter(), time.process_time()
-        while time.perf_counter() - wall < SECONDS:
+        runs = 0
+        wall = time.perf_counter()
+        cpu = time.process_time()
+        while time.perf_counter() - wall < TURN:
             run()
             runs += 1
         print((time.perf_counter() - wall) / runs, (time.process_time() - cpu) / runs, flush=True)

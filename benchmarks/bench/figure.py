@@ -8,7 +8,7 @@ from typing import NamedTuple
 __all__ = ["Figure", "markdown", "rounded"]
 
 _WIDEST = 6
-"""Columns that fit on a page; of a section with more, the rows become the columns."""
+"""Columns that do not fit on a page any more: rows and columns of such a section are swapped."""
 
 
 class Figure(NamedTuple):
@@ -21,38 +21,40 @@ class Figure(NamedTuple):
 
 
 def markdown(figures: Iterable[Figure], notes: Mapping[str, str] | None = None) -> str:
-    """Return one table for each section, rows and columns in the order of their first appearance.
+    """Return one table for each section, with rows and columns in the order of the figures.
 
     Args:
-        figures: what was measured.
+        figures: the measured figures.
         notes: a text above the table, by the name of the section.
     """
     sections: dict[str, list[Figure]] = {}
     for figure in figures:
         sections.setdefault(figure.section, []).append(figure)
-    above = {
-        section: f"{(notes or {})[section]}\n\n" if section in (notes or {}) else ""
-        for section in sections
-    }
-    return "\n\n".join(
-        f"## {section}\n\n{above[section]}{_table(rows)}" for section, rows in sections.items()
-    )
+    texts = []
+    for section, rows in sections.items():
+        parts = [f"## {section}", _table(rows)]
+        if notes is not None and section in notes:
+            parts.insert(1, notes[section])
+        texts.append("\n\n".join(parts))
+    return "\n\n".join(texts)
 
 
 def _table(figures: list[Figure]) -> str:
     values = {(figure.case, figure.name): rounded(figure.value) for figure in figures}
-    rows, columns = (list(dict.fromkeys(place)) for place in zip(*values, strict=True))
+    rows = list(dict.fromkeys(figure.case for figure in figures))
+    columns = list(dict.fromkeys(figure.name for figure in figures))
     if len(columns) >= _WIDEST:
         rows, columns = columns, rows
         values = {(name, case): value for (case, name), value in values.items()}
     lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    lines += [
-        f"| {row} | {' | '.join(values.get((row, column), '') for column in columns)} |"
-        for row in rows
-    ]
+    for row in rows:
+        cells = [values.get((row, column), "") for column in columns]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def rounded(value: float) -> str:
-    """Three digits that count."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Return a number with three significant digits."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,8 +18,10 @@ __all__ = ["CASES", "CLASSES_SECTION", "class_case", "many_classes"]
 
 CLASSES_SECTION = "Many classes"
 
-# examples, classes
-CASES = (1_024, 10), (256, 100), (32, 1_000), (256, 1_000), (100_000, 10)
+CASES = ((1_024, 10), (256, 100), (32, 1_000), (256, 1_000), (100_000, 10))
+"""Examples, and classes."""
+MOST_BINNED = 40_000
+"""Scores up to which torchmetrics' 200 thresholds are measured: more would take gigabytes."""
 
 
 def class_case(examples: int, classes: int) -> str:
@@ -32,17 +35,17 @@ def many_classes(rounds: int, quick: bool) -> Iterator[Figure]:
         repeats = max(1, 400_000 // (batch * classes))
         preds = (3 * torch.randn(batch, classes)).softmax(1)
         target = torch.randint(0, classes, (batch,))
-        ours, exact = FederatedROC("multiclass", num_classes=classes), MulticlassROC(classes)
+        ours = FederatedROC("multiclass", num_classes=classes)
         ours.update(preds, target)  # lays its state out, once after each reset
-
-        candidates = {
-            OURS: _updates(ours, preds, target, repeats),
-            "exact": _updates(exact, preds, target, repeats, afresh=True),  # or it keeps everything
+        exact = MulticlassROC(classes)
+        candidates: dict[str, Candidate] = {
+            OURS: partial(_update, ours, preds, target, repeats),
+            # without a reset it would keep all scores
+            "exact": partial(_reset_and_update, exact, preds, target, repeats),
         }
-        if batch * classes <= 40_000:  # or it takes gigabytes
-            candidates["200"] = _updates(
-                MulticlassROC(classes, thresholds=200), preds, target, repeats
-            )
+        if batch * classes <= MOST_BINNED:
+            binned = MulticlassROC(classes, thresholds=200)
+            candidates["200"] = partial(_update, binned, preds, target, repeats)
         times = interleaved(candidates, rounds)
         case = class_case(batch, classes)
         yield Figure(CLASSES_SECTION, case, "us", times.seconds(OURS) / repeats * 1e6)
@@ -53,17 +56,15 @@ def many_classes(rounds: int, quick: bool) -> Iterator[Figure]:
         yield Figure(CLASSES_SECTION, case, "compute ms", seconds * 1e3)
 
 
-def _updates(
-    metric: FederatedROC | MulticlassROC,
-    preds: Tensor,
-    target: Tensor,
-    repeats: int,
-    afresh: bool = False,
-) -> Candidate:
-    def run() -> None:
-        if afresh:
-            metric.reset()
-        for _ in range(repeats):
-            metric.update(preds, target)
+def _update(
+    metric: FederatedROC | MulticlassROC, preds: Tensor, target: Tensor, repeats: int
+) -> None:
+    for _ in range(repeats):
+        metric.update(preds, target)
 
-    return run
+
+def _reset_and_update(
+    metric: FederatedROC | MulticlassROC, preds: Tensor, target: Tensor, repeats: int
+) -> None:
+    metric.reset()
+    _update(metric, preds, target, repeats)

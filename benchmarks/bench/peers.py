@@ -1,13 +1,15 @@
-"""Peers: everybody who draws a ROC or precision-recall curve of batches, each as it is meant to be used."""
+"""Peers: libraries that make a ROC or precision-recall curve of batches, each as its docs say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 from torch import Tensor
 from torchmetrics.classification import BinaryROC
@@ -18,106 +20,125 @@ from torchmetrics_fed import FederatedROC
 __all__ = ["OURS", "PEERS", "READ", "SLOW", "Batches", "Peer", "missing"]
 
 Batches = list[tuple[Tensor, Tensor]]
+"""Scores and labels."""
+Arrays = list[tuple[NDArray[np.float32], NDArray[np.int64]]]
+"""The same as arrays."""
 Peer = Callable[[Batches], Candidate]
+"""Prepares a run of all updates and one compute."""
 
-OURS, READ = "this package", "read limit"
+OURS = "this package"
+READ = "read limit"
+BINS = 4096
 
 
 def read_limit(batches: Batches) -> Candidate:
-    """One read of the inputs, which nobody can do without."""
+    """Read the inputs once, as every peer has to."""
     return lambda: [(preds.sum(), target.sum()) for preds, target in batches]
 
 
-def metric(make: Callable[[], FederatedROC | BinaryROC]) -> Peer:
-    """Whoever has torchmetrics' interface, all updates and one compute; torcheval has it, too."""
+class MetricPeer:
+    """A metric with torchmetrics' interface, which torcheval has, too."""
 
-    def peer(batches: Batches) -> Candidate:
-        one = make()
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
 
-        def run() -> None:
-            one.reset()
-            for preds, target in batches:
-                one.update(preds, target)
-            one.compute()
+    def __call__(self, batches: Batches) -> Candidate:
+        return partial(self._run, self._make(), batches)
 
-        return run
+    @staticmethod
+    def _run(metric: Any, batches: Batches) -> None:
+        metric.reset()
+        for preds, target in batches:
+            metric.update(preds, target)
+        metric.compute()
 
-    return peer
+
+def torcheval_metric(name: str, **options: object) -> Any:
+    """Return a metric of torcheval."""
+    return getattr(import_module("torcheval.metrics"), name)(**options)
+
+
+def arrays_of(batches: Batches) -> Arrays:
+    return [(preds.float().numpy(), target.numpy()) for preds, target in batches]
 
 
 def scikit_learn(batches: Batches) -> Candidate:
-    """Keeps everything, like every exact curve."""
-    arrays = [(preds.float().numpy(), target.numpy()) for preds, target in batches]
-    return lambda: roc_curve(
-        np.concatenate([target for _, target in arrays]),
-        np.concatenate([preds for preds, _ in arrays]),
-    )
+    """Keep all scores, as every exact curve does."""
+    return partial(_exact_curve, arrays_of(batches))
+
+
+def _exact_curve(arrays: Arrays) -> None:
+    target = np.concatenate([target for _, target in arrays])
+    preds = np.concatenate([preds for preds, _ in arrays])
+    roc_curve(target, preds)
 
 
 def numpy_histograms(batches: Batches) -> Candidate:
-    """Two histograms of 4096 even bins, and their tails; nothing is checked."""
-    arrays = [(preds.float().numpy(), target.numpy()) for preds, target in batches]
+    """Make two histograms of even bins, and their tails; nothing is checked."""
+    return partial(_histograms, arrays_of(batches))
 
-    def run() -> None:
-        counts = np.zeros((2, 4096), np.int64)
+
+def _histograms(arrays: Arrays) -> None:
+    counts = np.zeros((2, BINS), np.int64)
+    for preds, target in arrays:
+        for label in (0, 1):
+            counts[label] += np.histogram(preds[target == label], BINS, (0.0, 1.0))[0]
+    counts[:, ::-1].cumsum(1)
+
+
+class DeclearnPeer:
+    """declearn's BinaryRocAUC, which compares every score with every threshold.
+
+    Args:
+        scale: the distance of its thresholds.
+        batch_size: examples of a batch; larger ones would need gigabytes.
+    """
+
+    def __init__(self, scale: float, batch_size: int) -> None:
+        self._scale = scale
+        self._batch_size = batch_size
+
+    def __call__(self, batches: Batches) -> Candidate:
+        arrays = []
+        for preds, target in batches:
+            parts = zip(preds.split(self._batch_size), target.split(self._batch_size), strict=True)
+            arrays += arrays_of(list(parts))
+        metric = import_module("declearn.metrics").BinaryRocAUC(scale=self._scale)
+        return partial(self._run, metric, arrays)
+
+    @staticmethod
+    def _run(metric: Any, arrays: Arrays) -> None:
+        metric.reset()
         for preds, target in arrays:
-            for label in (0, 1):
-                counts[label] += np.histogram(preds[target == label], 4096, (0.0, 1.0))[0]
-        counts[:, ::-1].cumsum(1)
-
-    return run
-
-
-def torcheval_peer(name: str, **options: object) -> Peer:
-    """A metric of torcheval."""
-
-    def make() -> BinaryROC:
-        made: BinaryROC = getattr(import_module("torcheval.metrics"), name)(**options)
-        return made
-
-    return metric(make)
-
-
-def declearn_peer(scale: float, most: int) -> Peer:
-    """declearn's BinaryRocAUC, which compares every score with every threshold: in batches of at most ``most``."""
-
-    def peer(batches: Batches) -> Candidate:
-        arrays = [
-            (preds[start:end].float().numpy(), target[start:end].numpy())
-            for preds, target in batches
-            for start, end in pairwise([*range(0, len(preds), most), len(preds)])
-        ]
-        one = import_module("declearn.metrics").BinaryRocAUC(scale=scale)
-
-        def run() -> None:
-            one.reset()
-            for preds, target in arrays:
-                one.update(target, preds)
-            one.get_result()
-
-        return run
-
-    return peer
+            metric.update(target, preds)
+        metric.get_result()
 
 
 PEERS: dict[str, Peer] = {
-    OURS: metric(FederatedROC),
+    OURS: MetricPeer(FederatedROC),
     READ: read_limit,
-    "torchmetrics exact": metric(BinaryROC),
-    "torchmetrics 200": metric(lambda: BinaryROC(thresholds=200)),
-    "torchmetrics 4096": metric(lambda: BinaryROC(thresholds=4096)),
-    "torcheval exact": torcheval_peer("BinaryAUROC"),
-    "torcheval 4096": torcheval_peer("BinaryBinnedPrecisionRecallCurve", threshold=4096),
+    "torchmetrics exact": MetricPeer(BinaryROC),
+    "torchmetrics 200": MetricPeer(lambda: BinaryROC(thresholds=200)),
+    "torchmetrics 4096": MetricPeer(lambda: BinaryROC(thresholds=BINS)),
+    "torcheval exact": MetricPeer(lambda: torcheval_metric("BinaryAUROC")),
+    "torcheval 4096": MetricPeer(
+        lambda: torcheval_metric("BinaryBinnedPrecisionRecallCurve", threshold=BINS)
+    ),
     "scikit-learn": scikit_learn,
     "numpy": numpy_histograms,
-    "declearn 11": declearn_peer(0.1, 100_000),
-    "declearn 1001": declearn_peer(0.001, 10_000),
+    "declearn 11": DeclearnPeer(0.1, 100_000),
+    "declearn 1001": DeclearnPeer(0.001, 10_000),
 }
-# Seconds for a million examples: only timed up to there, once
 SLOW = ("torchmetrics 4096", "declearn 1001")
+"""Peers that take seconds for a million examples: they are timed in batches, up to a million."""
 
 
 def missing() -> dict[str, str]:
-    """Return the peers that are not installed, and what they need."""
-    absent = [package for package in ("torcheval", "declearn") if find_spec(package) is None]
-    return {name: package for name in PEERS for package in absent if name.startswith(package)}
+    """Return the peers that are not installed, and the package that each needs."""
+    packages = {}
+    for package in ("torcheval", "declearn"):
+        if find_spec(package) is None:
+            for name in PEERS:
+                if name.startswith(package):
+                    packages[name] = package
+    return packages

@@ -1,4 +1,4 @@
-"""What happens once a round: compute, a release with noise, its way over the wire, secure aggregation."""
+"""The work of once a round: compute, a release with noise, its bytes, secure aggregation."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from torchmetrics_fed import (
     Spec,
 )
 from torchmetrics_fed.counting import Tree
+from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.exchange.client import noisy_cells
 from torchmetrics_fed.functional import roc_from_counts
 from torchmetrics_fed.typing import GridName
@@ -31,61 +32,88 @@ __all__ = ["CLIENTS", "ROUND_SECTION", "noise_case", "once_a_round"]
 
 ROUND_SECTION = "Once a round, 4096 bins"
 CLIENTS = (1, 2, 10, 1_000)
+"""Clients that the noise of a share is calibrated for."""
+EXAMPLES = 100_000
+MILLISECONDS = 1e3
+"""In a second."""
 
 
 def noise_case(clients: int) -> str:
-    """The row of a share's noise in the paper's plan at Q = 1024: 2 x 8190 cells over 12 levels at epsilon 0.1."""
-    return f"noise of a share for {clients:,} client{'s' * (clients > 1)}, 16,380 cells"
+    """Return the name of the row of a share's noise.
+
+    It is that of the paper's plan at Q = 1024: 2 x 8190 cells over 12 levels at epsilon 0.1.
+    """
+    noun = "client" if clients == 1 else "clients"
+    return f"noise of a share for {clients:,} {noun}, 16,380 cells"
 
 
 def once_a_round(rounds: int, quick: bool) -> Iterator[Figure]:
     """Time everything that is not an update."""
-    preds, target = torch.rand(100_000), torch.randint(0, 2, (100_000,))
+    preds = torch.rand(EXAMPLES)
+    target = torch.randint(0, 2, (EXAMPLES,))
     exact = FederatedROC()
-    candidates: dict[str, Candidate] = {"compute, exact": exact.compute}
     exact.update(preds, target)
-    for plan in ("adaptive", "single", "paper"):
-        grid: GridName = "even" if plan == "paper" else "two_sided"
-        private = FederatedROC(privacy=CentralDP(epsilon=1.0), plan=plan, grid=grid)
-        private.update(preds, target)
-        # a fresh copy each time: what was read once is kept with the release
-        candidates[f"compute, private, plan {plan}"] = partial(_read_anew, private.release())
-    for clients in CLIENTS:
-        spec = Spec("binary", 1, ScoreGrid(), DistributedDP(0.1, clients, max_colluding=0))
-        candidates[noise_case(clients)] = partial(
-            noisy_cells, spec, Query(Tree.binary(4096)), exact.counts
-        )
-    few = preds[:1_000], target[:1_000]
-    candidates["update of 1e3 and private release, plan adaptive"] = lambda: _released(*few)
-    share = exact.share()
-    sent, several = (
-        bytes(share),
-        [Share(share.spec, share.query, share.cells, "r") for _ in range(10)],
+    candidates: dict[str, Candidate] = {"compute, exact": exact.compute}
+    candidates |= _computes(preds, target)
+    candidates |= _draws(exact.counts)
+    candidates["update of 1e3 and private release, plan adaptive"] = partial(
+        _released, preds[:1_000], target[:1_000]
     )
-    candidates["share to bytes"] = lambda: bytes(share)
-    candidates["share from bytes"] = lambda: Share.from_bytes(sent, share.spec, share.query)
-    candidates["sum of 10 shares"] = lambda: Release.sum(several)
+    candidates |= _transfers(exact.share())
     times = interleaved(candidates, rounds)
     for name in candidates:
-        yield Figure(ROUND_SECTION, name, "ms", times.seconds(name) * 1e3)
-    for clients in (8,) if quick else (8, 64):
-        costs = [cost(clients, 0) for _ in range(3 if quick else 5)]
-        middle = sorted(costs, key=lambda each: each.client_ms)[len(costs) // 2]
-        yield Figure(
-            ROUND_SECTION,
-            f"secure aggregation of {clients} clients, each client",
-            "ms",
-            middle.client_ms,
-        )
-        yield Figure(
-            ROUND_SECTION,
-            f"secure aggregation of {clients} clients, server",
-            "ms",
-            middle.server_ms,
-        )
+        yield Figure(ROUND_SECTION, name, "ms", times.seconds(name) * MILLISECONDS)
+    if quick:
+        yield from _secure_aggregation(clients=8, runs=3)
+    else:
+        yield from _secure_aggregation(clients=8, runs=5)
+        yield from _secure_aggregation(clients=64, runs=5)
+
+
+def _computes(preds: Tensor, target: Tensor) -> dict[str, Candidate]:
+    grids: dict[PlanName, GridName] = {
+        "adaptive": "two_sided",
+        "single": "two_sided",
+        "paper": "even",
+    }
+    candidates: dict[str, Candidate] = {}
+    for plan, grid in grids.items():
+        metric = FederatedROC(privacy=CentralDP(epsilon=1.0), plan=plan, grid=grid)
+        metric.update(preds, target)
+        candidates[f"compute, private, plan {plan}"] = partial(_read_anew, metric.release())
+    return candidates
+
+
+def _draws(counts: Tensor) -> dict[str, Candidate]:
+    candidates: dict[str, Candidate] = {}
+    query = Query(Tree.binary(4096))
+    for clients in CLIENTS:
+        spec = Spec("binary", 1, ScoreGrid(), DistributedDP(0.1, clients, max_colluding=0))
+        candidates[noise_case(clients)] = partial(noisy_cells, spec, query, counts)
+    return candidates
+
+
+def _transfers(share: Share) -> dict[str, Candidate]:
+    data = bytes(share)
+    shares = [Share(share.spec, share.query, share.cells, "r") for _ in range(10)]
+    return {
+        "share to bytes": lambda: bytes(share),
+        "share from bytes": lambda: Share.from_bytes(data, share.spec, share.query),
+        "sum of 10 shares": lambda: Release.sum(shares),
+    }
+
+
+def _secure_aggregation(clients: int, runs: int) -> Iterator[Figure]:
+    """Yield the costs of the run with the median time of a client."""
+    costs = sorted((cost(clients, 0) for _ in range(runs)), key=lambda run: run.client_ms)
+    median = costs[runs // 2]
+    case = f"secure aggregation of {clients} clients"
+    yield Figure(ROUND_SECTION, f"{case}, each client", "ms", median.client_ms)
+    yield Figure(ROUND_SECTION, f"{case}, server", "ms", median.server_ms)
 
 
 def _read_anew(release: Release) -> None:
+    """Read a copy of a release: the histograms of a release are kept with it."""
     roc_from_counts(replace(release))
 
 

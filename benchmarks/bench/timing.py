@@ -1,4 +1,4 @@
-"""CPU time of several candidates, one after the other in every round, so that all see the same weather."""
+"""CPU time of several candidates that take turns, so that load of the machine meets all alike."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ class Times:
         """Return the median."""
         return statistics.median(self.rounds[name])
 
-    def ratio(self, name: str, beside: str) -> float:
-        """Return the median over rounds of the time of one in times of another's."""
-        return statistics.median(
-            a / b for a, b in zip(self.rounds[name], self.rounds[beside], strict=True)
-        )
+    def ratio(self, name: str, reference: str) -> float:
+        """Return the median over rounds of one candidate's time divided by the reference's."""
+        pairs = zip(self.rounds[name], self.rounds[reference], strict=True)
+        return statistics.median(seconds / unit for seconds, unit in pairs)
 
 
 def interleaved(candidates: dict[str, Candidate], rounds: int) -> Times:
-    """Run every candidate once to warm up, then ``rounds`` times, while the garbage collector waits."""
+    """Run every candidate once to warm up, then ``rounds`` times, without garbage collection."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     gc.collect()
     gc.disable()
@@ -38,8 +37,8 @@ def interleaved(candidates: dict[str, Candidate], rounds: int) -> Times:
         for name, candidate in candidates.items():
             start = time.process_time()
             candidate()
-            taken = time.process_time() - start
-            if number:
-                seconds[name].append(taken)
+            elapsed = time.process_time() - start
+            if number > 0:
+                seconds[name].append(elapsed)
     gc.enable()
     return Times(seconds)
