@@ -33,7 +33,7 @@ integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
 	$(PYTEST) -m integration tests/report
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/integrations/test_declearn.py tests/integrations/test_pfl.py \
 		torchmetrics_fed/integrations/declearn.py torchmetrics_fed/integrations/pfl.py
-	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/functional/test_net_benefit.py -m integration
+	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/functional/test_decisions.py -m integration
 	OMP_NUM_THREADS=1 $(TRAINERS)/bin/python -m pytest tests/transports/test_law.py tests/test_documents.py \
 		tests/laws/test_docstrings.py -k "declearn or pfl"
 

@@ -41,9 +41,9 @@ def clients() -> Iterator[Batches]:
     generator = torch.Generator().manual_seed(0)
     for client in range(CLIENTS):
         shift = 0.3 * (client - CLIENTS / 2)
-        targets = []
-        for _ in range(BATCHES):
-            targets.append((torch.rand(BATCH_SIZE, generator=generator) < 0.3).long())
+        targets = [
+            (torch.rand(BATCH_SIZE, generator=generator) < 0.3).long() for _ in range(BATCHES)
+        ]
         batches = []
         for target in targets:
             noise = torch.randn(BATCH_SIZE, generator=generator)

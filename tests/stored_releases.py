@@ -721,8 +721,8 @@ def other_releases() -> Iterator[Case]:
 
     yield described("exact", released(FederatedROC(), *bank), None)
 
-    metric = FederatedModelComparison(privacy=CentralDP(3.0), plan="adaptive")
-    release = released(metric, adult[0], trees[0], adult[1])
+    comparison = FederatedModelComparison(privacy=CentralDP(3.0), plan="adaptive")
+    release = released(comparison, adult[0], trees[0], adult[1])
     yield described("two_models", release, "adaptive")
 
 

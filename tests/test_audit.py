@@ -55,7 +55,7 @@ def geometric(levels: int, epsilon: float) -> Noise:
 
 
 def ten_shares(survivors: int) -> Noise:
-    """Return the noise of so many of ten clients."""
+    """Return the noise of the survivors of ten clients."""
 
     def noise(rng: np.random.Generator, trials: int) -> Integers:
         total = np.zeros((trials, 1), dtype=np.int64)

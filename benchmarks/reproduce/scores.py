@@ -23,7 +23,7 @@ class Folders(NamedTuple):
 
 
 class ScoresKey(NamedTuple):
-    """The name of scores. With a ``ratio``, positives are subsampled to so many per negative."""
+    """The name of scores. With a ``ratio``, positives are subsampled to this many per negative."""
 
     data: str
     classifier: str

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.aggregation.test_ranks import threads
+from tests.aggregation.threads import run_threads
 from torchmetrics_fed import Coordinator, FederatedROC, Release, Spec
 from torchmetrics_fed.aggregation import Ranks
 from torchmetrics_fed.errors import SpecMismatchError
@@ -52,7 +52,7 @@ def test_ranks_that_count_differently_all_raise(field: str) -> None:
         ranks.agree(metric.spec, {}, 0, True)
         return metric.spec
 
-    for error in threads(work):
+    for error in run_threads(work):
         assert isinstance(error, SpecMismatchError)
         assert f"differ in {field}" in str(error)
 

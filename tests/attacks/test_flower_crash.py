@@ -686,7 +686,7 @@ def test_a_refused_second_answer_erases_the_counts(
     asked_twice.aggregate(first if asks == "the same again" else whole).keys()
     reply = asked_twice.answer("answer")
     known = "give a client away" if asked_twice.hides else "not answered yet"
-    assert (known if asks == "the same again" else "they spend") in str(reply.error.reason)
+    assert (known if asks == "the same again" else "they would spend") in str(reply.error.reason)
     assert asked_twice.traces(asked_twice.counts) == 0
     assert (asked_twice.entries, len(drawn)) == (1, before)
 

@@ -57,9 +57,7 @@ def refusal(kind: str, setting: str, checks: Validation, folder: Path) -> str:
 
     def metric() -> FederatedROC:
         ledger = PrivacyLedger(budget=9.0)
-        return FederatedROC(
-            quantiles=64, ledger=ledger, validate_args=checks, **SETTINGS[setting]
-        )
+        return FederatedROC(quantiles=64, ledger=ledger, validate_args=checks, **SETTINGS[setting])
 
     apps = {}
     for node in NODES:

@@ -99,7 +99,7 @@ def test_the_first_message_stands() -> None:
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray])
 def test_another_message_is_never_ignored_in_silence(buffer: Callable[[bytes], bytes]) -> None:
-    """It is refused as a second message, or as no bytes at all; its sender must be told."""
+    """It is refused as a second message, or as no bytes at all; its sender must hear of it."""
     federation = Federation("abcd")
     with contextlib.suppress(SecureAggregationError):
         federation.send("a", buffer(federation.clients["a"].advertise()))

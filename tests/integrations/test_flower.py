@@ -56,6 +56,7 @@ from torchmetrics_fed.integrations.flower import (
     evaluation_mod,
     state_record,
 )
+from torchmetrics_fed.typing import MultiClass
 
 NODES = [2**63 + 7 * index for index in range(1, 6)]
 Make = Callable[..., FederatedMetric]
@@ -324,7 +325,7 @@ def test_a_collection_and_any_of_its_metrics_give_the_share_of_all() -> None:
 
 
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])
-def test_multiclass_equals_pooled(multi_class: str) -> None:
+def test_multiclass_equals_pooled(multi_class: MultiClass) -> None:
     def make() -> FederatedAUROC:
         return FederatedAUROC("multiclass", num_classes=3, multi_class=multi_class, quantiles=64)
 

@@ -44,7 +44,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
 def sent(module: Scorer) -> Share:
     """The share that the module would send with its model."""
     spec = module.metrics.spec
-    return Share.from_bytes(getattr(module, FL_META_KEY)[META_KEY], spec, module.metrics.plan.unasked_query(spec))
+    return Share.from_bytes(
+        getattr(module, FL_META_KEY)[META_KEY], spec, module.metrics.plan.unasked_query(spec)
+    )
 
 
 def private(folder: Path) -> Scorer:
@@ -90,7 +92,9 @@ def test_lightning_sends_the_share_of_the_received_model_only(
     trainer.state.fn = TrainerFn.VALIDATING
     callback.on_validation_epoch_end(trainer, module)
     share = Share.from_bytes(
-        module.__fl_meta__[META_KEY], module.roc.spec, module.roc.plan.unasked_query(module.roc.spec)
+        module.__fl_meta__[META_KEY],
+        module.roc.spec,
+        module.roc.plan.unasked_query(module.roc.spec),
     )
     assert share.round == round_name(JOB, 3)
     assert len(module.roc.ledger) == (privacy is not None)

@@ -27,7 +27,7 @@ from torchmetrics_fed import (
     ScoreGrid,
 )
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.exchange import Plan, PlanName
+from torchmetrics_fed.exchange import PlanArgument, PlanName
 from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
 from torchmetrics_fed.planning import (
@@ -161,7 +161,7 @@ def test_it_is_fast_whatever_the_number_of_examples() -> None:
 
 
 def test_queries_are_those_of_the_plan() -> None:
-    def queries(plan: Plan, quantiles: int = 1024) -> tuple[Query, ...]:
+    def queries(plan: PlanArgument, quantiles: int = 1024) -> tuple[Query, ...]:
         return expected_area_error(plan, 1.0, 1_000, 1_000, runs=2, quantiles=quantiles).queries
 
     pilot, placed = queries("adaptive")

@@ -1,4 +1,4 @@
-"""Flags: they travel with a release, are told in words, and add up in sums."""
+"""Flags: they travel with a release, are named in words, and add up in sums."""
 
 from __future__ import annotations
 

@@ -91,7 +91,11 @@ class Federation:
         def clock() -> float:
             (stage,) = files.requested_stages()[-1:] or ("",)
             silent = (
-                {name for name in files.requested_sites(stage) if not (files.site_folder(name) / stage).exists()}
+                {
+                    name
+                    for name in files.requested_sites(stage)
+                    if not (files.site_folder(name) / stage).exists()
+                }
                 if stage
                 else set()
             )

@@ -109,9 +109,14 @@ def test_the_same_queries_the_same_charge(
     for (release, entries, _), queries in zip(rounds, expected, strict=True):
         assert len(release.queries) == queries
         for number, query in enumerate(release.queries):  # the first of them is the same everywhere
-            asked = {"spec": spec, "can_ask_again": again, "previous": previous}
-            strategy = plan_from(plan, spec)
-            assert query == next_query(strategy, release.sums[:number], **asked)
+            expected_query = next_query(
+                plan_from(plan, spec),
+                release.sums[:number],
+                spec=spec,
+                can_ask_again=again,
+                previous=previous,
+            )
+            assert query == expected_query
         assert release.spec == spec
         assert release.shares == CLIENTS
         for charged in entries:

@@ -219,7 +219,13 @@ class FederatedAUROC(FederatedMetric):
         return self._area_interval(population)
 
     def plot(  # type: ignore[override]
-        self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Labels = None
+        self,
+        val: Any = None,
+        ax: Any = None,
+        *,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
     ) -> Any:
         """Draw the curve that the area is under, or given values, and return ``(fig, ax)``.
 
@@ -227,7 +233,14 @@ class FederatedAUROC(FederatedMetric):
         a list of such values is drawn as lines over steps, as in torchmetrics. Nothing is computed
         or released then. Other arguments are those of :meth:`FederatedMetric.plot`.
         """
-        return self._plot_area(val, ax, area_of=self._area, label=label, labels=labels)
+        return self._plot_area(
+            val,
+            ax,
+            area_of=self._area,
+            label=label,
+            labels=labels,
+            line_kwargs=line_kwargs,
+        )
 
     def _area(self, average: Average | None) -> Tensor:
         """Return the area of the counts as they are, for counts that are summed already."""
@@ -268,7 +281,13 @@ class FederatedAveragePrecision(FederatedMetric):
         return self._area_interval(population)
 
     def plot(  # type: ignore[override]
-        self, val: Any = None, ax: Any = None, *, label: str | None = None, labels: Labels = None
+        self,
+        val: Any = None,
+        ax: Any = None,
+        *,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
     ) -> Any:
         """Draw the curve that the area is under, or given values, and return ``(fig, ax)``.
 
@@ -276,7 +295,14 @@ class FederatedAveragePrecision(FederatedMetric):
         a list of such values is drawn as lines over steps, as in torchmetrics. Nothing is computed
         or released then. Other arguments are those of :meth:`FederatedMetric.plot`.
         """
-        return self._plot_area(val, ax, area_of=self._area, label=label, labels=labels)
+        return self._plot_area(
+            val,
+            ax,
+            area_of=self._area,
+            label=label,
+            labels=labels,
+            line_kwargs=line_kwargs,
+        )
 
     def _area(self, average: Average | None) -> Tensor:
         """Return the area of the counts as they are, for counts that are summed already."""

@@ -242,6 +242,7 @@ class FederatedMetric(CountsMetric):
         *,
         label: str | None = None,
         labels: Labels = None,
+        **line_kwargs: Any,
     ) -> Any:
         """Draw ``curve``, or the metric's own with its band, and return ``(fig, ax)``.
 
@@ -253,6 +254,7 @@ class FederatedMetric(CountsMetric):
             ax: axes to draw on; new ones if not given.
             label: name in the legend, which tells several models on the same axes apart.
             labels: names of the classes.
+            line_kwargs: matplotlib's keywords for the lines.
 
         Example:
             >>> import torch
@@ -266,14 +268,14 @@ class FederatedMetric(CountsMetric):
             ['chance', 'ours (AUROC 0.7500)', 'theirs']
         """
         if curve is not None:
-            return self._given_curve(curve).plot(score, ax, label, labels)
+            return self._given_curve(curve).plot(score, ax, label, labels, **line_kwargs)
         with self._summed():
             band = None if self.confidence is None else self.band()
             result = type(self).compute(self)  # without summing over ranks again
             if band is None:
-                fig, ax = result.plot(score, ax, label, labels)
+                fig, ax = result.plot(score, ax, label, labels, **line_kwargs)
             else:
-                fig, ax = result.plot(score, ax, label, labels, band=band)
+                fig, ax = result.plot(score, ax, label, labels, band=band, **line_kwargs)
         caption(ax, provenance(self.spec.privacy, self.confidence), label)
         return fig, ax
 
@@ -303,6 +305,7 @@ class FederatedMetric(CountsMetric):
         area_of: Callable[[Average | None], Tensor],
         label: str | None,
         labels: Labels,
+        line_kwargs: dict[str, Any],
     ) -> Any:
         """Draw the curve of an area, or given values of it, and return ``(fig, ax)``."""
         if val is not None:
@@ -314,7 +317,7 @@ class FederatedMetric(CountsMetric):
             curve = self.definition.curve(self._read(), average=average)
             area = area_of(average)
             if self.confidence is None:
-                fig, ax = curve.plot(area, ax, label, labels)
+                fig, ax = curve.plot(area, ax, label, labels, **line_kwargs)
             else:
                 fig, ax = curve.plot(
                     area,
@@ -323,6 +326,7 @@ class FederatedMetric(CountsMetric):
                     labels,
                     band=self.band(),
                     interval=self._area_interval(population=False),
+                    **line_kwargs,
                 )
         caption(ax, provenance(self.spec.privacy, self.confidence), label)
         return fig, ax

@@ -7,8 +7,8 @@ A client goes through the stages of one aggregation, each once and in this order
     signed:   NEW -advertise-> ADVERTISED -share_keys-> SHARED -mask-> MASKED -sign-> SIGNED
               SIGNED -unmask-> ANSWERED
 
-A stage is allowed exactly where the table has a row for it. All moves go forward. Two rows complete
-the picture: a client that has answered gives the same answer to the same request, and ``purge``
+A stage is allowed exactly where the table has a row for it. All moves go forward. Two more rules
+hold: a client that has answered gives the same answer to the same request, and ``purge``
 leads from any state to PURGED, where no stage is allowed.
 
 The server collects the replies of one stage until a call closes the stage::
