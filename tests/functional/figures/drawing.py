@@ -1,4 +1,4 @@
-"""What tests of figures share: counts of classes, all results, and what is on the axes."""
+"""Tools for tests of figures: counts of classes, every figure, and the contents of axes."""
 
 from __future__ import annotations
 

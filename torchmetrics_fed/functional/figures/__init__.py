@@ -1,1 +1,1 @@
-"""What all figures share."""
+"""The parts that all figures share: canvas, page and panels."""
