@@ -35,5 +35,5 @@ def test_an_int_without_a_largest_value_is_checked_from_below() -> None:
 
 def test_an_argument_that_is_no_choice_is_refused() -> None:
     check_choice("task", "binary", ("binary", "multiclass"))
-    with pytest.raises(InputError, match="argument `task` to be one of .* but got 'ranking'"):
+    with pytest.raises(InputError, match=r"argument `task` to be one of .* but got 'ranking'"):
         check_choice("task", "ranking", ("binary", "multiclass"))
