@@ -112,7 +112,7 @@ def test_groups_do_not_change_the_sensitivity(
 
 ONE_WEIGHT = [LevelWeights(), LevelWeights.of(3)]
 WEIGHTS = [*ONE_WEIGHT, LevelWeights(positives=(4,))]
-POOLED: list[tuple[Task, int, MultiClass, LevelWeights]] = [
+POOLED = [
     *product(["multiclass"], [2, 3, 4], ["ovr"], WEIGHTS),
     *product(["multiclass"], [3], ["ovo"], ONE_WEIGHT),
     *product(["multilabel"], [2, 3], ["ovr"], WEIGHTS),

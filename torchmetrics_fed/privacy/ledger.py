@@ -233,9 +233,9 @@ class PrivacyLedger:
                 if again:
                     return
                 raise LedgerConflictError(
-                    f"Cannot answer this query of {_release_name(charged)}: it was answered "
-                    "already, and a second draw would average the noise away. Use the share that "
-                    "was sent."
+                    f"Cannot answer this query of {_release_name(charged)} again: noise is drawn "
+                    "for a query that was not answered before, because a second draw would average "
+                    "the noise away. Use the share that was sent."
                 )
             _check_fractions(charged, answered)
             records.append(tables, {"answer": list(entry.key), **answered.fields})
