@@ -1,6 +1,6 @@
-"""Run as a program: decode hostile inputs, and print by how much memory each kind of message exceeds its input.
+"""A program that decodes hostile inputs and prints the most memory that each kind of message takes.
 
-A process of its own, because what torch allocates is seen in the resident memory only, which other tests move, too.
+It has its own process: memory of torch shows in the resident memory only, which other tests move.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -77,31 +77,60 @@ def read_coordinator(data: bytes) -> Coordinator:
     return Coordinator.from_bytes(data, AGREED)
 
 
-def read_client(data: bytes) -> Any:
+def read_client(data: bytes) -> Evaluation:
     return Evaluation.resumed(data, AGREED)
 
 
-def release_of(spec: Spec, how: int, packed: bytes, query: Query = ALL_BINS) -> bytes:
-    """A release of one sum with any bytes as cells."""
-    head = [
+def release_of(spec: Spec, encoding: int, packed: bytes, query: Query = ALL_BINS) -> bytes:
+    """Return a release of one sum with any bytes as cells."""
+    return sealed_frame(
+        Kind.RELEASE,
         spec.digest,
         pack_block(spec.canonical),
         pack_text(""),
         b"\0\1\0",
         pack_block(bytes(query)),
-    ]
-    numbers = (3).to_bytes(8, "little") + (1).to_bytes(2, "little") + pack_block(b"")
-    return sealed_frame(Kind.RELEASE, *head, numbers, bytes([how]), pack_block(packed))
+        (3).to_bytes(8, "little"),
+        (1).to_bytes(2, "little"),
+        pack_block(b""),
+        bytes([encoding]),
+        pack_block(packed),
+    )
 
 
-def share_of(spec: Spec, how: int, packed: bytes) -> bytes:
+def share_of(spec: Spec, encoding: int, packed: bytes) -> bytes:
+    """Return a share with any bytes as cells."""
     marks = [digest[:8] for digest in spec.digests.values()]
-    head = [spec.binding(ALL_BINS), bytes([len(marks)]), *marks, bytes(16), pack_text(""), b"\0"]
-    return frame(Kind.SHARE, *head, bytes([how]), packed)
+    return frame(
+        Kind.SHARE,
+        spec.binding(ALL_BINS),
+        bytes([len(marks)]),
+        *marks,
+        bytes(16),
+        pack_text(""),
+        b"\0",
+        bytes([encoding]),
+        packed,
+    )
+
+
+def client_of(cells: torch.Tensor) -> bytes:
+    """Return a client between two queries, with these counts."""
+    encoding, packed = rice.pack(cells.reshape(-1).numpy())
+    return frame(
+        Kind.CLIENT,
+        WIDE.digest,
+        pack_text("a"),
+        pack_text(""),
+        b"\1",
+        bytes(32),
+        bytes([encoding]),
+        packed,
+    )
 
 
 def coordinator_of(share: Share, senders: int) -> bytes:
-    """The state of a coordinator that has received shares, each of its own sender."""
+    """Return a coordinator that has received shares, each of another sender."""
     coordinator = Coordinator(AGREED, round="1")
     coordinator.receive("a", share)
     for number in range(1, senders):
@@ -111,7 +140,7 @@ def coordinator_of(share: Share, senders: int) -> bytes:
 
 
 def coordinator_of_names(count: int, ids: int) -> bytes:
-    """The state of a coordinator with many short names, and a sum of as many ids as said."""
+    """Return a coordinator with many short names, and a sum with this many ids."""
     part = Sum(
         WIDE,
         ALL_BINS,
@@ -120,44 +149,23 @@ def coordinator_of_names(count: int, ids: int) -> bytes:
         ids=b"".join(number.to_bytes(16, "big") for number in range(ids)),
     )
     names = [pack_text(f"{number:x}") for number in range(count)]
-    listed = count.to_bytes(4, "little") + b"".join(sorted(names))
-    head = [WIDE.digest, pack_text("1"), b"\0\0\1", part.pack(), pack_block(bytes(ALL_BINS))]
-    return frame(Kind.COORDINATOR, *head, bytes(4), listed)
+    return frame(
+        Kind.COORDINATOR,
+        WIDE.digest,
+        pack_text("1"),
+        b"\0\0\1",
+        part.pack(),
+        pack_block(bytes(ALL_BINS)),
+        bytes(4),
+        count.to_bytes(4, "little"),
+        *sorted(names),
+    )
 
 
-def made_up() -> Iterator[Input]:
-    """Inputs that were made to take much memory."""
-    for density in (0.0, 0.9):
-        cells = counts(density)
-        share = Share(WIDE, ALL_BINS, cells, "1")
-        release = bytes(Release((Sum(WIDE, ALL_BINS, cells),)))
-        yield Input("release", Release.from_bytes, release)
-        yield Input("release", contents, release)
-        yield Input("share", read_share, bytes(share))
-        yield Input("coordinator", read_coordinator, coordinator_of(share, 2))
-        packed = rice.pack(cells.reshape(-1).numpy())
-        note = frame(
-            Kind.CLIENT,
-            WIDE.digest,
-            pack_text("a"),
-            pack_text(""),
-            b"\1",
-            bytes(32),
-            bytes([packed[0]]),
-            packed[1],
-        )
-        yield Input("client", read_client, note)
-    one_byte_for_64_zeros = CELLS // 64
-    half_a_byte_each = CELLS // 64 * 33
-    for length in (one_byte_for_64_zeros, half_a_byte_each):
-        for filling in (0x00, 0x03, 0xFF):
-            for how in (rice.UNSIGNED, rice.SIGNED):
-                packed_bytes = bytes([filling]) * length
-                for spec in (WIDE, NOISY):
-                    yield Input("release", Release.from_bytes, release_of(spec, how, packed_bytes))
-                yield Input("share", read_share, share_of(WIDE, how, packed_bytes))
-                yield Input("share", read_noisy_share, share_of(NOISY, how, packed_bytes))
-    yield Input("release", Release.from_bytes, release_of(WIDE, rice.FIXED, bytes(8 * CELLS)))
+def hostile_inputs() -> Iterator[Input]:
+    """Yield inputs that were made to take much memory."""
+    yield from honest_cells()
+    yield from wrong_codes()
     for ids in (0, 100_000):
         yield Input("coordinator", read_coordinator, coordinator_of_names(100_000, ids))
     huge = Spec("multilabel", 2**40, ScoreGrid(bins=BINS))
@@ -168,7 +176,39 @@ def made_up() -> Iterator[Input]:
     yield Input("notes", _Note.from_bytes, frame(Kind.NOTES, pack_block(b"0x1p+0"), *blocks))
 
 
+def honest_cells() -> Iterator[Input]:
+    """Yield honest messages with many cells, empty ones and crowded ones."""
+    for density in (0.0, 0.9):
+        cells = counts(density)
+        share = Share(WIDE, ALL_BINS, cells, "1")
+        release = bytes(Release((Sum(WIDE, ALL_BINS, cells),)))
+        yield Input("release", Release.from_bytes, release)
+        yield Input("release", contents, release)
+        yield Input("share", read_share, bytes(share))
+        yield Input("coordinator", read_coordinator, coordinator_of(share, 2))
+        yield Input("client", read_client, client_of(cells))
+
+
+def wrong_codes() -> Iterator[Input]:
+    """Yield messages whose cells are the shortest codes of many zeros, or rubbish of that size."""
+    one_byte_for_64_zeros = CELLS // 64
+    half_a_byte_each = CELLS // 64 * 33
+    codes = [
+        (encoding, bytes([filling]) * length)
+        for length in (one_byte_for_64_zeros, half_a_byte_each)
+        for filling in (0x00, 0x03, 0xFF)
+        for encoding in (rice.UNSIGNED, rice.SIGNED)
+    ]
+    for encoding, packed in codes:
+        for spec in (WIDE, NOISY):
+            yield Input("release", Release.from_bytes, release_of(spec, encoding, packed))
+        yield Input("share", read_share, share_of(WIDE, encoding, packed))
+        yield Input("share", read_noisy_share, share_of(NOISY, encoding, packed))
+    yield Input("release", Release.from_bytes, release_of(WIDE, rice.FIXED, bytes(8 * CELLS)))
+
+
 def queries() -> Iterator[Input]:
+    """Yield queries with many leaves."""
     leaves = 2**18
     for tree in (
         Tree((leaves,), tuple(range(0, 3 * leaves + 1, 3))),
@@ -183,7 +223,7 @@ def queries() -> Iterator[Input]:
 
 
 def specs() -> Iterator[Input]:
-    """JSON that takes more memory than it has bytes."""
+    """Yield JSON that takes more memory than it has bytes."""
     fields = json.loads(WIDE.canonical)
     for size in (2**19 - 500, 2**21):
         texts = [
@@ -209,8 +249,19 @@ def specs() -> Iterator[Input]:
             )
 
 
-def mutated(many: int, chance: random.Random) -> Iterator[Input]:
-    """Honest messages with something changed; releases with the checksum of the change."""
+def mutants(number: int, chance: random.Random) -> Iterator[Input]:
+    """Yield honest messages with something changed; half of the releases with a new checksum."""
+    sources = honest_messages()
+    for turn in range(number):
+        source = sources[turn % len(sources)]
+        changed = mutant(source.data, chance)
+        if source.name == "release" and turn % 2:
+            changed = changed[:-32] + hashlib.sha256(changed[:-32]).digest()
+        yield source._replace(data=changed)
+
+
+def honest_messages() -> list[Input]:
+    """Return an honest message of each kind."""
     spec = Spec("binary", 1, ScoreGrid(bins=1024))
     query = spec.all_bins
     cells = torch.randint(0, 3, spec.shape(query))
@@ -220,7 +271,7 @@ def mutated(many: int, chance: random.Random) -> Iterator[Input]:
     metric.update(torch.rand(100), torch.arange(100) % 2)
     assert coordinator.query is not None
     coordinator.receive("ann", metric.share(round="1", query=coordinator.query))
-    sources = [
+    return [
         Input("release", Release.from_bytes, bytes(Release((Sum(spec, query, cells),)))),
         Input(
             "share",
@@ -234,15 +285,10 @@ def mutated(many: int, chance: random.Random) -> Iterator[Input]:
         ),
         Input("notes", _Note.from_bytes, _Note(reply=bytes(1000)).to_bytes()),
     ]
-    for turn in range(many):
-        source = sources[turn % len(sources)]
-        changed = mutant(source.data, chance)
-        if source.name == "release" and turn % 2:
-            changed = changed[:-32] + hashlib.sha256(changed[:-32]).digest()
-        yield source._replace(data=changed)
 
 
 def mutant(data: bytes, chance: random.Random) -> bytes:
+    """Return data with one to three random changes."""
     changed = bytearray(data)
     for _ in range(chance.randrange(1, 4)):
         place = chance.randrange(6, len(changed))
@@ -261,7 +307,7 @@ def mutant(data: bytes, chance: random.Random) -> bytes:
 
 
 def resident(field: str) -> int:
-    """Bytes of memory of this process by the kernel's word; 0 where there is none."""
+    """Return the memory of this process in bytes as the kernel reports it; 0 if it does not."""
     if not STATUS.exists():
         return 0
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
@@ -269,12 +315,13 @@ def resident(field: str) -> int:
 
 
 def decode(case: Input) -> None:
+    """Decode an input. It may be refused."""
     with suppress(FederatedMetricError, ValueError):
         case.read(case.data)
 
 
 def traced_peak(case: Input) -> int:
-    """How many bytes Python and numpy take at most."""
+    """Return the most bytes that Python and numpy take."""
     tracemalloc.start()
     decode(case)
     peak = tracemalloc.get_traced_memory()[1]
@@ -283,7 +330,7 @@ def traced_peak(case: Input) -> int:
 
 
 def resident_peak(case: Input) -> int:
-    """By how many bytes the process grows at most, with what torch takes."""
+    """Return the most bytes by which the process grows, torch included."""
     before = resident("VmRSS")
     if before:
         RESET.write_text("5")
@@ -291,23 +338,30 @@ def resident_peak(case: Input) -> int:
     return resident("VmHWM") - before
 
 
-def main(many: int, times: int) -> None:
-    """Print, for each kind of message, the input that takes the most memory beyond ``times`` its size."""
-    worst: dict[str, dict[str, float]] = {}
-    chance = random.Random(many)
+class Worst:
+    """For each kind of message, the input that takes the most memory beyond its allowance."""
 
-    def note(case: Input, peak: int) -> None:
-        excess = peak - times * len(case.data)
-        kind = worst.setdefault(case.name, {"inputs": 0, "excess": -math.inf})
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.kinds: dict[str, dict[str, float]] = {}
+
+    def record(self, case: Input, peak: int) -> None:
+        size = len(case.data)
+        excess = peak - self.times * size
+        kind = self.kinds.setdefault(case.name, {"inputs": 0, "excess": -math.inf})
         kind["inputs"] += 1
         if excess > kind["excess"]:
-            kind.update(excess=excess, peak=peak, size=len(case.data))
+            kind.update(excess=excess, peak=peak, size=size)
 
-    for case in mutated(many, chance):  # the first ones import what is imported on first use
-        note(case, traced_peak(case))
-    for case in made_up():
-        note(case, max(resident_peak(case), traced_peak(case)))
-    sys.stdout.write(json.dumps(worst))
+
+def main(number: int, times: int) -> None:
+    """Print, for each kind of message, the most memory beyond ``times`` the size of the input."""
+    worst = Worst(times)
+    for case in mutants(number, random.Random(number)):  # the first ones import modules, too
+        worst.record(case, traced_peak(case))
+    for case in hostile_inputs():
+        worst.record(case, max(resident_peak(case), traced_peak(case)))
+    sys.stdout.write(json.dumps(worst.kinds))
 
 
 if __name__ == "__main__":

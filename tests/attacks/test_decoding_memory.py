@@ -1,6 +1,7 @@
-"""Threat 9: bytes that were made to fill the memory of whoever decodes them.
+"""Threat 9: bytes that were made to fill the memory of their reader.
 
-Zeros compress well, and JSON does, too. What decoding takes is bounded by the size of the input, for every message.
+Zeros compress well, and so does JSON. For every message, the memory of decoding is bounded by the
+size of the input.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def test_decoding_takes_at_most_20_times_the_input(mutants: int) -> None:
         PYTHONPATH=str(Path(__file__).parents[2]),
     )
     program = [sys.executable, "-m", "tests.attacks.decoding", str(mutants), str(TIMES)]
-    done = subprocess.run(
+    finished = subprocess.run(
         program, check=True, capture_output=True, text=True, env=environment, timeout=1_800
     )
-    worst = json.loads(done.stdout)
+    worst = json.loads(finished.stdout)
     assert worst.keys() == KINDS
-    assert sum(kind["inputs"] for kind in worst.values()) > mutants
-    for kind, found in worst.items():
-        assert found["excess"] <= CONSTANT, (kind, found)
-    # the inputs are large enough to show it: old codes of zeros took 1,000 times their size
-    assert max(found["peak"] for found in worst.values()) > CONSTANT
+    assert sum(case["inputs"] for case in worst.values()) > mutants
+    for kind, case in worst.items():
+        assert case["excess"] <= CONSTANT, (kind, case)
+    # The power: the inputs are large enough to exceed the constant.
+    assert max(case["peak"] for case in worst.values()) > CONSTANT

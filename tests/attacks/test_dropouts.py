@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -20,20 +22,20 @@ from torchmetrics_fed import (
 
 
 def polya_pmf(epsilon: float, shares: int, honest: int) -> NDArray[np.float64]:
-    """Law of the noise of ``honest`` clients, each with a share of noise that is calibrated for ``shares`` of them."""
-    k, r = np.arange(int(60 / epsilon)), honest / shares
+    """Return the law of the noise of ``honest`` clients, calibrated for ``shares`` clients."""
+    k = np.arange(int(60 / epsilon))
+    r = honest / shares
     log_binomial = special.gammaln(k + r) - special.gammaln(r) - special.gammaln(k + 1)
     half = np.exp(log_binomial - epsilon * k + r * np.log(-np.expm1(-epsilon)))
     return np.convolve(half, half[::-1])
 
 
 def loss(epsilon: float, shares: int, honest: int) -> float:
-    """The exact privacy loss of a count that moves by 1, from the pmf."""
+    """Return the exact privacy loss of a count that moves by 1, from the pmf."""
     pmf = polya_pmf(epsilon, shares, honest)
     middle = len(pmf) // 2
-    core = pmf[
-        middle - int(25 / epsilon) : middle + int(25 / epsilon) + 1
-    ]  # beyond, float64 has no digits left
+    reach = int(25 / epsilon)  # beyond, float64 has no digits left
+    core = pmf[middle - reach : middle + reach + 1]
     return float(np.abs(np.diff(np.log(core))).max())
 
 
@@ -49,7 +51,7 @@ def test_from_min_clients_up_the_loss_is_within_epsilon(
 
 
 def test_naive_noise_fails_at_once() -> None:
-    """Noise calibrated for all clients: one dropout, or one client that knows its own noise, breaks the promise."""
+    """Noise is calibrated for all clients: one dropout, or one colluding client, breaks epsilon."""
     assert loss(1.0, shares=10, honest=9) == pytest.approx(1.099, abs=0.01)
     assert loss(1.0, shares=10, honest=5) == pytest.approx(1.675, abs=0.02)
 
@@ -62,16 +64,18 @@ def shares(clients: int, privacy: DistributedDP) -> list[Share]:
 
 
 def test_a_sum_of_too_few_is_not_opened() -> None:
-    sent = shares(4, DistributedDP(1.0, min_clients=4, trusted_aggregator=True))
-    few = Release.sum(sent[:3])
-    for opened in (
-        lambda: few.levels,
-        lambda: few.leaf,
-        lambda: FederatedROC.from_release(few).compute(),
-    ):
+    *first_three, fourth = shares(4, DistributedDP(1.0, min_clients=4, trusted_aggregator=True))
+    too_small = Release.sum(first_three)
+    ways: list[Callable[[Release], object]] = [
+        lambda release: release.levels,
+        lambda release: release.leaf,
+        lambda release: FederatedROC.from_release(release).compute(),
+    ]
+    for read in ways:
         with pytest.raises(ReleaseError, match="min_clients=4 clients but the sum holds 3"):
-            opened()
-    assert FederatedROC.from_release(Release.sum([few, sent[3]])).compute().tpr.isfinite().all()
+            read(too_small)
+    enough = Release.sum([too_small, fourth])
+    assert FederatedROC.from_release(enough).compute().tpr.isfinite().all()
 
 
 def test_one_process_is_not_a_federation() -> None:
@@ -80,9 +84,8 @@ def test_one_process_is_not_a_federation() -> None:
     with pytest.raises(ReleaseError, match=r"min_clients=3 ranks .* but got 1"):
         metric.compute()
     assert len(metric.ledger) == 0
-    metric.update(
-        torch.rand(20), torch.randint(0, 2, (20,))
-    )  # nothing was drawn: the data can still grow
+    # Nothing was drawn: the data can still grow.
+    metric.update(torch.rand(20), torch.randint(0, 2, (20,)))
 
 
 def test_not_everyone_may_collude() -> None:
@@ -91,7 +94,7 @@ def test_not_everyone_may_collude() -> None:
 
 
 def test_the_same_draw_goes_into_one_sum_only() -> None:
-    """The same noise in two sums, over other clients, isolates whoever is in one of them."""
+    """The same noise in two sums, over different clients, isolates a client that is in one sum."""
     metric = FederatedROC(
         quantiles=4, privacy=DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
     )
@@ -108,9 +111,10 @@ def test_the_same_draw_goes_into_one_sum_only() -> None:
 
 def test_shares_of_two_rounds_do_not_add_up() -> None:
     trusted = DistributedDP(1.0, min_clients=2, trusted_aggregator=True)
-    one, other = (FederatedROC(quantiles=4, privacy=trusted) for _ in range(2))
+    first = FederatedROC(quantiles=4, privacy=trusted).share(round="1")
+    second = FederatedROC(quantiles=4, privacy=trusted).share(round="2")
     with pytest.raises(ReleaseError, match="round"):
-        Release.sum([one.share(round="1"), other.share(round="2")])
+        Release.sum([first, second])
 
 
 def test_a_coordinator_opens_nothing_for_too_few() -> None:
@@ -131,8 +135,8 @@ def test_a_coordinator_opens_nothing_for_too_few() -> None:
     assert coordinator.release.shares == 4
 
 
-def test_who_dropped_out_after_the_first_query_takes_no_part_in_the_second() -> None:
-    """A second query is asked of those whose first share was summed, and of fewer than are needed it opens nothing."""
+def test_a_client_that_dropped_out_takes_no_part_in_the_second_query() -> None:
+    """The second query goes to the clients of the first sum, and opens nothing for too few."""
     trusted = DistributedDP(1.0, min_clients=3, trusted_aggregator=True)
     clients = {
         name: FederatedROC(quantiles=64, privacy=trusted, plan="adaptive") for name in "abcd"
@@ -156,5 +160,6 @@ def test_who_dropped_out_after_the_first_query_takes_no_part_in_the_second() -> 
         coordinator.advance()
     coordinator.receive("c", clients["c"].share(round="1", query=second))
     coordinator.advance()
-    assert (coordinator.release.shares, len(coordinator.release.queries)) == (3, 2)
+    assert coordinator.release.shares == 3
+    assert len(coordinator.release.queries) == 2
     assert [len(metric.ledger) for metric in clients.values()] == [1, 1, 1, 1]

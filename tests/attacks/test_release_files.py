@@ -1,4 +1,4 @@
-"""Release files that tell more than is said of them, and what is refused a file."""
+"""Threat: release files that disclose more than their statement says."""
 
 from __future__ import annotations
 
@@ -34,31 +34,37 @@ ALPHA = 1e-6
 TRIALS = 20_000
 
 
-def lower_bound(hits: int, misses: int) -> float:
-    """The epsilon that an attacker has shown who is right ``hits`` times, and wrong ``misses`` times, of TRIALS."""
-    least = stats.beta.ppf(ALPHA, hits, TRIALS - hits + 1)
-    most = stats.beta.ppf(1 - ALPHA, misses + 1, TRIALS - misses)
-    return math.log(least / most)
+def lower_bound(hits: int, false_alarms: int) -> float:
+    """Return the epsilon that an attacker shows with these hits and false alarms."""
+    least_hit_rate = stats.beta.ppf(ALPHA, hits, TRIALS - hits + 1)
+    largest_alarm_rate = stats.beta.ppf(1 - ALPHA, false_alarms + 1, TRIALS - false_alarms)
+    return math.log(least_hit_rate / largest_alarm_rate)
 
 
 def test_a_file_with_a_prior_is_audited_above_epsilon_and_within_its_statement() -> None:
-    """One person in both evaluations: the file holds two sums with their cell, each with noise for epsilon."""
+    """The file holds two noisy cells of a person in both evaluations, each for one epsilon."""
     spec = Spec("binary", 1, ScoreGrid(bins=16), LocalDP(1.0))
     query = Query(Tree.flat(16))
     cells = torch.zeros(spec.shape(query), dtype=torch.int64)
     release = Release((Sum(spec, query, cells),), prior=Sum(spec, query, cells))
     law = spec.noise(query).law
     assert law is not None
-    without = draw_noise(law, (TRIALS, 2))
-    present = draw_noise(law, (TRIALS, 2)) + 1
-    both_cells = lower_bound(int((present >= 1).all(1).sum()), int((without >= 1).all(1).sum()))
-    last_cell = lower_bound(int((present >= 1)[:, 0].sum()), int((without >= 1)[:, 0].sum()))
+    alarms_without = draw_noise(law, (TRIALS, 2)) >= 1
+    alarms_with = draw_noise(law, (TRIALS, 2)) + 1 >= 1
+    both_cells = lower_bound(
+        hits=int(alarms_with.all(1).sum()),
+        false_alarms=int(alarms_without.all(1).sum()),
+    )
+    last_cell = lower_bound(
+        hits=int(alarms_with[:, 0].sum()),
+        false_alarms=int(alarms_without[:, 0].sum()),
+    )
     assert last_cell < spec.epsilon < both_cells
     stated = privacy_statement(release).fields["prior"]["both_epsilon"]
     assert both_cells < stated == spec.epsilon + release.prior_epsilon
-    alone = privacy_statement(Release(release.sums))
-    assert alone.fields["prior"] is None
-    assert last_cell < alone.fields["epsilon"]
+    statement = privacy_statement(Release(release.sums))
+    assert statement.fields["prior"] is None
+    assert last_cell < statement.fields["epsilon"]
 
 
 WAYS: dict[str, Callable[[Release, Path], Any]] = {
@@ -78,7 +84,7 @@ WAYS: dict[str, Callable[[Release, Path], Any]] = {
 def test_a_release_of_fewer_shares_than_needed_goes_nowhere(
     way: str, scored: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
-    """With a trusted aggregator, too: hardly any noise is in one share, so most cells are the exact counts."""
+    """Also with a trusted aggregator: one share has little noise, so that most cells are exact."""
     metric = FederatedROC(
         privacy=DistributedDP(1.0, min_clients=100, trusted_aggregator=True), plan="single"
     )
@@ -86,17 +92,17 @@ def test_a_release_of_fewer_shares_than_needed_goes_nowhere(
     share = metric.share()
     exact = metric.spec.cells(share.query, metric.counts)
     assert (share.cells == exact).double().mean() > 0.5
-    alone = Release.sum([share])
+    sum_of_one = Release.sum([share])
     with pytest.raises(ReleaseError, match="min_clients=100"):
-        WAYS[way](alone, tmp_path)
+        WAYS[way](sum_of_one, tmp_path)
     assert all(b"TMFD" not in path.read_bytes() for path in tmp_path.iterdir())
-    assert "tensor" not in repr(alone)
+    assert "tensor" not in repr(sum_of_one)
 
 
 def test_a_damaged_file_is_said_to_be_damaged(
     tmp_path: Path, scored: tuple[Tensor, Tensor], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In every command that reads a release."""
+    """This holds for every command that reads a release."""
     metric = FederatedROC(quantiles=16)
     metric.update(*scored)
     path = tmp_path / "a.release"
@@ -116,8 +122,8 @@ def test_a_simulation_is_not_taken_for_secure_aggregation(
     metric = FederatedROC(quantiles=64, privacy=DistributedDP(1.0, min_clients=3))
     path = tmp_path / "a.release"
     simulate(clients, metric).release.save(path)
-    said = str(privacy_statement(Release.load(path)))
-    assert "ecure aggregation" not in said
-    assert "all clients' data was in one process" in said
+    statement = str(privacy_statement(Release.load(path)))
+    assert "ecure aggregation" not in statement
+    assert "all clients' data was in one process" in statement
     assert main(["inspect", str(path)]) == 0
     assert "note: simulated in one process" in capsys.readouterr().out

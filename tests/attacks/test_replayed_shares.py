@@ -1,4 +1,4 @@
-"""Attack 2: the same bytes, delivered several times or under several names, are one share of one client."""
+"""Attack 2: the same bytes, delivered again or under several names, are one share of a client."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ def client(privacy: Privacy | None = TRUSTED) -> FederatedROC:
     return metric
 
 
-def whole(metric: FederatedROC) -> Query:
-    """A query that spends everything at once."""
+def only_query(metric: FederatedROC) -> Query:
+    """Return a query that spends all of epsilon at once."""
     return Query(Tree.balanced(metric.spec.grid.bins))
 
 
 def test_eight_copies_of_one_payload_are_not_eight_clients() -> None:
-    """With ``min_clients=8`` noise, one client's share by itself hides next to nothing, and must not be opened."""
+    """With noise for ``min_clients=8``, a single share hides almost nothing and is not opened."""
     victim = client()
-    query = whole(victim)
+    query = only_query(victim)
     payload = bytes(victim.share(round="7", query=query))
     copies = [Share.from_bytes(payload, victim.spec, query) for _ in range(NEEDED)]
     with pytest.raises(
         DuplicateClientError, match="share 1, counted from 0, holds 1 that came before"
     ):
         Release.sum(copies)
-    one = Release.sum(copies[:1])
-    assert one.shares == 1
-    for opened in (lambda: one.leaf, lambda: FederatedROC.from_release(one).compute()):
-        with pytest.raises(ReleaseError, match="min_clients=8"):
-            opened()
+    sum_of_one = Release.sum(copies[:1])
+    assert sum_of_one.shares == 1
+    with pytest.raises(ReleaseError, match="min_clients=8"):
+        _ = sum_of_one.leaf
+    with pytest.raises(ReleaseError, match="min_clients=8"):
+        FederatedROC.from_release(sum_of_one).compute()
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -88,16 +89,15 @@ def test_a_sender_is_one_client_whatever_it_sends(resumed: bool) -> None:
 
 
 def test_a_replay_is_refused_wherever_it_hides() -> None:
-    """In a part of the sum, in a part of a part, and after parts have travelled."""
+    """It may hide in a part of the sum, in a part of a part, and in a part that has travelled."""
     metrics = [client(None) for _ in range(4)]
     a, b, c, d = (metric.share(round="7") for metric in metrics)
-    left, right = (
-        Release.sum([a, b]),
-        Release.from_bytes(bytes(Release.sum([c, Release.sum([a, d])]))),
-    )
+    part = Release.sum([a, b])
+    replaying = Release.sum([c, Release.sum([a, d])])
+    travelled = Release.from_bytes(bytes(replaying))
     with pytest.raises(DuplicateClientError, match="holds 1 that came before"):
-        Release.sum([left, right])
-    assert Release.sum([left, Release.sum([c, d])]).shares == 4
+        Release.sum([part, travelled])
+    assert Release.sum([part, Release.sum([c, d])]).shares == 4
 
 
 def test_answers_to_the_first_query_do_not_answer_the_second() -> None:
@@ -105,23 +105,24 @@ def test_answers_to_the_first_query_do_not_answer_the_second() -> None:
     coordinator = Coordinator(FederatedROC(quantiles=64, privacy=LocalDP(1.0)), round="7")
     first = coordinator.query
     assert first is not None
-    sent = {name: bytes(metric.share(round="7", query=first)) for name, metric in clients.items()}
-    for name, payload in sent.items():
-        coordinator.receive(name, payload)
+    payloads = {}
+    for name, metric in clients.items():
+        payloads[name] = bytes(metric.share(round="7", query=first))
+        coordinator.receive(name, payloads[name])
     coordinator.advance()
     assert coordinator.query not in (None, first)
-    for name, payload in sent.items():
+    for name, payload in payloads.items():
         with pytest.raises(WireError, match="answers another"):
             coordinator.receive(name, payload)
     with pytest.raises(ReleaseError, match="answers another"):
-        coordinator.receive("a", Share.from_bytes(sent["a"], coordinator.spec, first))
+        coordinator.receive("a", Share.from_bytes(payloads["a"], coordinator.spec, first))
     assert coordinator.received == 0
 
 
 def test_an_id_is_made_with_the_draw() -> None:
-    """Asked again a client gives the very same share, so that a retry is no second client; a new draw has a new id."""
+    """A repeated query gets the same share, so that a retry is no second client."""
     metric = client(LocalDP(1.0))
-    query = whole(metric)
+    query = only_query(metric)
     share = metric.share(round="7", query=query)
     assert bytes(metric.share(round="7", query=query)) == bytes(share)
     with pytest.raises(DuplicateClientError):
@@ -132,17 +133,17 @@ def test_an_id_is_made_with_the_draw() -> None:
 
 
 def test_exact_counts_that_are_sent_again_are_the_same_share() -> None:
-    """They have no draw to be made with: the id is that of the session, its counts, the query and the round."""
-    metric, twin = FederatedROC(quantiles=64), FederatedROC(quantiles=64)
-    for each in (metric, twin):
-        each.update(torch.tensor([0.2, 0.7]), torch.tensor([0, 1]))
+    """They have no draw: their id comes from the client, its counts, the query and the round."""
+    metric = FederatedROC(quantiles=64)
+    twin = FederatedROC(quantiles=64)
+    for counting in (metric, twin):
+        counting.update(torch.tensor([0.2, 0.7]), torch.tensor([0, 1]))
     share = metric.share(round="7")
     assert bytes(metric.share(round="7")) == bytes(share)
     with pytest.raises(DuplicateClientError):
         Release.sum([share, metric.share(round="7")])
-    assert (
-        Release.sum([share, twin.share(round="7")]).shares == 2
-    )  # equal data of two clients are two shares
+    # Equal data of two clients are two shares.
+    assert Release.sum([share, twin.share(round="7")]).shares == 2
     assert metric.share(round="8").id != share.id
     metric.update(torch.tensor([0.3]), torch.tensor([1]))
     assert metric.share(round="7").id != share.id

@@ -153,7 +153,7 @@ def test_lists_too_short_or_without_the_client_are_refused(
     federation = masked_federation(signed)
     roster, cohort = known_to_all(federation)
     client = federation.clients["a"]
-    reply = client.unmask
+    reply: Callable[[bytes], bytes] = client.unmask
     message = request_of(roster, cohort, survivors)
     if signed:
         reply = client.sign_survivors

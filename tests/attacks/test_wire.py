@@ -1,8 +1,9 @@
-"""Threats 9, 10 and 11: malformed, replayed and poisoned bytes, of everything that is sent or kept."""
+"""Threats 9, 10 and 11: malformed, replayed and poisoned bytes of every message and note."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import pickle
 import random
 import tracemalloc
@@ -59,121 +60,130 @@ SPEC = Spec(
 QUERY = Query(Tree((4, 16)))
 CELLS = torch.tensor([(11 * i) % 29 - 6 for i in range(2 * 68)]).reshape(SPEC.shape(QUERY))
 SHARE = Share(SPEC, QUERY, CELLS, "round-7")
-EXACT = Spec(
-    "binary", 1, ScoreGrid(bins=64)
-)  # without noise the cells have shorter codes, in one of many ways
+EXACT = Spec("binary", 1, ScoreGrid(bins=64))
+"""Without noise the cells have shorter codes."""
 FLAT = Query(Tree.flat(64))
 COUNTS = CELLS.abs()[..., :64]
-PILOT, SECOND = Query(Tree((2,), (0, 9, 64)), 0.25), Query(Tree((2, 2), (0, 4, 9, 31, 64)), 0.75)
+PILOT = Query(Tree((2,), (0, 9, 64)), 0.25)
+SECOND = Query(Tree((2, 2), (0, 4, 9, 31, 64)), 0.75)
+
 CHECKSUM = 32
-BINDING, MARKS = 6, 39  # where the binding begins, and the marks of the fields
-NAMES = MARKS + 8 * len(SPEC.digests) + 16  # where the round begins
+"""Bytes of the checksum of a release."""
+BINDING = 6
+"""The place in a share where the binding begins."""
+MARKS = 39
+"""The place in a share where the marks of the fields begin."""
+NAMES = MARKS + 8 * len(SPEC.digests) + 16
+"""The place in a share where the round begins."""
+
+Rewrite = Callable[[bytes], bytes]
+"""Reads a message, and writes it again."""
 
 
-def client_note() -> tuple[bytes, Callable[[bytes], bytes]]:
-    metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), plan=PILOT)
+def metric_of(plan: Query | None = PILOT) -> FederatedROC:
+    return FederatedROC(quantiles=16, privacy=LocalDP(1.0), plan=plan)
+
+
+def rewrite_share(data: bytes) -> bytes:
+    return bytes(Share.from_bytes(data, SPEC, QUERY))
+
+
+def rewrite_exact_share(data: bytes) -> bytes:
+    return bytes(Share.from_bytes(data, EXACT, FLAT))
+
+
+def rewrite_query(data: bytes) -> bytes:
+    return bytes(Query.from_bytes(data))
+
+
+def rewrite_release(data: bytes) -> bytes:
+    return bytes(Release.from_bytes(data))
+
+
+def rewrite_body(data: bytes) -> bytes:
+    """Rewrite a release without its checksum."""
+    return rewrite_release(data + hashlib.sha256(data).digest())[:-CHECKSUM]
+
+
+def rewrite_client(data: bytes) -> bytes:
+    return Evaluation.resumed(data, terms_of(metric_of())).suspended()
+
+
+def rewrite_coordinator(data: bytes) -> bytes:
+    return Coordinator.from_bytes(data, metric_of()).to_bytes()
+
+
+def client_note() -> bytes:
+    """Return a client between two queries."""
+    metric = metric_of()
     metric.update(torch.linspace(0, 1, 50), torch.arange(50) % 2)
     metric.share(round="round-7", query=PILOT)
-
-    def read(data: bytes) -> bytes:
-        return Evaluation.resumed(data, terms_of(metric)).suspended()
-
-    return evaluation_of(metric).suspended(), read
+    return evaluation_of(metric).suspended()
 
 
-def coordinator_notes() -> tuple[list[bytes], Callable[[bytes], bytes]]:
-    """A coordinator that has not begun, in its first and in its second query, and at its end."""
-    metric = FederatedROC(quantiles=16, privacy=LocalDP(1.0), plan=PILOT)
-    clients = {
-        name: FederatedROC(quantiles=16, privacy=LocalDP(1.0)) for name in ("ann", "ben", "Zoë")
-    }
-    coordinator = Coordinator(metric, round="round-7")
+def coordinator_notes() -> list[bytes]:
+    """Return a coordinator before, in its first and its second query, and at its end."""
+    clients = {name: metric_of(plan=None) for name in ("ann", "ben", "Zoë")}
+    coordinator = Coordinator(metric_of(), round="round-7")
     notes = [coordinator.to_bytes()]
     while (query := coordinator.query) is not None:
         for name, client in clients.items():
             coordinator.receive(name, client.share(round="round-7", query=query))
             notes.append(coordinator.to_bytes())
         coordinator.advance()
-    return [
-        notes[0],
-        notes[2],
-        notes[4],
-        coordinator.to_bytes(),
-    ], lambda data: Coordinator.from_bytes(data, metric).to_bytes()
+    return [notes[0], notes[2], notes[4], coordinator.to_bytes()]
 
 
 @cache
-def families() -> dict[str, list[tuple[bytes, Callable[[bytes], bytes]]]]:
-    """Payloads of each kind, and what reads one and writes it again."""
-
-    def share(spec: Spec, query: Query) -> Callable[[bytes], bytes]:
-        return lambda data: bytes(Share.from_bytes(data, spec, query))
-
-    def release(data: bytes) -> bytes:
-        return bytes(Release.from_bytes(data))
-
-    def body(data: bytes) -> bytes:
-        return release(data + hashlib.sha256(data).digest())[:-CHECKSUM]
-
+def families() -> dict[str, list[tuple[bytes, Rewrite]]]:
+    """Return payloads of each kind, with the function that rewrites them."""
     noisy = [
         SHARE,
-        *(Share(SPEC, QUERY, cells, "round-7") for cells in (CELLS.flip(-1), CELLS * 2**50)),
+        Share(SPEC, QUERY, CELLS.flip(-1), "round-7"),
+        Share(SPEC, QUERY, CELLS * 2**50, "round-7"),
     ]
-    exact = [Share(EXACT, FLAT, counts) for counts in (COUNTS, COUNTS.flip(-1))]
-    parts = (
-        Sum(SPEC, PILOT, CELLS[..., :2].contiguous(), 3),
-        Sum(SPEC, SECOND, CELLS[..., :6].contiguous(), 3),
-    )
-    notes, coordinator = coordinator_notes()
+    exact = [Share(EXACT, FLAT, COUNTS), Share(EXACT, FLAT, COUNTS.flip(-1))]
+    sparse = Share(EXACT, FLAT, COUNTS // 20, "round-7")
+    pilot = Sum(SPEC, PILOT, CELLS[..., :2].contiguous(), 3)
+    second = Sum(SPEC, SECOND, CELLS[..., :6].contiguous(), 3)
+    two_queries = bytes(Release((pilot, second), "round-7"))
     releases = [bytes(Release.sum(noisy)), bytes(Release.sum(exact))]
-    two_queries = bytes(Release(parts, "round-7"))
+    shares: list[tuple[bytes, Rewrite]] = [(bytes(share), rewrite_share) for share in noisy]
+    shares += [(bytes(share), rewrite_exact_share) for share in (exact[0], sparse)]
     return {
-        "shares": [
-            *((bytes(each), share(SPEC, QUERY)) for each in noisy),
-            (bytes(exact[0]), share(EXACT, FLAT)),
-            (bytes(Share(EXACT, FLAT, COUNTS // 20, "round-7")), share(EXACT, FLAT)),
-        ],
-        "queries": [
-            (bytes(query), lambda data: bytes(Query.from_bytes(data)))
-            for query in (QUERY, PILOT, SECOND)
-        ],
-        "releases": [(data, release) for data in (*releases, two_queries)],
-        "bodies of releases": [(data[:-CHECKSUM], body) for data in releases],
-        "bodies of releases of two queries": [(two_queries[:-CHECKSUM], body)],
-        "clients": [client_note()],
-        "coordinators": [(note, coordinator) for note in notes],
+        "shares": shares,
+        "queries": [(bytes(query), rewrite_query) for query in (QUERY, PILOT, SECOND)],
+        "releases": [(data, rewrite_release) for data in (*releases, two_queries)],
+        "bodies of releases": [(data[:-CHECKSUM], rewrite_body) for data in releases],
+        "bodies of releases of two queries": [(two_queries[:-CHECKSUM], rewrite_body)],
+        "clients": [(client_note(), rewrite_client)],
+        "coordinators": [(note, rewrite_coordinator) for note in coordinator_notes()],
     }
 
 
-CHECKED = ["releases"]
-"""What ends with a checksum. A body is what stands before it: whoever changes it on purpose makes a new checksum."""
-FAMILIES = ["shares", "queries", "bodies of releases", "bodies of releases of two queries"]
-FAMILIES += ["clients", "coordinators", *CHECKED]
+SEALED = "releases"
+"""The family that ends with a checksum. An attacker who changes a body makes a new checksum."""
+FAMILIES = [
+    "shares",
+    "queries",
+    "bodies of releases",
+    "bodies of releases of two queries",
+    "clients",
+    "coordinators",
+    SEALED,
+]
 
 
 def mutants(payload: bytes, chance: random.Random) -> Iterator[bytes]:
-    """Payloads with something wrong: one of each kind, again and again."""
-    names, body = (
-        min(start, len(payload) - 2)
-        for start in (NAMES, len(payload) - chance.randrange(1, len(payload)))
-    )
+    """Yield payloads with something wrong: one of each kind, again and again.
+
+    Many bytes are digests, where every change is refused alike. So changes begin at three places.
+    """
+    names = min(NAMES, len(payload) - 2)
+    body = min(len(payload) - chance.randrange(1, len(payload)), len(payload) - 2)
     while True:
-        for start in (
-            0,
-            names,
-            body,
-        ):  # many bytes are digests, where every change is refused alike
-            place = chance.randrange(start, len(payload))
-            flipped = bytearray(payload)
-            flipped[place] ^= 1 << chance.randrange(8)
-            yield bytes(flipped)
-            flipped[chance.randrange(start, len(payload))] = chance.randrange(256)
-            yield bytes(flipped)
-            flipped[chance.randrange(start, len(payload))] = chance.randrange(4)
-            yield bytes(flipped)
-            yield payload[:place] + chance.randbytes(chance.randrange(1, 9)) + payload[place:]
-            yield payload[:place] + payload[place + chance.randrange(1, 9) :]
-            yield payload[:place] + payload[place - chance.randrange(1, 40) :]  # something twice
+        for start in (0, names, body):
+            yield from changed_after(payload, start, chance)
         yield payload[: chance.randrange(len(payload))]
         yield payload + chance.randbytes(chance.randrange(1, 9))
         yield payload[:names] + chance.randbytes(chance.randrange(400))
@@ -182,73 +192,91 @@ def mutants(payload: bytes, chance: random.Random) -> Iterator[bytes]:
         yield pickle.dumps(chance.choice([SPEC, payload, Counter(payload), CELLS]))
 
 
-@pytest.mark.parametrize("many", [3_000, pytest.param(100_000, marks=pytest.mark.audit)])
+def changed_after(payload: bytes, start: int, chance: random.Random) -> Iterator[bytes]:
+    """Yield payloads that were changed at random places after a start."""
+    place = chance.randrange(start, len(payload))
+    changed = bytearray(payload)
+    changed[place] ^= 1 << chance.randrange(8)
+    yield bytes(changed)
+    changed[chance.randrange(start, len(payload))] = chance.randrange(256)
+    yield bytes(changed)
+    changed[chance.randrange(start, len(payload))] = chance.randrange(4)
+    yield bytes(changed)
+    yield payload[:place] + chance.randbytes(chance.randrange(1, 9)) + payload[place:]
+    yield payload[:place] + payload[place + chance.randrange(1, 9) :]
+    yield payload[:place] + payload[place - chance.randrange(1, 40) :]  # something twice
+
+
+@pytest.mark.parametrize("number", [3_000, pytest.param(100_000, marks=pytest.mark.audit)])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_mutant_has_one_encoding_or_is_refused(family: str, many: int) -> None:
-    chance, outcomes = random.Random(many), Counter[str]()
-    sources = [(read, mutants(payload, chance)) for payload, read in families()[family]]
-    for turn in range(many):
-        read, source = sources[turn % len(sources)]
+def test_a_mutant_has_one_encoding_or_is_refused(family: str, number: int) -> None:
+    """The outcomes show that the test has power: mutants are read, and others are refused."""
+    chance = random.Random(number)
+    outcomes = Counter[str]()
+    sources = [(rewrite, mutants(payload, chance)) for payload, rewrite in families()[family]]
+    for turn in range(number):
+        rewrite, source = sources[turn % len(sources)]
         mutant = next(source)
         try:
-            again = read(mutant)
+            rewritten = rewrite(mutant)
         except FederatedMetricError as error:
             outcomes[type(error).__name__] += 1
         else:
-            assert again == mutant
+            assert rewritten == mutant
             outcomes["accepted"] += 1
-    # the test has seen what it is about: other numbers, and rubbish; other codes of the same cells are in test_wire
-    if family in CHECKED:
+    if family == SEALED:
         assert outcomes["accepted"] == 0
     else:
-        assert outcomes["accepted"] > many // 1000, outcomes
-    assert outcomes["WireError"] > many // 1000, outcomes
+        assert outcomes["accepted"] > number // 1000, outcomes
+    assert outcomes["WireError"] > number // 1000, outcomes
 
 
 def test_every_changed_bit_of_a_release_is_damage() -> None:
-    """Of the header the error names the field; of all that follows it says that the file was damaged."""
-    for payload, read in families()["releases"]:
+    """In the header the error names the field; behind it the error says that there is damage."""
+    for payload, rewrite in families()[SEALED]:
         for place in range(len(payload)):
+            message = "magic|version|message" if place < 6 else "damaged"
             for bit in range(8):
                 changed = bytearray(payload)
                 changed[place] ^= 1 << bit
-                with pytest.raises(
-                    WireError, match="magic|version|message" if place < 6 else "damaged"
-                ):
-                    read(bytes(changed))
+                with pytest.raises(WireError, match=message):
+                    rewrite(bytes(changed))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_truncation_is_refused(family: str) -> None:
-    for payload, read in families()[family]:
-        assert read(payload) == payload
+    for payload, rewrite in families()[family]:
+        assert rewrite(payload) == payload
         for size in range(len(payload)):
             with pytest.raises((WireError, SpecMismatchError)):
-                read(payload[:size])
+                rewrite(payload[:size])
+
+
+class Trap:
+    """A pickle of it fails the test when it is opened."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return pytest.fail, ("a pickle was opened",)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pickle_bytes_are_not_opened(family: str) -> None:
-    class Trap:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return pytest.fail, ("a pickle was opened",)
-
-    for _, read in families()[family]:
+    for _, rewrite in families()[family]:
         with pytest.raises(WireError, match="magic"):
-            read(pickle.dumps(Trap()))
+            rewrite(pickle.dumps(Trap()))
 
 
-def test_a_session_names_every_query_once() -> None:
-    note, read = families()["clients"][0]
+def test_a_client_names_every_query_once() -> None:
+    note = client_note()
     place = note.index(PILOT.digest)
     assert note[place - 1] == 1
     twice = note[: place - 1] + b"\2" + PILOT.digest + note[place:]
     with pytest.raises(WireError, match="Expected"):
-        read(twice)
+        rewrite_client(twice)
 
 
 class Largest(TorchDispatchMode):
-    """The most elements of a tensor that is made inside; what torch allocates, tracemalloc does not see."""
+    """Records the largest tensor that is made inside. tracemalloc does not see tensors."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -262,7 +290,7 @@ class Largest(TorchDispatchMode):
 
 
 def allocated(read: Callable[[], object]) -> int:
-    """About how many bytes a refusal takes."""
+    """Return about how many bytes a refusal takes."""
     with Largest():
         torch.zeros(1)  # torch imports much the first time
     largest = Largest()
@@ -275,34 +303,39 @@ def allocated(read: Callable[[], object]) -> int:
 
 
 def test_a_share_that_claims_2_gib_allocates_next_to_nothing() -> None:
-    """A spec of many cells and a payload with few, whatever their encoding."""
-    huge, query = Spec("multilabel", 2**15, ScoreGrid()), Query(Tree.flat(4096))
-    assert 8 * 2**15 * 2 * 4096 == 2**31
+    """The spec has many cells and the payload few, in any encoding."""
+    huge = Spec("multilabel", 2**15, ScoreGrid())
+    query = Query(Tree.flat(4096))
+    assert 8 * math.prod(huge.shape(query)) == 2**31
     marks = [digest[:8] for digest in huge.digests.values()]
-    for how in range(3):
+    for encoding in range(3):
         for body in (b"", bytes(100_000), b"\xff" * 100_000, b"\x40" * 100_000):
-            head = (
+            claim = frame(
+                Kind.SHARE,
                 huge.binding(query),
                 bytes([len(marks)]),
                 *marks,
                 bytes(16),
                 pack_text(""),
                 b"\0",
-                bytes([how]),
+                bytes([encoding]),
+                body,
             )
-            claim = frame(Kind.SHARE, *head, body)
             assert allocated(partial(Share.from_bytes, claim, huge, query)) < 2_000_000
 
 
 def release_of(spec: Spec, *sums: bytes, count: int | None = None) -> bytes:
-    """The bytes of a release that no release has to allow."""
-    head = (
+    """Return the bytes of a release, also of one that is not allowed."""
+    if count is None:
+        count = len(sums)
+    return sealed_frame(
+        Kind.RELEASE,
         spec.digest,
         pack_block(spec.canonical),
         pack_text(""),
-        bytes([0, len(sums) if count is None else count, 0]),
+        bytes([0, count, 0]),
+        *sums,
     )
-    return sealed_frame(Kind.RELEASE, *head, *sums)
 
 
 def number(value: int) -> bytes:
@@ -310,7 +343,8 @@ def number(value: int) -> bytes:
 
 
 HEAD = pack_block(bytes(FLAT))
-ONCE = b"\1\0"  # one draw of a share's noise in each cell
+ONCE = b"\1\0"
+"""One draw of a share's noise in each cell."""
 CLAIMS = {
     "shares": release_of(
         EXACT, HEAD + number(2**64 - 1) + ONCE + number(0) + b"\0" + pack_block(bytes(1024))
@@ -337,14 +371,14 @@ def test_a_release_that_claims_much_allocates_next_to_nothing(claim: str) -> Non
 
 
 def test_a_grid_that_is_claimed_is_not_made() -> None:
-    """A few hundred bytes can name 16 million bins. Nobody who has not sent as many cells gets that much memory."""
+    """A few hundred bytes can name 16 million bins, but they do not get as much memory."""
     spec = EXACT.canonical.replace(b'"bins":64', b'"bins":16777216')
     claim = sealed_frame(Kind.RELEASE, bytes(32), pack_block(spec), bytes(100))
     assert allocated(lambda: Release.from_bytes(claim)) < 2_000_000
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         (0, "magic"),
         (4, "version 3 of the wire format but got version 252"),
@@ -353,44 +387,49 @@ def test_a_grid_that_is_claimed_is_not_made() -> None:
         (NAMES, "SHARE|encoding|cells"),
     ],
 )
-def test_each_field_changed_alone_is_refused_and_named(place: int, said: str) -> None:
+def test_each_field_changed_alone_is_refused_and_named(place: int, message: str) -> None:
     payload = bytearray(bytes(SHARE))
     payload[place] ^= 255
-    with pytest.raises(WireError, match=said):
+    with pytest.raises(WireError, match=message):
         Share.from_bytes(bytes(payload), SPEC, QUERY)
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_another_version_is_refused_and_both_are_named(kind: Kind) -> None:
-    """For every kind of message, wherever it is read first."""
+    """This holds for every kind of message, and for every function that reads it first."""
+    readers: list[Callable[[bytes], object]] = [
+        partial(Reader, kind=kind),
+        partial(Reader, kind=kind, sealed=True),
+        kind_of,
+        contents,
+    ]
     for version in (0, VERSION - 1, VERSION + 1, 255):
         data = bytearray(sealed_frame(kind, bytes(100)))
         data[4] = version
-        for read in (
-            partial(Reader, kind=kind),
-            partial(Reader, kind=kind, sealed=True),
-            kind_of,
-            contents,
-        ):
+        for read in readers:
             with pytest.raises(WireError, match=f"version {VERSION} .* but got version {version}"):
                 read(bytes(data))
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_unknown_flags_are_refused(bit: int) -> None:
+def test_unknown_flags_of_a_release_are_refused(bit: int) -> None:
     """A later version may mean anything by them."""
-    release = bytearray(families()["bodies of releases"][1][0])
+    body, _ = families()["bodies of releases"][1]
+    release = bytearray(body)
     place = 6 + 32 + 8 + len(EXACT.canonical) + 1
     assert release[place : place + 3] == b"\0\1\0"
     release[place] = 1 << bit
-    share = bytearray(bytes(Share(EXACT, FLAT, COUNTS)))
-    share[NAMES + 1] = 1 << bit
-    body = families()["bodies of releases"][1][1]
     if 1 << bit in (ReleaseFlag.SIMULATED, ReleaseFlag.ROWS_SKIPPED):
-        assert body(bytes(release)) == bytes(release)
+        assert rewrite_body(bytes(release)) == bytes(release)
     else:
         with pytest.raises(WireError, match=r"flags|partial"):
-            body(bytes(release))
+            rewrite_body(bytes(release))
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_unknown_flags_of_a_share_are_refused(bit: int) -> None:
+    share = bytearray(bytes(Share(EXACT, FLAT, COUNTS)))
+    share[NAMES + 1] = 1 << bit
     if 1 << bit == ReleaseFlag.ROWS_SKIPPED:
         assert Share.from_bytes(bytes(share), EXACT, FLAT).skips_bad
     else:
@@ -399,7 +438,7 @@ def test_unknown_flags_are_refused(bit: int) -> None:
 
 
 def test_every_bit_of_the_binding_counts() -> None:
-    """256 of them: none is left out of the comparison."""
+    """All 256 bits are compared."""
     for bit in range(8 * 32):
         payload = bytearray(bytes(SHARE))
         payload[BINDING + bit // 8] ^= 1 << bit % 8
@@ -421,46 +460,49 @@ def received(payload: bytes) -> Share:
 
 
 def test_replays_and_mixtures_are_refused() -> None:
-    """What bytes cannot show alone, the sum does: the round, the id, the spec."""
+    """The sum refuses what single bytes cannot show: another round, a repeated id."""
     payload = bytes(SHARE)
-    other_id = payload.replace(SHARE.id, bytes(16))
-    another_round = payload.replace(b"round-7", b"round-6").replace(SHARE.id, bytes(16))
-    assert Release.sum(map(received, (payload, other_id)), round="round-7").shares == 2
-    for payloads in ((payload, payload), (payload, other_id, other_id)):
+    second = payload.replace(SHARE.id, bytes(16))
+    old_round = second.replace(b"round-7", b"round-6")
+    assert Release.sum(map(received, (payload, second)), round="round-7").shares == 2
+    for payloads in ((payload, payload), (payload, second, second)):
         with pytest.raises(DuplicateClientError, match="Expected every share once"):
             Release.sum(map(received, payloads), round="round-7")
     with pytest.raises(RoundMismatchError, match="'round-6'"):
-        Release.sum(map(received, (payload, another_round)))
+        Release.sum(map(received, (payload, old_round)))
     with pytest.raises(RoundMismatchError, match="'round-7'"):
         Release.sum([received(payload)], round="round-8")
-    other = Spec(
-        "binary", 1, ScoreGrid(bins=64), DistributedDP(2.0, min_clients=3, trusted_aggregator=True)
-    )
+
+
+def test_shares_of_another_epsilon_are_refused() -> None:
+    privacy = DistributedDP(2.0, min_clients=3, trusted_aggregator=True)
+    spec = Spec("binary", 1, ScoreGrid(bins=64), privacy)
     with pytest.raises(SpecMismatchError, match=r"epsilon: expected 1\.0, got 2\.0"):
-        Release.sum([received(payload), Share(other, QUERY, CELLS, "round-7")])
+        Release.sum([SHARE, Share(spec, QUERY, CELLS, "round-7")])
     with pytest.raises(SpecMismatchError, match="differ in privacy;"):
-        Share.from_bytes(payload, other, QUERY)
+        Share.from_bytes(bytes(SHARE), spec, QUERY)
 
 
 @pytest.mark.parametrize("clients", [10, 100])
-def test_what_one_client_at_the_bound_can_do_to_auroc(clients: int) -> None:
-    """The worst data of m examples: p positives below all, q negatives above all. AUROC falls to
+def test_the_harm_of_one_client_at_the_bound_to_auroc(clients: int) -> None:
+    """The worst data of m examples: p positives below all scores, q negatives above all scores.
 
-    A * P / (P + p) * N / (N + q), which is about 2 / clients where everybody has m examples of balanced classes; with
-    few positives P a single client can do far more. A bound on examples is no defence against a rare class.
+    AUROC falls to A * P / (P + p) * N / (N + q). It falls by about 2 / clients where every client
+    has m examples of balanced classes; with few positives P one client can do far more. A bound on
+    examples does not protect a rare class.
     """
     bound = 1_000
-    honest = FederatedROC()
     generator = torch.Generator().manual_seed(5)
     target = torch.arange((clients - 1) * bound) % 2
-    honest.update(
-        (torch.randn(len(target), generator=generator) + 2 * target).sigmoid() * 0.9 + 0.05, target
-    )
-    rest, liar = honest.share(), FederatedROC()
+    logits = torch.randn(len(target), generator=generator) + 2 * target
+    honest = FederatedROC()
+    honest.update(logits.sigmoid() * 0.9 + 0.05, target)
+    share = honest.share()
+    liar = FederatedROC()
     liar.update(torch.arange(bound) % 2.0, 1 - torch.arange(bound) % 2)
-    honest_part = Release((Sum(rest.spec, rest.query, rest.cells, shares=clients - 1),))
+    honest_part = Release((Sum(share.spec, share.query, share.cells, shares=clients - 1),))
     poisoned = Release.sum([honest_part, liar.share()], max_examples=bound)
-    before = FederatedAUROC.from_release(Release.sum([rest])).compute().item()
+    before = FederatedAUROC.from_release(Release.sum([share])).compute().item()
     after = FederatedAUROC.from_release(poisoned).compute().item()
     assert after == pytest.approx(before * ((clients - 1) / clients) ** 2, abs=1e-6)
     liar.update(torch.tensor([0.5]), torch.tensor([1]))
