@@ -1,29 +1,32 @@
-"""Releases that are kept as plain arrays, with the curves, areas, bands and intervals read from them.
+"""Stored releases, as plain arrays, with the curves, areas, bands and intervals read from them.
 
-A change of the code that reads releases must not change what is read. The file
+A change of the code that reads releases must not change any reading. The file
 ``tests/data/stored_releases.npz`` holds 48 binary releases (four score files, four epsilons, three
 plans) and eight of other kinds. Nothing in the file depends on the package's bytes or on the names
-of its classes: :func:`rebuild` alone makes the objects, and :func:`described` alone takes them apart.
+of its classes: :func:`rebuild` alone makes the objects, and :func:`described` alone takes them
+apart.
 
 Members of the file, for a release called ``name``:
 
-- ``name/settings``: JSON: task, classes, grid, privacy, plan, groups, models; for each sum its query
-  (branching, weights, fraction, pooled), shares and times; and what was read: name, shape and SHA-256.
-- ``name/cells/0``, ``name/edges/0``: the cells of the first sum, and the places of its leaves on the
-  grid (none where they are even); then ``1`` for a second sum, and ``prior`` for the prior.
-- ``name/values``: what was read, one reading after the other. A reading of at most 65 numbers is
-  kept whole. Of a longer one 65 numbers are kept, at even distances, the first and the last among them.
-- ``array/DIGEST``: edges and thresholds, which many releases share, each array kept whole and once.
+- ``name/settings``: JSON: task, classes, grid, privacy, plan, groups, models; for each sum its
+  query (branching, weights, fraction, pooled), shares and times; and for each reading its name,
+  shape and SHA-256.
+- ``name/cells/0``, ``name/edges/0``: the cells of the first sum, and the places of its leaves on
+  the grid (none where they are even); then ``1`` for a second sum, and ``prior`` for the prior.
+- ``name/values``: the readings, one after the other. A reading of at most 65 numbers is stored
+  whole. Of a longer one 65 numbers are stored, at even distances, first and last among them.
+- ``array/DIGEST``: edges and thresholds, which many releases share: each array whole, and once.
 
-The digest is of the little-endian float64 bytes, so that it tells about every bit of every number.
+The digest is of the little-endian float64 bytes, so that it depends on every bit of every number.
 
 Commands:
 
-- ``python -m tests.stored_releases --compare`` prints what differs from the file.
-- ``python -m tests.stored_releases --renew PATTERN ...`` reads the same releases again and keeps the
-  readings whose names match a pattern, for example ``"*.thresholds"``: for changes made on purpose.
-- ``python -m tests.stored_releases --write`` makes all releases again, with new noise, from the score
-  files in the folder that the environment variable ``TORCHMETRICS_FED_SHARED`` names.
+- ``python -m tests.stored_releases --compare`` prints all differences from the file.
+- ``python -m tests.stored_releases --renew PATTERN ...`` reads the same releases again and stores
+  the readings whose names match a pattern, for example ``"*.thresholds"``: for changes made on
+  purpose.
+- ``python -m tests.stored_releases --write`` makes all releases again, with new noise, from the
+  score files in the folder that the environment variable ``TORCHMETRICS_FED_SHARED`` names.
 """
 
 from __future__ import annotations
@@ -75,7 +78,10 @@ from torchmetrics_fed.simulate import simulate
 __all__ = ["Case", "Difference", "compare", "fingerprint", "load", "readings", "rebuild"]
 
 FILE = Path(__file__).parent / "data" / "stored_releases.npz"
+"""The stored releases."""
+
 SHARED = "TORCHMETRICS_FED_SHARED"
+"""The environment variable that names the folder with score files."""
 
 SCORE_FILES = (
     "adult_LogisticRegression",
@@ -91,10 +97,10 @@ PLANS: tuple[Literal["single", "adaptive", "carry_over"], ...] = (
 )
 
 KEPT_VALUES = 65
-"""Numbers that are kept of a reading. A shorter reading is kept whole."""
+"""Numbers that are stored of a reading. A shorter reading is stored whole."""
 
 APART = ("*.edges", "*.thresholds")
-"""Readings that are edges of the grid. They are kept whole, and compared in a table of their own.
+"""Readings that are edges of the grid. They are stored whole, and compared in a table of their own.
 
 Edges are short binary fractions, so that they are equal to the bit on every machine.
 """
@@ -134,7 +140,7 @@ class StoredSum:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read under one name: the digest of all its numbers, and some of the numbers."""
+    """One reading: the digest of all its numbers, and some of the numbers."""
 
     shape: tuple[int, ...]
     digest: str
@@ -154,7 +160,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Case:
-    """A stored release, and what was read from it."""
+    """A stored release, and its readings."""
 
     name: str
     settings: Settings
@@ -179,13 +185,13 @@ class Difference:
     largest: float
     """The largest absolute difference; infinite for another shape, and where one number is NaN."""
     close: bool
-    """Whether rounding on another machine explains the difference. Of edges it never does."""
+    """Whether rounding on another machine explains the difference. For edges it never does."""
 
     def __str__(self) -> str:
-        which = f"{self.entries} of {self.compared} compared"
+        entries = f"{self.entries} of {self.compared} compared"
         if not self.entries:
-            which = f"only between the {self.compared} compared"
-        text = f"{self.case:<42} {self.reading:<28} {which} (size {self.size})"
+            entries = f"only between the {self.compared} compared"
+        text = f"{self.case:<42} {self.reading:<28} {entries} (size {self.size})"
         text += f", largest {self.largest:.3g}"
         if self.places:
             text += f", at {', '.join(map(str, self.places))}"
@@ -193,7 +199,7 @@ class Difference:
 
 
 def rebuild(case: Case) -> Release:
-    """Return the stored release as an object of the package. Only this function builds objects."""
+    """Return the stored release as an object of the package."""
     settings = case.settings
     layout = settings["grid"]
     if layout["edges"] is None:
@@ -219,34 +225,37 @@ def rebuild(case: Case) -> Release:
         models=tuple(settings["models"]),
         thresholds=tuple(settings["thresholds"]),
     )
-
-    def summed(stored: StoredSum) -> Sum:
-        query = stored.query
-        branching = tuple(query["branching"])
-        edges = None
-        if stored.edges is not None:
-            edges = tuple(stored.edges.tolist())
-        if "joint" in query:
-            tree: Tree = Table(branching, edges, joint=query["joint"])
-        else:
-            tree = Tree(branching, edges)
-        return Sum(
-            spec,
-            Query(
-                tree,
-                fraction=query["fraction"],
-                weights=tuple(map(LevelWeights.of, query["weights"])),
-                pools_groups=query["pooled"],
-            ),
-            torch.from_numpy(stored.cells.copy()),
-            shares=stored.shares,
-            times=stored.times,
-        )
-
+    sums = tuple(rebuild_sum(stored, spec) for stored in case.sums)
     prior = None
     if case.prior is not None:
-        prior = summed(case.prior)
-    return Release(tuple(map(summed, case.sums)), prior=prior)
+        prior = rebuild_sum(case.prior, spec)
+    return Release(sums, prior=prior)
+
+
+def rebuild_sum(stored: StoredSum, spec: Spec) -> Sum:
+    """Return a stored sum as an object of the package."""
+    fields = stored.query
+    branching = tuple(fields["branching"])
+    edges = None
+    if stored.edges is not None:
+        edges = tuple(stored.edges.tolist())
+    if "joint" in fields:
+        tree: Tree = Table(branching, edges, joint=fields["joint"])
+    else:
+        tree = Tree(branching, edges)
+    query = Query(
+        tree,
+        fraction=fields["fraction"],
+        weights=tuple(map(LevelWeights.of, fields["weights"])),
+        pools_groups=fields["pooled"],
+    )
+    return Sum(
+        spec,
+        query,
+        torch.from_numpy(stored.cells.copy()),
+        shares=stored.shares,
+        times=stored.times,
+    )
 
 
 def described(name: str, release: Release, plan: str | None) -> Case:
@@ -255,8 +264,8 @@ def described(name: str, release: Release, plan: str | None) -> Case:
     grid = spec.grid
     privacy = None
     if spec.privacy.charges:
-        (kind,) = (kind for kind, made in PRIVACY_KINDS.items() if type(spec.privacy) is made)
-        privacy = {"kind": kind, **asdict(cast(Any, spec.privacy))}
+        kinds = {setting: kind for kind, setting in PRIVACY_KINDS.items()}
+        privacy = {"kind": kinds[type(spec.privacy)], **asdict(cast(Any, spec.privacy))}
     edges = None
     if grid.score_edges is not None:
         edges = list(grid.score_edges)
@@ -276,44 +285,45 @@ def described(name: str, release: Release, plan: str | None) -> Case:
         "models": list(spec.models),
         "thresholds": list(spec.thresholds),
     }
-
-    def stored(part: Sum) -> StoredSum:
-        tree = part.query.tree
-        query: Settings = {
-            "branching": list(tree.branching),
-            "weights": list(part.query.level_weights),
-            "fraction": part.query.fraction,
-            "pooled": part.query.pools_groups,
-        }
-        if isinstance(tree, Table):
-            query["joint"] = tree.joint
-        places = None
-        if tree.edges is not None:
-            places = np.array(tree.edges, dtype=np.int64)
-        return StoredSum(
-            query=query,
-            edges=places,
-            cells=part.cells.numpy().copy(),
-            shares=part.shares,
-            times=part.times,
-        )
-
     prior = None
     if release.prior is not None:
-        prior = stored(release.prior)
+        prior = described_sum(release.prior)
     return Case(
         name=name,
         settings=settings,
-        sums=tuple(map(stored, release.sums)),
+        sums=tuple(map(described_sum, release.sums)),
         prior=prior,
         readings={},
     )
 
 
+def described_sum(total: Sum) -> StoredSum:
+    """Return a sum in plain values: the inverse of :func:`rebuild_sum`."""
+    tree = total.query.tree
+    query: Settings = {
+        "branching": list(tree.branching),
+        "weights": list(total.query.level_weights),
+        "fraction": total.query.fraction,
+        "pooled": total.query.pools_groups,
+    }
+    if isinstance(tree, Table):
+        query["joint"] = tree.joint
+    places = None
+    if tree.edges is not None:
+        places = np.array(tree.edges, dtype=np.int64)
+    return StoredSum(
+        query=query,
+        edges=places,
+        cells=total.cells.numpy().copy(),
+        shares=total.shares,
+        times=total.times,
+    )
+
+
 def readings(release: Release, settings: Settings) -> dict[str, Numbers]:
-    """Return what the public functions read from a release, in float64, by name."""
+    """Return all readings of a release by the public functions, in float64, by name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of noise that is too large: the numbers are compared
+        warnings.simplefilter("ignore")  # warnings of large noise: the numbers are compared
         if settings["models"]:
             values = _comparison_readings(release)
         else:
@@ -363,7 +373,7 @@ def _uncertainty_readings(release: Release) -> dict[str, Tensor]:
         values[f"{name}.x"] = band.x
         values[f"{name}.low"] = band.low
         values[f"{name}.high"] = band.high
-    for whose, population in (("examples", False), ("population", True)):
+    for target, population in (("examples", False), ("population", True)):
         intervals = {
             "auroc_interval": functional.auroc_interval(release, CONFIDENCE, population),
             "average_precision_interval": functional.average_precision_interval(
@@ -371,8 +381,8 @@ def _uncertainty_readings(release: Release) -> dict[str, Tensor]:
             ),
         }
         for name, interval in intervals.items():
-            values[f"{name}.{whose}.low"] = interval.low
-            values[f"{name}.{whose}.high"] = interval.high
+            values[f"{name}.{target}.low"] = interval.low
+            values[f"{name}.{target}.high"] = interval.high
     return values
 
 
@@ -442,14 +452,14 @@ def digest_of(values: Numbers) -> str:
 
 
 def kept_places(size: int) -> NDArray[np.int64]:
-    """Return the places of the numbers that are kept of a reading of this size."""
+    """Return the places of the numbers that are stored of a reading of this size."""
     if size <= KEPT_VALUES:
         return np.arange(size)
     return np.arange(KEPT_VALUES) * (size - 1) // (KEPT_VALUES - 1)
 
 
 def reading_of(name: str, values: Numbers) -> Reading:
-    """Return what is stored of a reading."""
+    """Return a reading as it is stored."""
     flat = values.reshape(-1)
     if not is_apart(name):
         flat = flat[kept_places(len(flat))]
@@ -487,10 +497,10 @@ def _difference(case: Case, name: str, values: Numbers) -> Difference:
     places = np.arange(stored.size)
     if not stored.whole:
         places = kept_places(stored.size)
-    kept = values.reshape(-1)[places]
-    differs = kept.view("<u8") != stored.kept.view("<u8")
-    distances = np.abs(kept - stored.kept)[differs]
-    close = np.isclose(kept, stored.kept, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True)
+    numbers = values.reshape(-1)[places]
+    differs = numbers.view("<u8") != stored.kept.view("<u8")
+    distances = np.abs(numbers - stored.kept)[differs]
+    close = np.isclose(numbers, stored.kept, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True)
     return Difference(
         case=case.name,
         reading=name,
@@ -504,12 +514,12 @@ def _difference(case: Case, name: str, values: Numbers) -> Difference:
 
 
 def fingerprint() -> dict[str, str]:
-    """Return what decides how floats are rounded: libraries, processor, and the instructions used."""
+    """Return libraries, processor and its instructions: they decide how floats are rounded."""
     try:
         core: Any = import_module("numpy._core._multiarray_umath")
     except ModuleNotFoundError:  # numpy 1
         core = import_module("numpy.core._multiarray_umath")
-    features = sorted(name for name, there in core.__cpu_features__.items() if there)
+    features = sorted(name for name, is_used in core.__cpu_features__.items() if is_used)
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -552,44 +562,47 @@ def recorded_fingerprint() -> dict[str, str]:
 
 
 def load(only: Sequence[str] | None = None) -> dict[str, Case]:
-    """Return the stored releases by name, all of them or ``only`` some."""
+    """Return the stored releases by name, all of them or ``only`` those."""
     with np.load(FILE) as stored:
         return {name: _loaded(stored, name) for name in only or names()}
 
 
 def _loaded(stored: Mapping[str, Any], name: str) -> Case:
     settings = json.loads(str(stored[f"{name}/settings"]))
-
-    def summed(place: str, fields: Settings) -> StoredSum:
-        edges = None
-        if fields.pop("placed"):
-            edges = stored[f"{name}/edges/{place}"].astype(np.int64)
-        return StoredSum(
-            query=fields["query"],
-            edges=edges,
-            cells=stored[f"{name}/cells/{place}"],
-            shares=fields["shares"],
-            times=fields["times"],
-        )
-
-    sums = [summed(str(place), fields) for place, fields in enumerate(settings.pop("sums"))]
+    sums = [
+        _loaded_sum(stored, name, str(place), fields)
+        for place, fields in enumerate(settings.pop("sums"))
+    ]
     prior = None
-    carried = settings.pop("prior")
-    if carried is not None:
-        prior = summed("prior", carried)
+    prior_fields = settings.pop("prior")
+    if prior_fields is not None:
+        prior = _loaded_sum(stored, name, "prior", prior_fields)
     values = stored[f"{name}/values"]
     read = {}
     start = 0
     for reading, fields in settings.pop("readings").items():
         shape = tuple(fields["shape"])
         if is_apart(reading):
-            kept = stored[f"array/{fields['sha256']}"]
+            numbers = stored[f"array/{fields['sha256']}"]
         else:
             end = start + min(math.prod(shape), KEPT_VALUES)
-            kept = values[start:end]
+            numbers = values[start:end]
             start = end
-        read[reading] = Reading(shape, fields["sha256"], kept)
-    return Case(name, settings, tuple(sums), prior, read)
+        read[reading] = Reading(shape, fields["sha256"], numbers)
+    return Case(name=name, settings=settings, sums=tuple(sums), prior=prior, readings=read)
+
+
+def _loaded_sum(stored: Mapping[str, Any], name: str, place: str, fields: Settings) -> StoredSum:
+    edges = None
+    if fields.pop("placed"):
+        edges = stored[f"{name}/edges/{place}"].astype(np.int64)
+    return StoredSum(
+        query=fields["query"],
+        edges=edges,
+        cells=stored[f"{name}/cells/{place}"],
+        shares=fields["shares"],
+        times=fields["times"],
+    )
 
 
 def save(cases: Sequence[Case]) -> None:
@@ -605,35 +618,37 @@ def save(cases: Sequence[Case]) -> None:
 
 
 def _members(case: Case) -> dict[str, Any]:
-    arrays: dict[str, Any] = {}
-
-    def fields(place: str, part: StoredSum) -> Settings:
-        arrays[f"{case.name}/cells/{place}"] = part.cells
-        if part.edges is not None:
-            arrays[f"{case.name}/edges/{place}"] = part.edges.astype(np.int32)
-        return {
-            "query": part.query,
-            "placed": part.edges is not None,
-            "shares": part.shares,
-            "times": part.times,
-        }
-
+    parts = {str(place): part for place, part in enumerate(case.sums)}
     prior = None
     if case.prior is not None:
-        prior = fields("prior", case.prior)
+        prior = _sum_fields(case.prior)
+        parts["prior"] = case.prior
     settings = case.settings | {
-        "sums": [fields(str(place), part) for place, part in enumerate(case.sums)],
+        "sums": [_sum_fields(part) for part in case.sums],
         "prior": prior,
         "readings": {
             name: {"shape": reading.shape, "sha256": reading.digest}
             for name, reading in case.readings.items()
         },
     }
-    kept = [reading.kept for name, reading in case.readings.items() if not is_apart(name)]
-    return {
+    values = [reading.kept for name, reading in case.readings.items() if not is_apart(name)]
+    members = {
         f"{case.name}/settings": np.array(json.dumps(settings)),
-        f"{case.name}/values": np.concatenate(kept),
-        **arrays,
+        f"{case.name}/values": np.concatenate(values),
+    }
+    for place, part in parts.items():
+        members[f"{case.name}/cells/{place}"] = part.cells
+        if part.edges is not None:
+            members[f"{case.name}/edges/{place}"] = part.edges.astype(np.int32)
+    return members
+
+
+def _sum_fields(part: StoredSum) -> Settings:
+    return {
+        "query": part.query,
+        "placed": part.edges is not None,
+        "shares": part.shares,
+        "times": part.times,
     }
 
 
@@ -722,21 +737,21 @@ def other_releases() -> Iterator[Case]:
     yield described("exact", released(FederatedROC(), *bank), None)
 
     comparison = FederatedModelComparison(privacy=CentralDP(3.0), plan="adaptive")
-    release = released(comparison, adult[0], trees[0], adult[1])
-    yield described("two_models", release, "adaptive")
+    comparison.update(adult[0], trees[0], adult[1])
+    yield described("two_models", comparison.release(), "adaptive")
 
 
 def read_again(case: Case, patterns: Sequence[str]) -> Case:
-    """Return the case with what is read now under names that match a pattern."""
+    """Return the case with new readings in place of those whose names match a pattern."""
     values = readings(rebuild(case), case.settings)
-    kept = {}
+    result = {}
     for name in dict.fromkeys([*case.readings, *values]):
         if not is_matched(name, patterns):
             if name in case.readings:
-                kept[name] = case.readings[name]
+                result[name] = case.readings[name]
         elif name in values:
-            kept[name] = reading_of(name, values[name])
-    return replace(case, readings=kept)
+            result[name] = reading_of(name, values[name])
+    return replace(case, readings=result)
 
 
 def table_of(differences: Sequence[Difference]) -> Iterator[str]:
@@ -753,7 +768,7 @@ def table_of(differences: Sequence[Difference]) -> Iterator[str]:
 
 
 def report() -> int:
-    """Print what differs from the file, edges apart, and return the number of differences."""
+    """Print all differences from the file, edges apart, and return their number."""
     machine = fingerprint()
     lines = [
         f"another {name}: {machine[name]}, recorded with {value}"
@@ -781,29 +796,29 @@ def write() -> None:
 
 
 def renew(patterns: Sequence[str]) -> None:
-    """Read the stored releases again, and write what is read under names that match a pattern."""
+    """Read the stored releases again, and store the readings whose names match a pattern."""
     if fingerprint() != recorded_fingerprint() and "*" not in patterns:
         raise SystemExit(
             "Cannot renew some readings: the others were recorded on another machine, and the file "
-            "names one. Renew all of them with '*'."
+            "names one machine. Renew all readings with '*'."
         )
     save([read_again(case, patterns) for case in load().values()])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code of ``--compare`` is 1 where something differs."""
+    """Run a command; the exit code of ``--compare`` is 1 if there is a difference."""
     parser = argparse.ArgumentParser(prog="python -m tests.stored_releases")
     command = parser.add_mutually_exclusive_group(required=True)
-    command.add_argument("--compare", action="store_true", help="print what differs")
-    command.add_argument("--renew", nargs="+", metavar="PATTERN", help="keep what is read now")
+    command.add_argument("--compare", action="store_true", help="print all differences")
+    command.add_argument("--renew", nargs="+", metavar="PATTERN", help="store new readings")
     command.add_argument("--write", action="store_true", help="make all releases again")
-    chosen = parser.parse_args(arguments)
-    if chosen.compare:
+    options = parser.parse_args(arguments)
+    if options.compare:
         return int(report() > 0)
-    if chosen.write:
+    if options.write:
         write()
     else:
-        renew(chosen.renew)
+        renew(options.renew)
     return 0
 
 
