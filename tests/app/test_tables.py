@@ -376,7 +376,7 @@ def test_a_refused_file_is_closed_while_its_error_is_kept(
 def test_malformed_rows_have_their_numbers_in_every_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "_BLOCK_BYTES", 64)  # a block ends within a line
+    monkeypatch.setattr(batches, "_CSV_BYTES", 64)  # a block ends within a line
     lines = ["0.125,1"] * 100
     lines[77] = "0.5"
     for end in ("\n", "\r\n", "\r"):
