@@ -2,7 +2,8 @@
 
     python -m benchmarks.front_page
 
-A million scores at ten clients, each with a shift of its own, in batches of 10,000; CPU time, one thread.
+A million scores at ten clients, each with a shift of its own, in batches of 10,000; CPU time, one
+thread.
 """
 
 from __future__ import annotations
@@ -41,11 +42,10 @@ def clients() -> Iterator[Batches]:
     generator = torch.Generator().manual_seed(0)
     for client in range(CLIENTS):
         shift = 0.3 * (client - CLIENTS / 2)
-        targets = []
-        for _ in range(BATCHES):
-            targets.append((torch.rand(BATCH_SIZE, generator=generator) < 0.3).long())
+        uniform = [torch.rand(BATCH_SIZE, generator=generator) for _ in range(BATCHES)]
         batches = []
-        for target in targets:
+        for draws in uniform:
+            target = (draws < 0.3).long()
             noise = torch.randn(BATCH_SIZE, generator=generator)
             batches.append(((noise + 1.5 * target + shift).sigmoid(), target))
         yield batches
