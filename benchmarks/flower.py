@@ -138,11 +138,9 @@ def main() -> None:
             for name, options in SETTINGS.items():
                 with TemporaryDirectory(dir=MEMORY) as folder:
                     costs = cost(clients, classes, options, Path(folder))
-                print(
-                    f"| {task} | {clients} | {name} | {costs.sent_kb:.1f} | {costs.received_kb:.1f} "
-                    f"| {costs.messages:.0f} | {costs.cpu_ms:.1f} |",
-                    flush=True,
-                )
+                bytes_moved = f"{costs.sent_kb:.1f} | {costs.received_kb:.1f}"
+                work = f"{costs.messages:.0f} | {costs.cpu_ms:.1f}"
+                print(f"| {task} | {clients} | {name} | {bytes_moved} | {work} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m benchmarks.front_page
 
-A million scores at ten clients, each with a shift of its own, in batches of 10,000; CPU time, one thread.
+A million scores at ten clients, each with a shift of its own, in batches of 10,000; CPU time, one
+thread.
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ def clients() -> Iterator[Batches]:
     generator = torch.Generator().manual_seed(0)
     for client in range(CLIENTS):
         shift = 0.3 * (client - CLIENTS / 2)
+<<<<<<< HEAD
         targets = [
             (torch.rand(BATCH_SIZE, generator=generator) < 0.3).long() for _ in range(BATCHES)
         ]
+=======
+        uniform = [torch.rand(BATCH_SIZE, generator=generator) for _ in range(BATCHES)]
+>>>>>>> unfold-rest
         batches = []
-        for target in targets:
+        for draws in uniform:
+            target = (draws < 0.3).long()
             noise = torch.randn(BATCH_SIZE, generator=generator)
             batches.append(((noise + 1.5 * target + shift).sigmoid(), target))
         yield batches

@@ -43,12 +43,12 @@ class MeteredFederation(Federation):
     seconds = 0.0
     received = 0
 
-    def ask(self, name: str, asked: Request) -> Shareable:
+    def ask(self, name: str, request: Request) -> Shareable:
         """Ask a site, and record the cost."""
         start = thread_time()
-        reply = super().ask(name, asked)
+        reply = super().ask(name, request)
         self.seconds += thread_time() - start
-        self.received += len(fobs.dumps(vars(asked)))
+        self.received += len(fobs.dumps(vars(request)))
         return reply
 
 
@@ -56,14 +56,14 @@ class MeteredSite(Site):
     """A site that adds up its work and the bytes that it sends with its model."""
 
     seconds = 0.0
-    sent = 0
+    sent_bytes = 0
 
     def result(self, round: int) -> Shareable:
         """Return the site's result, and record the cost of this package's part."""
         start = thread_time()
         result = super().result(round)
         self.seconds += thread_time() - start
-        self.sent += len(from_shareable(result).meta[META_KEY])
+        self.sent_bytes += len(from_shareable(result).meta[META_KEY])
         return result
 
 
@@ -85,18 +85,18 @@ def cost(number: int, **options: Any) -> Cost:
         federation.sent.clear()
         for site in sites:
             site.seconds = 0.0
-            site.sent = 0
+            site.sent_bytes = 0
         for round in range(1, ROUNDS + 1):
             federation.round(round)
         for site in sites:
             site.end()
         seconds = federation.seconds + sum(site.seconds for site in sites)
-        sent = sum(site.sent for site in sites)
-        sent += sum(len(data) for _, stage, data in federation.sent if stage != "model")
+        sent_bytes = sum(site.sent_bytes for site in sites)
+        sent_bytes += sum(len(data) for _, stage, data in federation.sent if stage != "model")
         site_rounds = number * ROUNDS
         return Cost(
             milliseconds=1e3 * seconds / site_rounds,
-            sent_kb=sent / site_rounds / 1e3,
+            sent_kb=sent_bytes / site_rounds / 1e3,
             received_kb=federation.received / site_rounds / 1e3,
         )
 

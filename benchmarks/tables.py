@@ -1,9 +1,10 @@
-"""A table of 1e8 rows: how fast Parquet is counted beside reading it, in how much memory, by one worker and by two.
+"""A table of 1e8 rows: counting Parquet beside reading it, its memory, and one worker beside two.
 
     OMP_NUM_THREADS=1 python -m benchmarks.tables --rows 100000000
 
-The files take about 5 bytes a row in a temporary folder, and are deleted. Every figure is from a process of its own,
-with one thread for pyarrow; reading and counting take turns, and medians are printed.
+The files take about 5 bytes a row in a temporary folder, and are deleted. Every figure is from a
+process of its own, with one thread for pyarrow; reading and counting take turns, and medians are
+printed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +30,36 @@ from pyarrow import parquet
 from torchmetrics_fed import FederatedROC
 from torchmetrics_fed.app.tables import PartialCounts, count_table, merge_counts
 
-FILES, BLOCK = 8, 1 << 20
+FILES = 8
+ROW_GROUP = 1 << 20
+"""Rows of a group, as pyarrow writes by default."""
+READ_BATCH = 1 << 18
+"""Rows that are read at a time, as `count_table` does."""
+READ_BUFFER = 1 << 22
+"""Bytes of the read buffer, as in `count_table`."""
+
+
+class Measurement(NamedTuple):
+    """The work on all files, after the first file."""
+
+    rows: int
+    seconds: float
+    cpu: float
+    """CPU time, in seconds."""
+    peak: float
+    """The highest resident memory, in MB."""
+    growth: float
+    """The growth of the peak, in MB."""
 
 
 def write(folder: Path, rows: int) -> None:
-    """Write the rows as pyarrow does by default: float32 scores, int8 labels, row groups of a million."""
+    """Write float32 scores and int8 labels."""
     rng = np.random.default_rng(0)
     schema = pa.schema([("id", pa.int32()), ("score", pa.float32()), ("label", pa.int8())])
     for number in range(FILES):
         with parquet.ParquetWriter(folder / f"{number}.parquet", schema) as writer:
-            for start in range(0, rows // FILES, BLOCK):
-                size = min(BLOCK, rows // FILES - start)
+            for start in range(0, rows // FILES, ROW_GROUP):
+                size = min(ROW_GROUP, rows // FILES - start)
                 scores = rng.random(size, dtype=np.float32)
                 labels = (rng.random(size, dtype=np.float32) < scores).astype(np.int8)
                 ids = np.zeros(size, dtype=np.int32)
@@ -47,11 +67,10 @@ def write(folder: Path, rows: int) -> None:
 
 
 def read(path: Path) -> int:
-    """Read the same columns in the same batches with pyarrow alone, and return the number of rows."""
-    with parquet.ParquetFile(path, buffer_size=1 << 22, pre_buffer=False) as file:
-        return sum(
-            batch.num_rows for batch in file.iter_batches(1 << 18, columns=["score", "label"])
-        )
+    """Read the same columns in the same batches with pyarrow, and return the number of rows."""
+    with parquet.ParquetFile(path, buffer_size=READ_BUFFER, pre_buffer=False) as file:
+        batches = file.iter_batches(READ_BATCH, columns=["score", "label"])
+        return sum(batch.num_rows for batch in batches)
 
 
 def count(path: Path) -> int:
@@ -59,24 +78,27 @@ def count(path: Path) -> int:
     return count_table(FederatedROC(), path).rows
 
 
-def timed(work: Callable[[Path], int], folder: Path) -> dict[str, float]:
-    """Return seconds, seconds of CPU and the growth of the peak of memory in MB of all files, after the first one."""
+def timed(work: Callable[[Path], int], folder: Path) -> Measurement:
+    """Measure some work on all files, after the first one."""
     files = sorted(folder.glob("*.parquet"))
     work(files[0])
-    before, start, cpu = _peak(), time.perf_counter(), time.process_time()
+    before = _peak()
+    start = time.perf_counter()
+    cpu_start = time.process_time()
     rows = sum(map(work, files))
-    return {
-        "rows": rows,
-        "seconds": time.perf_counter() - start,
-        "cpu": time.process_time() - cpu,
-        "peak": _peak(),
-        "growth": _peak() - before,
-    }
+    return Measurement(
+        rows=rows,
+        seconds=time.perf_counter() - start,
+        cpu=time.process_time() - cpu_start,
+        peak=_peak(),
+        growth=_peak() - before,
+    )
 
 
 def spread(folder: Path, workers: int) -> float:
-    """Return the seconds that some worker processes take for all files, the merge included, after they are up."""
-    metric, files = FederatedROC(), sorted(folder.glob("*.parquet"))
+    """Return the seconds of worker processes for all files and the merge, after their start."""
+    metric = FederatedROC()
+    files = sorted(folder.glob("*.parquet"))
     part = PartialCounts.of(metric)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, initializer=pa.set_cpu_count, initargs=(1,)) as pool:
@@ -87,17 +109,49 @@ def spread(folder: Path, workers: int) -> float:
 
 
 def _peak() -> float:
-    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    """Return the highest resident memory so far, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":  # in bytes
+        return peak / (1 << 20)
+    return peak / (1 << 10)
 
 
-def measured(folder: Path, what: str) -> dict[str, float]:
+def measured(folder: Path, work: str) -> Measurement:
     """Run one measurement in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.tables", "--folder", str(folder), "--only", what]
-    found: dict[str, float] = json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    )
-    return found
+    command = [sys.executable, "-m", "benchmarks.tables", "--folder", str(folder), "--only", work]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Measurement(**json.loads(process.stdout))
+
+
+def compare(folder: Path, repeats: int) -> None:
+    """Print reading beside counting, and one worker beside two."""
+    reads = []
+    counts = []
+    for _ in range(repeats):
+        reads.append(measured(folder, "read"))
+        counts.append(measured(folder, "count"))
+    size = sum(path.stat().st_size for path in folder.glob("*.parquet")) / 1e6
+    print(f"{reads[0].rows:,} rows in {FILES} Parquet files, {size:,.0f} MB")
+    print("| | seconds | ns of CPU per row | peak memory | its growth from 1/8 to all |")
+    print("|---|---|---|---|---|")
+    print_medians("pyarrow reads", reads)
+    print_medians("count_table", counts)
+    one_worker = []
+    two_workers = []
+    for _ in range(repeats):
+        one_worker.append(spread(folder, 1))
+        two_workers.append(spread(folder, 2))
+    slow = statistics.median(one_worker)
+    fast = statistics.median(two_workers)
+    print(f"one worker {slow:.2f} s, two workers {fast:.2f} s: {slow / fast:.2f} times as fast")
+
+
+def print_medians(name: str, runs: list[Measurement]) -> None:
+    seconds = statistics.median(run.seconds for run in runs)
+    nanoseconds = statistics.median(1e9 * run.cpu / run.rows for run in runs)
+    peak = statistics.median(run.peak for run in runs)
+    growth = statistics.median(run.growth for run in runs)
+    print(f"| {name} | {seconds:.2f} | {nanoseconds:.1f} | {peak:.0f} MB | {growth:.1f} MB |")
 
 
 def main() -> None:
@@ -107,36 +161,20 @@ def main() -> None:
     parser.add_argument(
         "--folder",
         type=Path,
-        help="where files are already (default: they are written, and deleted)",
+        help="a folder with the files (default: they are written, and deleted)",
     )
     parser.add_argument("--only", choices=("read", "count"), help="one measurement, as JSON")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     pa.set_cpu_count(1)
-    if given.only:
-        print(json.dumps(timed({"read": read, "count": count}[given.only], given.folder)))
-        return
-    with tempfile.TemporaryDirectory() as place:
-        folder: Path = given.folder or Path(place)
-        if given.folder is None:
-            write(folder, given.rows)
-        size = sum(path.stat().st_size for path in folder.glob("*.parquet")) / 1e6
-        runs: dict[str, list[dict[str, float]]] = {"read": [], "count": []}
-        for _ in range(given.repeats):
-            for what, found in runs.items():
-                found.append(measured(folder, what))
-        print(f"{runs['read'][0]['rows']:,.0f} rows in {FILES} Parquet files, {size:,.0f} MB")
-        print("| | seconds | ns of CPU per row | peak memory | its growth from 1/8 to all |")
-        print("|---|---|---|---|---|")
-        for what, name in (("read", "pyarrow reads"), ("count", "count_table")):
-            each: Any = {
-                key: statistics.median(run[key] for run in runs[what]) for key in runs[what][0]
-            }
-            nanoseconds = 1e9 * each["cpu"] / each["rows"]
-            line = f"| {name} | {each['seconds']:.2f} | {nanoseconds:.1f} | {each['peak']:.0f} MB |"
-            print(f"{line} {each['growth']:.1f} MB |")
-        pairs = [(spread(folder, 1), spread(folder, 2)) for _ in range(given.repeats)]
-        one, two = (statistics.median(column) for column in zip(*pairs, strict=True))
-        print(f"one worker {one:.2f} s, two workers {two:.2f} s: {one / two:.2f} times as fast")
+    if arguments.only:
+        work = {"read": read, "count": count}[arguments.only]
+        print(json.dumps(timed(work, arguments.folder)._asdict()))
+    elif arguments.folder:
+        compare(arguments.folder, arguments.repeats)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder), arguments.rows)
+            compare(Path(folder), arguments.repeats)
 
 
 if __name__ == "__main__":
