@@ -42,13 +42,7 @@ def clients() -> Iterator[Batches]:
     generator = torch.Generator().manual_seed(0)
     for client in range(CLIENTS):
         shift = 0.3 * (client - CLIENTS / 2)
-<<<<<<< HEAD
-        targets = [
-            (torch.rand(BATCH_SIZE, generator=generator) < 0.3).long() for _ in range(BATCHES)
-        ]
-=======
         uniform = [torch.rand(BATCH_SIZE, generator=generator) for _ in range(BATCHES)]
->>>>>>> unfold-rest
         batches = []
         for draws in uniform:
             target = (draws < 0.3).long()

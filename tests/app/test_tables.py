@@ -339,41 +339,7 @@ def test_a_table_with_many_bad_rows_is_refused_and_changes_nothing(
     assert metric.update_called
 
 
-<<<<<<< HEAD
 def test_parts_with_many_bad_rows_are_refused_together() -> None:
-=======
-def test_malformed_rows_have_their_numbers_in_every_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batches, "_CSV_BYTES", 64)  # a block ends within a line
-    lines = ["0.125,1"] * 100
-    lines[77] = "0.5"
-    for end in ("\n", "\r\n", "\r"):
-        path = tmp_path / "t.csv"
-        path.write_bytes(end.join(["score,label", *lines]).encode())
-        with pytest.raises(InputError, match="row 78 has more or fewer"):
-            count_table(FederatedROC(), path)
-        assert count_table(FederatedROC(), path, skip_bad=True) == (99, 1)
-
-
-def test_a_table_with_many_bad_rows_is_refused_and_changes_nothing() -> None:
-    table = pa.table(
-        {"score": [0.5] * 94 + [2.0] * 6, "label": [0, 1] * 50, "who": list(range(100))}
-    )
-    without: dict[str, Any] = {}
-    for options in (without, {"person": "who"}):
-        metric = FederatedROC(privacy=LocalDP(1.0, enforced=bool(options)))
-        with pytest.raises(InputError, match=r"more than 0\.05 of the rows are bad") as error:
-            count_table(metric, table, skip_bad=True, **options)
-        assert not any(number in str(error.value) for number in ("94", "100", " 6 "))
-        assert not metric.counts.any()
-        assert not metric.update_called
-        assert count_table(metric, table, skip_bad=True, most_skipped=0.06, **options) == (94, 6)
-        assert metric.update_called
-
-
-def test_parts_with_many_bad_rows_are_refused_as_a_whole() -> None:
->>>>>>> unfold-rest
     good = pa.table({"score": [0.5] * 99, "label": [1] * 99})
     bad = pa.table({"score": [2.0], "label": [0]})
     metric = FederatedROC()
