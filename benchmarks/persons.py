@@ -49,7 +49,7 @@ def run_updates(preds: Tensor, target: Tensor, ids: Any, batches: int) -> None:
 
 
 def drawn(size: int, batches: int, examples: int) -> NDArray[np.int64]:
-    """Return ids in random order, of persons with so many examples each."""
+    """Return ids in random order, of persons with this many examples each."""
     ids = np.random.default_rng(1).permutation(size * batches) // examples
     return ids.reshape(batches, size)
 

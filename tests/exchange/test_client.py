@@ -187,7 +187,7 @@ def test_a_suspended_client_goes_on_in_a_new_process(
         resumed.share(first, round="3")
     assert resumed.share(second, round="3").query == second
     # a note that was kept too long gives nothing twice
-    with pytest.raises(LedgerConflictError, match="was answered already"):
+    with pytest.raises(LedgerConflictError, match="not answered before"):
         Evaluation.resumed(note, terms).share(second, round="3")
     assert len(terms.ledger) == 1
 

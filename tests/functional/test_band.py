@@ -226,7 +226,7 @@ def refuted(runs: int, covered: float, claimed: float = 0.95) -> bool:
 def test_coverage_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """One query, two, and more clients than noise was calibrated for.
 
-    Power: bands of half the width must miss the curves. The scores are drawn anew, and 900 runs
+    Power: bands of half the width must miss the curves. The scores are drawn again, and 900 runs
     tell half the width for any of them.
     """
     scores = normal(8_000, 0.3, 2.0, 1.5)

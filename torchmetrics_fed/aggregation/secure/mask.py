@@ -72,9 +72,9 @@ class MaskedVector:
         """Subtract the keystream of a key."""
         self._words -= self._keystream(key)
 
-    def mask_pair(self, key: bytes, own: int, other: int) -> None:
+    def mask_pair(self, key: bytes, index: int, partner: int) -> None:
         """Add the mask of a pair for the client with the lower index, otherwise subtract it."""
-        if own < other:
+        if index < partner:
             self.mask(key)
         else:
             self.unmask(key)
