@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchmetrics_fed import CentralDP, FederatedROC, Privacy, Release, evaluation_report
+from torchmetrics_fed import (
+    CentralDP,
+    EvaluationReport,
+    FederatedROC,
+    Privacy,
+    Release,
+    evaluation_report,
+)
 from torchmetrics_fed import functional as F
 
 
@@ -20,6 +27,12 @@ def release_of_groups(privacy: Privacy | None) -> Release:
     metric = FederatedROC(groups=("north", "south"), privacy=privacy, quantiles=64)
     metric.update(logits.sigmoid(), target, groups)
     return metric.release()
+
+
+def saved(report: EvaluationReport, path: Path) -> str:
+    """The text of a report's file."""
+    report.save(path)
+    return path.read_text()
 
 
 @pytest.fixture(params=[None, CentralDP(3.0)], ids=str)
@@ -43,21 +56,18 @@ def test_groups_and_gaps_are_those_of_their_functions(release: Release) -> None:
 
 def test_groups_are_in_json_and_in_markdown(release: Release, tmp_path: Path) -> None:
     report = evaluation_report(release)
-    report.save(tmp_path / "report.json")
-    report.save(tmp_path / "report.md")
-    fields = json.loads((tmp_path / "report.json").read_text())
+    fields = json.loads(saved(report, tmp_path / "report.json"))
     assert list(fields["groups"]) == ["north", "south"]
     assert report.gaps is not None
     largest = fields["gaps"]["largest"]["tpr"]["high"]
     assert largest == float(report.gaps.equal_opportunity.high)
     assert fields["gaps"]["withheld"] == {}
-    assert "equalized odds" in (tmp_path / "report.md").read_text()
+    assert "equalized odds" in saved(report, tmp_path / "report.md")
 
 
 def test_a_page_shows_groups_beside_everybody(release: Release, tmp_path: Path) -> None:
     report = evaluation_report(release)
-    report.save(tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
+    page = saved(report, tmp_path / "report.html")
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     aurocs = {content["name"]: content["numbers"]["auroc"]["value"] for content in data["classes"]}
     assert aurocs == {
@@ -74,8 +84,7 @@ def test_classes_of_groups_have_both_names(tmp_path: Path) -> None:
     logits = torch.randn(600, 3) + 2 * torch.nn.functional.one_hot(target, 3)
     metric.update(logits.softmax(1), target, groups)
     report = evaluation_report(metric.release(), labels=["a", "b", "c"])
-    report.save(tmp_path / "report.html")
-    assert '"name":"1, c"' in (tmp_path / "report.html").read_text()
+    assert '"name":"1, c"' in saved(report, tmp_path / "report.html")
 
 
 @pytest.mark.filterwarnings("ignore:Gaps of", "ignore:The largest difference")
@@ -85,15 +94,17 @@ def test_a_report_names_the_group_that_leaves_the_largest_gap_unknown(tmp_path: 
     groups = torch.arange(6_000) % 2
     groups[:20] = 2  # the isle is too small
     logits = torch.randn(6_000, generator=generator) + target * (1 + groups)
-    metric = FederatedROC(groups=("north", "south", "isle"), privacy=CentralDP(1.0), quantiles=64)
+    metric = FederatedROC(
+        groups=("north", "south", "isle"),
+        privacy=CentralDP(1.0),
+        quantiles=64,
+    )
     metric.update(logits.sigmoid(), target, groups)
     report = evaluation_report(metric.release())
     assert report.gaps is not None
     low = float(report.gaps.equal_opportunity.low)
     assert f"unknown, at least {low:.4f} (withheld: isle)" in str(report)
-    report.save(tmp_path / "report.md")
-    assert "(withheld: isle)" in (tmp_path / "report.md").read_text()
-    report.save(tmp_path / "report.json")
-    gaps = json.loads((tmp_path / "report.json").read_text())["gaps"]
+    assert "(withheld: isle)" in saved(report, tmp_path / "report.md")
+    gaps = json.loads(saved(report, tmp_path / "report.json"))["gaps"]
     assert gaps["withheld"]["tpr"] == ["isle"]
     assert gaps["largest"]["tpr"] == {"value": None, "low": low, "high": 1.0}

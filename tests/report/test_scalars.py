@@ -5,14 +5,21 @@ from __future__ import annotations
 import torch
 
 from tests.report.conftest import release_of
-from torchmetrics_fed import FederatedAUROC, FederatedAveragePrecision, FederatedROC, Release
+from torchmetrics_fed import (
+    FederatedAUROC,
+    FederatedAveragePrecision,
+    FederatedROC,
+    Release,
+)
 from torchmetrics_fed.report.scalars import release_scalars
 
 
 def test_scalars_are_those_of_the_metrics(release: Release) -> None:
+    auroc = FederatedAUROC.from_release(release)
+    average_precision = FederatedAveragePrecision.from_release(release)
     assert release_scalars(release) == {
-        "auroc": float(FederatedAUROC.from_release(release).compute()),
-        "average_precision": float(FederatedAveragePrecision.from_release(release).compute()),
+        "auroc": float(auroc.compute()),
+        "average_precision": float(average_precision.compute()),
     }
 
 
