@@ -1,4 +1,4 @@
-"""The error to expect is the error that real releases have; it moves with epsilon, data and clients as it should."""
+"""The error to expect is that of real releases, and depends on epsilon, data and clients."""
 
 from __future__ import annotations
 
@@ -39,46 +39,49 @@ from torchmetrics_fed.planning import (
 from torchmetrics_fed.simulate import simulate
 
 PLANS: tuple[PlanName, ...] = get_args(PlanName)
-_FINE = ScoreGrid.two_sided(1 << 14).edges.numpy()
+_FINE_EDGES = ScoreGrid.two_sided(1 << 14).edges.numpy()
 
 
 def _samples(n_pos: int, n_neg: int, runs: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Reference scores one by one, each somewhere in its bin."""
+    """Examples with reference scores, each score somewhere in its bin."""
     generator = np.random.default_rng(11)
+    widths = np.diff(_FINE_EDGES)
     for _ in range(runs):
-        counts = ReferenceScores(n_pos, n_neg).counts(_FINE, generator)
-        scores = [
-            np.repeat(_FINE[:-1], row)
-            + np.repeat(np.diff(_FINE), row) * generator.random(row.sum())
-            for row in counts
-        ]
+        counts = ReferenceScores(n_pos, n_neg).counts(_FINE_EDGES, generator)
+        scores = []
+        for row in counts:
+            lower = np.repeat(_FINE_EDGES[:-1], row)
+            scores.append(lower + np.repeat(widths, row) * generator.random(row.sum()))
         target = np.repeat([0, 1], counts.sum(1))
         yield torch.from_numpy(np.concatenate(scores)), torch.from_numpy(target)
 
 
 def _errors(release: Release, preds: torch.Tensor, target: torch.Tensor) -> tuple[float, float]:
-    pr = FederatedPrecisionRecallCurve.from_release(release).compute()
+    """The Area Errors of both curves, against those of scikit-learn."""
     roc = FederatedROC.from_release(release).compute()
-    return area_error_roc(roc, roc_curve(target, preds)), area_error_pr(
-        pr, precision_recall_curve(target, preds)
+    precision_recall = FederatedPrecisionRecallCurve.from_release(release).compute()
+    return (
+        area_error_roc(roc, roc_curve(target, preds)),
+        area_error_pr(precision_recall, precision_recall_curve(target, preds)),
     )
 
 
-def _agree(one: ExpectedError, other: ExpectedError, off: float = 1.0) -> bool:
-    """Whether two means, one of them ``off`` by a factor, are within 4.5 standard errors of their difference."""
-    pairs = (
-        (one.roc, other.roc, one.roc_standard_error, other.roc_standard_error),
-        (
-            one.precision_recall,
-            other.precision_recall,
-            one.precision_recall_standard_error,
-            other.precision_recall_standard_error,
-        ),
+def _agree(expected: ExpectedError, measured: ExpectedError, factor: float = 1.0) -> bool:
+    """Whether both means are within 4.5 standard errors of their difference.
+
+    The expected errors are multiplied by a factor first.
+    """
+    roc_spread = math.hypot(
+        factor * expected.roc_standard_error,
+        measured.roc_standard_error,
     )
-    return all(
-        abs(a * off - b) < 4.5 * math.hypot(spread * off, other_spread)
-        for a, b, spread, other_spread in pairs
+    pr_spread = math.hypot(
+        factor * expected.precision_recall_standard_error,
+        measured.precision_recall_standard_error,
     )
+    roc_difference = abs(factor * expected.roc - measured.roc)
+    pr_difference = abs(factor * expected.precision_recall - measured.precision_recall)
+    return roc_difference < 4.5 * roc_spread and pr_difference < 4.5 * pr_spread
 
 
 @pytest.mark.audit
@@ -93,7 +96,7 @@ def test_it_is_the_error_of_real_releases(plan: PlanName) -> None:
     measured = ExpectedError.of(real[1:])  # the first has nothing to carry over
     expected = expected_area_error(plan, 0.5, 1_000, 4_000, runs=120)
     assert _agree(expected, measured)
-    assert not _agree(expected, measured, off=2.5)  # noise of another epsilon would show
+    assert not _agree(expected, measured, factor=2.5)  # noise of another epsilon would show
 
 
 @pytest.mark.audit
@@ -116,9 +119,8 @@ def test_noise_adds_up_over_clients_as_it_really_does(privacy: Privacy) -> None:
     measured = ExpectedError.of(real)
     expected = expected_area_error("single", privacy, 1_000, 4_000, clients=10, runs=120)
     assert _agree(expected, measured)
-    assert not _agree(
-        expected, measured, off=2.5
-    )  # nor would noise of one client, or of all of them, pass for that of ten
+    # nor would noise of one client, or of all of them, pass for that of ten
+    assert not _agree(expected, measured, factor=2.5)
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -132,25 +134,25 @@ def test_more_epsilon_and_more_examples_mean_less_error(plan: PlanName) -> None:
         assert after.precision_recall < before.precision_recall
 
 
-def test_who_adds_noise_matters_in_the_known_order() -> None:
-    settings = [
+def test_the_error_grows_from_central_to_distributed_to_local_noise() -> None:
+    settings: list[tuple[Privacy, int]] = [
         (CentralDP(0.5), 1),
         (DistributedDP(epsilon=0.5, min_clients=5), 20),
         (LocalDP(0.5), 20),
         (LocalDP(0.5), 200),
     ]
-    errors = [
-        expected_area_error("single", p, 2_000, 8_000, clients=n, runs=10).roc for p, n in settings
-    ]
+    errors = []
+    for privacy, clients in settings:
+        error = expected_area_error("single", privacy, 2_000, 8_000, clients=clients, runs=10)
+        errors.append(error.roc)
     assert errors == sorted(errors)
 
 
-def test_the_same_seed_gives_the_same_answer_and_another_one_another() -> None:
-    one, again, other = (
-        expected_area_error("adaptive", 1.0, 500, 500, runs=3, seed=seed) for seed in (1, 1, 2)
-    )
-    assert one == again
-    assert one != other
+def test_the_error_depends_on_the_seed_alone() -> None:
+    options: dict[str, Any] = {"n_pos": 500, "n_neg": 500, "runs": 3}
+    error = expected_area_error("adaptive", 1.0, **options, seed=1)
+    assert expected_area_error("adaptive", 1.0, **options, seed=1) == error
+    assert expected_area_error("adaptive", 1.0, **options, seed=2) != error
 
 
 def test_it_is_fast_whatever_the_number_of_examples() -> None:
@@ -160,19 +162,25 @@ def test_it_is_fast_whatever_the_number_of_examples() -> None:
     assert 0 < error.roc < 1e-5
 
 
-def test_queries_are_those_of_the_plan() -> None:
-    def queries(plan: PlanArgument, quantiles: int = 1024) -> tuple[Query, ...]:
-        return expected_area_error(plan, 1.0, 1_000, 1_000, runs=2, quantiles=quantiles).queries
+def queries_of(plan: PlanArgument, quantiles: int = 1024) -> tuple[Query, ...]:
+    return expected_area_error(plan, 1.0, 1_000, 1_000, runs=2, quantiles=quantiles).queries
 
-    pilot, placed = queries("adaptive")
+
+def test_queries_are_those_of_the_plan() -> None:
+    pilot, placed = queries_of("adaptive")
     assert pilot == pilot_query(ScoreGrid.two_sided())
     assert placed.fraction == 1 - pilot.fraction
-    assert [query.fraction for query in queries("carry_over")] == [1]
-    own = Query(Tree((8, 8)))
-    assert queries(own) == (own,)
-    half = Query(Tree((8, 8)), 0.5)
-    assert [query.fraction for query in queries(half)] == [0.5, 0.5]  # the rest is asked for, too
-    assert queries("paper", quantiles=64) == (Query(Tree.binary(256)),)
+    (carried_over,) = queries_of("carry_over")
+    assert carried_over.fraction == 1
+    assert queries_of("paper", quantiles=64) == (Query(Tree.binary(256)),)
+
+
+def test_a_query_of_a_user_is_asked_and_the_rest_of_epsilon_after_it() -> None:
+    query = Query(Tree((8, 8)))
+    assert queries_of(query) == (query,)
+    first, second = queries_of(Query(Tree((8, 8)), 0.5))
+    assert first.fraction == 0.5
+    assert second.fraction == 0.5
 
 
 def test_a_class_that_noise_swallows_is_an_error_and_no_warning() -> None:
@@ -190,9 +198,10 @@ def test_every_mechanism_can_be_tried(mechanism: Any) -> None:
 
 
 def test_sampling_error_falls_with_the_square_root_of_the_examples() -> None:
-    few, many = (expected_sampling_error(n, 3 * n, runs=40) for n in (500, 8_000))
-    assert few.roc / many.roc == pytest.approx(4, rel=0.4)
-    assert few.precision_recall / many.precision_recall == pytest.approx(4, rel=0.4)
+    small = expected_sampling_error(500, 1_500, runs=40)
+    large = expected_sampling_error(8_000, 24_000, runs=40)
+    assert small.roc / large.roc == pytest.approx(4, rel=0.4)
+    assert small.precision_recall / large.precision_recall == pytest.approx(4, rel=0.4)
 
 
 @pytest.mark.parametrize(

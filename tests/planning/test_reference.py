@@ -26,29 +26,27 @@ def test_the_area_is_as_asked_and_scores_are_calibrated(
     assert masses.sum(1) == pytest.approx([1, 1])
     leaf = torch.from_numpy(masses * [[n_neg], [n_pos]])
     assert auroc_from_counts(leaf).item() == pytest.approx(auroc, abs=1e-5)
-    assert calibration_from_counts(leaf, edges).expected_calibration_error.item() == pytest.approx(
-        0, abs=1e-4
-    )
+    calibration = calibration_from_counts(leaf, edges)
+    assert calibration.expected_calibration_error.item() == pytest.approx(0, abs=1e-4)
 
 
 @GRIDS
 def test_counts_are_drawn_from_the_masses(make: Callable[[int], ScoreGrid]) -> None:
-    reference, generator, edges = (
-        ReferenceScores(3000, 7000),
-        np.random.default_rng(3),
-        make(8).edges,
-    )
-    counts = sum(reference.counts(edges, generator) for _ in range(200))
+    reference = ReferenceScores(3000, 7000)
+    generator = np.random.default_rng(3)
+    edges = make(8).edges
+    draws = [reference.counts(edges, generator) for _ in range(200)]
+    counts = np.sum(draws, axis=0)
     expected = reference.masses(edges) * [[200 * 7000], [200 * 3000]]
-    assert np.asarray(counts).sum(1).tolist() == [200 * 7000, 200 * 3000]
+    assert counts.sum(1).tolist() == [200 * 7000, 200 * 3000]
     possible = expected > 0  # no score is exactly 0 or exactly 1
-    assert not np.asarray(counts)[~possible].any()
+    assert not counts[~possible].any()
     squares = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
     assert squares < 62 + 6 * np.sqrt(124)  # chi-square with 62 degrees of freedom
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "message"),
     [
         ((0, 5), "`n_pos` to be an int of at least 1 but got 0"),
         ((5, 1.5), "`n_neg` to be an int of at least 1 but got 1.5"),
@@ -56,6 +54,6 @@ def test_counts_are_drawn_from_the_masses(make: Callable[[int], ScoreGrid]) -> N
         ((5, 5, 1.0), "`auroc` between 0.5 and 1 but got 1.0"),
     ],
 )
-def test_bad_arguments_are_named(arguments: tuple[int, int], named: str) -> None:
-    with pytest.raises(InputError, match=named):
+def test_bad_arguments_are_named(arguments: tuple[int, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         ReferenceScores(*arguments)

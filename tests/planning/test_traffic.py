@@ -1,4 +1,4 @@
-"""Bytes that a client sends: those of a real answer."""
+"""Bytes that a client sends: those of a real reply."""
 
 from __future__ import annotations
 
@@ -21,36 +21,43 @@ from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.planning import bytes_per_client
 
 
-@pytest.mark.parametrize("clients", [5, 12])
-def test_secure_aggregations_bytes_are_those_of_a_real_one(clients: int) -> None:
+class Traffic:
+    """A server that counts the bytes of each client."""
+
+    def __init__(self, server: SecureAggregationServer) -> None:
+        self._server = server
+        self.sizes: dict[str, int] = {}
+
+    def send(self, name: str, message: bytes) -> None:
+        self.sizes[name] = self.sizes.get(name, 0) + len(message)
+        self._server.receive(name, message)
+
+
+@pytest.mark.parametrize("number", [5, 12])
+def test_bytes_of_secure_aggregation_are_those_of_a_real_one(number: int) -> None:
     metric = FederatedROC(quantiles=16, privacy=DistributedDP(epsilon=1.0, min_clients=4))
     coordinator = Coordinator(metric, round="round")
     query = coordinator.query
     assert query is not None
     config = coordinator.config
     server = SecureAggregationServer(config)
-    members = {
-        f"{number:020d}": SecureAggregationClient(f"{number:020d}", config)
-        for number in range(clients)
-    }
-    sent = dict.fromkeys(members, 0)
-
-    def send(name: str, message: bytes) -> None:
-        sent[name] += len(message)
-        server.receive(name, message)
-
-    for name, member in members.items():
-        send(name, member.advertise())
+    traffic = Traffic(server)
+    names = [f"{client:020d}" for client in range(number)]
+    clients = {name: SecureAggregationClient(name, config) for name in names}
+    for name, client in clients.items():
+        traffic.send(name, client.advertise())
     keys = server.keys()
-    for name, member in members.items():
-        send(name, member.share_keys(keys))
+    for name, client in clients.items():
+        traffic.send(name, client.share_keys(keys))
     boxes = server.ciphertexts()
-    for name, member in members.items():
-        send(name, member.mask(boxes[name], lambda: np.zeros(config.cells, dtype=np.int64)))
+    vector = np.zeros(config.cells, dtype=np.int64)
+    for name, client in clients.items():
+        traffic.send(name, client.mask(boxes[name], lambda: vector))
     request = server.request()
-    for name, member in members.items():
-        send(name, member.unmask(request))
-    assert set(sent.values()) == {bytes_per_client(metric.spec, query, clients)}
+    for name, client in clients.items():
+        traffic.send(name, client.unmask(request))
+    size = bytes_per_client(metric.spec, query, number)
+    assert traffic.sizes == dict.fromkeys(names, size)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_secure_aggregations_bytes_are_those_of_a_real_one(clients: int) -> None
     [LocalDP(1.0), DistributedDP(epsilon=1.0, min_clients=4, trusted_aggregator=True)],
     ids=str,
 )
-def test_shares_bytes_are_those_of_a_real_one(privacy: LocalDP | DistributedDP) -> None:
+def test_bytes_of_a_share_are_those_of_a_real_one(privacy: LocalDP | DistributedDP) -> None:
     metric = FederatedROC(privacy=privacy)
     metric.update(torch.rand(100), torch.randint(0, 2, (100,)))
     share = metric.share(round="round-1")
@@ -73,7 +80,6 @@ def test_a_trusted_party_is_sent_raw_counts() -> None:
 def test_secure_aggregation_has_its_limits() -> None:
     spec = FederatedROC(privacy=DistributedDP(epsilon=1.0, min_clients=2)).spec
     for clients in (2, 2000):
-        with pytest.raises(
-            InputError, match=f"3 to 1024 clients of one secure aggregation but got {clients}"
-        ):
+        message = f"3 to 1024 clients of one secure aggregation but got {clients}"
+        with pytest.raises(InputError, match=message):
             bytes_per_client(spec, Query(Tree((16,))), clients)

@@ -1,11 +1,10 @@
-"""The page in a real browser: the threshold moves, what it shows is what the functions say, and nothing leaves it."""
+"""The page in a real browser: it shows what the functions say, and nothing leaves it."""
 
 from __future__ import annotations
 
 import base64
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,24 @@ webdriver = pytest.importorskip(
 )
 Keys = webdriver.Keys
 waiting = pytest.importorskip("selenium.webdriver.support.ui")
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars"
-)
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+]
+FIGURE_WIDTH = 340
+"""Width of a figure in its own coordinates, as in assets/report.js."""
+LEFT_MARGIN = 46
+RIGHT_MARGIN = 10
+PLOT_WIDTH = FIGURE_WIDTH - LEFT_MARGIN - RIGHT_MARGIN
 LABELS = ["</script><script>document.title = 'broken'</script>", "<b>bold</b> & plain", "x" * 300]
 
 
@@ -49,7 +61,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip("needs Chromium and its driver: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
@@ -62,24 +74,28 @@ Show = Callable[[EvaluationReport], None]
 
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Show]:
-    """Save a report and open it; afterwards there was no word on the console, and no request but for the file."""
+    """Save a report and open it. The console stays empty, and the file is the only request."""
+    path = tmp_path / "report.html"
 
-    def shown(report: EvaluationReport) -> None:
-        report.save(tmp_path / "report.html")
-        browser.get((tmp_path / "report.html").as_uri())
+    def open_page(report: EvaluationReport) -> None:
+        report.save(path)
+        browser.get(path.as_uri())
 
     browser.get("about:blank")
     for name in ("browser", "performance"):
         browser.get_log(name)
-    yield shown
+    yield open_page
     assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert set(sent) == {(tmp_path / "report.html").as_uri()}
+    assert requested_addresses(browser) == {path.as_uri()}
+
+
+def requested_addresses(browser: Any) -> set[str]:
+    addresses = set()
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            addresses.add(message["params"]["request"]["url"])
+    return addresses
 
 
 def by_id(browser: Any, name: str) -> Any:
@@ -92,8 +108,8 @@ def value(browser: Any, name: str) -> float:
 
 def check(browser: Any, release: Release, report: EvaluationReport, index: int = 0) -> float:
     """Compare all that is shown at the threshold with the functions, and return the threshold."""
-    at = int(by_id(browser, "threshold").get_attribute("value"))
-    threshold = document(report)["classes"][index]["points"]["threshold"][at]
+    position = int(by_id(browser, "threshold").get_attribute("value"))
+    threshold = document(report)["classes"][index]["points"]["threshold"][position]
     values = F.predictive_values(release, threshold)
     matrix = F.confusion_at(release, threshold).matrix.double().reshape(-1, 2, 2)[index]
     assert values.threshold == threshold
@@ -110,10 +126,10 @@ def check(browser: Any, release: Release, report: EvaluationReport, index: int =
     if threshold < 1:
         expected["rate-benefit"] = F.net_benefit(release, [threshold]).model[..., 0]
     for name, number in expected.items():
-        own = float(number.reshape(-1)[index if number.dim() else 0])
-        assert value(browser, name) == pytest.approx(own, rel=1e-9, abs=1e-9), (name, threshold)
+        class_number = float(number.reshape(-1)[index if number.dim() else 0])
+        assert value(browser, name) == pytest.approx(class_number, rel=1e-9, abs=1e-9), name
     marker = browser.find_element("css selector", "#figure-roc circle.here")
-    x = (float(marker.get_attribute("cx")) - 46) / (340 - 46 - 10)
+    x = (float(marker.get_attribute("cx")) - LEFT_MARGIN) / PLOT_WIDTH
     assert x == pytest.approx(1 - value(browser, "rate-specificity"), abs=1e-4)
     return float(threshold)
 
@@ -126,32 +142,31 @@ def test_the_threshold_moves_and_the_figures_agree(browser: Any, show: Show, kin
     report = evaluation_report(release)
     show(report)
     slider = by_id(browser, "threshold")
-    assert check(browser, release, report) == pytest.approx(
-        float(report.youden.threshold.reshape(-1)[0])
-    )
+    youden_threshold = float(report.youden.threshold.reshape(-1)[0])
+    assert check(browser, release, report) == pytest.approx(youden_threshold)
     for name in ("auroc", "average_precision", "brier_score"):
-        assert value(browser, f"card-{name}") == pytest.approx(
-            float(report.numbers[name].value.reshape(-1)[0])
-        )
-    seen = []
-    for key, times in (
+        first_class = float(report.numbers[name].value.reshape(-1)[0])
+        assert value(browser, f"card-{name}") == pytest.approx(first_class)
+    presses = [
         (Keys.ARROW_RIGHT, 9),
         (Keys.ARROW_LEFT, 40),
         (Keys.HOME, 1),
         (Keys.END, 1),
         (Keys.PAGE_DOWN, 3),
-    ):
+    ]
+    thresholds = []
+    for key, times in presses:
         for _ in range(times):
             slider.send_keys(key)
-        seen.append(check(browser, release, report))
-    assert len(set(seen)) == 5
-    assert seen[2:4] == [float(report.source.edges[0]), float(report.source.edges[-1])]
+        thresholds.append(check(browser, release, report))
+    assert len(set(thresholds)) == 5
+    assert thresholds[2] == float(report.source.edges[0])
+    assert thresholds[3] == float(report.source.edges[-1])
     for title, point in (("Best F1", report.best_f1), ("Youden's J", report.youden)):
         browser.find_element("xpath", f'//button[text()="{title}"]').click()
         assert check(browser, release, report) == point.threshold.reshape(-1)[0]
-    assert value(browser, "rate-sensitivity") + value(
-        browser, "rate-specificity"
-    ) - 1 == pytest.approx(float(report.youden.value.reshape(-1)[0]), abs=1e-9)
+    j = value(browser, "rate-sensitivity") + value(browser, "rate-specificity") - 1
+    assert j == pytest.approx(float(report.youden.value.reshape(-1)[0]), abs=1e-9)
 
 
 def test_a_click_into_a_figure_sets_the_threshold(browser: Any, show: Show) -> None:
@@ -160,13 +175,12 @@ def test_a_click_into_a_figure_sets_the_threshold(browser: Any, show: Show) -> N
     show(report)
     figure = by_id(browser, "figure-histogram")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", figure)
-    wide = figure.rect["width"]
-    for part in (0.25, 0.75):
-        place = (46 + part * (340 - 46 - 10)) / 340 - 0.5
-        webdriver.ActionChains(browser).move_to_element_with_offset(
-            figure, int(place * wide), 0
-        ).click().perform()
-        assert check(browser, release, report) == pytest.approx(part, abs=0.02)
+    for threshold in (0.25, 0.75):
+        from_center = (LEFT_MARGIN + threshold * PLOT_WIDTH) / FIGURE_WIDTH - 0.5
+        actions = webdriver.ActionChains(browser)
+        actions.move_to_element_with_offset(figure, int(from_center * figure.rect["width"]), 0)
+        actions.click().perform()
+        assert check(browser, release, report) == pytest.approx(threshold, abs=0.02)
 
 
 def test_classes_are_chosen_and_their_names_are_only_text(browser: Any, show: Show) -> None:
@@ -194,29 +208,38 @@ def test_it_fits_both_schemes_and_widths(browser: Any, show: Show, width: int, s
     try:
         show(evaluation_report(release_of("private multiclass"), labels=LABELS))
         assert browser.execute_script("return document.documentElement.scrollWidth") == width
-        style = "return getComputedStyle(document.body)"
-        ink, paper = (
-            sum(map(int, browser.execute_script(f"{style}.{name}")[4:-1].split(",")))
-            for name in ("color", "backgroundColor")
-        )
-        assert (ink < paper - 300) if scheme == "light" else (ink > paper + 300)
+        ink = brightness(browser, "color")
+        paper = brightness(browser, "backgroundColor")
+        if scheme == "light":
+            assert ink < paper - 300
+        else:
+            assert ink > paper + 300
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def brightness(browser: Any, name: str) -> int:
+    """The sum of red, green and blue of a colour of the page."""
+    colour = browser.execute_script(f"return getComputedStyle(document.body).{name}")
+    channels = colour.removeprefix("rgb(").removesuffix(")").split(",")
+    return sum(map(int, channels))
 
 
 def test_keyboard_and_screen_reader_find_their_way(browser: Any, show: Show) -> None:
     report = evaluation_report(release_of("private binary"))
     show(report)
     slider = by_id(browser, "threshold")
-    assert (slider.aria_role, slider.accessible_name) == ("slider", "Decision threshold")
+    assert slider.aria_role == "slider"
+    assert slider.accessible_name == "Decision threshold"
     before = slider.get_attribute("aria-valuetext")
     assert "Sensitivity" in before
     slider.send_keys(Keys.ARROW_RIGHT)
     assert slider.get_attribute("aria-valuetext") != before
-    deadline, live = time.monotonic() + 5, by_id(browser, "live")
-    while "Threshold" not in live.get_attribute("textContent") and time.monotonic() < deadline:
-        time.sleep(0.05)
+    live = by_id(browser, "live")
+    waiting.WebDriverWait(browser, 5).until(
+        lambda _: "Threshold" in live.get_attribute("textContent")
+    )
     assert "Of 1,000 like these" in live.get_attribute("textContent")
     figures = browser.find_elements("css selector", "figure svg")
     assert len(figures) == 6
@@ -229,10 +252,8 @@ def test_keyboard_and_screen_reader_find_their_way(browser: Any, show: Show) -> 
     browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
     for _ in range(9):
         webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
-        reached.append(
-            browser.switch_to.active_element.get_attribute("id")
-            or browser.switch_to.active_element.text
-        )
+        element = browser.switch_to.active_element
+        reached.append(element.get_attribute("id") or element.text)
     assert "threshold" in reached
     assert "Table of all thresholds" in reached
     assert {"Youden's J", "Best F1", "0.5"} <= set(reached)
@@ -256,8 +277,9 @@ def test_it_prints_with_its_statement(browser: Any, show: Show) -> None:
     report = evaluation_report(metric.release(), ledger=ledger)
     show(report)
     assert report.statement is not None
-    shown = [element.text for element in browser.find_elements("css selector", "#statement dd")]
-    assert shown == [words for _, words in report.statement.fields["words"]]
+    elements = browser.find_elements("css selector", "#statement dd")
+    words = [words for _, words in report.statement.fields["words"]]
+    assert [element.text for element in elements] == words
     printed = base64.b64decode(browser.print_page())
     assert printed.startswith(b"%PDF")
     assert 2 <= printed.count(b"/Type /Page\n") <= 6

@@ -1,4 +1,4 @@
-"""A report of a release with groups: each group's numbers are those of its own release, in every form."""
+"""A report of a release with groups: each group has the numbers of its own release, in every form."""
 
 from __future__ import annotations
 
@@ -10,80 +10,101 @@ import torch
 
 from torchmetrics_fed import (
     CentralDP,
+    EvaluationReport,
     FederatedROC,
     Privacy,
     Release,
     evaluation_report,
 )
-from torchmetrics_fed.functional import auroc_from_counts, group_gaps
+from torchmetrics_fed import functional as F
 
 
-def released(privacy: Privacy | None) -> Release:
+def release_of_groups(privacy: Privacy | None) -> Release:
     generator = torch.Generator().manual_seed(0)
-    groups, target = (torch.randint(0, 2, (6_000,), generator=generator) for _ in range(2))
+    groups = torch.randint(0, 2, (6_000,), generator=generator)
+    target = torch.randint(0, 2, (6_000,), generator=generator)
+    logits = torch.randn(6_000, generator=generator) + target * (1 + groups)
     metric = FederatedROC(groups=("north", "south"), privacy=privacy, quantiles=64)
-    metric.update(
-        (torch.randn(6_000, generator=generator) + target * (1 + groups)).sigmoid(), target, groups
-    )
+    metric.update(logits.sigmoid(), target, groups)
     return metric.release()
 
 
-@pytest.mark.parametrize("privacy", [None, CentralDP(3.0)], ids=str)
-def test_groups_are_in_text_json_and_page(privacy: Privacy | None, tmp_path: Path) -> None:
-    release = released(privacy)
+def saved(report: EvaluationReport, path: Path) -> str:
+    """The text of a report's file."""
+    report.save(path)
+    return path.read_text()
+
+
+@pytest.fixture(params=[None, CentralDP(3.0)], ids=str)
+def release(request: pytest.FixtureRequest) -> Release:
+    return release_of_groups(request.param)
+
+
+def test_groups_and_gaps_are_those_of_their_functions(release: Release) -> None:
     report = evaluation_report(release)
-    gaps = group_gaps(release)
-    assert report.gaps is not None
-    for name, value in gaps.scalars.items():
-        assert torch.equal(report.gaps.scalars[name], value)
+    assert torch.equal(report.auroc, F.auroc_from_counts(release))
     for name, part in release.by_group.items():
-        assert torch.equal(report.groups[name].auroc, auroc_from_counts(part))
-        assert f"{float(auroc_from_counts(part)):.4f}" in str(report)
-    assert torch.equal(report.auroc, auroc_from_counts(release))
-    for suffix in ("json", "md", "html"):
-        report.save(tmp_path / f"report.{suffix}")
-    read = json.loads((tmp_path / "report.json").read_text())
-    assert list(read["groups"]) == ["north", "south"]
-    assert read["gaps"]["largest"]["tpr"]["high"] == float(report.gaps.equal_opportunity.high)
-    assert read["gaps"]["withheld"] == {}
-    page = (tmp_path / "report.html").read_text()
-    shown = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    assert [one["name"] for one in shown["classes"]] == ["everybody", "north", "south"]
-    values = [one["numbers"]["auroc"]["value"] for one in shown["classes"]]
-    assert values == [float(each.auroc) for each in (report, *report.groups.values())]
-    assert "equalized odds" in (tmp_path / "report.md").read_text()
+        auroc = F.auroc_from_counts(part)
+        assert torch.equal(report.groups[name].auroc, auroc)
+        assert f"{float(auroc):.4f}" in str(report)
+    assert report.gaps is not None
+    for name, value in F.group_gaps(release).scalars.items():
+        assert torch.equal(report.gaps.scalars[name], value)
     assert report.statement is not None
     assert "each with histograms of its own" in str(report.statement)
 
 
+def test_groups_are_in_json_and_in_markdown(release: Release, tmp_path: Path) -> None:
+    report = evaluation_report(release)
+    fields = json.loads(saved(report, tmp_path / "report.json"))
+    assert list(fields["groups"]) == ["north", "south"]
+    assert report.gaps is not None
+    largest = fields["gaps"]["largest"]["tpr"]["high"]
+    assert largest == float(report.gaps.equal_opportunity.high)
+    assert fields["gaps"]["withheld"] == {}
+    assert "equalized odds" in saved(report, tmp_path / "report.md")
+
+
+def test_a_page_shows_groups_beside_everybody(release: Release, tmp_path: Path) -> None:
+    report = evaluation_report(release)
+    page = saved(report, tmp_path / "report.html")
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    aurocs = {content["name"]: content["numbers"]["auroc"]["value"] for content in data["classes"]}
+    assert aurocs == {
+        "everybody": float(report.auroc),
+        "north": float(report.groups["north"].auroc),
+        "south": float(report.groups["south"].auroc),
+    }
+
+
 def test_classes_of_groups_have_both_names(tmp_path: Path) -> None:
     metric = FederatedROC("multiclass", num_classes=3, groups=2, quantiles=64)
-    target, groups = torch.arange(600) % 3, torch.arange(600) % 2
-    metric.update(
-        (torch.randn(600, 3) + 2 * torch.nn.functional.one_hot(target, 3)).softmax(1),
-        target,
-        groups,
-    )
+    target = torch.arange(600) % 3
+    groups = torch.arange(600) % 2
+    logits = torch.randn(600, 3) + 2 * torch.nn.functional.one_hot(target, 3)
+    metric.update(logits.softmax(1), target, groups)
     report = evaluation_report(metric.release(), labels=["a", "b", "c"])
-    report.save(tmp_path / "report.html")
-    assert '"name":"1, c"' in (tmp_path / "report.html").read_text()
+    assert '"name":"1, c"' in saved(report, tmp_path / "report.html")
 
 
 @pytest.mark.filterwarnings("ignore:Gaps of", "ignore:The largest difference")
-def test_a_report_says_which_group_leaves_the_largest_gap_unknown(tmp_path: Path) -> None:
+def test_a_report_names_the_group_that_leaves_the_largest_gap_unknown(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     target = torch.randint(0, 2, (6_000,), generator=generator)
-    groups = (torch.arange(6_000) % 2).where(torch.arange(6_000) >= 20, 2)
-    scores = (torch.randn(6_000, generator=generator) + target * (1 + groups)).sigmoid()
-    metric = FederatedROC(groups=("north", "south", "isle"), privacy=CentralDP(1.0), quantiles=64)
-    metric.update(scores, target, groups)
+    groups = torch.arange(6_000) % 2
+    groups[:20] = 2  # the isle is too small
+    logits = torch.randn(6_000, generator=generator) + target * (1 + groups)
+    metric = FederatedROC(
+        groups=("north", "south", "isle"),
+        privacy=CentralDP(1.0),
+        quantiles=64,
+    )
+    metric.update(logits.sigmoid(), target, groups)
     report = evaluation_report(metric.release())
     assert report.gaps is not None
     low = float(report.gaps.equal_opportunity.low)
     assert f"unknown, at least {low:.4f} (withheld: isle)" in str(report)
-    for suffix in ("json", "md", "html"):
-        report.save(tmp_path / f"report.{suffix}")
-    assert "(withheld: isle)" in (tmp_path / "report.md").read_text()
-    gaps = json.loads((tmp_path / "report.json").read_text())["gaps"]
+    assert "(withheld: isle)" in saved(report, tmp_path / "report.md")
+    gaps = json.loads(saved(report, tmp_path / "report.json"))["gaps"]
     assert gaps["withheld"]["tpr"] == ["isle"]
     assert gaps["largest"]["tpr"] == {"value": None, "low": low, "high": 1.0}

@@ -50,7 +50,8 @@ def _simulated(
     round: str = "7",
     **options: Any,
 ) -> Release:
-    parts = list(zip(*(part.chunk(5) for part in data), strict=True))
+    preds, target = data
+    parts = list(zip(preds.chunk(5), target.chunk(5), strict=True))
     metric = FederatedROC(
         quantiles=64, privacy=privacy, ledger=ledger, data="validation", **options
     )
@@ -71,11 +72,8 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
     ledger = PrivacyLedger(3.0, tmp_path / "ledger")
     release = _release(scored, privacy, ledger)
     statement = privacy_statement(release, ledger)
-    fields, text = statement.fields, str(statement)
-    assert json.loads(bytes(statement)) == fields
-    assert bytes(PrivacyStatement(dict(reversed(fields.items())))) == bytes(
-        statement
-    )  # what a signature is of
+    fields = statement.fields
+    text = str(statement)
     for name in (
         "epsilon",
         "neighbours",
@@ -86,13 +84,14 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
     ):
         assert fields[name] == getattr(privacy, name)
     assert fields["delta"] == release.spec.delta
-    assert (fields["shares"], fields["clients_needed"]) == (5, privacy.clients_needed)
+    assert fields["shares"] == 5
+    assert fields["clients_needed"] == privacy.clients_needed
     assert fields["package"] == f"torchmetrics-fed {torchmetrics_fed.__version__}"
     (entry,) = ledger
     charged = fields["ledger"]
     assert charged["entry"]["time"] == entry.time
     assert charged["digest"] == ledger.digest(entry)
-    for said in (
+    sentences = [
         f"epsilon {privacy.epsilon:g}, delta {release.spec.delta:.3g}",
         privacy.unit,
         privacy.holds_against,
@@ -105,18 +104,21 @@ def test_words_and_fields_are_the_settings(scored: Data, privacy: Privacy, tmp_p
         ledger.digest(entry),
         fields["package"],
         "Not protected: ",
-    ):
-        assert said in text
-    assert (
-        text.count("Trust model: ")
-        == text.count("Mechanism: ")
-        == text.count("Privacy loss: ")
-        == 1
-    )
+    ]
+    for sentence in sentences:
+        assert sentence in text
+    for heading in ("Trust model: ", "Mechanism: ", "Privacy loss: "):
+        assert text.count(heading) == 1
     assert ("a server that breaks the protocol" in text) == release.spec.hides_shares
-    assert ("from the aggregator" in text) == (
-        isinstance(privacy, DistributedDP) and privacy.trusted_aggregator
-    )
+    is_trusted = isinstance(privacy, DistributedDP) and privacy.trusted_aggregator
+    assert ("from the aggregator" in text) == is_trusted
+
+
+def test_the_bytes_to_sign_do_not_depend_on_the_order_of_fields(scored: Data) -> None:
+    statement = privacy_statement(_release(scored, DISTRIBUTED))
+    assert json.loads(bytes(statement)) == statement.fields
+    reversed_fields = dict(reversed(statement.fields.items()))
+    assert bytes(PrivacyStatement(reversed_fields)) == bytes(statement)
 
 
 def test_a_bound_that_was_enforced_is_said_to_be(scored: Data) -> None:
@@ -150,9 +152,8 @@ def test_a_release_that_may_not_leave_has_no_digest(scored: Data) -> None:
 
 def test_the_entry_is_found_by_what_was_asked(scored: Data) -> None:
     ledger = PrivacyLedger()
-    releases = [
-        _release(scored, DISTRIBUTED, ledger, round="") for _ in range(3)
-    ]  # placed by their noise
+    # leaves are placed by noise, so that every release asks another query
+    releases = [_release(scored, DISTRIBUTED, ledger, round="") for _ in range(3)]
     entries = [privacy_statement(release, ledger).fields["ledger"]["entry"] for release in releases]
     assert [entry["client"] for entry in entries] == [entry.client for entry in ledger]
 
@@ -238,15 +239,17 @@ def test_a_prior_and_the_epsilon_of_both_evaluations_are_named(scored: Data, way
         metric.reset()
         metric.update(*scored)
         releases.append(metric.release())
-    first, *others = releases
+    first = releases[0]
     assert "Prior" not in str(privacy_statement(first))
     assert privacy_statement(first).fields["prior"] is None
-    for release in others:
+    for release in releases[1:]:
         assert release.prior is not None
         read = release if way == "metric" else Release.from_bytes(bytes(release))
         statement = privacy_statement(read)
-        prior, text = statement.fields["prior"], str(statement)
-        assert (prior["epsilon"], prior["both_epsilon"]) == (1.0, 2.0)
+        prior = statement.fields["prior"]
+        text = str(statement)
+        assert prior["epsilon"] == 1.0
+        assert prior["both_epsilon"] == 2.0
         assert prior["both_delta"] == 2 * release.spec.delta
         assert prior["fraction"] == release.prior.query.fraction
         assert "Prior: the file also holds the last sum of an earlier release" in text
@@ -264,19 +267,18 @@ def test_a_prior_and_the_epsilon_of_both_evaluations_are_named(scored: Data, way
 @pytest.mark.filterwarnings("ignore:This release is partial:UserWarning")
 @pytest.mark.filterwarnings("ignore:The .* of this release:UserWarning")
 def test_a_partial_release_is_marked_wherever_it_is_read(scored: Data) -> None:
-    whole = _release(scored, LocalDP(4.0))
-    broken = Release(whole.sums[:1], "7", flags=ReleaseFlag.PARTIAL)
+    complete = _release(scored, LocalDP(4.0))
+    broken = Release(complete.sums[:1], "7", flags=ReleaseFlag.PARTIAL)
     for release in (broken, Release.from_bytes(bytes(broken))):
         statement = privacy_statement(release)
         assert statement.fields["partial"]
         assert statement.fields["spent_fraction"] == 3 / 64
-        assert "Partial release: broken off after its first query, which spent 0.046875" in str(
-            statement
-        )
+        sentence = "Partial release: broken off after its first query, which spent 0.046875"
+        assert sentence in str(statement)
         assert "partial" in repr(release)
         assert "partial" in str(evaluation_report(release))
-    assert not privacy_statement(whole).fields["partial"]
-    assert "partial" not in str(evaluation_report(whole))
+    assert not privacy_statement(complete).fields["partial"]
+    assert "partial" not in str(evaluation_report(complete))
 
 
 @pytest.mark.parametrize("shares", [1, 2])
@@ -288,7 +290,7 @@ def test_fewer_shares_than_needed_are_not_stated(scored: Data, shares: int) -> N
         metric = FederatedROC(quantiles=64, privacy=private, plan="single")
         metric.update(*scored)
         metrics.append(metric)
-    few = Release.sum(metric.share() for metric in metrics)
+    release = Release.sum(metric.share() for metric in metrics)
     for read in (privacy_statement, evaluation_report):
         with pytest.raises(ReleaseError, match="min_clients=3"):
-            read(few)
+            read(release)
