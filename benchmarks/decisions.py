@@ -1,16 +1,18 @@
-"""What decisions can rely on: coverage of intervals, Brier scores of recalibrated models, errors of the drift test.
+"""Coverage of decisions' intervals, Brier scores after recalibration, errors of the drift test.
 
     python -m benchmarks.decisions --shared FOLDER --runs 400
 
-reads the score files of ``FOLDER/data/scores`` (or TORCHMETRICS_FED_SHARED) and prints three tables:
+reads the score files of ``FOLDER/data/scores`` (or TORCHMETRICS_FED_SHARED) and prints three
+tables:
 
-- coverage: how often intervals of a private release hold what all clients' pooled scores have. Net benefit and gains
-  count only if the whole curve is held; predictive values are those at threshold 0.5 where 5% are positive;
-- recalibration: Brier scores of one half of the examples, by a module that was fitted to a release of the other half,
-  divided by those of the scores as they were: mean and worst of five releases;
-- drift: how often the test at level 0.05 says that two random halves differ, and that they do after the logits of one
-  were moved: by itself, with ``tied=False``, and with the leaves of the release before; then the mean index beside that
-  of the scores themselves.
+- coverage: how often intervals of a private release hold the values of all clients' pooled scores.
+  Net benefit and gains count only if the whole curve is held; predictive values are those at
+  threshold 0.5 with a prevalence of 5%;
+- recalibration: Brier scores of one half of the examples, by a module that was fitted to a release
+  of the other half, divided by those of the scores as they were: mean and worst of five releases;
+- drift: how often the test at level 0.05 says that two random halves differ, and that they do after
+  the logits of one half were moved: by itself, with ``tied=False``, and with the leaves of the
+  earlier release; then the mean index beside that of the scores.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,9 +48,16 @@ Floats = NDArray[np.float64]
 FILES = ("adult_LogisticRegression", "bank_LogisticRegression", "synthcover_LogisticRegression")
 EPSILONS = (0.3, 1.0)
 METHODS: tuple[RecalibrationMethod, ...] = ("isotonic", "logistic")
-THRESHOLD, PREVALENCE = 0.5, 0.05
+THRESHOLD = 0.5
+PREVALENCE = 0.05
+CONFIDENCE = 0.95
 QUESTIONS = ("net benefit", "gains", "PPV", "NPV", "intercept", "slope")
-NEAR = 2.0**-24
+LEAST_SCORE = 2.0**-24
+"""Scores are clipped to this distance from 0 and 1 before the logit, as the package does."""
+RECALIBRATIONS = 5
+"""Private releases that recalibration is averaged over."""
+SHIFTS = (0.0, 0.1, 0.2, 0.4)
+"""How far the logits of one half are moved in the drift test."""
 
 DISTORTIONS: dict[str, Callable[[Floats], Floats]] = {
     "as they are": lambda x: x,
@@ -64,27 +74,31 @@ def load(path: Path) -> Scores:
 
 
 def logits(scores: Floats) -> Floats:
-    """Return logits of scores, those at 0 and 1 as near to them as the package looks."""
-    return np.asarray(logit(np.clip(scores, NEAR, 1 - NEAR)))
+    """Return the logits of scores, clipped near 0 and 1."""
+    return np.asarray(logit(np.clip(scores, LEAST_SCORE, 1 - LEAST_SCORE)))
 
 
 def release(scores: Scores, epsilon: float | None) -> Release:
     """Return a release of scores, exact without epsilon."""
-    return once(None)(scores) if epsilon is None else once(CentralDP(epsilon), "adaptive")(scores)
+    if epsilon is None:
+        return once(None)(scores)
+    return once(CentralDP(epsilon), "adaptive")(scores)
 
 
 def exact_net_benefit(scores: Scores, thresholds: Floats) -> Floats:
-    """Return Vickers and Elkin's formula of the scores themselves."""
+    """Return the net benefit of the scores by Vickers and Elkin's formula."""
     target, score = scores
-    found = [[np.mean((score >= t) & (target == label)) for t in thresholds] for label in (1, 0)]
-    return np.asarray(found[0]) - np.asarray(found[1]) * thresholds / (1 - thresholds)
+    tp = np.array([np.mean((score >= threshold) & (target == 1)) for threshold in thresholds])
+    fp = np.array([np.mean((score >= threshold) & (target == 0)) for threshold in thresholds])
+    return np.asarray(tp - fp * thresholds / (1 - thresholds))
 
 
 def exact_gains(scores: Scores, fractions: Floats) -> Floats:
-    """Return the recall of the highest scores, sorted."""
+    """Return the recall of the highest scores."""
     target, score = scores
-    found = np.r_[0, target[np.argsort(-score, kind="stable")].cumsum()] / target.sum()
-    return np.asarray(np.interp(fractions * len(target), np.arange(len(target) + 1), found))
+    order = np.argsort(-score, kind="stable")
+    recall = np.append(0, target[order].cumsum()) / target.sum()
+    return np.asarray(np.interp(fractions * len(target), np.arange(len(target) + 1), recall))
 
 
 def exact_predictive_values(
@@ -92,68 +106,72 @@ def exact_predictive_values(
 ) -> tuple[float, float]:
     """Return PPV and NPV of the scores at this prevalence."""
     target, score = scores
-    sensitivity, fallout = (float(np.mean(score[target == label] >= threshold)) for label in (1, 0))
-    true, false = prevalence * sensitivity, (1 - prevalence) * fallout
-    kept, missed = (1 - prevalence) * (1 - fallout), prevalence * (1 - sensitivity)
-    return true / (true + false), kept / (kept + missed)
+    tpr = float(np.mean(score[target == 1] >= threshold))
+    fpr = float(np.mean(score[target == 0] >= threshold))
+    tp = prevalence * tpr
+    fp = (1 - prevalence) * fpr
+    tn = (1 - prevalence) * (1 - fpr)
+    fn = prevalence * (1 - tpr)
+    return tp / (tp + fp), tn / (tn + fn)
 
 
 def exact_line(scores: Scores) -> tuple[float, float]:
-    """Return scikit-learn's logistic regression of the targets on the scores' logits, intercept and slope."""
-    model = LogisticRegression(C=np.inf, tol=1e-10).fit(logits(scores[1])[:, None], scores[0])
+    """Return intercept and slope of a logistic regression of the targets on the scores' logits."""
+    target, score = scores
+    model = LogisticRegression(C=np.inf, tol=1e-10).fit(logits(score)[:, None], target)
     return float(model.intercept_[0]), float(model.coef_[0, 0])
 
 
 class Truth:
-    """What the intervals of one data set should hold."""
+    """The values that the intervals of one data set should hold."""
 
     def __init__(self, scores: Scores) -> None:
-        thresholds, fractions = np.linspace(0.01, 0.99, 99), np.linspace(0.01, 1, 100)
-        self.scores, self.line = scores, exact_line(scores)
-        self.net_benefit, self.gains = (
-            exact_net_benefit(scores, thresholds),
-            exact_gains(scores, fractions),
-        )
+        self.scores = scores
+        self.line = exact_line(scores)
+        self.net_benefit = exact_net_benefit(scores, np.linspace(0.01, 0.99, 99))
+        self.gains = exact_gains(scores, np.linspace(0.01, 1, 100))
 
     def held(self, release: Release) -> list[tuple[bool, float]]:
         """Return for each question whether its interval holds the truth, and its mean width."""
-        values = predictive_values(release, THRESHOLD, PREVALENCE, 0.95)
-        line = calibration_line(release, 0.95)
+        values = predictive_values(release, THRESHOLD, PREVALENCE, CONFIDENCE)
+        line = calibration_line(release, CONFIDENCE)
         assert values.intervals is not None
         assert line.intervals is not None
-        truths = exact_predictive_values(self.scores, float(values.threshold), PREVALENCE)
-        result = []
-        for curve, exact in (
-            (net_benefit(release, confidence=0.95), self.net_benefit),
-            (cumulative_gains(release, confidence=0.95), self.gains),
-        ):
-            assert curve.low is not None
-            assert curve.high is not None
-            inside = (curve.low.numpy() <= exact) & (exact <= curve.high.numpy())
-            result.append((bool(inside.all()), float((curve.high - curve.low).mean())))
-        for (low, high), truth in zip(
-            (*values.intervals, *line.intervals), (*truths, *self.line), strict=True
-        ):
-            result.append((bool(low <= truth <= high), float(high - low)))
-        return result
+        intervals = (*values.intervals, *line.intervals)
+        exact_values = exact_predictive_values(self.scores, float(values.threshold), PREVALENCE)
+        truths = (*exact_values, *self.line)
+        results = [
+            _curve_held(net_benefit(release, confidence=CONFIDENCE), self.net_benefit),
+            _curve_held(cumulative_gains(release, confidence=CONFIDENCE), self.gains),
+        ]
+        for (low, high), truth in zip(intervals, truths, strict=True):
+            results.append((bool(low <= truth <= high), float(high - low)))
+        return results
+
+
+def _curve_held(curve: Any, truth: Floats) -> tuple[bool, float]:
+    """Return whether a curve's band holds all of the truth, and its mean width."""
+    is_inside = (curve.low.numpy() <= truth) & (truth <= curve.high.numpy())
+    return bool(is_inside.all()), float((curve.high - curve.low).mean())
 
 
 def coverage(files: list[Path], runs: int, epsilons: list[float]) -> Iterator[str]:
     """Yield the lines of the first table."""
-    yield f"Coverage at 0.95 and mean width, {runs} runs.\n"
+    yield f"Coverage at {CONFIDENCE} and mean width, {runs} runs.\n"
     yield f"| scores, epsilon | {' | '.join(QUESTIONS)} |\n|---|{'---|' * len(QUESTIONS)}"
     for path in files:
         truth = Truth(load(path))
         for epsilon in epsilons:
             means = np.mean([truth.held(release(truth.scores, epsilon)) for _ in range(runs)], 0)
-            yield f"| {path.stem}, {epsilon:g} | {' | '.join(f'{hit:.3f} ({width:.4f})' for hit, width in means)} |"
+            cells = [f"{rate:.3f} ({width:.4f})" for rate, width in means]
+            yield f"| {path.stem}, {epsilon:g} | {' | '.join(cells)} |"
 
 
 def halves(scores: Scores, generator: np.random.Generator) -> tuple[Scores, Scores]:
     """Return two random halves of the examples."""
-    order = generator.permutation(len(scores[0]))
-    first, second = np.array_split(order, 2)
-    return (scores[0][first], scores[1][first]), (scores[0][second], scores[1][second])
+    target, score = scores
+    first, second = np.array_split(generator.permutation(len(target)), 2)
+    return (target[first], score[first]), (target[second], score[second])
 
 
 def brier(target: NDArray[np.int64], scores: torch.Tensor) -> float:
@@ -164,53 +182,81 @@ def brier(target: NDArray[np.int64], scores: torch.Tensor) -> float:
 def recalibrated(
     fitted: Scores, tested: Scores, epsilon: float | None, method: RecalibrationMethod
 ) -> float:
-    """Return the Brier score of the second half by a module that was fitted to a release of the first."""
+    """Return the Brier score of ``tested`` by a module fitted to a release of ``fitted``."""
     module = recalibrate(release(fitted, epsilon), method)
-    return brier(tested[0], module(torch.from_numpy(tested[1])))
+    target, score = tested
+    return brier(target, module(torch.from_numpy(score)))
 
 
-def recalibration(files: list[Path], times: int = 5) -> Iterator[str]:
+def recalibration(files: list[Path]) -> Iterator[str]:
     """Yield the lines of the second table."""
     columns = [(epsilon, method) for epsilon in (None, *EPSILONS) for method in METHODS]
-    names = [
-        f"{method}, {'exact' if epsilon is None else f'epsilon {epsilon:g}'}"
-        for epsilon, method in columns
-    ]
-    yield f"Brier score after recalibration over that before, held-out half, mean (worst) of {times}.\n"
+    names = [f"{method}, {_epsilon_name(epsilon)}" for epsilon, method in columns]
+    yield (
+        "Brier score after recalibration over that before, held-out half, mean (worst) of "
+        f"{RECALIBRATIONS}.\n"
+    )
     yield f"| scores | Brier | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}"
     generator = np.random.default_rng(11)
     for path in files:
         target, scores = load(path)
         for name, distort in DISTORTIONS.items():
-            fitted, tested = halves((target, expit(distort(logits(scores)))), generator)
+            distorted = (target, expit(distort(logits(scores))))
+            fitted, tested = halves(distorted, generator)
             before = brier(tested[0], torch.from_numpy(tested[1]))
             cells = []
             for epsilon, method in columns:
-                after = [
-                    recalibrated(fitted, tested, epsilon, method)
-                    for _ in range(times if epsilon else 1)
-                ]
+                runs = 1 if epsilon is None else RECALIBRATIONS
+                after = [recalibrated(fitted, tested, epsilon, method) for _ in range(runs)]
                 cells.append(f"{np.mean(after) / before:.4f} ({max(after) / before:.4f})")
             yield f"| {path.stem}, {name} | {before:.4f} | {' | '.join(cells)} |"
 
 
+def _epsilon_name(epsilon: float | None) -> str:
+    if epsilon is None:
+        return "exact"
+    return f"epsilon {epsilon:g}"
+
+
+class DriftResult(NamedTuple):
+    """The drift of one pair of halves."""
+
+    drifted: bool
+    """Whether the test finds drift."""
+    drifted_untied: bool
+    """The same with ``tied=False``."""
+    drifted_on_same_leaves: bool
+    """The same with a second release on the leaves of the first."""
+    value: float
+    """The population stability index of the releases."""
+    exact_value: float
+    """The index of the scores."""
+
+
 def drift(files: list[Path], runs: int) -> Iterator[str]:
     """Yield the lines of the third table."""
-    shifts = (0.0, 0.1, 0.2, 0.4)
-    yield f"Drift found at level 0.05 (tied=False, same leaves), mean index (that of the scores), {runs} runs.\n"
-    yield f"| scores, epsilon | {' | '.join(f'logits {shift:g} higher' for shift in shifts)} |\n|---|{'---|' * 4}"
+    yield (
+        "Drift found at level 0.05 (tied=False, same leaves), mean index (that of the scores), "
+        f"{runs} runs.\n"
+    )
+    names = [f"logits {shift:g} higher" for shift in SHIFTS]
+    yield f"| scores, epsilon | {' | '.join(names)} |\n|---|{'---|' * len(names)}"
     generator = np.random.default_rng(12)
-    for name, scores in (
-        *((path.stem, load(path)) for path in files),
-        ("20 values", twenty(generator)),
-    ):
+    inputs = {path.stem: load(path) for path in files}
+    inputs["20 values"] = twenty(generator)
+    for name, scores in inputs.items():
         for epsilon in (None, *EPSILONS):
             cells = []
-            for shift in shifts:
-                found = [_found(scores, epsilon, shift, generator) for _ in range(runs)]
-                rate, smooth, same, value, exact = np.mean(found, 0)
-                cells.append(f"{rate:.3f} ({smooth:.3f}, {same:.3f}), {value:.4f} ({exact:.4f})")
-            yield f"| {name}, {'exact' if epsilon is None else f'{epsilon:g}'} | {' | '.join(cells)} |"
+            for shift in SHIFTS:
+                results = [measure_drift(scores, epsilon, shift, generator) for _ in range(runs)]
+                mean = DriftResult(*np.array(results, dtype=np.float64).mean(0))
+                cells.append(
+                    f"{mean.drifted:.3f} ({mean.drifted_untied:.3f}, "
+                    f"{mean.drifted_on_same_leaves:.3f}), "
+                    f"{mean.value:.4f} ({mean.exact_value:.4f})"
+                )
+            level = "exact" if epsilon is None else f"{epsilon:g}"
+            yield f"| {name}, {level} | {' | '.join(cells)} |"
 
 
 def twenty(generator: np.random.Generator) -> Scores:
@@ -220,41 +266,45 @@ def twenty(generator: np.random.Generator) -> Scores:
     return target, (np.floor(20 * scores) + 0.5) / 20
 
 
-def _found(
+def measure_drift(
     scores: Scores, epsilon: float | None, shift: float, generator: np.random.Generator
-) -> list[float]:
-    before, after = halves(scores, generator)
-    moved = after[0], expit(logits(after[1]) + shift)
-    first, second = release(before, epsilon), release(moved, epsilon)
-    result, smooth = (
-        population_stability_index(first, second),
-        population_stability_index(first, second, tied=False),
-    )
-    alike = result
+) -> DriftResult:
+    """Release two random halves, the second with moved logits, and test them for drift."""
+    before, (target, score) = halves(scores, generator)
+    after = (target, expit(logits(score) + shift))
+    first = release(before, epsilon)
+    second = release(after, epsilon)
+    result = population_stability_index(first, second)
+    untied = population_stability_index(first, second, tied=False)
+    on_same_leaves = result
     if epsilon is not None:
         metric = FederatedROC(privacy=CentralDP(epsilon), plan=Query(first.queries[-1].tree))
-        metric.update(torch.from_numpy(moved[1]), torch.from_numpy(moved[0]))
-        alike = population_stability_index(first, metric.release())
-    exact = exact_index(before[1], moved[1], result.edges.numpy())
-    return [
-        float(result.drifted),
-        float(smooth.drifted),
-        float(alike.drifted),
-        float(result.value),
-        exact,
-    ]
+        metric.update(torch.from_numpy(after[1]), torch.from_numpy(after[0]))
+        on_same_leaves = population_stability_index(first, metric.release())
+    return DriftResult(
+        drifted=bool(result.drifted),
+        drifted_untied=bool(untied.drifted),
+        drifted_on_same_leaves=bool(on_same_leaves.drifted),
+        value=float(result.value),
+        exact_value=exact_index(before[1], after[1], result.edges.numpy()),
+    )
 
 
 def exact_index(before: Floats, after: Floats, edges: Floats) -> float:
     """Return the population stability index of scores, parted at these edges."""
-    inner = edges[1:-1]
-    p, q = (
-        np.bincount(np.searchsorted(inner, each, "right"), minlength=len(edges) - 1)
-        for each in (before, after)
-    )
-    p, q = p / p.sum(), q / q.sum()
-    some = (p > 0) & (q > 0)
-    return float(((q - p) * np.log(np.where(some, q, 1) / np.where(some, p, 1)))[some].sum())
+    p = _fractions(before, edges)
+    q = _fractions(after, edges)
+    has_both = (p > 0) & (q > 0)
+    p = p[has_both]
+    q = q[has_both]
+    return float(((q - p) * np.log(q / p)).sum())
+
+
+def _fractions(scores: Floats, edges: Floats) -> Floats:
+    """Return the fraction of scores in each part."""
+    parts = np.searchsorted(edges[1:-1], scores, "right")
+    counts = np.bincount(parts, minlength=len(edges) - 1)
+    return np.asarray(counts / counts.sum())
 
 
 def main() -> None:
@@ -265,7 +315,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--scores", default="", help="files whose name has this in it")
     parser.add_argument(
-        "--epsilon", type=float, nargs="+", default=list(EPSILONS), help="those of coverage"
+        "--epsilon", type=float, nargs="+", default=list(EPSILONS), help="of coverage"
     )
     parser.add_argument("--only", choices=["coverage", "recalibration", "drift"])
     arguments = parser.parse_args()
@@ -275,8 +325,8 @@ def main() -> None:
             file=sys.stderr,
         )
         return
-    named = (name for name in FILES if arguments.scores in name)
-    files = [Path(arguments.shared, "data", "scores", f"{name}.npz") for name in named]
+    folder = Path(arguments.shared, "data", "scores")
+    files = [folder / f"{name}.npz" for name in FILES if arguments.scores in name]
     tables: dict[str, Iterator[str]] = {
         "coverage": coverage(files, arguments.runs, arguments.epsilon),
         "recalibration": recalibration(files),

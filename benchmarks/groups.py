@@ -1,15 +1,16 @@
-"""Area Error of groups and of everybody, with one release for all of them, and coverage of the gaps between groups.
+"""Area Error of groups and of all examples, from one release, and coverage of gaps between groups.
 
     python -m benchmarks.groups --shared FOLDER --runs 30
     python -m benchmarks.groups --shared FOLDER --gaps --runs 400
 
-Groups are made, three times: each example is in one at random, in even parts or in parts that fall by a third, and its
-logit is shifted by up to a half. Everybody's error is divided by that of a release without groups in the same run, a
-group's by its own sampling error, of 60 samples of its examples drawn again. Groups are sorted by the size of their
-smaller class; behind the mean ratio of groups of a size stands its standard error.
+Groups are made, three times: each example is in one at random, in even parts or in parts that fall
+by a third, and its logit is shifted by up to a half. The error of all examples is divided by that
+of a release without groups in the same run, the error of a group by its own sampling error, from 60
+samples of its examples drawn again. Groups are sorted by the size of their smaller class; after the
+mean ratio of groups of a size stands its standard error.
 
-With --gaps, examples are drawn again in each run, the truth is that of all of them, and what is printed is how often
-the interval of each gap holds it, at 95%.
+With --gaps, examples are drawn again in each run, and the truth is that of all of them. The table
+shows how often the interval of each gap holds it, at 95%.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import warnings
 from collections import defaultdict
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,54 +40,78 @@ from torchmetrics_fed.functional import (
 
 EPSILONS = (0.3, 1.0, 3.0)
 NUMBERS = (2, 4, 8)
+"""Numbers of groups."""
 SIZES = (120, 300, 800, 2_000)
-SHIFT, SEEDS, DRAWN = 0.5, 3, 60
-FACTS = {
+"""Limits of the sizes of a group's smaller class, by which groups are sorted."""
+SHIFT = 0.5
+"""The largest shift of a group's logits."""
+SEEDS = 3
+SAMPLES = 60
+"""Samples drawn again, for the sampling error."""
+EARLIER_RATIOS = {
     0.3: (1.5, 1.2, 0.99, np.nan, 0.64),
     1.0: (0.67, 0.62, 0.55, np.nan, 0.38),
     3.0: (0.43, 0.36, 0.29, np.nan, 0.23),
 }
-"""Errors of groups over their sampling errors that were measured before, by size of the smaller class."""
+"""Errors of groups over their sampling errors that were measured before, by SIZES."""
+RATES = ("tpr", "fpr", "positive_rate", "precision", "auroc")
+LOGIT_CLIP = 1e-7
+"""Scores are clipped to this distance from 0 and 1 before the logit."""
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 class Examples(NamedTuple):
     """Labels, scores and groups."""
 
     target: NDArray[np.int64]
-    score: Numbers
+    score: Floats
     group: NDArray[np.int64]
 
     @classmethod
     def of(
-        cls, target: NDArray[np.int64], score: Numbers, groups: int, even: bool, seed: int = 0
+        cls, target: NDArray[np.int64], score: Floats, groups: int, even: bool, seed: int = 0
     ) -> Examples:
         """Return the scores in groups, each with its shift."""
         generator = np.random.default_rng(seed)
-        parts = np.ones(groups) if even else (2 / 3) ** np.arange(groups)
+        parts: Floats = np.ones(groups)
+        if not even:
+            parts = np.power(2 / 3, np.arange(groups))
         group = generator.choice(groups, len(target), p=parts / parts.sum())
-        clipped = score.clip(1e-7, 1 - 1e-7)
-        logit = np.log(clipped / (1 - clipped)) + np.linspace(-SHIFT, SHIFT, groups)[group]
+        clipped = score.clip(LOGIT_CLIP, 1 - LOGIT_CLIP)
+        shift = np.linspace(-SHIFT, SHIFT, groups)[group]
+        logit = np.log(clipped / (1 - clipped)) + shift
         return cls(target, 1 / (1 + np.exp(-logit)), group)
 
-    def taken(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> Examples:
-        """Return some of them."""
-        return Examples(self.target[which], self.score[which], self.group[which])
+    def select(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Examples:
+        """Return the examples of these rows."""
+        return Examples(self.target[rows], self.score[rows], self.group[rows])
+
+    @property
+    def smaller_class(self) -> int:
+        """The number of examples of the smaller class."""
+        positives = int(self.target.sum())
+        return min(positives, len(self.target) - positives)
 
     @property
     def exact(self) -> Release:
-        """Their exact release, without groups."""
+        """The exact release, without groups."""
         return released(self, None, 0)
 
 
 def released(examples: Examples, epsilon: float | None, groups: int) -> Release:
-    """Return a release, private if there is an epsilon."""
-    metric = FederatedROC(
-        privacy=None if epsilon is None else CentralDP(epsilon), groups=groups or None
-    )
-    extra = (torch.from_numpy(examples.group),) if groups else ()
-    metric.update(torch.from_numpy(examples.score), torch.from_numpy(examples.target), *extra)
+    """Return a release, private with an epsilon, and of groups if there are any."""
+    privacy = None
+    if epsilon is not None:
+        privacy = CentralDP(epsilon)
+    preds = torch.from_numpy(examples.score)
+    target = torch.from_numpy(examples.target)
+    if groups == 0:
+        metric = FederatedROC(privacy=privacy)
+        metric.update(preds, target)
+    else:
+        metric = FederatedROC(privacy=privacy, groups=groups)
+        metric.update(preds, target, torch.from_numpy(examples.group))
     return metric.release()
 
 
@@ -99,123 +124,152 @@ def error(release: Release, exact: Release) -> float:
     return float(np.sqrt(roc * pr))
 
 
-def sampling_error(examples: Examples, runs: int) -> float:
-    """Return the error of samples drawn again."""
-    generator, size = np.random.default_rng(1), len(examples.target)
-    drawn = (examples.taken(generator.integers(size, size=size)) for _ in range(runs))
-    return float(np.mean([error(each.exact, examples.exact) for each in drawn]))
+def sampling_error(examples: Examples) -> float:
+    """Return the mean error of samples drawn again."""
+    generator = np.random.default_rng(1)
+    size = len(examples.target)
+    errors = []
+    for _ in range(SAMPLES):
+        sample = examples.select(generator.integers(size, size=size))
+        errors.append(error(sample.exact, examples.exact))
+    return float(np.mean(errors))
+
+
+class Group(NamedTuple):
+    """One group of the examples."""
+
+    name: str
+    exact: Release
+    sampling_error: float
+    size: int
+    """The number of the group's size among SIZES."""
+
+
+class Accuracy:
+    """Ratios of errors, for both parts of the table."""
+
+    def __init__(self) -> None:
+        self.overall: dict[tuple[int, float], list[float]] = defaultdict(list)
+        """Of all examples, by number of groups and epsilon."""
+        self.of_groups: dict[tuple[int, float], list[float]] = defaultdict(list)
+        """Of single groups, by size and epsilon."""
+
+    def add(self, examples: Examples, number: int, runs: int) -> None:
+        """Add the ratios of examples in so many groups."""
+        groups = []
+        for label in range(number):
+            part = examples.select(examples.group == label)
+            size = int(np.searchsorted(SIZES, part.smaller_class))
+            groups.append(Group(str(label), part.exact, sampling_error(part), size))
+        exact = examples.exact
+        for epsilon in EPSILONS:
+            releases = [released(examples, epsilon, number) for _ in range(runs)]
+            ungrouped = [released(examples, epsilon, 0) for _ in range(runs)]
+            ratio = mean_error(releases, exact) / mean_error(ungrouped, exact)
+            self.overall[number, epsilon].append(ratio)
+            for group in groups:
+                of_group = [release.by_group[group.name] for release in releases]
+                ratio = mean_error(of_group, group.exact) / group.sampling_error
+                self.of_groups[group.size, epsilon].append(ratio)
+
+
+def mean_error(releases: list[Release], exact: Release) -> float:
+    return float(np.mean([error(release, exact) for release in releases]))
 
 
 def accuracy(shared: Path, names: list[str], runs: int) -> None:
-    """Print both tables."""
-    overall: dict[tuple[int, float], list[float]] = defaultdict(list)
-    of_groups: dict[tuple[int, float], list[float]] = defaultdict(list)
+    """Print the errors of all examples and of groups."""
+    ratios = Accuracy()
     for name, (target, score) in files(shared, names).items():
         for number, even, seed in product(NUMBERS, (True, False), range(SEEDS)):
-            examples = Examples.of(target, score, number, even, seed)
-            exact, parts = (
-                examples.exact,
-                [examples.taken(examples.group == g) for g in range(number)],
-            )
-            truths, sampling = (
-                [each.exact for each in parts],
-                [sampling_error(each, DRAWN) for each in parts],
-            )
-            for epsilon in EPSILONS:
-                releases = [released(examples, epsilon, number) for _ in range(runs)]
-                alone = np.mean([error(released(examples, epsilon, 0), exact) for _ in range(runs)])
-                ratio = np.mean([error(each, exact) for each in releases]) / alone
-                overall[number, epsilon].append(float(ratio))
-                for g, (part, truth) in enumerate(zip(parts, truths, strict=True)):
-                    mine = (
-                        np.mean([error(each.by_group[str(g)], truth) for each in releases])
-                        / sampling[g]
-                    )
-                    smaller = min(part.target.sum(), len(part.target) - part.target.sum())
-                    of_groups[int(np.searchsorted(SIZES, smaller)), epsilon].append(float(mine))
-            print(
-                f"{name}, {number} groups, {'even' if even else 'uneven'}, {seed}: done", flush=True
-            )
+            ratios.add(Examples.of(target, score, number, even, seed), number, runs)
+            parts = "even" if even else "uneven"
+            print(f"{name}, {number} groups, {parts}, {seed}: done", flush=True)
     print(
-        "\n| epsilon | everybody, 2 / 4 / 8 groups | groups below 120 / 300 / 800 / 2,000 / above | before |"
+        "\n| epsilon | everybody, 2 / 4 / 8 groups | groups below 120 / 300 / 800 / 2,000 / above "
+        "| before |"
     )
     print("|---|---|---|---|")
     for epsilon in EPSILONS:
-        first = " / ".join(f"{geometric(overall[number, epsilon]):.2f}" for number in NUMBERS)
-        cells = [of_groups[size, epsilon] for size in range(len(SIZES) + 1)]
-        second = " / ".join(f"{geometric(cell):.2f} ± {deviation(cell):.2f}" for cell in cells)
-        print(
-            f"| {epsilon} | {first} | {second} | {' / '.join(f'{value:.2f}' for value in FACTS[epsilon])} |"
-        )
+        overall = [f"{geometric(ratios.overall[number, epsilon]):.2f}" for number in NUMBERS]
+        of_groups = []
+        for size in range(len(SIZES) + 1):
+            cell = ratios.of_groups[size, epsilon]
+            of_groups.append(f"{geometric(cell):.2f} ± {deviation(cell):.2f}")
+        earlier = [f"{value:.2f}" for value in EARLIER_RATIOS[epsilon]]
+        columns = [" / ".join(column) for column in (overall, of_groups, earlier)]
+        print(f"| {epsilon} | {' | '.join(columns)} |")
 
 
 def geometric(ratios: list[float]) -> float:
-    """Return the geometric mean; NaN of nothing."""
-    return float(np.exp(np.mean(np.log(ratios)))) if ratios else float("nan")
+    """Return the geometric mean; NaN without ratios."""
+    if not ratios:
+        return float("nan")
+    return float(np.exp(np.mean(np.log(ratios))))
 
 
 def deviation(ratios: list[float]) -> float:
-    """Return the standard error of the geometric mean."""
-    return (
-        float(geometric(ratios) * np.std(np.log(ratios)) / np.sqrt(len(ratios)))
-        if ratios
-        else float("nan")
-    )
+    """Return the standard error of the geometric mean; NaN without ratios."""
+    if not ratios:
+        return float("nan")
+    return float(geometric(ratios) * np.std(np.log(ratios)) / np.sqrt(len(ratios)))
+
+
+class Population(NamedTuple):
+    """Examples in groups, from which samples are drawn, and their gaps."""
+
+    examples: Examples
+    groups: int
+    threshold: float
+    truth: GroupGaps
+
+    @classmethod
+    def of(cls, examples: Examples, groups: int, threshold: float) -> Population:
+        """Return the population of these examples."""
+        truth = group_gaps(released(examples, None, groups), threshold)
+        return cls(examples, groups, threshold, truth)
+
+    def held(self, size: int, epsilon: float | None) -> Floats:
+        """Draw a sample and return whether the interval of each gap holds the truth.
+
+        The gaps are those between the first and the last group, and then the largest ones.
+        """
+        rows = np.random.default_rng().integers(len(self.examples.target), size=size)
+        sample = self.examples.select(rows)
+        gaps = self._gaps(group_gaps(released(sample, epsilon, self.groups), self.threshold))
+        results = []
+        for gap, truth in zip(gaps, self._gaps(self.truth), strict=True):
+            if gap.value.isnan():
+                results.append(np.nan)
+            else:
+                results.append(float(gap.low <= truth.value <= gap.high))
+        return np.array(results)
+
+    def _gaps(self, gaps: GroupGaps) -> list[Any]:
+        first = self.truth.groups[0]
+        last = self.truth.groups[-1]
+        return [*gaps.between(first, last).values(), *gaps.largest.values()]
 
 
 def gaps(shared: Path, names: list[str], runs: int, sizes: list[int], numbers: list[int]) -> None:
     """Print how often intervals hold the gaps of the population."""
-    rates = ("tpr", "fpr", "positive_rate", "precision", "auroc")
-    print(f"| scores | n | groups | epsilon | {' | '.join(rates)} | largest: {' | '.join(rates)} |")
-    print(f"|---|---|---|---{'|---' * 2 * len(rates)}|")
+    rates = " | ".join(RATES)
+    print(f"| scores | n | groups | epsilon | {rates} | largest: {rates} |")
+    print(f"|---|---|---|---{'|---' * 2 * len(RATES)}|")
     lowest = 1.0
     for name, (target, score) in files(shared, names).items():
         threshold = 0.5 if name.startswith("adult") else 0.2
         for number in numbers:
-            everybody = Examples.of(target, score, number, even=False)
-            truth = group_gaps(released(everybody, None, number), threshold)
-            for size in sizes:
-                for epsilon in (None, *EPSILONS):
-                    held = np.array(
-                        [
-                            _held(everybody, truth, size, epsilon, number, threshold)
-                            for _ in range(runs)
-                        ]
-                    )
-                    share = np.nanmean(held, 0)
-                    lowest = min(lowest, float(np.nanmin(share)))
-                    cells = " | ".join(f"{value:.3f}" for value in share)
-                    print(
-                        f"| {name} | {size} | {number} | {epsilon or 'exact'} | {cells} |",
-                        flush=True,
-                    )
+            examples = Examples.of(target, score, number, even=False)
+            population = Population.of(examples, number, threshold)
+            for size, epsilon in product(sizes, (None, *EPSILONS)):
+                results = [population.held(size, epsilon) for _ in range(runs)]
+                coverage = np.nanmean(results, 0)
+                lowest = min(lowest, float(np.nanmin(coverage)))
+                cells = " | ".join(f"{value:.3f}" for value in coverage)
+                level = epsilon or "exact"
+                print(f"| {name} | {size} | {number} | {level} | {cells} |", flush=True)
     print(f"\nlowest: {lowest:.3f}")
-
-
-def _held(
-    everybody: Examples,
-    truth: GroupGaps,
-    size: int,
-    epsilon: float | None,
-    number: int,
-    threshold: float,
-) -> Numbers:
-    """Return whether each gap of the first and the last group, and each largest one, is in its interval."""
-    drawn = everybody.taken(np.random.default_rng().integers(len(everybody.target), size=size))
-    found = group_gaps(released(drawn, epsilon, number), threshold)
-    ends = truth.groups[0], truth.groups[-1]
-    pairs = zip(
-        [*found.between(*ends).values(), *found.largest.values()],
-        [*truth.between(*ends).values(), *truth.largest.values()],
-        strict=True,
-    )
-    return np.array(
-        [
-            np.nan if gap.value.isnan() else bool(gap.low <= true.value <= gap.high)
-            for gap, true in pairs
-        ],
-        dtype=np.float64,
-    )
 
 
 def main() -> None:
@@ -239,12 +293,13 @@ def main() -> None:
     parser.add_argument(
         "--groups", type=int, nargs="+", default=[2, 4], help="numbers of groups, with --gaps"
     )
-    given = parser.parse_args()
-    warnings.simplefilter("ignore", UserWarning)  # of small groups, whose figures say it
-    if given.gaps:
-        gaps(given.shared, given.data, given.runs, given.sizes, given.groups)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", UserWarning)  # small groups warn, and the table shows it
+    shared = Path(arguments.shared)
+    if arguments.gaps:
+        gaps(shared, arguments.data, arguments.runs, arguments.sizes, arguments.groups)
     else:
-        accuracy(given.shared, given.data, given.runs)
+        accuracy(shared, arguments.data, arguments.runs)
 
 
 if __name__ == "__main__":
