@@ -74,11 +74,8 @@ class Privacy(ABC):
     """Whether every ``update`` must name the persons, so that the bound on examples holds."""
     noise_drawn_by: ClassVar[NoiseDrawnBy]
     """Who draws the noise."""
-
-    @property
-    def charges(self) -> bool:
-        """Whether a release costs something and is entered in a ledger."""
-        return self.noise_drawn_by != "nobody"
+    charges: ClassVar[bool] = True
+    """Whether a release costs something and is entered in a ledger."""
 
     @property
     def calibrated_for(self) -> int:
@@ -170,6 +167,7 @@ class Exact(Privacy):
     neighbours = "add_remove"
     examples_per_person = 1
     enforced = False
+    charges: ClassVar[bool] = False
     noise_drawn_by: ClassVar[NoiseDrawnBy] = "nobody"
     holds_against = "nobody"
     unit = "nothing"
