@@ -129,6 +129,8 @@ class CountsMetric(Metric):
         self._rules = self.spec.rules(validates=bool(validate_args))
         """How a batch is to be read."""
         self._terms = terms
+        self._needs_client = self.spec.privacy.charges or self.spec.hides_shares
+        """Whether data belongs to a client from the first update on: it is noisy or hidden."""
         self._shared = SharedClient()
         self._client: Client | None = None
         """The client that this metric's data belongs to, once it has joined one."""
@@ -319,7 +321,7 @@ class CountsMetric(Metric):
             )
         if self.spec.privacy.charges and self._current_client() is None:
             guards.warn_of_several_releases(self)
-        if self.spec.privacy.charges or self.spec.hides_shares or self._client is not None:
+        if self._needs_client or self._client is not None:
             self._joined().check("update")
 
     def reset(self) -> None:
