@@ -1,4 +1,7 @@
-"""A shared folder in which files are cut, swapped, replayed or planted, or a site is asked twice."""
+"""A shared folder: files are cut, swapped, replayed or planted, and sites are asked twice.
+
+No attack gets a second draw, a second list of survivors, or a file read that is not whole.
+"""
 
 from __future__ import annotations
 

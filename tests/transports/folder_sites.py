@@ -1,4 +1,4 @@
-"""Sites and coordinators of a shared folder in processes of their own, which can be killed at any point."""
+"""Sites and coordinators of a shared folder in processes that can be killed at any point."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Federation:
     def set_silent(
         self, patch: pytest.MonkeyPatch, *names: str, stages: tuple[str, ...] = STAGE_NAMES
     ) -> None:
-        """End the coordinator's time in these stages as soon as all sites but these have replied."""
+        """End the coordinator's time in these stages once all sites but these have replied."""
         clock = _ImpatientClock(Files(self.shared, "1"), set(names), stages)
         patch.setattr("torchmetrics_fed.app.folder.coordinator.monotonic", clock)
 
