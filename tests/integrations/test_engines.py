@@ -1,4 +1,4 @@
-"""Engines feed tables for real: pandas, Polars, DuckDB in this process, Ray Data on workers, to the bit."""
+"""Real engines feed tables: pandas, Polars and DuckDB in this process, Ray Data on workers."""
 
 from __future__ import annotations
 
@@ -26,51 +26,52 @@ def table() -> Any:
 
 
 @pytest.fixture(scope="module")
-def alone(table: Any) -> FederatedROC:
+def reference(table: Any) -> FederatedROC:
+    """A metric with the same data as tensors."""
     metric = FederatedROC()
-    metric.update(torch.tensor(table["score"].to_numpy()), torch.tensor(table["label"].to_numpy()))
+    preds = torch.tensor(table["score"].to_numpy())
+    target = torch.tensor(table["label"].to_numpy())
+    metric.update(preds, target)
     return metric
 
 
 @pytest.mark.parametrize("engine", ["pandas", "polars", "duckdb"])
 def test_frames_have_the_counts_of_their_tensors(
-    engine: str, table: Any, alone: FederatedROC
+    engine: str, table: Any, reference: FederatedROC
 ) -> None:
     library = pytest.importorskip(engine)
-    frame = {
-        "pandas": lambda: table.to_pandas(),
-        "polars": lambda: library.from_arrow(table),
-        "duckdb": lambda: library.from_arrow(table).filter("score >= 0"),
-    }[engine]()
+    if engine == "pandas":
+        frame = table.to_pandas()
+    elif engine == "polars":
+        frame = library.from_arrow(table)
+    else:
+        frame = library.from_arrow(table).filter("score >= 0")
     metric = FederatedROC()
     assert tables.count_table(metric, frame) == (ROWS, 0)
-    assert torch.equal(metric.counts, alone.counts)
+    assert torch.equal(metric.counts, reference.counts)
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of its dependencies
 def test_ray_workers_count_and_the_driver_releases_once(
-    table: Any, alone: FederatedROC, tmp_path: Path
+    table: Any, reference: FederatedROC, tmp_path: Path
 ) -> None:
     ray = pytest.importorskip("ray")
+    rows = ROWS // 4
     for number in range(4):
-        parquet.write_table(
-            table[number * 50_000 : (number + 1) * 50_000], tmp_path / f"{number}.parquet"
-        )
+        part = table[number * rows : (number + 1) * rows]
+        parquet.write_table(part, tmp_path / f"{number}.parquet")
+    ledger = PrivacyLedger(budget=1.0, path=tmp_path / "ledger")  # a file of the driver
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        ledger = PrivacyLedger(budget=1.0, path=tmp_path / "ledger")  # a file of the driver's
         for privacy in (None, LocalDP(epsilon=1.0)):
             metric = FederatedROC(privacy=privacy, ledger=ledger)
-            part = tables.PartialCounts.of(metric)
-            parts = ray.data.read_parquet(str(tmp_path)).map_batches(
-                part, batch_format="pyarrow", batch_size=None
+            dataset = ray.data.read_parquet(str(tmp_path)).map_batches(
+                tables.PartialCounts.of(metric), batch_format="pyarrow", batch_size=None
             )
-            found = tables.merge_counts(
-                metric, parts.iter_batches(batch_format="pyarrow", batch_size=None)
-            )
-            assert found == (ROWS, 0)
-            assert torch.equal(metric.counts, alone.counts)
-        assert not len(ledger)
+            parts = dataset.iter_batches(batch_format="pyarrow", batch_size=None)
+            assert tables.merge_counts(metric, parts) == (ROWS, 0)
+            assert torch.equal(metric.counts, reference.counts)
+        assert len(ledger) == 0
         share = metric.share(round="1")
         assert len(ledger) == 1
         assert bytes(metric.share(round="1")) == bytes(share)

@@ -1,4 +1,4 @@
-"""Reference scores: calibrated, of the area that was asked for, and drawn as their distribution says."""
+"""Reference scores are calibrated, have the area of their argument, and follow their masses."""
 
 from __future__ import annotations
 

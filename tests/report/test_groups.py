@@ -1,4 +1,4 @@
-"""A report of a release with groups: each group has the numbers of its own release, in every form."""
+"""A report with groups: each group has the numbers of its own release, in every form."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_a_simulated_release_is_not_said_to_have_hidden_anything(
 
 @pytest.mark.parametrize("way", ["metric", "saved"])
 def test_a_prior_and_the_epsilon_of_both_evaluations_are_named(scored: Data, way: str) -> None:
-    """An auditor who finds more than epsilon in the file finds here that it holds two evaluations."""
+    """An auditor who finds more than epsilon in the file reads that it holds two evaluations."""
     metric = FederatedROC(quantiles=64, privacy=LocalDP(1.0), plan="carry_over")
     releases = []
     for _ in range(3):

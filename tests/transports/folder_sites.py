@@ -1,4 +1,4 @@
-"""Sites and coordinators of a shared folder in processes of their own, which can be killed at any point."""
+"""Sites and coordinators of a shared folder in processes that can be killed at any point."""
 
 from __future__ import annotations
 
@@ -46,15 +46,20 @@ HIDDEN_POINTS = (
     "unmask noted",
     "unmask written",
 )
-"""Where a site can die, in their order: before it answers, with the answer noted, and with the answer in the folder."""
+"""Where a site can die, in their order.
+
+Before it replies, with the reply noted, and with the reply written into the folder.
+"""
 
 POLL = 0.02
+"""Seconds between two looks into the folder."""
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 
 
 def die() -> None:
-    """As if the machine had lost its power."""
+    """End this process as if the machine had lost its power."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -67,7 +72,7 @@ class _Process:
         """Return the exit code: 0, or minus the signal."""
         self._process.join(timeout)
         code = self._process.exitcode
-        assert code is not None, "it runs on"
+        assert code is not None, "the process has not ended"
         return code
 
     def close(self) -> None:
@@ -76,7 +81,7 @@ class _Process:
 
 
 class SiteProcess(_Process):
-    """A site that may die at one point of one query."""
+    """A site that may die at one point of one query, the first of which is 1."""
 
     def __init__(
         self,
@@ -88,7 +93,7 @@ class SiteProcess(_Process):
         dies: tuple[int, str] = (0, ""),
     ) -> None:
         arrays = tuple(side.numpy() for side in part)  # tensors would be sent through shared memory
-        super().__init__(_site, folder, name, options, arrays, ledger, dies)
+        super().__init__(_run_site, folder, name, options, arrays, ledger, dies)
 
 
 class CoordinatorProcess(_Process):
@@ -97,10 +102,59 @@ class CoordinatorProcess(_Process):
     def __init__(
         self, folder: Path, options: dict[str, Any], names: list[str], out: Path, dies: int = 0
     ) -> None:
-        super().__init__(_coordinator, folder, options, names, out, dies)
+        super().__init__(_run_coordinator, folder, options, names, out, dies)
 
 
-def _site(
+class _DyingSite:
+    """Kills this process when its site reaches one point of one query.
+
+    Args:
+        query: the number of the query, from 1.
+        point: where to die.
+    """
+
+    def __init__(self, query: int, point: str) -> None:
+        self._death = (query, point)
+        self._query = 0
+        self._stage = ""
+        self._reply = Node.reply
+        self._draw = client_module.noisy_cells
+        self._write = Files.write
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Let every reply, draw and write of this process pass by here."""
+        patch.setattr(
+            Node, "reply", lambda node, request, evaluation: self.reply(node, request, evaluation)
+        )
+        patch.setattr(client_module, "noisy_cells", self.draw)
+        patch.setattr(Files, "write", lambda files, path, *parts: self.write(files, path, *parts))
+
+    def reply(self, node: Node, request: Request, evaluation: Any) -> bytes:
+        is_pilot = Query.from_bytes(request.query).fraction < 0.5
+        self._query = 1 if is_pilot else 2
+        self._stage = str(request.stage)
+        self._reach(self._stage)
+        reply = self._reply(node, request, evaluation)
+        self._reach(f"{self._stage} noted")
+        return reply
+
+    def draw(self, *arguments: Any) -> Any:
+        self._reach("charged")
+        cells = self._draw(*arguments)
+        self._reach("drawn")
+        return cells
+
+    def write(self, files: Files, path: Path, *parts: bytes) -> bytes:
+        digest = self._write(files, path, *parts)
+        self._reach(f"{self._stage} written")
+        return digest
+
+    def _reach(self, point: str) -> None:
+        if (self._query, point) == self._death:
+            die()
+
+
+def _run_site(
     folder: Path,
     name: str,
     options: dict[str, Any],
@@ -109,63 +163,38 @@ def _site(
     dies: tuple[int, str],
 ) -> None:
     torch.set_num_threads(1)
-    now = [0, ""]
-
-    def reach(point: str) -> None:
-        if (now[0], point) == dies:
-            die()
-
-    answer, draw, write = Node.reply, client_module.noisy_cells, Files.write
-
-    def replying(node: Node, asked: Request, evaluation: Any) -> bytes:
-        now[:] = [1 if Query.from_bytes(asked.query).fraction < 0.5 else 2, str(asked.stage)]
-        reach(str(asked.stage))
-        given = answer(node, asked, evaluation)
-        reach(f"{asked.stage} noted")
-        return given
-
-    def drawing(*args: Any) -> Any:
-        reach("charged")
-        cells = draw(*args)
-        reach("drawn")
-        return cells
-
-    def writing(files: Files, path: Path, *parts: bytes) -> bytes:
-        written = write(files, path, *parts)
-        reach(f"{now[1]} written")
-        return written
-
+    part = tuple(torch.from_numpy(array) for array in arrays)
+    metric = counted(built(options, ledger), part, False)
+    query, point = dies
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Node, "reply", replying)
-        patch.setattr(client_module, "noisy_cells", drawing)
-        patch.setattr(Files, "write", writing)
-        part = torch.from_numpy(arrays[0]), torch.from_numpy(arrays[1])
-        run_site(
-            folder, name, counted(built(options, ledger), part, False), timeout=100.0, poll=POLL
-        )
+        _DyingSite(query, point).install(patch)
+        run_site(folder, name, metric, timeout=100.0, poll=POLL)
 
 
-def _coordinator(
+def _run_coordinator(
     folder: Path, options: dict[str, Any], names: list[str], out: Path, dies: int
 ) -> None:
     torch.set_num_threads(1)
-    left, write = [dies], Files.write
+    write = Files.write
+    writes = 0
 
-    def writing(files: Files, path: Path, *parts: bytes) -> bytes:
-        written = write(files, path, *parts)
-        left[0] -= 1
-        if left[0] == 0:
+    def write_or_die(files: Files, path: Path, *parts: bytes) -> bytes:
+        nonlocal writes
+        digest = write(files, path, *parts)
+        writes += 1
+        if writes == dies:
             die()
-        return written
+        return digest
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Files, "write", writing)
-        run_coordinator(folder, built(options), clients=names, timeout=60.0, poll=POLL).save(out)
+        patch.setattr(Files, "write", write_or_die)
+        release = run_coordinator(folder, built(options), clients=names, timeout=60.0, poll=POLL)
+    release.save(out)
 
 
-def wait_for(happens: Callable[[], object], seconds: float = 60.0) -> None:
-    """Return once it happens."""
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Return once the condition holds."""
     deadline = time.monotonic() + seconds
-    while not happens():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(POLL)

@@ -189,7 +189,7 @@ class Advice:
         return "\n\n".join(part for part in parts if part)
 
     def _head(self) -> str:
-        """Return what was asked about: the data, the model and the privacy setting."""
+        """Return the data, the model and the privacy setting, in words."""
         examples = self.n_pos + self.n_neg
         clients = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
         data = (
