@@ -1,9 +1,9 @@
-"""A Lightning Trainer with two processes, one hospital each: the mean of their AUROCs, and the federated and pooled.
+"""A Lightning Trainer with two processes, one hospital each: mean, federated and pooled AUROC.
 
     python examples/lightning_ddp.py [--out lightning_ddp.png]
 
-`self.log(..., sync_dist=True)` averages a number over ranks. `FederatedEvaluation` sums histograms instead, once per
-validation epoch, and logs the AUROC of all ranks' examples.
+`self.log(..., sync_dist=True)` averages a number over ranks. `FederatedEvaluation` sums histograms
+instead, once per validation epoch, and logs the AUROC of all ranks' examples.
 """
 
 # %%
@@ -27,9 +27,11 @@ from torchmetrics_fed.integrations.lightning import FederatedEvaluation
 
 EXAMPLES = 2_000
 RANKS = 2
+LINE_STYLES = ("-", ":")
+"""Of the ranks' curves."""
 
 
-# %% Each rank's patients are of another kind: the second hospital has the severe cases
+# %% The ranks have different patients: the second hospital has the severe cases
 def hospital(rank: int) -> TensorDataset:
     generator = torch.Generator().manual_seed(rank)
     features = torch.randn(EXAMPLES, 4, generator=generator) + 0.8 * rank
@@ -37,7 +39,7 @@ def hospital(rank: int) -> TensorDataset:
     return TensorDataset(features, (risk > 1.5).long())
 
 
-# %% The module updates its metrics in `validation_step`; nothing else is needed for the federated curve
+# %% The module updates its metrics in `validation_step`; the federated curve needs nothing else
 class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
@@ -45,9 +47,9 @@ class Classifier(lightning.LightningModule):
         self.curves = federated_collection(
             metrics=["roc", "precision_recall_curve"], normalization="sigmoid"
         )
-        self.seen: list[
-            tuple[Tensor, Tensor]
-        ] = []  # only to compare with: a federation keeps no scores
+        # for the comparison only: a federation keeps no scores
+        self.logits: list[Tensor] = []
+        self.targets: list[Tensor] = []
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         features, target = batch
@@ -59,15 +61,16 @@ class Classifier(lightning.LightningModule):
         features, target = batch
         logits = self.layer(features)[:, 0]
         self.curves.update(logits, target)
-        self.seen.append((logits, target))
+        self.logits.append(logits)
+        self.targets.append(target)
 
     def on_validation_epoch_start(self) -> None:
-        self.seen.clear()
+        self.logits.clear()
+        self.targets.clear()
 
     def on_validation_epoch_end(self) -> None:
-        logits, target = (torch.cat(sides) for sides in zip(*self.seen, strict=True))
-        mine = auroc(logits, target, normalization="sigmoid")
-        self.log("val_local_auroc", mine, sync_dist=True)  # the usual way: a mean over ranks
+        local = auroc(torch.cat(self.logits), torch.cat(self.targets), normalization="sigmoid")
+        self.log("val_local_auroc", local, sync_dist=True)  # the usual way: a mean over ranks
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, ...]]:
         return DataLoader(hospital(self.trainer.global_rank), batch_size=200)
@@ -79,7 +82,7 @@ class Classifier(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.5)
 
 
-# %% Two processes; each loads its own patients, so the Trainer must not deal them out again
+# %% Two processes. Each loads its own patients, so the Trainer must not distribute them again
 def main(out: Path) -> None:
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch", "lightning.fabric"):
@@ -102,20 +105,13 @@ def main(out: Path) -> None:
         )
         model = Classifier()
         trainer.fit(model)
-        logits, target = (
-            model.all_gather(torch.cat(sides)) for sides in zip(*model.seen, strict=True)
-        )
+        logits = torch.as_tensor(model.all_gather(torch.cat(model.logits))).flatten()
+        target = torch.as_tensor(model.all_gather(torch.cat(model.targets))).flatten()
         if trainer.is_global_zero:
-            report(
-                out,
-                trainer,
-                evaluation,
-                torch.as_tensor(logits).flatten(),
-                torch.as_tensor(target).flatten(),
-            )
+            report(out, trainer, evaluation, logits=logits, target=target)
 
 
-# %% What the first rank has to say, and the figure
+# %% The report of the first rank, and the figure
 def report(
     out: Path,
     trainer: lightning.Trainer,
@@ -125,24 +121,20 @@ def report(
 ) -> None:
     pooled = roc(logits, target, normalization="sigmoid")
     federated = evaluation.curves["roc"]
-    same = all(torch.equal(one, other) for one, other in zip(federated, pooled, strict=True))
+    is_identical = all(map(torch.equal, federated, pooled))
     print(f"{len(logits)} patients on {trainer.world_size} ranks")
     print(f"mean of the ranks' AUROCs  {trainer.callback_metrics['val_local_auroc']:.4f}")
     print(f"federated AUROC            {trainer.callback_metrics['val_auroc']:.4f}")
-    print(f"pooled AUROC               {auroc_from_curve(pooled):.4f}   identical {same}")
+    print(f"pooled AUROC               {auroc_from_curve(pooled):.4f}   identical {is_identical}")
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     fig, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
-    for rank, (some, labels) in enumerate(
-        zip(logits.chunk(RANKS), target.chunk(RANKS), strict=True)
-    ):
-        curve = roc(some, labels, normalization="sigmoid")
-        label, style = (
-            f"rank {rank} alone (AUROC {auroc_from_curve(curve):.4f})",
-            ("-", ":")[rank % 2],
-        )
+    ranks = zip(logits.chunk(RANKS), target.chunk(RANKS), LINE_STYLES, strict=True)
+    for rank, (rank_logits, rank_target, style) in enumerate(ranks):
+        curve = roc(rank_logits, rank_target, normalization="sigmoid")
+        label = f"rank {rank} alone (AUROC {auroc_from_curve(curve):.4f})"
         ax.plot(curve.fpr, curve.tpr, color="0.5", linewidth=0.9, linestyle=style, label=label)
     ax.plot(pooled.fpr, pooled.tpr, color="0.75", linewidth=5, label="pooled")
     federated.plot(ax=ax, label="federated")

@@ -1,9 +1,9 @@
-"""Three hospitals and a coordinator, processes that share nothing but a folder: a private ROC curve of all patients.
+"""Three hospitals and a coordinator that share nothing but a folder: a private ROC curve.
 
     python examples/shared_folder.py [--out shared_folder.png]
 
-There is no server and no trainer. The shares are hidden by secure aggregation, so whoever reads the folder sees the
-noisy sum and who took part. Each hospital charges a ledger of its own.
+There is no server and no trainer. The shares are hidden by secure aggregation, so a reader of the
+folder sees the noisy sum and the names of the hospitals. Each hospital charges its own ledger.
 """
 
 # %%
@@ -25,55 +25,61 @@ from torchmetrics_fed.functional import auroc, roc
 SITES = ("ann", "ben", "cem")
 PRIVACY = DistributedDP(epsilon=1.0, min_clients=len(SITES))
 ROUND = "2026-11"
+PATIENTS = 3_000
+BUDGET = 3.0
 
 
-# %% Each hospital's scores lie elsewhere
+# %% The scores of each hospital have a range of their own
 def patients(site: str) -> tuple[Tensor, Tensor]:
     number = SITES.index(site)
     generator = torch.Generator().manual_seed(number)
-    target = (torch.rand(3000, generator=generator) < 0.2 + 0.2 * number).long()
-    logits = torch.randn(3000, generator=generator) + 1.2 * target + 0.8 * number - 1.5
+    target = (torch.rand(PATIENTS, generator=generator) < 0.2 + 0.2 * number).long()
+    logits = torch.randn(PATIENTS, generator=generator) + 1.2 * target + 0.8 * number - 1.5
     return logits.sigmoid(), target
 
 
-# %% A hospital's process: count, then answer what the coordinator asks. Its ledger stays outside the shared folder
-def hospital(site: str, folder: Path, own: Path) -> None:
-    metric = FederatedROC(
-        privacy=PRIVACY, ledger=PrivacyLedger(budget=3.0, path=own / f"{site}.ledger")
-    )
-    metric.update(*patients(site))
+# %% A hospital's process counts, then replies to the coordinator. Its ledger is not in the folder
+def hospital(site: str, folder: Path, ledgers: Path) -> None:
+    ledger = PrivacyLedger(budget=BUDGET, path=ledgers / f"{site}.ledger")
+    metric = FederatedROC(privacy=PRIVACY, ledger=ledger)
+    preds, target = patients(site)
+    metric.update(preds, target)
     run_site(folder, site, metric, round=ROUND, poll=0.1)
 
 
 # %% The coordinator: this process
 def main(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        shared, own = Path(folder, "shared"), Path(folder, "own")
+        shared = Path(folder, "shared")
+        ledgers = Path(folder, "ledgers")
         shared.mkdir()
-        own.mkdir()
+        ledgers.mkdir()
         context = multiprocessing.get_context("spawn")
-        processes = [context.Process(target=hospital, args=(site, shared, own)) for site in SITES]
-        for process in processes:
+        processes = []
+        for site in SITES:
+            process = context.Process(target=hospital, args=(site, shared, ledgers))
             process.start()
+            processes.append(process)
         release = run_coordinator(
             shared, FederatedROC(privacy=PRIVACY), round=ROUND, clients=SITES, poll=0.1
         )
         for process in processes:
             process.join()
         print(status(shared))
-        print(f"{len([path for path in shared.rglob('*') if path.is_file()])} files in the folder")
-        print(
-            f"ann's ledger                {PrivacyLedger(path=own / 'ann.ledger').spent().epsilon:g} of 3"
-        )
+        files = [path for path in shared.rglob("*") if path.is_file()]
+        print(f"{len(files)} files in the folder")
+        spent = PrivacyLedger(path=ledgers / "ann.ledger").spent()
+        print(f"ann's ledger                {spent.epsilon:g} of {BUDGET:g}")
     report(release, out)
 
 
-# %% What no federation can do, to compare: all scores in one place
+# %% For comparison only: all scores in one place
 def report(release: Release, out: Path) -> None:
     scored = [patients(site) for site in SITES]
-    local = [float(auroc(preds, target)) for preds, target in scored]
-    preds, target = (torch.cat(sides) for sides in zip(*scored, strict=True))
-    print(f"mean of local AUROCs        {sum(local) / len(local):.4f}")
+    local_areas = [float(auroc(preds, target)) for preds, target in scored]
+    preds = torch.cat([preds for preds, _ in scored])
+    target = torch.cat([target for _, target in scored])
+    print(f"mean of local AUROCs        {sum(local_areas) / len(local_areas):.4f}")
     print(f"federated, epsilon 1        {FederatedAUROC.from_release(release).compute():.4f}")
     print(f"pooled AUROC                {auroc(preds, target):.4f}")
 
@@ -81,11 +87,10 @@ def report(release: Release, out: Path) -> None:
     import matplotlib.pyplot as plt
 
     fig, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
-    for site, area, pair in zip(SITES, local, scored, strict=True):
-        curve = roc(*pair)
-        ax.plot(
-            curve.fpr, curve.tpr, linewidth=0.8, alpha=0.7, label=f"{site} alone (AUROC {area:.4f})"
-        )
+    for site, area, (site_preds, site_target) in zip(SITES, local_areas, scored, strict=True):
+        curve = roc(site_preds, site_target)
+        label = f"{site} alone (AUROC {area:.4f})"
+        ax.plot(curve.fpr, curve.tpr, linewidth=0.8, alpha=0.7, label=label)
     curve = roc(preds, target)
     ax.plot(curve.fpr, curve.tpr, color="0.8", linewidth=5, label="pooled")
     FederatedROC.from_release(release).compute().plot(ax=ax, label="federated, epsilon 1")

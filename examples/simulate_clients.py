@@ -1,9 +1,10 @@
-"""Eight clients with patients and scores of their own kind: the mean of local AUROCs, the federated and the pooled one.
+"""Eight clients with different patients and scores: mean of local, federated and pooled AUROC.
 
     python examples/simulate_clients.py [--out simulate_clients.png]
 
-A model that is well calibrated at one hospital is shifted at the next. Each local AUROC compares patients of one
-hospital only, so their mean misses what one threshold does to all. Summed histograms do not, with noise or without.
+A model that is well calibrated at one hospital is shifted at the next. Each local AUROC compares
+patients of one hospital only, so their mean misses the effect of one threshold on all patients.
+Summed histograms do not, with noise or without.
 """
 
 # %%
@@ -24,61 +25,58 @@ CLIENTS = 8
 EPSILON = 0.3
 
 
-# %% Clients differ in size, in how many are ill, and in where their scores lie
+# %% Clients differ in size, in the fraction of ill patients, and in the range of their scores
 def clients() -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
-    made = []
+    batches = []
     for client in range(CLIENTS):
         size = 400 * (client + 1)
         target = (torch.rand(size, generator=generator) < 0.15 + 0.08 * client).long()
         logits = torch.randn(size, generator=generator) + 1.2 * target + 0.35 * client - 2.0
-        made.append((logits.sigmoid(), target))
-    return made
+        batches.append((logits.sigmoid(), target))
+    return batches
 
 
 # %% One call for exact counts, one with each client's share of the noise
 def main(out: Path) -> None:
     exact = simulate(clients(), FederatedAUROC(), compare=True)
-    private = DistributedDP(epsilon=EPSILON, min_clients=CLIENTS)
-    metric = FederatedAUROC(privacy=private)
-    noisy = simulate(clients(), metric)
+    metric = FederatedAUROC(privacy=DistributedDP(epsilon=EPSILON, min_clients=CLIENTS))
+    private = simulate(clients(), metric)
     assert exact.comparison is not None
-    federated = FederatedAUROC.from_release(exact.release).compute()
+    exact_area = FederatedAUROC.from_release(exact.release).compute()
+    private_area = FederatedAUROC.from_release(private.release).compute()
 
-    # what no federation can do: all scores in one place
-    preds, target = (torch.cat(sides) for sides in zip(*clients(), strict=True))
+    # for comparison only: all scores in one place
+    preds = torch.cat([preds for preds, _ in clients()])
+    target = torch.cat([target for _, target in clients()])
     pooled = FederatedAUROC()
     pooled.update(preds, target)
+    pooled_area = pooled.compute()
+    is_identical = bool(exact_area == pooled_area)
 
+    local = exact.comparison.local
+    weighted = exact.comparison.local_weighted
     print(f"{len(preds)} patients at {exact.clients} clients")
-    print(
-        f"mean of local AUROCs        {exact.comparison.local:.4f}   weighted {exact.comparison.local_weighted:.4f}"
-    )
-    print(f"federated AUROC             {federated:.4f}")
-    print(
-        f"pooled AUROC                {pooled.compute():.4f}   identical {bool(federated == pooled.compute())}"
-    )
-    print(
-        f"federated, epsilon {EPSILON:g}      {FederatedAUROC.from_release(noisy.release).compute():.4f}",
-        end="   ",
-    )
-    print(f"{metric.ledger}")
+    print(f"mean of local AUROCs        {local:.4f}   weighted {weighted:.4f}")
+    print(f"federated AUROC             {exact_area:.4f}")
+    print(f"pooled AUROC                {pooled_area:.4f}   identical {is_identical}")
+    print(f"federated, epsilon {EPSILON:g}      {private_area:.4f}   {metric.ledger}")
 
-    # %% The figure: each client's own curve, the pooled one, and what the federation has
+    # %% The figure: the curve of each client, of the pooled data, and of the federation
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     fig, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
-    for number, (some_preds, some_target) in enumerate(clients()):
-        curve = roc(some_preds, some_target)
-        label = None if number else f"alone (mean AUROC {exact.comparison.local:.4f})"
+    for number, (client_preds, client_target) in enumerate(clients()):
+        curve = roc(client_preds, client_target)
+        label = f"alone (mean AUROC {local:.4f})" if number == 0 else None
         ax.plot(curve.fpr, curve.tpr, color="0.55", linewidth=0.6, label=label)
-    curve = roc(preds, target)
-    ax.plot(curve.fpr, curve.tpr, color="0.8", linewidth=5, label="pooled")
-    FederatedROC.from_release(exact.release).compute().plot(ax=ax, label="federated")
-    FederatedROC.from_release(noisy.release).compute().plot(
-        ax=ax, label=f"federated, epsilon {EPSILON:g}"
-    )
+    pooled_curve = roc(preds, target)
+    ax.plot(pooled_curve.fpr, pooled_curve.tpr, color="0.8", linewidth=5, label="pooled")
+    federated = FederatedROC.from_release(exact.release).compute()
+    federated.plot(ax=ax, label="federated")
+    noisy = FederatedROC.from_release(private.release).compute()
+    noisy.plot(ax=ax, label=f"federated, epsilon {EPSILON:g}")
     fig.savefig(out, dpi=150)
     print(f"figure                      {out.resolve()}")
 

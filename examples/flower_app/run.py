@@ -1,9 +1,10 @@
-"""Runs the app on this machine: in Flower's simulation, or as a SuperLink with one SuperNode per client on loopback.
+"""Runs the app on this machine: in Flower's simulation, or with SuperLink and SuperNodes.
 
     python examples/flower_app/run.py
     python examples/flower_app/run.py --deployment clients=5 epsilon=4.0
 
-Offline. Whatever follows is passed on as run configuration; `pyproject.toml` says what there is.
+All processes talk over the loopback interface. Settings such as `epsilon=4.0` are passed on as run
+configuration; `pyproject.toml` lists them.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ BIN = Path(sys.executable).parent
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports that nobody listens on."""
+    """Return ports that are not in use."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 @contextmanager
 def process(name: str, *arguments: str, env: dict[str, str], log: Path) -> Iterator[int]:
-    """Run a program in the background, give its process group, and end it with all that it has started."""
+    """Run a program in the background and yield its process group. At the end, stop the group."""
     with open(log, "w") as file:
         running = subprocess.Popen(
             [str(BIN / name), *arguments],
@@ -68,93 +69,115 @@ def run(
     during: Callable[[dict[int, int]], None] | None = None,
     **config: Any,
 ) -> dict[str, Any]:
-    """Run the app and return what it found; raise with the end of the logs if it found nothing.
+    """Run the app and return its result; raise with the end of the logs if there is none.
 
     Args:
         deployment: a SuperLink and SuperNodes, not the simulation.
-        out: folder for the figure, the result, the logs, and below `home` for the nodes' notes and ledgers.
-        clients: how many.
+        out: folder for the figure, the result and the logs; notes and ledgers of the nodes are in
+            its subfolder `home`.
+        clients: the number of clients.
         limit: seconds that the run may take.
-        keep_ledgers: whether the nodes go on with the ledgers of the run before, as they must with real data.
-        during: called in a thread beside the run, with the process group of each client's SuperNode.
+        keep_ledgers: whether the nodes keep the ledgers of the run before, as they must with real
+            data.
+        during: called in a thread beside the run, with the process group of each SuperNode.
         config: the run configuration.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    out, home = out.resolve(), out.resolve() / "home"
-    if not keep_ledgers:  # the data is made, so that every run may begin with an unspent budget
+    out = out.resolve()
+    home = out / "home"
+    if not keep_ledgers:  # the data is synthetic, so every run may begin with an unspent budget
         shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
+    environment = flower_environment(home)
+    superlink_port, *node_ports = free_ports(1 + clients)
+    address = f"127.0.0.1:{superlink_port}"
+    connection = f'[superlink.here]\naddress = "{address}"\ninsecure = true\n'
+    (home / "config.toml").write_text(connection)
     with ExitStack() as stack:
-        port, *node_ports = free_ports(1 + clients)
-        address = f"127.0.0.1:{port}"
-        (home / "config.toml").write_text(
-            f'[superlink.here]\naddress = "{address}"\ninsecure = true\n'
-        )
-        env = os.environ | {
-            "FLWR_HOME": str(home),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "OMP_NUM_THREADS": "1",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        }
-        logs = [out / "superlink.log"]
-        link = ["--insecure", "--host", "127.0.0.1", "--port", str(port)] + ["--simulation"] * (
-            not deployment
-        )
-        stack.enter_context(process("flower-superlink", *link, env=env, log=logs[0]))
-        wait_for(port)
-        groups = {}
-        for client in range(clients if deployment else 0):
-            logs.append(out / f"supernode-{client}.log")
-            node = ["--insecure", "--superlink", address, "--port", str(node_ports[client])]
-            node += ["--node-config", f"partition-id={client} num-partitions={clients}"]
-            groups[client] = stack.enter_context(
-                process("flower-supernode", *node, env=env, log=logs[-1])
-            )
-        settings = {"clients": clients, "out": str(out), **config}
-        written = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
-        command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", written]
+        link = ["--insecure", "--host", "127.0.0.1", "--port", str(superlink_port)]
         if not deployment:
-            command += [
-                "--federation-config",
-                f"num-supernodes={clients} client-resources-num-cpus=1",
-            ]
-        result = out / "flower_app.json"
-        result.unlink(missing_ok=True)
+            link.append("--simulation")
+        log = out / "superlink.log"
+        stack.enter_context(process("flower-superlink", *link, env=environment, log=log))
+        wait_for(superlink_port)
+        groups = {}
+        if deployment:
+            for client, port in enumerate(node_ports):
+                node = ["--insecure", "--superlink", address, "--port", str(port)]
+                node += ["--node-config", f"partition-id={client} num-partitions={clients}"]
+                log = out / f"supernode-{client}.log"
+                groups[client] = stack.enter_context(
+                    process("flower-supernode", *node, env=environment, log=log)
+                )
         if during is not None:
             threading.Thread(target=during, args=(groups,), daemon=True).start()
-        # `flwr run` exits with 0 even where the run failed: what counts is the result
-        ran = subprocess.run(
-            command,
-            env=env,
-            timeout=limit,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        (out / "run.log").write_text(ran.stdout)
-        if not result.exists():
-            ends = "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs[:2])
-            raise RuntimeError(f"The app wrote no result.\n{ran.stdout[-6000:]}\n{ends}")
-        found: dict[str, Any] = json.loads(result.read_text())
-        return found
+        settings = {"clients": clients, "out": str(out), **config}
+        command = flwr_command(settings, clients, deployment)
+        return run_app(command, environment, out, limit)
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment of all processes: offline, with their files in a folder."""
+    return os.environ | {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+    }
+
+
+def flwr_command(settings: dict[str, Any], clients: int, deployment: bool) -> list[str]:
+    """Return the command that runs the app with these settings."""
+    run_config = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
+    command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", run_config]
+    if not deployment:
+        federation = f"num-supernodes={clients} client-resources-num-cpus=1"
+        command += ["--federation-config", federation]
+    return command
+
+
+def run_app(
+    command: list[str], environment: dict[str, str], out: Path, limit: float
+) -> dict[str, Any]:
+    """Run the app to its end and return its result."""
+    path = out / "flower_app.json"
+    path.unlink(missing_ok=True)
+    # `flwr run` exits with 0 even if the run failed: only the result tells
+    finished = subprocess.run(
+        command,
+        env=environment,
+        timeout=limit,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    (out / "run.log").write_text(finished.stdout)
+    if not path.exists():
+        message = f"The app wrote no result.\n{finished.stdout[-6000:]}"
+        for name in ("superlink.log", "supernode-0.log"):
+            log = out / name
+            if log.exists():
+                message += f"\n== {name}\n{log.read_text()[-3000:]}"
+        raise RuntimeError(message)
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
 
 
 def wait_for(port: int, seconds: float = 60) -> None:
-    """Return once somebody listens."""
+    """Wait until a process listens on a port."""
     deadline = time.monotonic() + seconds
     while True:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         if time.monotonic() > deadline:
-            raise RuntimeError(f"Nobody listens on port {port}.")
+            raise RuntimeError(f"No process listens on port {port}.")
         time.sleep(0.2)
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -162,27 +185,33 @@ if __name__ == "__main__":
         "--deployment", action="store_true", help="a SuperLink and SuperNodes, not the simulation"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("build/flower_app"), help="folder for all that comes of it"
+        "--out", type=Path, default=Path("build/flower_app"), help="folder for all files of the run"
     )
     parser.add_argument(
-        "--keep-ledgers", action="store_true", help="go on with the budgets of the run before"
+        "--keep-ledgers", action="store_true", help="keep the budgets of the run before"
     )
     parser.add_argument("config", nargs="*", help="for instance epsilon=1.0")
     arguments = parser.parse_args()
-    given = (item.split("=", 1) for item in arguments.config)
-    found = run(
+    config = {}
+    for item in arguments.config:
+        name, value = item.split("=", 1)
+        config[name] = json.loads(value)
+    result = run(
         deployment=arguments.deployment,
         out=arguments.out,
         keep_ledgers=arguments.keep_ledgers,
-        **{name: json.loads(value) for name, value in given},
+        **config,
     )
     print(f"model {(arguments.out / 'final_model.pt').resolve()}")
-    if "federated" in found:
+    if "federated" in result:
         print(
-            "averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(
-                **found
-            )
+            f"averaged local AUROC {result['averaged']:.6f}, "
+            f"federated {result['federated']:.6f}, pooled {result['pooled']:.6f}"
         )
         print(f"figure {(arguments.out / 'flower_app.png').resolve()}")
     else:
         print(f"no curves in the last round; {(arguments.out / 'run.log').resolve()} says why")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""The Lightning client: a callback does what the plain one does by hand."""
+"""The Lightning client: a callback sends the share with the model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Classifier(lightning.LightningModule):
         logits = self.layer(features)[:, 0]
         self.roc.update(logits, target)
         if arguments.scores and self.trainer.state.fn == "validate":
-            seen.append((logits, target))
+            validated_logits.append(logits)
+            validated_targets.append(target)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.5)
@@ -57,18 +58,22 @@ trainer = lightning.Trainer(
 )
 flare.patch(trainer)
 site = flare.get_site_name()
-features, target, unseen, truth = data(site)
-training: DataLoader[Any] = DataLoader(TensorDataset(features, target), batch_size=64)
-validation: DataLoader[Any] = DataLoader(TensorDataset(unseen, truth), batch_size=64)
+train_features, train_target, test_features, test_target = data(site)
+training_set = TensorDataset(train_features, train_target)
+validation_set = TensorDataset(test_features, test_target)
+training: DataLoader[Any] = DataLoader(training_set, batch_size=64)
+validation: DataLoader[Any] = DataLoader(validation_set, batch_size=64)
 module = Classifier()
-seen: list[tuple[Tensor, Tensor]] = []
+validated_logits: list[Tensor] = []
+validated_targets: list[Tensor] = []
 number = 0
 
 while flare.is_running():
-    trainer.validate(module, validation, verbose=False)  # the model that was received
-    if seen:
-        logits, truths = zip(*seen, strict=True)
-        torch.save((torch.cat(logits), torch.cat(truths)), f"{arguments.scores}/{site}-{number}.pt")
-        seen.clear()
+    trainer.validate(module, validation, verbose=False)  # of the received model
+    if validated_logits:
+        scores = (torch.cat(validated_logits), torch.cat(validated_targets))
+        torch.save(scores, f"{arguments.scores}/{site}-{number}.pt")
+        validated_logits.clear()
+        validated_targets.clear()
     trainer.fit(module, training, validation)
     number += 1

@@ -1,4 +1,4 @@
-"""What all sites share: the data of each, the model, and the settings of the metric."""
+"""The parts that all sites share: data, model, and the settings of the metric."""
 
 from __future__ import annotations
 
@@ -12,33 +12,49 @@ from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger
 
 SITES = ("site-1", "site-2", "site-3", "site-4")
 FEATURES = 8
-COUNTED: dict[str, Any] = {"normalization": "sigmoid"}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "none": COUNTED,
-    "secure": {**COUNTED, "secure": True},
-    "distributed": {**COUNTED, "privacy": DistributedDP(epsilon=1.0, min_clients=3)},
+    "none": {
+        "normalization": "sigmoid",
+    },
+    "secure": {
+        "normalization": "sigmoid",
+        "secure": True,
+    },
+    "distributed": {
+        "normalization": "sigmoid",
+        "privacy": DistributedDP(epsilon=1.0, min_clients=3),
+    },
     "trusted": {
-        **COUNTED,
+        "normalization": "sigmoid",
         "privacy": DistributedDP(epsilon=1.0, min_clients=3, trusted_aggregator=True),
     },
-    "local": {**COUNTED, "privacy": LocalDP(epsilon=1.0)},
+    "local": {
+        "normalization": "sigmoid",
+        "privacy": LocalDP(epsilon=1.0),
+    },
 }
-"""What server and sites agree on. One of four sites may drop out."""
+"""The metric's settings, which server and sites agree on. One of four sites may drop out."""
 BUDGET = 5.0
 """The epsilon that a site spends at most, however many rounds the server runs."""
 
 
 def own_metric(site: str, setting: str, ledgers: str) -> FederatedROC:
-    """Return a site's metric. A private one has the site's own ledger, a file that outlives the job."""
+    """Return a site's metric.
+
+    A private metric has the site's own ledger, a file that outlives the job.
+    """
     options = SETTINGS[setting]
-    ledger = (
-        PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite")) if "privacy" in options else None
-    )
+    if "privacy" not in options:
+        return FederatedROC(**options)
+    ledger = PrivacyLedger(BUDGET, Path(ledgers, f"{site}.sqlite"))
     return FederatedROC(ledger=ledger, **options)
 
 
 def data(site: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features and targets of a site, for training and for validation. Each site sees another mix of patients."""
+    """Return features and targets of a site, for training and then for validation.
+
+    Each site has a different mix of patients.
+    """
     number = SITES.index(site)
     generator = torch.Generator().manual_seed(number)
     size = 600 + 200 * number

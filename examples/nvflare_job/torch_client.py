@@ -1,4 +1,4 @@
-"""A plain PyTorch client: evaluates the model that it receives, trains it, and sends both back."""
+"""A plain PyTorch client: evaluates the received model, trains it, and sends model and share."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ arguments = parser.parse_args()
 
 flare.init()
 site = flare.get_site_name()
-features, target, unseen, truth = data(site)
+train_features, train_target, test_features, test_target = data(site)
 model = Model()
 metric = own_metric(site, arguments.privacy, arguments.ledgers)
 
 while flare.is_running():
     received = flare.receive()
-    model.load_state_dict({name: torch.as_tensor(value) for name, value in received.params.items()})
+    weights = {name: torch.as_tensor(value) for name, value in received.params.items()}
+    model.load_state_dict(weights)
 
     with torch.no_grad():
-        logits = model(unseen)
-    metric.update(logits, truth)
+        logits = model(test_features)
+    metric.update(logits, test_target)
     if arguments.scores:
-        torch.save((logits, truth), f"{arguments.scores}/{site}-{received.current_round}.pt")
+        path = f"{arguments.scores}/{site}-{received.current_round}.pt"
+        torch.save((logits, test_target), path)
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(5):
         optimizer.zero_grad()
-        torch.nn.functional.binary_cross_entropy_with_logits(
-            model(features), target.float()
-        ).backward()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            model(train_features), train_target.float()
+        )
+        loss.backward()
         optimizer.step()
 
-    sent = flare.FLModel(params=model.state_dict())  # no number of examples, no local metric
-    flare.send(attach(sent, metric, round=received.current_round))
+    trained = flare.FLModel(params=model.state_dict())  # no number of examples, no local metric
+    flare.send(attach(trained, metric, round=received.current_round))
     metric.reset()

@@ -1,1 +1,1 @@
-"""Flower's quickstart-pytorch with ten made classes, and the curves of all its clients."""
+"""Flower's quickstart-pytorch with ten synthetic classes, and the curves of all its clients."""

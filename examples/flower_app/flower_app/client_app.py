@@ -1,4 +1,4 @@
-"""A client: trains, and answers an evaluation with its share of the curves."""
+"""A client: trains, and replies to an evaluation with its share of the curves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_app import task
-from flower_app.task import Net, build, load_data
+from flower_app.task import CLASSES, Net, build, load_data
 from torchmetrics_fed import FederatedAUROC
 from torchmetrics_fed.integrations.flower import RECORD, evaluation_mod, state_record
 
@@ -19,8 +19,12 @@ device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
 def guard(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """The mod, made for this run's configuration. The local AUROC leaves only to show how wrong its mean is."""
-    return evaluation_mod(build(context.run_config), publish=["auroc"])(message, context, call_next)
+    """Apply the mod, built for this run's configuration.
+
+    The local AUROC leaves the client only to show how wrong the mean of local AUROCs is.
+    """
+    mod = evaluation_mod(build(context.run_config), publish=["auroc"])
+    return mod(message, context, call_next)
 
 
 @app.train()
@@ -28,12 +32,13 @@ def train(msg: Message, context: Context) -> Message:
     """Train the model on local data."""
     model = loaded(msg)
     trainloader, _ = data(context)
-    epochs, lr = context.run_config["local-epochs"], msg.content.config_records["config"]["lr"]
+    epochs = context.run_config["local-epochs"]
+    lr = msg.content.config_records["config"]["lr"]
     train_loss = tools(context).train(model, trainloader, epochs, lr, device)
-    metrics = MetricRecord({"train_loss": train_loss, "num-examples": len(trainloader.dataset)})  # type: ignore[arg-type]
-    return Message(
-        RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=msg
-    )
+    examples = len(trainloader.dataset)  # type: ignore[arg-type]
+    metrics = MetricRecord({"train_loss": train_loss, "num-examples": examples})
+    arrays = ArrayRecord(model.state_dict())
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=msg)
 
 
 @app.evaluate(mods=[guard])
@@ -43,20 +48,24 @@ def evaluate(msg: Message, context: Context) -> Message:
         raise RuntimeError("This client's disk is broken today.")
     model = loaded(msg)
     _, valloader = data(context)
-    metric, local = (
-        build(context.run_config),
-        FederatedAUROC("multiclass", num_classes=10, normalization="softmax"),
-    )
+    metric = build(context.run_config)
+    local = FederatedAUROC("multiclass", num_classes=CLASSES, normalization="softmax")
     eval_loss, eval_acc = tools(context).test(model, valloader, device, metric, local)
-    metrics = {"eval_loss": eval_loss, "eval_acc": eval_acc, "auroc": float(local.compute())}
-    examples = {"num-examples": len(valloader.dataset)}  # type: ignore[arg-type]
-    content = RecordDict({"metrics": MetricRecord(metrics | examples)})
+    metrics = MetricRecord(
+        {
+            "eval_loss": eval_loss,
+            "eval_acc": eval_acc,
+            "auroc": float(local.compute()),
+            "num-examples": len(valloader.dataset),  # type: ignore[arg-type]
+        }
+    )
+    content = RecordDict({"metrics": metrics})
     content[RECORD] = state_record(metric)
     return Message(content, reply_to=msg)
 
 
 def loaded(msg: Message) -> Net:
-    """Return the model with the weights that were received."""
+    """Return the model with the received weights."""
     model = Net()
     model.load_state_dict(msg.content.array_records["arrays"].to_torch_state_dict())
     return model.to(device)
@@ -75,7 +84,7 @@ def data(
 
 
 def tools(context: Context) -> ModuleType:
-    """What this client trains and tests with."""
+    """Return the module with this client's `train` and `test`: plain PyTorch or Lightning."""
     if context.run_config["trainer"] == "torch":
         return task
     from flower_app import lightning_task

@@ -1,4 +1,4 @@
-"""The same with Lightning: the callback counts, and leaves the release to the federation."""
+"""Training and test with Lightning: the callback leaves the release to the federation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ class Module(lightning.LightningModule):
 
     def __init__(self, net: Net, lr: float = 0.0, **metrics: FederatedMetric) -> None:
         super().__init__()
-        self.net, self.lr, self.metrics = net, lr, metrics
+        self.net = net
+        self.lr = lr
+        self.metrics = metrics
         self.metric = metrics.get("metric")
-        self.losses, self.correct = 0.0, 0
+        self.losses = 0.0
+        self.correct = 0
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         loss = F.cross_entropy(self.net(batch["img"]), batch["label"])
@@ -56,10 +59,10 @@ def test(
 ) -> tuple[float, float]:
     """Validate the model on the test set, and count its scores."""
     module = Module(net, metric=metric, local=local)
-    quiet(callbacks=[FederatedEvaluation("metric", federated=True)]).validate(
-        module, testloader, verbose=False
-    )
-    return module.losses / len(testloader), module.correct / len(testloader.dataset)  # type: ignore[arg-type]
+    trainer = quiet(callbacks=[FederatedEvaluation("metric", federated=True)])
+    trainer.validate(module, testloader, verbose=False)
+    examples = len(testloader.dataset)  # type: ignore[arg-type]
+    return module.losses / len(testloader), module.correct / examples
 
 
 def quiet(**options: object) -> lightning.Trainer:

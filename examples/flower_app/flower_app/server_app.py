@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from flower_app.task import Net, build, load_data, test, train
+from flower_app.task import CLASSES, Net, build, load_data, test, train
 from torchmetrics_fed import FederatedAUROC, FederatedROC, Release
 from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin
 
@@ -29,11 +29,10 @@ class Curves(FederatedEvaluationMixin, FedAvg):
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds, save the model, and compare the last curves with those of the pooled data."""
     config = context.run_config
-    clients, last, timeout = (
-        int(config["clients"]),
-        int(config["num-server-rounds"]),
-        float(config["timeout"]),
-    )
+    clients = int(config["clients"])
+    rounds = int(config["num-server-rounds"])
+    timeout = float(config["timeout"])
+    out = Path(str(config["out"]))
     strategy = Curves(
         metric=build(config),
         fraction_train=float(config["fraction-train"]),
@@ -43,31 +42,28 @@ def main(grid: Grid, context: Context) -> None:
     )
     torch.manual_seed(1)
     net = Net()
-    if (
-        not strategy.fraction_train
-    ):  # nobody trains, so it is a model from elsewhere that is evaluated
-        train(net, load_data(clients, clients + 1, 32)[0], 3, 0.05, torch.device("cpu"))
-    first = ArrayRecord(net.state_dict())
+    if not strategy.fraction_train:  # no client trains: a model from elsewhere is evaluated
+        trainloader, _ = load_data(clients, clients + 1, 32)
+        train(net, trainloader, 3, 0.05, torch.device("cpu"))
+    initial = ArrayRecord(net.state_dict())
     result = strategy.start(
         grid=grid,
-        initial_arrays=first,
+        initial_arrays=initial,
         train_config=ConfigRecord({"lr": config["learning-rate"]}),
-        num_rounds=last,
+        num_rounds=rounds,
         timeout=timeout,
     )
-    final = result.arrays if config["fraction-train"] else first
-    out = Path(str(config["out"]))
+    final = result.arrays if config["fraction-train"] else initial
     torch.save(final.to_torch_state_dict(), out / "final_model.pt")
-    release = strategy.releases.get(last)  # None where too few clients have answered
-    if release is None:
-        print("The model is saved. The last round has no curves: the log says who did not answer.")
+    release = strategy.releases.get(rounds)
+    if release is None:  # too few clients have replied
+        print("The model is saved. The last round has no curves: the log names missing clients.")
         (out / "flower_app.json").write_text(json.dumps({"curves": len(strategy.releases)}))
         return
-    metrics = result.evaluate_metrics_clientapp[last]
     release.save(out / "last.release")
-
     absent = [int(name) for name in str(config["absent"]).split()]
     pooled = pooled_release(final, clients, absent)
+    metrics = result.evaluate_metrics_clientapp[rounds]
     summary: dict[str, Any] = {
         "averaged": metrics["auroc"],
         "federated": metrics["federated-auroc"],
@@ -78,22 +74,22 @@ def main(grid: Grid, context: Context) -> None:
         "queries": len(release.queries),
     }
     print(
-        "averaged local AUROC {averaged:.6f}, federated {federated:.6f}, pooled {pooled:.6f}".format(
-            **summary
-        )
+        f"averaged local AUROC {summary['averaged']:.6f}, "
+        f"federated {summary['federated']:.6f}, pooled {summary['pooled']:.6f}"
     )
     draw(out / "flower_app.png", release, pooled, result.evaluate_metrics_clientapp)
     (out / "flower_app.json").write_text(json.dumps(summary))
 
 
 def pooled_release(arrays: ArrayRecord, clients: int, absent: list[int]) -> Release:
-    """Return what no real federation has: the counts of all the data in one place."""
-    metric = FederatedROC("multiclass", num_classes=10, normalization="softmax")
+    """Return the counts of all the data in one place, which no real federation has."""
+    metric = FederatedROC("multiclass", num_classes=CLASSES, normalization="softmax")
     net = Net()
     net.load_state_dict(arrays.to_torch_state_dict())
     for client in range(clients):
         if client not in absent:
-            test(net, load_data(client, clients, 32)[1], torch.device("cpu"), metric)
+            _, testloader = load_data(client, clients, 32)
+            test(net, testloader, torch.device("cpu"), metric)
     return metric.release()
 
 
@@ -104,18 +100,19 @@ def draw(
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    fig, (left, right) = plt.subplots(1, 2, figsize=(10.6, 4.2), layout="constrained")
+    fig, (curves_ax, rounds_ax) = plt.subplots(1, 2, figsize=(10.6, 4.2), layout="constrained")
     exact = FederatedROC.from_release(pooled).compute()
     for number, (fpr, tpr) in enumerate(zip(exact.fpr, exact.tpr, strict=True)):
-        left.plot(fpr, tpr, color="0.85", linewidth=5, label=None if number else "pooled")
-    FederatedROC.from_release(release).plot(ax=left)
+        label = "pooled" if number == 0 else None
+        curves_ax.plot(fpr, tpr, color="0.85", linewidth=5, label=label)
+    FederatedROC.from_release(release).plot(ax=curves_ax)
     for name, label in (("auroc", "mean of local AUROCs"), ("federated-auroc", "federated AUROC")):
         areas = [metrics.get(name, nan) for metrics in rounds.values()]  # a round may have no curve
-        right.plot(list(rounds), areas, marker="o", label=label)
-    area = float(FederatedAUROC.from_release(pooled).compute())
-    right.plot(
+        rounds_ax.plot(list(rounds), areas, marker="o", label=label)
+    pooled_area = float(FederatedAUROC.from_release(pooled).compute())
+    rounds_ax.plot(
         max(rounds),
-        area,
+        pooled_area,
         marker="o",
         markersize=14,
         color="0.85",
@@ -123,6 +120,6 @@ def draw(
         linestyle="",
         label="pooled AUROC",
     )
-    right.set(xlabel="Round", ylabel="AUROC, mean over classes", xticks=list(rounds))
-    right.legend()
+    rounds_ax.set(xlabel="Round", ylabel="AUROC, mean over classes", xticks=list(rounds))
+    rounds_ax.legend()
     fig.savefig(path, dpi=120)

@@ -1,4 +1,4 @@
-"""What both sides know, as in quickstart-pytorch: the model, the data, training and test; and the metric."""
+"""Model, data, training and test, as in quickstart-pytorch, and the metric of both sides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = 10
 
 
 def build(config: Mapping[str, Any]) -> FederatedROC:
-    """Return the metric of both sides: exact, in secure aggregation, or private if there is an epsilon."""
+    """Return the metric of both sides: exact with secure aggregation, or private with epsilon."""
     options: dict[str, Any] = {
         "task": "multiclass",
         "num_classes": CLASSES,
@@ -26,7 +26,7 @@ def build(config: Mapping[str, Any]) -> FederatedROC:
     if config["epsilon"] == 0:
         return FederatedROC(**options, secure=True)
     privacy = DistributedDP(epsilon=config["epsilon"], min_clients=config["min-clients"])
-    # without a path, so that the mod keeps it in each node's own folder
+    # without a path: the mod keeps the ledger in the folder of each node
     ledger = PrivacyLedger(budget=config["budget"])
     return FederatedROC(**options, privacy=privacy, plan=config["plan"], ledger=ledger)
 
@@ -55,18 +55,21 @@ class Net(nn.Module):
 
 
 class Images(Dataset[Batch]):
-    """One client's images, made here because nobody can download offline.
+    """The images of one client, synthetic because the example runs offline.
 
-    Every client has other classes than the next, and a camera whose tint looks like one of the classes: that is what
-    averaged AUROCs do not see.
+    The clients have different mixes of classes, and each has a camera whose tint looks like one of
+    the classes. Averaged AUROCs do not see that.
     """
 
     def __init__(self, partition_id: int, examples: int, part: str) -> None:
         patterns = torch.randn(CLASSES, 3, 4, 4, generator=torch.Generator().manual_seed(7))
         patterns = patterns.repeat_interleave(8, 2).repeat_interleave(8, 3)
-        generator = torch.Generator().manual_seed(2 * partition_id + (part == "test"))
-        likely = torch.arange(CLASSES) - partition_id
-        self.label = torch.multinomial(1.0 + likely % CLASSES, examples, True, generator=generator)
+        seed = 2 * partition_id
+        if part == "test":
+            seed += 1
+        generator = torch.Generator().manual_seed(seed)
+        frequency = 1.0 + (torch.arange(CLASSES) - partition_id) % CLASSES
+        self.label = torch.multinomial(frequency, examples, True, generator=generator)
         noise = torch.randn(examples, 3, 32, 32, generator=generator)
         self.img = noise + 0.15 * patterns[self.label] + 0.15 * patterns[partition_id % CLASSES]
 
@@ -80,10 +83,14 @@ class Images(Dataset[Batch]):
 def load_data(
     partition_id: int, num_partitions: int, batch_size: int
 ) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
-    """Load one client's data. With a partition of CIFAR-10, `num_partitions` would say into how many it is cut."""
+    """Load one client's data.
+
+    With CIFAR-10, `num_partitions` would be the number of parts that it is cut into.
+    """
     torch.set_num_threads(1)  # clients share this machine's cores
     trainloader = DataLoader(Images(partition_id, 1000, "train"), batch_size=batch_size)
-    return trainloader, DataLoader(Images(partition_id, 2000, "test"), batch_size=batch_size)
+    testloader = DataLoader(Images(partition_id, 2000, "test"), batch_size=batch_size)
+    return trainloader, testloader
 
 
 def train(
@@ -109,7 +116,8 @@ def test(
     net: Net, testloader: DataLoader[Batch], device: torch.device, *metrics: FederatedMetric
 ) -> tuple[float, float]:
     """Validate the model on the test set, and count its scores."""
-    correct, loss = 0.0, 0.0
+    correct = 0.0
+    loss = 0.0
     for batch in testloader:
         labels = batch["label"].to(device)
         outputs = net(batch["img"].to(device))
@@ -117,4 +125,5 @@ def test(
         correct += (outputs.argmax(1) == labels).sum().item()
         for metric in metrics:
             metric.update(outputs, labels)
-    return loss / len(testloader), correct / len(testloader.dataset)  # type: ignore[arg-type]
+    examples = len(testloader.dataset)  # type: ignore[arg-type]
+    return loss / len(testloader), correct / examples
