@@ -19,7 +19,7 @@ QUICK := torchmetrics_fed tests/laws/test_layers.py tests/metrics/test_definitio
 	tests/aggregation/test_stage.py tests/aggregation/secure/test_shamir.py tests/aggregation/secure/test_mask.py \
 	tests/reconstruct/test_histograms.py tests/reconstruct/test_tails.py tests/reconstruct/test_leaves.py \
 	tests/paper/test_quantiles.py tests/functional/test_roc.py tests/functional/test_precision_recall.py \
-	tests/exchange/test_client.py tests/exchange/test_node.py tests/exchange/test_plans.py \
+	tests/exchange/test_states.py tests/exchange/test_client.py tests/exchange/test_node.py tests/exchange/test_plans.py \
 	tests/metrics/test_metric.py tests/metrics/test_curves.py tests/comparison/test_metric.py \
 	tests/report/test_statement.py tests/planning/test_advice.py tests/app/test_study.py tests/app/folder \
 	tests/integrations/test_flower_nodes.py tests/test_simulate.py tests/transports/test_law.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,7 +27,6 @@ from torchmetrics_fed.errors import (
     SpecMismatchError,
     WireError,
 )
-from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.sum import Adder
 
@@ -65,48 +63,6 @@ def test_exact_sums_are_the_pooled_counts(scored: tuple[Tensor, Tensor]) -> None
     pooled.update(*scored)
     assert torch.equal(coordinator.release.leaf, pooled.counts)
     assert coordinator.release.round == "1"
-
-
-def in_state(
-    state: Asking, scored: tuple[Tensor, Tensor]
-) -> tuple[Coordinator, dict[str, FederatedROC]]:
-    found, coordinator = clients(scored, FederatedROC), Coordinator(FederatedROC(), round="1")
-    if state is Asking.RELEASED:
-        answer(coordinator, found)
-        coordinator.advance()
-    return coordinator, found
-
-
-def closed(coordinator: Coordinator, found: dict[str, FederatedROC]) -> None:
-    answer(coordinator, found)
-    coordinator.advance()
-
-
-CALLS: dict[str, Callable[[Coordinator, dict[str, FederatedROC]], object]] = {
-    "receive": lambda coordinator, found: coordinator.receive("ann", found["ann"].share(round="1")),
-    "accept": lambda coordinator, found: coordinator.accept(None),  # type: ignore[arg-type]
-    "advance": lambda coordinator, found: closed(coordinator, found),
-    "release": lambda coordinator, found: coordinator.release,
-}
-
-
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(Asking, CALLS)))
-def test_calls_are_allowed_exactly_where_the_table_has_a_state(
-    state: Asking, event: str, scored: tuple[Tensor, Tensor]
-) -> None:
-    coordinator, found = in_state(state, scored)
-    assert coordinator.state is state
-    if isinstance(COORDINATOR_MOVES[state, event], Asking):
-        if event == "accept":  # past the table there is no server to take a sum of
-            with pytest.raises(AttributeError):
-                CALLS[event](coordinator, found)
-            return
-        CALLS[event](coordinator, found)
-        assert coordinator.state in (COORDINATOR_MOVES[state, event], Asking.RELEASED)
-        return
-    with pytest.raises((ReleaseError, AssertionError)):
-        CALLS[event](coordinator, found)
-    assert coordinator.state is state
 
 
 def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
