@@ -78,10 +78,8 @@ class Federation:
 
     def client(self, node: int) -> Client:
         generator = torch.Generator().manual_seed(node)
-        preds, target = (
-            torch.rand(2000, generator=generator),
-            torch.randint(0, 2, (2000,), generator=generator),
-        )
+        preds = torch.rand(2000, generator=generator)
+        target = torch.randint(0, 2, (2000,), generator=generator)
 
         def metric() -> FederatedROC:
             return FederatedROC(
@@ -97,7 +95,8 @@ class Federation:
 
     def aggregate(self, query: Query | None = None) -> Federation:
         """Begin the aggregation of the answers to a query; to the coordinator's if not given."""
-        self.query, spec = query or self.coordinator.query, self.coordinator.spec
+        self.query = query or self.coordinator.query
+        spec = self.coordinator.spec
         self.boxes: dict[str, bytes] = {}
         if spec.hides_shares:
             assert self.query is not None
@@ -391,7 +390,9 @@ def test_a_restored_backup_of_a_node_without_privacy_masks_again(exact: Federati
     evaluation has more: one example, in the open.
     """
     exact.exchange_keys().back_up()
-    cells, client, before = exact.server.config.cells, exact.clients[VICTIM], exact.counts
+    cells = exact.server.config.cells
+    client = exact.clients[VICTIM]
+    before = exact.counts
     one = masked(exact.answer("evaluate"), cells)
     exact.restore()
     client.preds = torch.cat([client.preds, torch.tensor([0.7])])
@@ -440,7 +441,8 @@ def test_who_was_killed_with_an_answer_in_its_hands_has_dropped_out(
 def test_no_two_processes_go_on_from_one_note(either: Federation) -> None:
     """The same message, once more while the first is being answered."""
     either.exchange_keys()
-    client, others = either.clients[VICTIM], []
+    client = either.clients[VICTIM]
+    others = []
 
     def ask_again(content: RecordDict) -> None:
         others.append(either.answer("evaluate"))
@@ -500,10 +502,8 @@ def test_a_round_is_known_after_others_have_been_begun(name: str, either: Federa
     either.open(name).exchange_keys().evaluate()
     first = either.server
     either.open("another").exchange_keys().evaluate()
-    either.server, either.coordinator = (
-        first,
-        Coordinator(either.clients[VICTIM].metric(), round=name),
-    )
+    either.server = first
+    either.coordinator = Coordinator(either.clients[VICTIM].metric(), round=name)
     assert refused(either.ask("advertise", VICTIM), "A retry is a new round")
 
 
@@ -662,7 +662,9 @@ def test_counts_of_a_round_are_gone_with_the_first_message_of_the_next_day(
     asked_twice: Federation,
 ) -> None:
     asked_twice.first_query()
-    old, client, seen = asked_twice.counts, asked_twice.clients[VICTIM], []
+    old = asked_twice.counts
+    client = asked_twice.clients[VICTIM]
+    seen = []
     assert asked_twice.traces(old) == 1
     with closing(sqlite3.connect(asked_twice.home / "notes")) as tables, tables:
         tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
@@ -679,7 +681,8 @@ def test_counts_of_a_round_are_gone_with_the_first_message_of_the_next_day(
 def test_a_refused_second_answer_erases_the_counts(
     asks: str, asked_twice: Federation, drawn: list[Tensor]
 ) -> None:
-    first, whole = asked_twice.query, Query(Tree.balanced(asked_twice.coordinator.spec.grid.bins))
+    first = asked_twice.query
+    whole = Query(Tree.balanced(asked_twice.coordinator.spec.grid.bins))
     asked_twice.first_query()
     before = len(drawn)
     assert asked_twice.traces(asked_twice.counts) == 1
@@ -695,7 +698,8 @@ def test_a_second_answer_that_cannot_be_masked_erases_the_counts(
     folder: Path, drawn: list[Tensor]
 ) -> None:
     federation = Federation(folder, quantiles=64).first_query().keys()
-    before, boxes = len(drawn), federation.boxes[str(VICTIM)]
+    before = len(drawn)
+    boxes = federation.boxes[str(VICTIM)]
     assert federation.traces(federation.counts) == 1
     federation.boxes[str(VICTIM)] = boxes[:-1] + bytes([boxes[-1] ^ 1])
     assert federation.answer("answer").has_error()

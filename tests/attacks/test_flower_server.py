@@ -30,10 +30,8 @@ def parties(folder: Path, make: Callable[..., FederatedROC]) -> dict[int, Client
     found = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node)
-        preds, target = (
-            torch.rand(80, generator=generator),
-            torch.randint(0, 2, (80,), generator=generator),
-        )
+        preds = torch.rand(80, generator=generator)
+        target = torch.randint(0, 2, (80,), generator=generator)
         path = folder / f"ledger {node}"
 
         def metric(path: Path = path) -> FederatedROC:
@@ -97,7 +95,8 @@ def test_the_metric_that_is_updated_is_the_metric_that_was_agreed_on(
     clients = parties(tmp_path, private)
     victim = clients[NODES[0]]
     elsewhere = PrivacyLedger(budget=99.0, path=tmp_path / "elsewhere")
-    honest, calls = victim.metric, [0]
+    honest = victim.metric
+    calls = [0]
 
     def alternating() -> FederatedROC:
         calls[0] += 1

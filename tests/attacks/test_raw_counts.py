@@ -48,7 +48,8 @@ KINDS = ["curve", "groups", "comparison"]
 
 def marked(privacy: Privacy | None = CENTRAL, kind: str = "curve") -> CountsMetric:
     """A metric whose counts can be recognised wherever they turn up."""
-    scores, target = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
+    scores = torch.tensor([0.1, 0.9])
+    target = torch.tensor([0, 1])
     metric: CountsMetric
     if kind == "comparison":
         compared = FederatedModelComparison(privacy=privacy)
@@ -174,7 +175,8 @@ def test_central_noise_has_no_share_to_send() -> None:
 
 
 def sent_by(rank: int, privacy: Privacy | None, kind: str = "curve") -> list[tuple[str, Tensor]]:
-    metric, wire = marked(privacy, kind), Collectives()
+    metric = marked(privacy, kind)
+    wire = Collectives()
     with wire, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of so much noise
         metric.compute()

@@ -241,7 +241,8 @@ def test_forty_requests_in_one_round_are_one_draw(tmp_path: Path) -> None:
 
 
 def test_forty_rounds_end_with_the_budget(tmp_path: Path) -> None:
-    path, answered = tmp_path / "ledger", 0
+    path = tmp_path / "ledger"
+    answered = 0
     for number in range(40):
         metric = FederatedROC(
             quantiles=16, privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=5.0, path=path)

@@ -108,8 +108,10 @@ def test_clones_with_a_prefix_and_trackers_have_rounds_of_their_own(
 ) -> None:
     ledger = PrivacyLedger()
     collection: Any = federated_collection(privacy=CentralDP(1.0), ledger=ledger, quantiles=16)
-    validation, test = collection.clone(prefix="val_"), collection.clone(prefix="test_")
-    one, other = fed(validation, scored, "update"), fed(test, scored, "update")
+    validation = collection.clone(prefix="val_")
+    test = collection.clone(prefix="test_")
+    one = fed(validation, scored, "update")
+    other = fed(test, scored, "update")
     assert len(ledger) == 2
     assert not torch.equal(one["val_roc"].tpr, other["test_roc"].tpr)
     tracker: Any = MetricTracker(

@@ -108,7 +108,8 @@ def test_a_rebuilt_metric_is_not_the_client_that_began_the_round(
     scored: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
     ledger = PrivacyLedger(budget=9.0, path=tmp_path / "ledger")
-    first, second = Query(Tree((16,)), 0.5), Query(Tree((8,)), 0.5)
+    first = Query(Tree((16,)), 0.5)
+    second = Query(Tree((8,)), 0.5)
     rebuilt(ledger, scored).share(round="3", query=first)
     for query in (first, second):
         with pytest.raises(LedgerConflictError, match="another client"):

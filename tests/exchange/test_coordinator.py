@@ -66,16 +66,12 @@ def test_exact_sums_are_the_pooled_counts(scored: tuple[Tensor, Tensor]) -> None
 
 
 def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
-    found, coordinator = (
-        clients(scored, local),
-        Coordinator(local(), round="1", max_examples=10_000),
-    )
+    found = clients(scored, local)
+    coordinator = Coordinator(local(), round="1", max_examples=10_000)
     query = coordinator.query
     sent = bytes(found["ann"].share(round="1", query=query))
-    other_spec, other_round = (
-        clients(scored, lambda: FederatedROC(privacy=LocalDP(2.0))),
-        clients(scored, local),
-    )
+    other_spec = clients(scored, lambda: FederatedROC(privacy=LocalDP(2.0)))
+    other_round = clients(scored, local)
     many = FederatedROC(privacy=LOCAL)
     many.update(torch.rand(100_000), torch.randint(0, 2, (100_000,)))
     refused: list[tuple[type[Exception], str, bytes]] = [
@@ -105,7 +101,8 @@ def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
 def test_the_second_query_is_asked_of_those_whose_share_was_summed(
     scored: tuple[Tensor, Tensor],
 ) -> None:
-    found, coordinator = clients(scored, local), Coordinator(local(), round="1")
+    found = clients(scored, local)
+    coordinator = Coordinator(local(), round="1")
     late = found.pop("cleo")
     first = coordinator.query
     answer(coordinator, found)
@@ -124,7 +121,8 @@ def test_too_few_shares_leave_the_query_open(scored: tuple[Tensor, Tensor]) -> N
     def make() -> FederatedROC:
         return FederatedROC(privacy=DistributedDP(1.0, 3, trusted_aggregator=True))
 
-    found, coordinator = clients(scored, make), Coordinator(make(), round="1")
+    found = clients(scored, make)
+    coordinator = Coordinator(make(), round="1")
     late = found.pop("cleo")
     answer(coordinator, found)
     with pytest.raises(ReleaseError, match="min_clients=3"):
@@ -137,7 +135,8 @@ def test_too_few_shares_leave_the_query_open(scored: tuple[Tensor, Tensor]) -> N
 
 
 def test_it_is_stored_and_resumed_at_every_point(scored: tuple[Tensor, Tensor]) -> None:
-    found, coordinator = clients(scored, local), Coordinator(local(), round="1", min_clients=3)
+    found = clients(scored, local)
+    coordinator = Coordinator(local(), round="1", min_clients=3)
 
     def restored() -> Coordinator:
         return Coordinator.from_bytes(coordinator.to_bytes(), local(), min_clients=3)

@@ -75,7 +75,8 @@ class Draws:
 def released(rank: int, privacy: Privacy, folder: str) -> tuple[ROCCurve, ROCCurve, int, int]:
     metric = counted(rank, privacy, folder)
     with Draws() as draws:
-        first, again = metric.compute(), metric.clone().compute()
+        first = metric.compute()
+        again = metric.clone().compute()
     return first, again, draws.count, len(metric.ledger)
 
 
@@ -310,7 +311,8 @@ def plotted(rank: int, privacy: Privacy | None, name: str) -> tuple[int, int, in
     collection: Any = federated_collection(privacy=privacy, metrics=[name], confidence=0.9)
     metric = collection[name]
     metric.update(*data(rank))
-    compute, plot = counted_collectives(metric.compute), counted_collectives(metric.plot)
+    compute = counted_collectives(metric.compute)
+    plot = counted_collectives(metric.plot)
     plt.close("all")
     metric.reset()
     return compute, plot, len(metric.ledger)

@@ -39,7 +39,9 @@ class Clients:
         **options: Any,
     ):
         self.metrics = {name: FederatedROC(quantiles=64, **options) for name in NAMES}
-        self.silent, self.refusing, self.stage = silent, refusing, stage
+        self.silent = silent
+        self.refusing = refusing
+        self.stage = stage
         self.sides: dict[str, SecureAggregationClient] = {}
         for number, metric in enumerate(self.metrics.values()):
             generator = torch.Generator().manual_seed(number)
@@ -59,7 +61,8 @@ class Clients:
         return answers
 
     def answer(self, name: str, asked: Request) -> bytes:
-        metric, query = self.metrics[name], Query.from_bytes(asked.query)
+        metric = self.metrics[name]
+        query = Query.from_bytes(asked.query)
         if asked.stage is Stage.SHARE:
             return bytes(metric.share(round=asked.round, query=query))
         if asked.stage is Stage.ADVERTISE:

@@ -170,7 +170,8 @@ def multioutput(kit: Kit) -> Any:
 
 
 def arithmetic(kit: Kit) -> Any:
-    a, p = kit.auroc(), kit.precision()
+    a = kit.auroc()
+    p = kit.precision()
     formulas = [
         a + p,
         a - 1,
@@ -190,8 +191,11 @@ def arithmetic(kit: Kit) -> Any:
 
 
 def arithmetic_that_updates(kit: Kit) -> Any:
-    a, p, each = kit.auroc(), kit.precision(), kit.aurocs(average=None)
-    total, second = a + p, each[1]
+    a = kit.auroc()
+    p = kit.precision()
+    each = kit.aurocs(average=None)
+    total = a + p
+    second = each[1]
     total.update(*batch(0))
     second.update(*batch(0, 3))
     values = [total.compute(), second.compute(), total(*batch(1)), a.update_count]
@@ -202,7 +206,8 @@ def arithmetic_that_updates(kit: Kit) -> Any:
 def copies(kit: Kit) -> Any:
     metric = kit.auroc()
     metric.update(*batch(0))
-    twin, revived = metric.clone(), pickle.loads(pickle.dumps(metric))
+    twin = metric.clone()
+    revived = pickle.loads(pickle.dumps(metric))
     for copy in (twin, revived):
         copy.update(*batch(1))
     return [(copy.compute(), copy.update_count) for copy in (metric, twin, revived)], hash(
@@ -211,7 +216,8 @@ def copies(kit: Kit) -> Any:
 
 
 def merged(kit: Kit) -> Any:
-    one, other = kit.auroc(), kit.auroc()
+    one = kit.auroc()
+    other = kit.auroc()
     one.update(*batch(0))
     other.update(preds=batch(1)[0], target=batch(1)[1])
     one.merge_state(other)
@@ -237,7 +243,8 @@ def same(ours: Any, theirs: Any) -> None:
     """Raise unless both are the same values under the same names, but for the names of the makers."""
     if isinstance(theirs, dict):
         assert [_name(key) for key in ours] == [_name(key) for key in theirs]
-        ours, theirs = list(ours.values()), list(theirs.values())
+        ours = list(ours.values())
+        theirs = list(theirs.values())
     if isinstance(theirs, list | tuple):
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs, strict=True):

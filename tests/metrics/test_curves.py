@@ -130,7 +130,8 @@ AREAS: list[tuple[Any, int, Any, Any]] = [
 @pytest.mark.parametrize(("ours", "target", "torchmetrics", "sklearn"), AREAS)
 def test_areas_and_their_averages(ours: Any, target: int, torchmetrics: Any, sklearn: Any) -> None:
     """Scikit-learn gives the areas of each class in float64, torchmetrics the averages, in float32."""
-    scores, truth = data()[0], data()[target]
+    scores = data()[0]
+    truth = data()[target]
     labels = torch.nn.functional.one_hot(truth, K) if target == 1 else truth
     areas = updated(ours, target, average=None).compute()
     expected = torch.tensor(
@@ -193,7 +194,8 @@ def test_areas_are_those_of_the_functional_twin(multi_class: Any, average: Any) 
 
 def test_one_vs_one_counts_answer_one_vs_rest_as_well() -> None:
     for kind in (FederatedROC, FederatedPrecisionRecallCurve, FederatedDET):
-        rest, pairs = updated(kind, 1).compute(), updated(kind, 1, multi_class="ovo").compute()
+        rest = updated(kind, 1).compute()
+        pairs = updated(kind, 1, multi_class="ovo").compute()
         assert all(torch.equal(a, b) for a, b in zip(rest, pairs, strict=True))
 
 

@@ -116,7 +116,8 @@ def test_a_segmentation_batch_is_a_fixed_number_of_kernels(validate: Any) -> Non
         metric = FederatedROC(
             "multiclass", num_classes=21, quantiles=64, validate_args=validate, ignore_index=255
         )
-        preds, target = torch.rand(2, 21, side, side), torch.randint(0, 21, (2, side, side))
+        preds = torch.rand(2, 21, side, side)
+        target = torch.randint(0, 21, (2, side, side))
         target[:, 0] = 255
         operations = update(metric, preds, target)
         found.append((operations.reads, operations.kernels))
@@ -138,7 +139,8 @@ def test_logits_wait_no_more(normalization: Any) -> None:
 
 @pytest.mark.usefixtures("device_path")
 def test_looking_for_one_hot_targets_waits_no_more() -> None:
-    scores, target = torch.rand(50, 2), torch.randint(0, 2, (50, 2))
+    scores = torch.rand(50, 2)
+    target = torch.randint(0, 2, (50, 2))
     target[0] = 1
     modes: list[tuple[Any, int]] = [(True, 1), (False, 0), ("deferred", 0)]
     for validate, reads in modes:

@@ -50,7 +50,8 @@ def test_exact_answers_are_those_of_separate_metrics_to_the_bit(
     kind: type[FederatedMetric],
 ) -> None:
     scores, target, groups = examples()
-    metric, everybody = kind(groups=NAMES), kind()
+    metric = kind(groups=NAMES)
+    everybody = kind()
     metric.update(scores, target, groups)
     everybody.update(scores, target)
     answers = {"all": (metric.compute(), everybody.compute())}
@@ -76,7 +77,8 @@ def test_a_private_release_costs_once_and_answers_alike_from_its_bytes(
     for number in range(1, 3):
         metric.reset()
         metric.update(*examples())
-        area, by_group = metric.compute(), metric.by_group()
+        area = metric.compute()
+        by_group = metric.by_group()
         assert len(ledger) == number
         assert ledger.spent().epsilon == number
         metric.release().save(tmp_path / "one.release")
@@ -113,7 +115,8 @@ def test_the_sum_of_groups_has_the_noise_of_each() -> None:
 def test_sums_with_other_noise_do_not_add_up() -> None:
     exact = FederatedROC(groups=NAMES)
     exact.update(*examples(10))
-    whole, plain = exact.release().overall, FederatedROC()
+    whole = exact.release().overall
+    plain = FederatedROC()
     plain.update(*examples(10)[:2])
     with pytest.raises(ReleaseError, match="the same noise"):
         Release.sum([whole, plain.release()])
@@ -122,7 +125,8 @@ def test_sums_with_other_noise_do_not_add_up() -> None:
 def test_a_group_with_hardly_any_data_has_the_shape_of_everybody() -> None:
     scores, target, _ = examples(20_000)
     groups = (torch.arange(20_000) >= 60).long()
-    metric, off = FederatedAUROC(groups=NAMES, privacy=CentralDP(0.3)), 0.0
+    metric = FederatedAUROC(groups=NAMES, privacy=CentralDP(0.3))
+    off = 0.0
     for _ in range(12):
         metric.reset()
         metric.update(scores, target, groups)

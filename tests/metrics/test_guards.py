@@ -274,7 +274,8 @@ def test_a_module_that_holds_a_metric_can_be_scripted(metric: Any) -> None:
     class Held(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer, self.metric = nn.Linear(2, 1), metric
+            self.layer = nn.Linear(2, 1)
+            self.metric = metric
 
         def forward(self, examples: Tensor) -> Tensor:
             return self.layer(examples)  # type: ignore[no-any-return]

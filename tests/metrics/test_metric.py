@@ -63,7 +63,8 @@ def test_compute_follows_later_updates_and_reset_forgets(scored: tuple[Tensor, T
 
 def test_a_refused_update_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(*scored)
-    before, value = metric.counts.clone(), metric.compute()
+    before = metric.counts.clone()
+    value = metric.compute()
     for call in (metric.update, metric.forward):
         with pytest.raises(InputError):
             call(torch.tensor([2.0]), torch.tensor([1]))
@@ -82,7 +83,8 @@ def test_forward_returns_the_batch_and_adds_it(scored: tuple[Tensor, Tensor]) ->
 
 
 def test_merging_adds_counts_and_is_seen_by_compute(scored: tuple[Tensor, Tensor]) -> None:
-    one, other = updated(scored[0][:99], scored[1][:99]), updated(scored[0][99:], scored[1][99:])
+    one = updated(scored[0][:99], scored[1][:99])
+    other = updated(scored[0][99:], scored[1][99:])
     one.compute()
     one.merge_state(other)
     assert same(one.compute(), roc(*scored, quantiles=16))

@@ -21,7 +21,8 @@ class Scored(nn.Module):
 
     def __init__(self, metric: Any, outputs: int) -> None:
         super().__init__()
-        self.layer, self.metric = nn.Linear(4, outputs), metric
+        self.layer = nn.Linear(4, outputs)
+        self.metric = metric
 
     def forward(self, examples: Tensor, target: Tensor) -> Tensor:
         scores = self.layer(examples)
@@ -46,7 +47,8 @@ class Scored(nn.Module):
 )
 def test_a_compiled_module_counts_as_it_does_uncompiled(task: Any, options: dict[str, Any]) -> None:
     outputs = 1 if task == "binary" else 3
-    examples, target = torch.randn(64, 4), torch.randint(0, max(outputs, 2), (64,))
+    examples = torch.randn(64, 4)
+    target = torch.randint(0, max(outputs, 2), (64,))
     module = Scored(FederatedROC(task, **options), outputs)
     compiled = torch.compile(module, backend="eager")
     for _ in range(2):

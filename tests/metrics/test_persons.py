@@ -54,7 +54,8 @@ def batches(times: int = 64) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_one_person_in_64_batches_is_counted_as_often_as_allowed(backwards: bool) -> None:
-    metric, given = private(), batches()
+    metric = private()
+    given = batches()
     for preds, target, ids in reversed(given) if backwards else given:
         metric.update(preds, target, persons=ids)
     comes = Counter(int(one) for _, _, ids in given for one in ids)
@@ -86,7 +87,8 @@ def test_a_refused_batch_uses_up_nothing() -> None:
 
 
 def test_batches_without_ids_do_not_mix_with_others() -> None:
-    one, zero = torch.tensor([0.5]), torch.tensor([0])
+    one = torch.tensor([0.5])
+    zero = torch.tensor([0])
     for first, then in ((None, [1]), ([1], None)):
         metric = private()
         metric.update(one, zero, persons=first)
@@ -128,7 +130,8 @@ def test_a_collection_counts_a_person_once_for_all_its_metrics(groups: bool) -> 
     collection._enable_compute_groups = groups
     for preds, target, ids in batches():
         collection.update(preds, target, persons=ids)
-    roc, precision_recall = collection["roc"], collection["precision_recall_curve"]
+    roc = collection["roc"]
+    precision_recall = collection["precision_recall_curve"]
     assert (
         int(roc.counts.sum()) == int(precision_recall.counts.sum()) == 64 * 8 - roc.persons.left_out
     )
@@ -143,9 +146,11 @@ def test_a_metric_taken_out_of_its_collection_does_not_forget() -> None:
     collection: Any = federated_collection(privacy=CentralDP(1.0, examples_per_person=MOST))
     for preds, target, ids in batches(4):
         collection.update(preds, target, persons=ids)
-    one, refusals = (torch.tensor([0.5] * 4), torch.tensor([0] * 4)), 0
+    one = (torch.tensor([0.5] * 4), torch.tensor([0] * 4))
+    refusals = 0
     for name in ("roc", "precision_recall_curve"):
-        metric, before = collection[name], int(collection[name].counts.sum())
+        metric = collection[name]
+        before = int(collection[name].counts.sum())
         try:  # one of them has counted for both, and knows everybody
             metric.update(*one, persons=[7] * 4)
         except InputError:
@@ -155,7 +160,8 @@ def test_a_metric_taken_out_of_its_collection_does_not_forget() -> None:
 
 
 def test_a_copy_does_not_double_the_bound() -> None:
-    metric, given = private(), (torch.tensor([0.5] * 2), torch.tensor([0] * 2))
+    metric = private()
+    given = (torch.tensor([0.5] * 2), torch.tensor([0] * 2))
     metric.update(*given, persons=[1, 2])
     twin = deepcopy(metric)
     for one in (metric, twin):
@@ -170,7 +176,9 @@ def test_a_copy_does_not_double_the_bound() -> None:
 
 def test_metrics_merge_with_their_persons() -> None:
     given = torch.tensor([0.5] * 2), torch.tensor([0] * 2)
-    one, other, empty = private(), private(), private()
+    one = private()
+    other = private()
+    empty = private()
     one.update(*given, persons=[1, 2])
     other.update(*given, persons=[1, 3])
     empty.merge_state(one)
@@ -218,10 +226,8 @@ def test_what_is_counted_is_what_the_admitted_examples_count(task: Any, validate
         task, privacy=privacy, ignore_index=-1, validate_args=validate, **options
     )
     metric.update(preds, target, persons=ids)
-    expected, seen = (
-        FederatedAUROC(task, privacy=privacy, ignore_index=-1, **options),
-        Counter[int](),
-    )
+    expected = FederatedAUROC(task, privacy=privacy, ignore_index=-1, **options)
+    seen = Counter[int]()
     for row in range(3, 20):
         for position in range(2):
             person = int(ids[row])

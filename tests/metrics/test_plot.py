@@ -92,7 +92,8 @@ def test_a_score_that_is_given_is_shown(scored: tuple[Tensor, Tensor]) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in CURVES])
 def test_two_models_in_one_picture(kind: Any, scored: tuple[Tensor, Tensor]) -> None:
-    one, other = updated(kind, scored), updated(kind, (scored[0].sqrt(), scored[1]))
+    one = updated(kind, scored)
+    other = updated(kind, (scored[0].sqrt(), scored[1]))
     fig, ax = one.plot(label="one")
     assert other.plot(ax=ax, label="other") == (fig, ax)
     assert [entry.split(" (")[0] for entry in legend(ax)] == ["one", "other"]
@@ -163,7 +164,8 @@ CLASSES = [torch.tensor([0.5, 0.25, 1.0]), torch.tensor([0.75, 0.5, 0.5])]
 )
 def test_values_are_drawn_as_torchmetrics_draws_them(kind: Any, val: Any) -> None:
     exact: Any = BinaryAUROC()
-    ax, theirs = kind().plot(val)[1], exact.plot(val)[1]
+    ax = kind().plot(val)[1]
+    theirs = exact.plot(val)[1]
     assert values(ax) == values(theirs)
     across, expected = (
         [list(line.get_xdata()) for line in axes.get_lines()] for axes in (ax, theirs)

@@ -69,7 +69,8 @@ def test_images_ignored_examples_and_collections() -> None:
     scores, target, weight = drawn("multiclass", 512)
     target[::5] = -1
     options: dict[str, Any] = {"num_classes": 4, "ignore_index": -1}
-    flat, image = FederatedROC("multiclass", **options), FederatedROC("multiclass", **options)
+    flat = FederatedROC("multiclass", **options)
+    image = FederatedROC("multiclass", **options)
     flat.update(scores, target, sample_weight=weight)
     shaped = scores.view(8, 8, 8, 4).movedim(-1, 1), target.view(8, 8, 8)
     image.update(*shaped, sample_weight=weight.view(8, 8, 8))

@@ -114,7 +114,8 @@ def test_real_ties_are_named_and_fine_scores_are_not() -> None:
 
 
 def test_the_user_who_chose_the_bins_and_the_private_release_hear_nothing() -> None:
-    scores, target = torch.full((100,), 0.25), torch.arange(100) % 2
+    scores = torch.full((100,), 0.25)
+    target = torch.arange(100) % 2
     for options in ({"grid": ScoreGrid.from_edges([0, 0.5, 1])}, {"privacy": CentralDP(1.0)}):
         metric = FederatedROC(**options)
         metric.update(scores, target)
@@ -122,7 +123,8 @@ def test_the_user_who_chose_the_bins_and_the_private_release_hear_nothing() -> N
 
 
 def test_functions_and_reports_warn_as_well() -> None:
-    scores, target = torch.full((100,), 0.25), torch.arange(100) % 2
+    scores = torch.full((100,), 0.25)
+    target = torch.arange(100) % 2
     with pytest.warns(UserWarning, match="share a bin"):
         auroc(scores, target)
     metric = FederatedROC()

@@ -154,7 +154,8 @@ def on_a_rank(
     mark: bool,
     leak: bool,
 ) -> list[tuple[bytes, list[LedgerEntry], bytes]]:
-    metric, found = built(options, Path(folder, f"ledger {rank}")), []
+    metric = built(options, Path(folder, f"ledger {rank}"))
+    found = []
     with leaking(leak):
         for _ in range(rounds):
             before = len(metric.ledger)
@@ -181,7 +182,9 @@ class Simulated:
         mark: bool,
         leak: bool,
     ) -> list[Carried]:
-        metric, carried, previous = built(options, folder / "ledger"), [], None
+        metric = built(options, folder / "ledger")
+        carried = []
+        previous = None
         for number in range(rounds):
             before = len(metric.ledger)
             previous = simulate(
@@ -253,9 +256,12 @@ def carry_rounds(
         name: start(name, options, part, paths[name])
         for name, part in zip(paths, parts, strict=True)
     }
-    carried, previous, seen = [], None, dict.fromkeys(paths, 0)
+    carried = []
+    previous = None
+    seen = dict.fromkeys(paths, 0)
     for number in range(rounds):
-        coordinator, sent = Coordinator(built(options), round=str(number), previous=previous), b""
+        coordinator = Coordinator(built(options), round=str(number), previous=previous)
+        sent = b""
         for client in clients.values():
             client.count()
         while coordinator.query is not None:
@@ -331,16 +337,15 @@ class Folder:
         mark: bool,
         leak: bool,
     ) -> list[Carried]:
-        carried, previous = [], None
+        carried = []
+        previous = None
         with (
             leaking(leak),
             ThreadPoolExecutor(CLIENTS) as pool,
             TemporaryDirectory(dir=MEMORY) as home,
         ):
-            shared, paths = (
-                Path(home, "shared"),
-                [Path(home, f"ledger {number}") for number in range(CLIENTS)],
-            )
+            shared = Path(home, "shared")
+            paths = [Path(home, f"ledger {number}") for number in range(CLIENTS)]
             shared.mkdir()
             for number in range(rounds):
                 before = [len(PrivacyLedger(path=path)) for path in paths]
@@ -403,7 +408,9 @@ class Declearn:
             def build(self, ledger: PrivacyLedger | None) -> FederatedROC:
                 return FederatedROC(ledger=ledger, **options)
 
-        server, clients, carried = Curves(), [], []
+        server = Curves()
+        clients = []
+        carried = []
         for number in range(CLIENTS):
             Curves.ledger = PrivacyLedger(budget=1e6, path=folder / f"ledger {number}")
             clients.append(Curves.from_config(server.get_config()))
@@ -414,7 +421,9 @@ class Declearn:
             if not leak
         }
         for _ in range(rounds):
-            before, states, sent = [len(client.one.ledger) for client in clients], [], b""
+            before = [len(client.one.ledger) for client in clients]
+            states = []
+            sent = b""
             for own, (client, part) in enumerate(zip(clients, parts, strict=True)):
                 client.reset()
                 client.update(part[1].numpy(), part[0].numpy())
@@ -467,7 +476,8 @@ class Pfl:
     ) -> list[Carried]:
         from torchmetrics_fed.integrations.pfl import UserShares
 
-        metric, carried = built(options, folder / "ledger"), []
+        metric = built(options, folder / "ledger")
+        carried = []
         users = UserShares(metric)
         for _ in range(rounds):
             before = len(metric.ledger)

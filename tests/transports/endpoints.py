@@ -158,7 +158,10 @@ class Client:
         mark: bool = False,
         dies: str = "",
     ) -> None:
-        self.name, self._part, self._mark, self._dies = name, part, mark, dies
+        self.name = name
+        self._part = part
+        self._mark = mark
+        self._dies = dies
         self._metric = built(options, path)
         self._aggregation: SecureAggregationClient | None = None
 
@@ -237,7 +240,8 @@ class ProcessClient:
         leak: bool = False,
         dies: str = "",
     ) -> None:
-        self.name, self._dies = name, dies
+        self.name = name
+        self._dies = dies
         self._ours, theirs = self._context.Pipe()
         arrays = tuple(side.numpy() for side in part)  # tensors would be sent through shared memory
         args = name, options, arrays, path, mark, leak, dies, theirs
@@ -334,7 +338,8 @@ class _Post:
 
     def __init__(self, receive: Callable[[str, bytes], None]) -> None:
         self._receive = receive
-        self.sent, self.refused = b"", dict[str, Exception]()
+        self.sent = b""
+        self.refused = dict[str, Exception]()
 
     def __call__(self, sender: str, answer: Callable[[], bytes]) -> bytes:
         try:
@@ -353,11 +358,9 @@ def _carry_shown(
     late: Collection[str],
     doubled: Collection[str],
 ) -> tuple[bytes, dict[str, Exception]]:
-    post, later, query = (
-        _Post(coordinator.receive),
-        dict[str, bytes](),
-        bytes(coordinator.query or b""),
-    )
+    post = _Post(coordinator.receive)
+    later = dict[str, bytes]()
+    query = bytes(coordinator.query or b"")
     for name, client in clients.items():
         if name in late:
             later[name] = client.share(coordinator.round, query)
@@ -377,8 +380,10 @@ def _carry_hidden(
     late: Collection[str],
     doubled: Collection[str],
 ) -> tuple[bytes, dict[str, Exception]]:
-    server, query = SecureAggregationServer(coordinator.config), bytes(coordinator.query or b"")
-    post, left = _Post(server.receive), dict(clients)
+    server = SecureAggregationServer(coordinator.config)
+    query = bytes(coordinator.query or b"")
+    post = _Post(server.receive)
+    left = dict(clients)
 
     def stage(answer: Callable[[str, Endpoint], bytes]) -> None:
         for name, client in list(left.items()):

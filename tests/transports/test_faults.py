@@ -156,7 +156,8 @@ def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: P
         client.count()
     if fault == "missing":
         del clients[VICTIM]
-    coordinator, refused = Coordinator(built(options), round="1"), dict[str, Exception]()
+    coordinator = Coordinator(built(options), round="1")
+    refused = dict[str, Exception]()
     how = {"late": {"late": [VICTIM]}, "doubled": {"doubled": [VICTIM]}}.get(fault, {})
     while coordinator.query is not None:
         refused = carry_query(coordinator, clients, **how)[1] | refused

@@ -101,7 +101,8 @@ def test_the_same_queries_the_same_charge(
         "plan": plan,
         **SETTINGS[setting],
     }
-    private, again = "privacy" in options, getattr(carrier, "asks_again", True)
+    private = "privacy" in options
+    again = getattr(carrier, "asks_again", True)
     expected = [number if again else 1 for number in PLANS[plan]] if private else [1]
     rounds = carrier.carry(options, data(), len(expected), tmp_path, False, False)
     previous = None
