@@ -110,18 +110,27 @@ class Federation:
     def hides(self) -> bool:
         return self.coordinator.spec.hides_shares
 
+    def stage(self, name: str) -> Stage:
+        """Return the stage of a message; nodes draw in the stage of the setting."""
+        if name not in ("evaluate", "answer"):
+            return Stage[name.upper()]
+        if self.hides:
+            return Stage.MASK
+        return Stage.SHARE
+
     def ask(self, stage: str, node: int, message: bytes = b"", round: str | None = None) -> Message:
         assert self.query is not None
-        start = self.server.start() if self.hides else b""
-        draws = Stage.MASK if self.hides else Stage.SHARE
-        asked = Request(
-            stage=draws if stage in ("evaluate", "answer") else Stage[stage.upper()],
+        start = b""
+        if self.hides:
+            start = self.server.start()
+        request = Request(
+            stage=self.stage(stage),
             round=round or self.coordinator.round,
             query=bytes(self.query),
             message=message,
             start=start,
         )
-        return ask(self.grid, node, asked, evaluate=stage == "evaluate")
+        return ask(self.grid, node, request, evaluate=stage == "evaluate")
 
     def go(self, stage: str, messages: dict[int, bytes]) -> None:
         for node, message in messages.items():
@@ -147,7 +156,9 @@ class Federation:
 
     def keys(self) -> Federation:
         """Exchange keys where shares are hidden."""
-        return self.exchange_keys() if self.hides else self
+        if self.hides:
+            self.exchange_keys()
+        return self
 
     def answer(self, stage: Literal["evaluate", "answer"], node: int = VICTIM) -> Message:
         """Return a node's answer to the query, after keys were exchanged."""
@@ -254,11 +265,9 @@ def exact(folder: Path) -> Federation:
 
 @pytest.fixture(params=["private", "exact"])
 def either(request: pytest.FixtureRequest, folder: Path) -> Federation:
-    return (
-        Federation(folder)
-        if request.param == "private"
-        else Federation(folder, privacy=None, secure=True)
-    )
+    if request.param == "private":
+        return Federation(folder)
+    return Federation(folder, privacy=None, secure=True)
 
 
 @pytest.fixture(params=[HIDDEN, VISIBLE], ids=["hidden", "visible"])
@@ -282,9 +291,9 @@ def refused(reply: Message, because: str, kind: str = "Error") -> bool:
 
 def masked(reply: Message, cells: int) -> Tensor:
     """The masked vector in a reply, as int64 modulo 2^64."""
-    sent = reply.content.config_records[RECORD]["answer"]
-    assert isinstance(sent, bytes)
-    return torch.frombuffer(bytearray(sent[-8 * cells :]), dtype=torch.int64)
+    answer = reply.content.config_records[RECORD]["answer"]
+    assert isinstance(answer, bytes)
+    return torch.frombuffer(bytearray(answer[-8 * cells :]), dtype=torch.int64)
 
 
 def crash_after(stage: str) -> Callable[[Message, Context, ClientAppCallable], Message]:
@@ -377,9 +386,9 @@ def test_a_restored_backup_of_a_private_node_masks_nothing_more(
     assert federation.answer("evaluate").has_content()
     federation.restore()
     assert federation.state is ClientState.SHARED
-    again = federation.answer("evaluate")
-    assert refused(again, "begun by another client", "LedgerConflictError")
-    assert not again.has_content()
+    reply = federation.answer("evaluate")
+    assert refused(reply, "begun by another client", "LedgerConflictError")
+    assert not reply.has_content()
     assert (federation.entries, len(drawn)) == (1, 1)
 
 
@@ -393,13 +402,13 @@ def test_a_restored_backup_of_a_node_without_privacy_masks_again(exact: Federati
     cells = exact.server.config.cells
     client = exact.clients[VICTIM]
     before = exact.counts
-    one = masked(exact.answer("evaluate"), cells)
+    first_vector = masked(exact.answer("evaluate"), cells)
     exact.restore()
     client.preds = torch.cat([client.preds, torch.tensor([0.7])])
     client.target = torch.cat([client.target, torch.tensor([1])])
-    two = masked(exact.answer("evaluate"), cells)
-    assert torch.equal(two - one, (exact.counts - before).reshape(-1))
-    assert (two - one).sum() == 1
+    second_vector = masked(exact.answer("evaluate"), cells)
+    assert torch.equal(second_vector - first_vector, (exact.counts - before).reshape(-1))
+    assert (second_vector - first_vector).sum() == 1
 
 
 def test_a_crash_before_the_note_has_paid_and_sent_nothing(federation: Federation) -> None:
@@ -442,16 +451,16 @@ def test_no_two_processes_go_on_from_one_note(either: Federation) -> None:
     """The same message, once more while the first is being answered."""
     either.exchange_keys()
     client = either.clients[VICTIM]
-    others = []
+    replies = []
 
     def ask_again(content: RecordDict) -> None:
-        others.append(either.answer("evaluate"))
+        replies.append(either.answer("evaluate"))
 
     client.spoil = ask_again
     first = either.answer("evaluate")
     assert first.has_content()
-    (other,) = others
-    assert refused(other, "It stays out of this round")
+    (reply,) = replies
+    assert refused(reply, "It stays out of this round")
     assert client.evaluations == 1
     assert either.state is ClientState.MASKED  # the second has undone nothing of the first
 
@@ -562,9 +571,9 @@ def test_another_process_answers_for_no_other_survivors(
     assert refused(
         federation.ask("unmask", VICTIM, federation.request(*NODES[:3])), "two lists together"
     )
-    again = federation.ask("unmask", VICTIM, federation.request(*NODES))
-    assert again.has_content()
-    assert crash or again.content.config_records[RECORD] == first.content.config_records[RECORD]
+    repeated = federation.ask("unmask", VICTIM, federation.request(*NODES))
+    assert repeated.has_content()
+    assert crash or repeated.content.config_records[RECORD] == first.content.config_records[RECORD]
 
 
 def test_a_restored_backup_answers_for_both(either: Federation) -> None:
@@ -595,17 +604,17 @@ def test_only_the_nodes_user_can_read_its_notes(asked_twice: Federation) -> None
 
 
 def test_notes_are_on_disk_before_the_answer_leaves(either: Federation) -> None:
-    seen = []
+    states = []
 
     def look(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
-        seen.append(either.state)
+        states.append(either.state)
         return reply
 
     either.clients[VICTIM].outer = [look]
     either.exchange_keys().evaluate()
     either.ask("unmask", VICTIM, either.request(*NODES))
-    assert seen == [
+    assert states == [
         ClientState.ADVERTISED,
         ClientState.SHARED,
         ClientState.MASKED,
@@ -615,10 +624,10 @@ def test_notes_are_on_disk_before_the_answer_leaves(either: Federation) -> None:
 
 def test_a_note_is_taken_out_before_it_is_used(either: Federation) -> None:
     either.exchange_keys()
-    seen = []
-    either.clients[VICTIM].spoil = lambda content: seen.append(either.state)
+    states = []
+    either.clients[VICTIM].spoil = lambda content: states.append(either.state)
     either.evaluate()
-    assert seen == [None]
+    assert states == [None]
     assert either.state is ClientState.MASKED
 
 
@@ -640,11 +649,11 @@ def test_counts_are_kept_between_two_queries_and_erased_with_the_second_answer(
 def test_erased_counts_cannot_be_answered_from(asked_twice: Federation) -> None:
     asked_twice.first_query().keys()
     assert asked_twice.answer("answer").has_content()
-    again = asked_twice.answer("answer")
-    because = (
-        "each stage is gone through once" if asked_twice.hides else "It stays out of this round"
-    )
-    assert refused(again, because)
+    reply = asked_twice.answer("answer")
+    because = "It stays out of this round"
+    if asked_twice.hides:
+        because = "each stage is gone through once"
+    assert refused(reply, because)
     assert asked_twice.entries == 1
 
 
@@ -664,32 +673,36 @@ def test_counts_of_a_round_are_gone_with_the_first_message_of_the_next_day(
     asked_twice.first_query()
     old = asked_twice.counts
     client = asked_twice.clients[VICTIM]
-    seen = []
+    traces = []
     assert asked_twice.traces(old) == 1
     with closing(sqlite3.connect(asked_twice.home / "notes")) as tables, tables:
         tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
     client.preds = 1 - client.preds
-    client.spoil = lambda content: seen.append(asked_twice.traces(old))
+    client.spoil = lambda content: traces.append(asked_twice.traces(old))
     asked_twice.open("another").keys()
     assert asked_twice.answer("evaluate").has_content()
     assert asked_twice.traces(old) == 0
     assert asked_twice.traces(asked_twice.counts) == 1
-    assert seen == [0]  # from the beginning: the evaluation may be killed
+    assert traces == [0]  # from the beginning: the evaluation may be killed
 
 
 @pytest.mark.parametrize("asks", ["the same again", "all of epsilon again"])
 def test_a_refused_second_answer_erases_the_counts(
     asks: str, asked_twice: Federation, drawn: list[Tensor]
 ) -> None:
-    first = asked_twice.query
-    whole = Query(Tree.balanced(asked_twice.coordinator.spec.grid.bins))
+    query = asked_twice.query
+    reason = "not answered yet"
+    if asked_twice.hides:
+        reason = "give a client away"
+    if asks == "all of epsilon again":
+        query = Query(Tree.balanced(asked_twice.coordinator.spec.grid.bins))
+        reason = "they would spend"
     asked_twice.first_query()
     before = len(drawn)
     assert asked_twice.traces(asked_twice.counts) == 1
-    asked_twice.aggregate(first if asks == "the same again" else whole).keys()
+    asked_twice.aggregate(query).keys()
     reply = asked_twice.answer("answer")
-    known = "give a client away" if asked_twice.hides else "not answered yet"
-    assert (known if asks == "the same again" else "they would spend") in str(reply.error.reason)
+    assert reason in str(reply.error.reason)
     assert asked_twice.traces(asked_twice.counts) == 0
     assert (asked_twice.entries, len(drawn)) == (1, before)
 
@@ -740,10 +753,10 @@ def test_a_release_of_one_query_keeps_no_counts(
     privacy: DistributedDP | None, folder: Path
 ) -> None:
     federation = Federation(folder, quantiles=32, privacy=privacy, secure=privacy is None)
-    seen = []
-    federation.clients[VICTIM].spoil = lambda content: seen.append(
+    traces = []
+    federation.clients[VICTIM].spoil = lambda content: traces.append(
         federation.traces(federation.counts)
     )
     federation.keys()
     assert federation.answer("evaluate").has_content()
-    assert [*seen, federation.traces(federation.counts)] == [0, 0]
+    assert [*traces, federation.traces(federation.counts)] == [0, 0]

@@ -46,9 +46,9 @@ def test_the_same_noise_goes_to_one_round_only(scored: tuple[Tensor, Tensor]) ->
     metric = FederatedROC(privacy=LOCAL)
     metric.update(*scored)
     metric.share(round="3")
-    for other in ("4", ""):
+    for name in ("4", ""):
         with pytest.raises(ReleaseError, match="isolates"):
-            metric.share(round=other)
+            metric.share(round=name)
     assert len(metric.ledger) == 1
 
 

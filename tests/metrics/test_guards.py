@@ -256,7 +256,8 @@ def test_a_batch_of_which_all_is_ignored_counts_nothing(
 ) -> None:
     metric = FederatedROC(**options, ignore_index=-1, validate_args=validate)
     preds = THREE if options else SCORES
-    target = torch.full(preds.shape if options in (MULTILABEL, {}) else (10,), -1, dtype=kind)
+    shape = preds.shape if options in (MULTILABEL, {}) else (10,)
+    target = torch.full(shape, -1, dtype=kind)
     metric.update(preds, target)
     metric.update(torch.full_like(preds, torch.nan), target)
     assert metric.counts.sum() == 0

@@ -35,8 +35,8 @@ def updated(*batch: Tensor, **options: Any) -> Any:
     return metric
 
 
-def same(one: ROCCurve, other: ROCCurve) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def same(first: ROCCurve, second: ROCCurve) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_class_and_functional_twin_agree(scored: tuple[Tensor, Tensor]) -> None:
@@ -83,15 +83,15 @@ def test_forward_returns_the_batch_and_adds_it(scored: tuple[Tensor, Tensor]) ->
 
 
 def test_merging_adds_counts_and_is_seen_by_compute(scored: tuple[Tensor, Tensor]) -> None:
-    one = updated(scored[0][:99], scored[1][:99])
-    other = updated(scored[0][99:], scored[1][99:])
-    one.compute()
-    one.merge_state(other)
-    assert same(one.compute(), roc(*scored, quantiles=16))
-    assert one.update_count == 2
+    metric = updated(scored[0][:99], scored[1][:99])
+    addend = updated(scored[0][99:], scored[1][99:])
+    metric.compute()
+    metric.merge_state(addend)
+    assert same(metric.compute(), roc(*scored, quantiles=16))
+    assert metric.update_count == 2
     by_dict = updated(scored[0][:99], scored[1][:99])
-    by_dict.merge_state(other.metric_state)
-    assert same(by_dict.compute(), one.compute())
+    by_dict.merge_state(addend.metric_state)
+    assert same(by_dict.compute(), metric.compute())
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,8 @@ def test_trackers_keep_one_value_per_step(scored: tuple[Tensor, Tensor]) -> None
     tracker: Any = MetricTracker(FederatedROC(quantiles=16), maximize=True)
     for flip in (False, True):
         tracker.increment()
-        tracker.update(1 - scored[0] if flip else scored[0], scored[1])
+        preds = 1 - scored[0] if flip else scored[0]
+        tracker.update(preds, scored[1])
     first, second = (step.compute() for step in list(tracker)[-2:])
     assert same(first, roc(*scored, quantiles=16))
     assert not same(first, second)

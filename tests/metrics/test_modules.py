@@ -25,8 +25,10 @@ class Scored(nn.Module):
         self.metric = metric
 
     def forward(self, examples: Tensor, target: Tensor) -> Tensor:
-        scores = self.layer(examples)
-        scores = scores.squeeze(1).sigmoid() if scores.shape[1] == 1 else scores.softmax(-1)
+        logits = self.layer(examples)
+        scores = logits.softmax(-1)
+        if logits.shape[1] == 1:
+            scores = logits.squeeze(1).sigmoid()
         self.metric.update(scores, target)
         total: Tensor = scores.sum()
         return total
@@ -53,12 +55,12 @@ def test_a_compiled_module_counts_as_it_does_uncompiled(task: Any, options: dict
     compiled = torch.compile(module, backend="eager")
     for _ in range(2):
         compiled(examples, target)
-    counted = module.metric.counts.clone()
+    compiled_counts = module.metric.counts.clone()
     module.metric.reset()
     for _ in range(2):
         module(examples, target)
-    assert torch.equal(module.metric.counts, counted)
-    assert counted[0].sum() == 128
+    assert torch.equal(module.metric.counts, compiled_counts)
+    assert compiled_counts[0].sum() == 128
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -91,8 +93,8 @@ def test_metrics_are_built_without_memory_and_given_some_later(task: str) -> Non
 def test_moving_a_metric_keeps_its_counts() -> None:
     metric: Any = FederatedROC()
     metric.update(torch.rand(10), torch.randint(0, 2, (10,)))
-    for moved in (metric.to("cpu"), metric.half(), metric.double(), metric.to(torch.float16)):
-        assert moved.counts.sum() == 10
+    for twin in (metric.to("cpu"), metric.half(), metric.double(), metric.to(torch.float16)):
+        assert twin.counts.sum() == 10
 
 
 def _sharded(rank: int) -> tuple[int, int]:
@@ -105,10 +107,10 @@ def _sharded(rank: int) -> tuple[int, int]:
             parameter.fill_(0.1)
     sharded(torch.randn(8, 4), torch.randint(0, 2, (8,)))
     metric = module.metric
-    own = int(metric.counts.sum())
+    rank_total = int(metric.counts.sum())
     metric.compute()
     with metric.sync_context():
-        return own, int(metric.counts.sum())
+        return rank_total, int(metric.counts.sum())
 
 
 @pytest.mark.slow

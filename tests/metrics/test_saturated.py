@@ -35,8 +35,8 @@ def test_the_area_of_saturated_scores_is_right(name: str, dtype: torch.dtype) ->
         (logits.to(dtype).sigmoid(), {}),
     ):
         metric: Any = FederatedAUROC(**options)  # type: ignore[arg-type]
-        for some, labels in zip(scores.split(30_000), target.split(30_000), strict=True):
-            metric.update(some, labels)
+        for preds, labels in zip(scores.split(30_000), target.split(30_000), strict=True):
+            metric.update(preds, labels)
         truth = roc_auc_score(target.numpy(), scores.double().numpy())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # float32 probabilities of 1 are tied
@@ -62,12 +62,12 @@ def test_the_areas_of_a_confident_softmax_are_right(dtype: torch.dtype) -> None:
     metric = FederatedAUROC("multiclass", num_classes=10, average=None, normalization="softmax")
     metric.update(logits.to(dtype), target)
     # the order of p / (1 - p), which float64 keeps where p itself is 1
-    others = torch.stack(
-        [logits[:, [k for k in range(10) if k != own]].logsumexp(1) for own in range(10)], 1
+    rest = torch.stack(
+        [logits[:, [k for k in range(10) if k != label]].logsumexp(1) for label in range(10)], 1
     )
     truth = [
-        roc_auc_score((target == own).numpy(), (logits - others)[:, own].numpy())
-        for own in range(10)
+        roc_auc_score((target == label).numpy(), (logits - rest)[:, label].numpy())
+        for label in range(10)
     ]
     assert np.abs(metric.compute().numpy() - truth).max() < 0.001
 
@@ -85,7 +85,7 @@ def warned(metric: FederatedROC) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         metric.compute()
-    return [str(each.message) for each in caught if "share a bin" in str(each.message)]
+    return [str(warning.message) for warning in caught if "share a bin" in str(warning.message)]
 
 
 def test_ties_that_the_bins_make_are_named_once() -> None:

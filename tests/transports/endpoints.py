@@ -82,8 +82,12 @@ class GoneError(Exception):
 
 
 def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
-    ledger = None if path is None else PrivacyLedger(budget=1e6, path=path)
-    kind: Any = FederatedModelComparison if "models" in options else FederatedROC
+    ledger = None
+    if path is not None:
+        ledger = PrivacyLedger(budget=1e6, path=path)
+    kind: Any = FederatedROC
+    if "models" in options:
+        kind = FederatedModelComparison
     arguments = {"kind": kind, **options}
     metric: FederatedROC = arguments.pop("kind")(ledger=ledger, **arguments)
     return metric
@@ -91,11 +95,11 @@ def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
 
 def named(metric: FederatedMetric, part: Part) -> dict[str, Tensor]:
     """The arguments of ``update``: the third is the person of each example where the setting needs one."""
-    privacy = metric.spec.privacy
-    third = "persons" if privacy.enforced else "groups"
-    names = (
-        ("preds_old", "preds_new", "target") if metric.spec.models else ("preds", "target", third)
-    )
+    names = ("preds", "target", "groups")
+    if metric.spec.models:
+        names = ("preds_old", "preds_new", "target")
+    elif metric.spec.privacy.enforced:
+        names = ("preds", "target", "persons")
     if isinstance(part[-1], Mapping):
         return {**dict(zip(names, part[:-1], strict=False)), **part[-1]}
     return dict(zip(names, part, strict=False))
@@ -324,13 +328,13 @@ def carry_query(
         late: whose answers come when the query is closed.
         doubled: whose answers come twice.
     """
-    asked = {
+    requests = {
         name: clients[name]
         for name in clients
         if coordinator.senders is None or name in coordinator.senders
     }
     carry = _carry_hidden if coordinator.spec.hides_shares else _carry_shown
-    return carry(coordinator, asked, late, doubled)
+    return carry(coordinator, requests, late, doubled)
 
 
 class _Post:
@@ -383,21 +387,21 @@ def _carry_hidden(
     server = SecureAggregationServer(coordinator.config)
     query = bytes(coordinator.query or b"")
     post = _Post(server.receive)
-    left = dict(clients)
+    remaining = dict(clients)
 
     def stage(answer: Callable[[str, Endpoint], bytes]) -> None:
-        for name, client in list(left.items()):
+        for name, client in list(remaining.items()):
             message = post(name, lambda: answer(name, client))  # noqa: B023
             if name in doubled:
                 post(name, lambda: message)  # noqa: B023
             if not message:
-                del left[name]
+                del remaining[name]
 
     stage(lambda name, client: client.advertise(server.start()))
     keys = server.keys()
     stage(lambda name, client: client.share_keys(keys))
     boxes = server.ciphertexts()
-    behind = {name: left.pop(name) for name in late if name in left}
+    behind = {name: remaining.pop(name) for name in late if name in remaining}
     stage(lambda name, client: client.mask(boxes[name], coordinator.round, query))
     request = server.request()
     for name, client in behind.items():
