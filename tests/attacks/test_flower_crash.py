@@ -316,9 +316,8 @@ def kill(*_: object) -> None:
 def killed(call: Callable[[], object]) -> None:
     """Make a call in another process, which must be killed in the middle of it."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of forks beside threads; the child uses none of them
+        # of forks beside threads; the child uses none of them
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         try:
@@ -436,11 +435,12 @@ def test_who_was_killed_with_an_answer_in_its_hands_has_dropped_out(
     client.spoil = lambda content: None
     assert federation.entries == 1
     assert refused(federation.answer("evaluate"), "It stays out of this round")
+    # nothing was drawn in this process
     assert (client.evaluations, federation.entries, len(drawn)) == (
         0,
         1,
         0,
-    )  # nothing was drawn in this process
+    )
     federation.evaluate(NODES[1:])
     total, names = federation.unmask(NODES[1:])
     assert names == NODES[1:]
@@ -504,9 +504,8 @@ def test_a_round_that_is_known_is_never_begun_again(stage: str, federation: Fede
     assert federation.notes == before
 
 
-@pytest.mark.parametrize(
-    "name", ["a round", "session of a round"]
-)  # the second is what a node calls a note of its own
+# the second is what a node calls a note of its own
+@pytest.mark.parametrize("name", ["a round", "session of a round"])
 def test_a_round_is_known_after_others_have_been_begun(name: str, either: Federation) -> None:
     either.open(name).exchange_keys().evaluate()
     first = either.server

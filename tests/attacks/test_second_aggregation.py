@@ -173,9 +173,8 @@ def test_the_difference_would_have_been_the_victim() -> None:
     everyone = torch.stack(list(drawn.values())).sum(0)
     rest = torch.stack([cells for name, cells in drawn.items() if name != VICTIM]).sum(0)
     exact = metrics[VICTIM].spec.cells(query, metrics[VICTIM].counts)
-    assert (
-        float((everyone - rest == exact).double().mean()) > 0.7
-    )  # most cells of a share carry no noise at all
+    # most cells of a share carry no noise at all
+    assert float((everyone - rest == exact).double().mean()) > 0.7
 
 
 def test_another_round_is_a_fresh_draw_and_a_whole_charge() -> None:

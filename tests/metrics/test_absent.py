@@ -187,9 +187,8 @@ def test_a_private_class_is_absent_where_its_estimated_size_is_not_positive(aver
             assert close(mean.compute(), expected)
         absent = bool((sizes <= 0).any())
         words = [str(warning.message) for warning in caught]
-        assert [text for text in words if "95%" not in text] == [
-            IGNORED.format(average)
-        ] * absent  # noise has its own
+        # noise has its own
+        assert [text for text in words if "95%" not in text] == [IGNORED.format(average)] * absent
         outcomes.add(absent)
         if len(outcomes) == 2:
             return

@@ -106,9 +106,8 @@ def test_the_sum_of_groups_has_the_noise_of_each() -> None:
     assert torch.equal(last.overall.cells, last.cells.sum(0, keepdim=True))
     assert last.of_group(2).noise_variance == last.noise_variance
     overall = release.overall
-    decoded = Release.from_bytes(
-        bytes(overall)
-    )  # a release of its own, with the noise that is really there
+    # a release of its own, with the noise that is really there
+    decoded = Release.from_bytes(bytes(overall))
     assert decoded.last.noise_variance == overall.last.noise_variance
     with pytest.raises(ReleaseError, match="one group's part"):
         bytes(release.by_group["0"])
@@ -136,9 +135,8 @@ def test_a_group_with_hardly_any_data_has_the_shape_of_everybody() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             off += abs(float(auroc_from_counts(small_group) - metric.compute())) / 12
-    assert (
-        off < 0.25
-    )  # leaves of 4 examples with noise of standard deviation 5 would give any order
+    # leaves of 4 examples with noise of standard deviation 5 would give any order
+    assert off < 0.25
 
 
 def on_a_rank(rank: int, privacy: Any) -> tuple[bytes, dict[str, float]]:

@@ -159,9 +159,8 @@ def test_a_batch_that_cannot_be_meant_is_refused(
         metric.update(preds, target)
     text = str(caught.value)
     assert all(remedy in text for remedy in remedies)
-    assert (
-        "normalization" in remedies[0] or "normalization" not in text
-    )  # nothing else is blamed on logits
+    # nothing else is blamed on logits
+    assert "normalization" in remedies[0] or "normalization" not in text
     assert not (private and "4.5" in text)
     assert metric.counts.sum() == 0
     assert not metric.update_called
@@ -265,9 +264,8 @@ def test_a_batch_of_which_all_is_ignored_counts_nothing(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings(
-    "ignore:This property will be removed:DeprecationWarning"
-)  # torchmetrics' own
+# torchmetrics' own
+@pytest.mark.filterwarnings("ignore:This property will be removed:DeprecationWarning")
 @pytest.mark.parametrize(
     "metric", [FederatedROC(), FederatedAUROC(privacy=CentralDP(1.0)), FederatedCalibration()]
 )

@@ -353,9 +353,8 @@ def test_collections_group_what_counts_alike_and_nothing_else(
         "elsewhere": FederatedROC(grid=ScoreGrid.even(16, (0.0, 2.0))),
     }
     collection: Any = MetricCollection(dict(metrics))
-    collection.update(
-        torch.empty(0), torch.empty(0, dtype=torch.int64)
-    )  # a first batch that tells nothing apart
+    # a first batch that tells nothing apart
+    collection.update(torch.empty(0), torch.empty(0, dtype=torch.int64))
     for preds, target in zip(scored[0].chunk(3), scored[1].chunk(3), strict=True):
         collection.update(preds, target)
     groups = sorted(sorted(group) for group in collection.compute_groups.values())
@@ -365,9 +364,8 @@ def test_collections_group_what_counts_alike_and_nothing_else(
     assert collection["pr"].counts.sum() == 5_000
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The default value for `maximize`:FutureWarning"
-)  # torchmetrics 1.6
+# torchmetrics 1.6
+@pytest.mark.filterwarnings("ignore:The default value for `maximize`:FutureWarning")
 def test_trackers_keep_one_value_per_step(scored: tuple[Tensor, Tensor]) -> None:
     tracker: Any = MetricTracker(FederatedROC(quantiles=16), maximize=True)
     for flip in (False, True):

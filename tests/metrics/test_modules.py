@@ -34,9 +34,8 @@ class Scored(nn.Module):
         return total
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute"
-)  # the compiler's own look at what is given to the break
+# the compiler's own look at what is given to the break
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize(
     ("task", "options"),
     [
@@ -74,9 +73,8 @@ def test_metrics_are_built_without_memory_and_given_some_later(task: str) -> Non
     assert metric.counts.is_meta
     with pytest.raises(InputError, match="to_empty"):
         metric.update(*drawn(task, 10))
-    junk = [
-        torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)
-    ]  # what memory may be handed over with
+    # what memory may be handed over with
+    junk = [torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)]
     del junk
     module.to_empty(device="cpu")
     for _ in range(2):

@@ -178,16 +178,13 @@ def _part(case: Case, number: int) -> tuple[Any, ...]:
     generator = torch.Generator().manual_seed(number)
     target = torch.randint(0, 2, (EXAMPLES,), generator=generator)
     shift = target.float()
-    shape: tuple[int, ...] = (EXAMPLES,)
     if case["task"] == "multiclass":
         target = torch.randint(0, CLASSES, (EXAMPLES,), generator=generator)
         shift = torch.nn.functional.one_hot(target, CLASSES).float()
-        shape = (EXAMPLES, CLASSES)
     elif case["task"] == "multilabel":
         target = torch.randint(0, 2, (EXAMPLES, CLASSES), generator=generator)
         shift = target.float()
-        shape = (EXAMPLES, CLASSES)
-    logits = torch.randn(2, *shape, generator=generator) + shift
+    logits = torch.randn(2, *shift.shape, generator=generator) + shift
     if case["normalization"] is None and case["task"] == "multiclass":
         logits = logits.softmax(-1)
     elif case["normalization"] is None:

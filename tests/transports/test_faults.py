@@ -171,9 +171,8 @@ def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: P
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize(
-    "fault", [fault for fault in FAULTS if fault != "doubled"]
-)  # a message has one reply
+# a message has one reply
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])
 def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from flwr.app import Array, ArrayRecord
@@ -210,9 +209,8 @@ def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize(
-    "fault", [fault for fault in FAULTS if fault != "doubled"]
-)  # a request has one reply
+# a request has one reply
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])
 def test_one_nvflare_site_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
     from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
@@ -350,11 +348,12 @@ def test_two_rounds_at_once(start: Start, setting: str, tmp_path: Path) -> None:
                 clients["ann"].share("two", query)
     carry_query(first, clients)
     assert first.sums[0].shares == 4
+    # one draw is for one round, and exact counts for one aggregation
     if setting in (
         "secure",
         "trusted",
         "local",
-    ):  # one draw is for one round, and exact counts for one aggregation
+    ):
         with pytest.raises(FederatedMetricError):
             carry_query(second, clients)
     else:  # exact shares are the same again; a fresh draw is a new charge, and ends round one for this client

@@ -140,9 +140,8 @@ def test_the_same_queries_the_same_charge(
             assert [entry.spec for entry in charged] == [spec.digest.hex()] * private
         if not private:
             assert torch.equal(release.leaf, pooled(options))
-        if (
-            plan == "carry_over" and previous is not None
-        ):  # what was released before is data of the next
+        # what was released before is data of the next
+        if plan == "carry_over" and previous is not None:
             assert release.prior is not None
             assert torch.equal(release.prior.cells, previous.last.cells)
             assert release.prior.query == previous.last.query
@@ -151,11 +150,12 @@ def test_the_same_queries_the_same_charge(
         previous = release
 
 
+# the metrics of these two are given scores and labels only
 GROUPED = [
     (name, setting)
     for name, setting, plan in CASES
     if plan is None and name not in ("declearn", "pfl")
-]  # the metrics of these two are given scores and labels only
+]
 
 
 @pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])

@@ -101,9 +101,8 @@ def outcome_of(case: Case, rounds: int, folder: Path, ranks: RankPool) -> Outcom
     integration = case["integration"]
     options = {**options_of(case), "kind": kind_of(case)}
     parts = parts_of(case)
-    if (
-        integration == "folder" and refusal(case) is not None
-    ):  # sites would wait for the coordinator
+    # sites would wait for the coordinator
+    if integration == "folder" and refusal(case) is not None:
         run_coordinator(folder, built(options), clients=CLIENTS, timeout=1.0)
     if integration in CARRIERS:
         carried = CARRIERS[integration]().carry(options, parts, rounds, folder, False, False)
