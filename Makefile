@@ -12,15 +12,15 @@ demo: $(VENV)/demo
 
 # What a contributor runs on every change: style, every docstring's example, and a test file or two of every package.
 # Under a minute on two cores.
-QUICK := torchmetrics_fed tests/laws/test_layers.py tests/laws/test_scalars.py tests/laws/test_split.py \
+QUICK := torchmetrics_fed tests/laws/test_layers.py tests/metrics/test_definition.py tests/laws/test_split.py \
 	tests/counting/test_grid.py tests/counting/test_tree.py tests/counting/test_persons.py \
 	tests/privacy/test_settings.py tests/privacy/test_law.py tests/privacy/test_sensitivity.py \
 	tests/release/test_spec.py tests/release/test_query.py tests/release/test_share.py tests/release/test_vectors.py \
 	tests/aggregation/test_stage.py tests/aggregation/secure/test_shamir.py tests/aggregation/secure/test_mask.py \
 	tests/reconstruct/test_histograms.py tests/reconstruct/test_tails.py tests/reconstruct/test_leaves.py \
 	tests/paper/test_quantiles.py tests/functional/test_roc.py tests/functional/test_precision_recall.py \
-	tests/exchange/test_client.py tests/exchange/test_node.py tests/exchange/test_plans.py \
-	tests/metrics/test_base.py tests/metrics/test_tasks.py tests/comparison/test_metric.py \
+	tests/exchange/test_states.py tests/exchange/test_client.py tests/exchange/test_node.py tests/exchange/test_plans.py \
+	tests/metrics/test_metric.py tests/metrics/test_curves.py tests/comparison/test_metric.py \
 	tests/report/test_statement.py tests/planning/test_advice.py tests/app/test_study.py tests/app/folder \
 	tests/integrations/test_flower_nodes.py tests/test_simulate.py tests/transports/test_law.py
 

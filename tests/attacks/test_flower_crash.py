@@ -78,10 +78,8 @@ class Federation:
 
     def client(self, node: int) -> Client:
         generator = torch.Generator().manual_seed(node)
-        preds, target = (
-            torch.rand(2000, generator=generator),
-            torch.randint(0, 2, (2000,), generator=generator),
-        )
+        preds = torch.rand(2000, generator=generator)
+        target = torch.randint(0, 2, (2000,), generator=generator)
 
         def metric() -> FederatedROC:
             return FederatedROC(
@@ -97,7 +95,8 @@ class Federation:
 
     def aggregate(self, query: Query | None = None) -> Federation:
         """Begin the aggregation of the answers to a query; to the coordinator's if not given."""
-        self.query, spec = query or self.coordinator.query, self.coordinator.spec
+        self.query = query or self.coordinator.query
+        spec = self.coordinator.spec
         self.boxes: dict[str, bytes] = {}
         if spec.hides_shares:
             assert self.query is not None
@@ -111,18 +110,27 @@ class Federation:
     def hides(self) -> bool:
         return self.coordinator.spec.hides_shares
 
+    def stage(self, name: str) -> Stage:
+        """Return the stage of a message; nodes draw in the stage of the setting."""
+        if name not in ("evaluate", "answer"):
+            return Stage[name.upper()]
+        if self.hides:
+            return Stage.MASK
+        return Stage.SHARE
+
     def ask(self, stage: str, node: int, message: bytes = b"", round: str | None = None) -> Message:
         assert self.query is not None
-        start = self.server.start() if self.hides else b""
-        draws = Stage.MASK if self.hides else Stage.SHARE
-        asked = Request(
-            stage=draws if stage in ("evaluate", "answer") else Stage[stage.upper()],
+        start = b""
+        if self.hides:
+            start = self.server.start()
+        request = Request(
+            stage=self.stage(stage),
             round=round or self.coordinator.round,
             query=bytes(self.query),
             message=message,
             start=start,
         )
-        return ask(self.grid, node, asked, evaluate=stage == "evaluate")
+        return ask(self.grid, node, request, evaluate=stage == "evaluate")
 
     def go(self, stage: str, messages: dict[int, bytes]) -> None:
         for node, message in messages.items():
@@ -148,7 +156,9 @@ class Federation:
 
     def keys(self) -> Federation:
         """Exchange keys where shares are hidden."""
-        return self.exchange_keys() if self.hides else self
+        if self.hides:
+            self.exchange_keys()
+        return self
 
     def answer(self, stage: Literal["evaluate", "answer"], node: int = VICTIM) -> Message:
         """Return a node's answer to the query, after keys were exchanged."""
@@ -255,11 +265,9 @@ def exact(folder: Path) -> Federation:
 
 @pytest.fixture(params=["private", "exact"])
 def either(request: pytest.FixtureRequest, folder: Path) -> Federation:
-    return (
-        Federation(folder)
-        if request.param == "private"
-        else Federation(folder, privacy=None, secure=True)
-    )
+    if request.param == "private":
+        return Federation(folder)
+    return Federation(folder, privacy=None, secure=True)
 
 
 @pytest.fixture(params=[HIDDEN, VISIBLE], ids=["hidden", "visible"])
@@ -283,9 +291,9 @@ def refused(reply: Message, because: str, kind: str = "Error") -> bool:
 
 def masked(reply: Message, cells: int) -> Tensor:
     """The masked vector in a reply, as int64 modulo 2^64."""
-    sent = reply.content.config_records[RECORD]["answer"]
-    assert isinstance(sent, bytes)
-    return torch.frombuffer(bytearray(sent[-8 * cells :]), dtype=torch.int64)
+    answer = reply.content.config_records[RECORD]["answer"]
+    assert isinstance(answer, bytes)
+    return torch.frombuffer(bytearray(answer[-8 * cells :]), dtype=torch.int64)
 
 
 def crash_after(stage: str) -> Callable[[Message, Context, ClientAppCallable], Message]:
@@ -308,9 +316,8 @@ def kill(*_: object) -> None:
 def killed(call: Callable[[], object]) -> None:
     """Make a call in another process, which must be killed in the middle of it."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of forks beside threads; the child uses none of them
+        # of forks beside threads; the child uses none of them
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         try:
@@ -378,9 +385,9 @@ def test_a_restored_backup_of_a_private_node_masks_nothing_more(
     assert federation.answer("evaluate").has_content()
     federation.restore()
     assert federation.state is ClientState.SHARED
-    again = federation.answer("evaluate")
-    assert refused(again, "begun by another client", "LedgerConflictError")
-    assert not again.has_content()
+    reply = federation.answer("evaluate")
+    assert refused(reply, "begun by another client", "LedgerConflictError")
+    assert not reply.has_content()
     assert (federation.entries, len(drawn)) == (1, 1)
 
 
@@ -391,14 +398,16 @@ def test_a_restored_backup_of_a_node_without_privacy_masks_again(exact: Federati
     evaluation has more: one example, in the open.
     """
     exact.exchange_keys().back_up()
-    cells, client, before = exact.server.config.cells, exact.clients[VICTIM], exact.counts
-    one = masked(exact.answer("evaluate"), cells)
+    cells = exact.server.config.cells
+    client = exact.clients[VICTIM]
+    before = exact.counts
+    first_vector = masked(exact.answer("evaluate"), cells)
     exact.restore()
     client.preds = torch.cat([client.preds, torch.tensor([0.7])])
     client.target = torch.cat([client.target, torch.tensor([1])])
-    two = masked(exact.answer("evaluate"), cells)
-    assert torch.equal(two - one, (exact.counts - before).reshape(-1))
-    assert (two - one).sum() == 1
+    second_vector = masked(exact.answer("evaluate"), cells)
+    assert torch.equal(second_vector - first_vector, (exact.counts - before).reshape(-1))
+    assert (second_vector - first_vector).sum() == 1
 
 
 def test_a_crash_before_the_note_has_paid_and_sent_nothing(federation: Federation) -> None:
@@ -426,11 +435,12 @@ def test_who_was_killed_with_an_answer_in_its_hands_has_dropped_out(
     client.spoil = lambda content: None
     assert federation.entries == 1
     assert refused(federation.answer("evaluate"), "It stays out of this round")
+    # nothing was drawn in this process
     assert (client.evaluations, federation.entries, len(drawn)) == (
         0,
         1,
         0,
-    )  # nothing was drawn in this process
+    )
     federation.evaluate(NODES[1:])
     total, names = federation.unmask(NODES[1:])
     assert names == NODES[1:]
@@ -440,16 +450,17 @@ def test_who_was_killed_with_an_answer_in_its_hands_has_dropped_out(
 def test_no_two_processes_go_on_from_one_note(either: Federation) -> None:
     """The same message, once more while the first is being answered."""
     either.exchange_keys()
-    client, others = either.clients[VICTIM], []
+    client = either.clients[VICTIM]
+    replies = []
 
     def ask_again(content: RecordDict) -> None:
-        others.append(either.answer("evaluate"))
+        replies.append(either.answer("evaluate"))
 
     client.spoil = ask_again
     first = either.answer("evaluate")
     assert first.has_content()
-    (other,) = others
-    assert refused(other, "It stays out of this round")
+    (reply,) = replies
+    assert refused(reply, "It stays out of this round")
     assert client.evaluations == 1
     assert either.state is ClientState.MASKED  # the second has undone nothing of the first
 
@@ -493,17 +504,14 @@ def test_a_round_that_is_known_is_never_begun_again(stage: str, federation: Fede
     assert federation.notes == before
 
 
-@pytest.mark.parametrize(
-    "name", ["a round", "session of a round"]
-)  # the second is what a node calls a note of its own
+# the second is what a node calls a note of its own
+@pytest.mark.parametrize("name", ["a round", "session of a round"])
 def test_a_round_is_known_after_others_have_been_begun(name: str, either: Federation) -> None:
     either.open(name).exchange_keys().evaluate()
     first = either.server
     either.open("another").exchange_keys().evaluate()
-    either.server, either.coordinator = (
-        first,
-        Coordinator(either.clients[VICTIM].metric(), round=name),
-    )
+    either.server = first
+    either.coordinator = Coordinator(either.clients[VICTIM].metric(), round=name)
     assert refused(either.ask("advertise", VICTIM), "A retry is a new round")
 
 
@@ -562,9 +570,9 @@ def test_another_process_answers_for_no_other_survivors(
     assert refused(
         federation.ask("unmask", VICTIM, federation.request(*NODES[:3])), "two lists together"
     )
-    again = federation.ask("unmask", VICTIM, federation.request(*NODES))
-    assert again.has_content()
-    assert crash or again.content.config_records[RECORD] == first.content.config_records[RECORD]
+    repeated = federation.ask("unmask", VICTIM, federation.request(*NODES))
+    assert repeated.has_content()
+    assert crash or repeated.content.config_records[RECORD] == first.content.config_records[RECORD]
 
 
 def test_a_restored_backup_answers_for_both(either: Federation) -> None:
@@ -595,17 +603,17 @@ def test_only_the_nodes_user_can_read_its_notes(asked_twice: Federation) -> None
 
 
 def test_notes_are_on_disk_before_the_answer_leaves(either: Federation) -> None:
-    seen = []
+    states = []
 
     def look(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
-        seen.append(either.state)
+        states.append(either.state)
         return reply
 
     either.clients[VICTIM].outer = [look]
     either.exchange_keys().evaluate()
     either.ask("unmask", VICTIM, either.request(*NODES))
-    assert seen == [
+    assert states == [
         ClientState.ADVERTISED,
         ClientState.SHARED,
         ClientState.MASKED,
@@ -615,10 +623,10 @@ def test_notes_are_on_disk_before_the_answer_leaves(either: Federation) -> None:
 
 def test_a_note_is_taken_out_before_it_is_used(either: Federation) -> None:
     either.exchange_keys()
-    seen = []
-    either.clients[VICTIM].spoil = lambda content: seen.append(either.state)
+    states = []
+    either.clients[VICTIM].spoil = lambda content: states.append(either.state)
     either.evaluate()
-    assert seen == [None]
+    assert states == [None]
     assert either.state is ClientState.MASKED
 
 
@@ -640,11 +648,11 @@ def test_counts_are_kept_between_two_queries_and_erased_with_the_second_answer(
 def test_erased_counts_cannot_be_answered_from(asked_twice: Federation) -> None:
     asked_twice.first_query().keys()
     assert asked_twice.answer("answer").has_content()
-    again = asked_twice.answer("answer")
-    because = (
-        "each stage is gone through once" if asked_twice.hides else "It stays out of this round"
-    )
-    assert refused(again, because)
+    reply = asked_twice.answer("answer")
+    because = "It stays out of this round"
+    if asked_twice.hides:
+        because = "each stage is gone through once"
+    assert refused(reply, because)
     assert asked_twice.entries == 1
 
 
@@ -662,31 +670,38 @@ def test_counts_of_a_round_are_gone_with_the_first_message_of_the_next_day(
     asked_twice: Federation,
 ) -> None:
     asked_twice.first_query()
-    old, client, seen = asked_twice.counts, asked_twice.clients[VICTIM], []
+    old = asked_twice.counts
+    client = asked_twice.clients[VICTIM]
+    traces = []
     assert asked_twice.traces(old) == 1
     with closing(sqlite3.connect(asked_twice.home / "notes")) as tables, tables:
         tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
     client.preds = 1 - client.preds
-    client.spoil = lambda content: seen.append(asked_twice.traces(old))
+    client.spoil = lambda content: traces.append(asked_twice.traces(old))
     asked_twice.open("another").keys()
     assert asked_twice.answer("evaluate").has_content()
     assert asked_twice.traces(old) == 0
     assert asked_twice.traces(asked_twice.counts) == 1
-    assert seen == [0]  # from the beginning: the evaluation may be killed
+    assert traces == [0]  # from the beginning: the evaluation may be killed
 
 
 @pytest.mark.parametrize("asks", ["the same again", "all of epsilon again"])
 def test_a_refused_second_answer_erases_the_counts(
     asks: str, asked_twice: Federation, drawn: list[Tensor]
 ) -> None:
-    first, whole = asked_twice.query, Query(Tree.balanced(asked_twice.coordinator.spec.grid.bins))
+    query = asked_twice.query
+    reason = "not answered yet"
+    if asked_twice.hides:
+        reason = "give a client away"
+    if asks == "all of epsilon again":
+        query = Query(Tree.balanced(asked_twice.coordinator.spec.grid.bins))
+        reason = "they would spend"
     asked_twice.first_query()
     before = len(drawn)
     assert asked_twice.traces(asked_twice.counts) == 1
-    asked_twice.aggregate(first if asks == "the same again" else whole).keys()
+    asked_twice.aggregate(query).keys()
     reply = asked_twice.answer("answer")
-    known = "give a client away" if asked_twice.hides else "not answered yet"
-    assert (known if asks == "the same again" else "they would spend") in str(reply.error.reason)
+    assert reason in str(reply.error.reason)
     assert asked_twice.traces(asked_twice.counts) == 0
     assert (asked_twice.entries, len(drawn)) == (1, before)
 
@@ -695,7 +710,8 @@ def test_a_second_answer_that_cannot_be_masked_erases_the_counts(
     folder: Path, drawn: list[Tensor]
 ) -> None:
     federation = Federation(folder, quantiles=64).first_query().keys()
-    before, boxes = len(drawn), federation.boxes[str(VICTIM)]
+    before = len(drawn)
+    boxes = federation.boxes[str(VICTIM)]
     assert federation.traces(federation.counts) == 1
     federation.boxes[str(VICTIM)] = boxes[:-1] + bytes([boxes[-1] ^ 1])
     assert federation.answer("answer").has_error()
@@ -736,10 +752,10 @@ def test_a_release_of_one_query_keeps_no_counts(
     privacy: DistributedDP | None, folder: Path
 ) -> None:
     federation = Federation(folder, quantiles=32, privacy=privacy, secure=privacy is None)
-    seen = []
-    federation.clients[VICTIM].spoil = lambda content: seen.append(
+    traces = []
+    federation.clients[VICTIM].spoil = lambda content: traces.append(
         federation.traces(federation.counts)
     )
     federation.keys()
     assert federation.answer("evaluate").has_content()
-    assert [*seen, federation.traces(federation.counts)] == [0, 0]
+    assert [*traces, federation.traces(federation.counts)] == [0, 0]

@@ -27,20 +27,18 @@ class Curves(FederatedEvaluationMixin, FedAvg):
 
 
 def parties(folder: Path, make: Callable[..., FederatedROC]) -> dict[int, Client]:
-    found = {}
+    clients = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node)
-        preds, target = (
-            torch.rand(80, generator=generator),
-            torch.randint(0, 2, (80,), generator=generator),
-        )
+        preds = torch.rand(80, generator=generator)
+        target = torch.randint(0, 2, (80,), generator=generator)
         path = folder / f"ledger {node}"
 
         def metric(path: Path = path) -> FederatedROC:
             return make(ledger=PrivacyLedger(budget=9.0, path=path))
 
-        found[node] = Client(metric, preds, target, folder=folder / "notes")
-    return found
+        clients[node] = Client(metric, preds, target, folder=folder / "notes")
+    return clients
 
 
 def private(**options: Any) -> FederatedROC:
@@ -76,8 +74,8 @@ def test_the_same_round_is_not_answered_for_another_run(
         grid._contexts = {
             node: Context(run, node, {"partition-id": node}, RecordDict(), {}) for node in clients
         }
-        again = started(grid, Curves(metric=private(), min_available_nodes=5))
-    assert not again.releases
+        repeated = started(grid, Curves(metric=private(), min_available_nodes=5))
+    assert not repeated.releases
     assert len(drawn) == before
     assert entries(tmp_path) == [1] * 5
 
@@ -90,14 +88,15 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("difference", OTHERS)
 def test_the_metric_that_is_updated_is_the_metric_that_was_agreed_on(
-    what: str, tmp_path: Path
+    difference: str, tmp_path: Path
 ) -> None:
     clients = parties(tmp_path, private)
     victim = clients[NODES[0]]
     elsewhere = PrivacyLedger(budget=99.0, path=tmp_path / "elsewhere")
-    honest, calls = victim.metric, [0]
+    honest = victim.metric
+    calls = [0]
 
     def alternating() -> FederatedROC:
         calls[0] += 1
@@ -107,8 +106,10 @@ def test_the_metric_that_is_updated_is_the_metric_that_was_agreed_on(
             "quantiles": 64,
             "privacy": AGREED,
             "ledger": honest().ledger,
-        } | OTHERS[what]
-        return FederatedROC(**options | ({"ledger": elsewhere} if what == "another ledger" else {}))
+        } | OTHERS[difference]
+        if difference == "another ledger":
+            options["ledger"] = elsewhere
+        return FederatedROC(**options)
 
     grid = LocalGrid({node: client.app for node, client in clients.items()})
     evaluate = victim.app
@@ -122,7 +123,10 @@ def test_the_metric_that_is_updated_is_the_metric_that_was_agreed_on(
     strategy = started(grid, Curves(metric=private(), min_available_nodes=5))
     assert strategy.releases[1].shares == 4
     reasons = "".join(grid.refusals("evaluate"))
-    assert "one ledger" in reasons if what == "another ledger" else "Expected one spec" in reasons
+    if difference == "another ledger":
+        assert "one ledger" in reasons
+    else:
+        assert "Expected one spec" in reasons
     assert entries(tmp_path) == [0, 1, 1, 1, 1]
     assert len(elsewhere) == 0
 
@@ -143,14 +147,14 @@ def test_on_the_plain_path_a_reply_is_a_client_whatever_it_calls_itself(tmp_path
 
 def test_a_share_of_an_earlier_round_is_not_summed_again(tmp_path: Path) -> None:
     clients = parties(tmp_path, lambda **options: FederatedROC(quantiles=64))
-    kept: dict[int, Any] = {}
+    records: dict[int, Any] = {}
     for node, client in clients.items():
         client.folder = None
 
         def replay(content: RecordDict, node: int = node) -> None:
-            if node == NODES[0] and node in kept:
-                content["torchmetrics-fed"] = kept[node]
-            kept.setdefault(node, content["torchmetrics-fed"])
+            if node == NODES[0] and node in records:
+                content["torchmetrics-fed"] = records[node]
+            records.setdefault(node, content["torchmetrics-fed"])
 
         client.spoil = replay
     curves = aggregate_fn(FederatedROC(quantiles=64))
@@ -172,8 +176,8 @@ def test_beside_hidden_counts_no_exact_numbers_leave(secure: bool, tmp_path: Pat
     clients = parties(tmp_path, make)
     grid = LocalGrid({node: client.app for node, client in clients.items()})
     assert started(grid, Curves(metric=make(), min_available_nodes=5)).releases[1].shares == 5
-    sent = [dict(reply.content.metric_records["metrics"]) for reply in grid.replies("evaluate")]
-    exact = [dict(client.metrics()) for client in clients.values()]
-    assert sorted(map(str, sent)) == sorted(
-        map(str, [{"num-examples": 1}] * 5 if secure else exact)
-    )
+    replies = [dict(reply.content.metric_records["metrics"]) for reply in grid.replies("evaluate")]
+    expected = [dict(client.metrics()) for client in clients.values()]
+    if secure:
+        expected = [{"num-examples": 1}] * 5
+    assert sorted(map(str, replies)) == sorted(map(str, expected))

@@ -40,12 +40,12 @@ def work(rank: int, store: str, fault: str, connection: Connection) -> None:
     start = time.monotonic()
     try:
         metric.compute()
-        said = "computed"
+        outcome = "computed"
     except SyncError as error:
-        said = str(error)
+        outcome = str(error)
     client = metric._current_client()
     connection.send(
-        (said, time.monotonic() - start, client is not None and client.release is not None)
+        (outcome, time.monotonic() - start, client is not None and client.release is not None)
     )
     connection.recv()  # stay until all have reported
 
@@ -65,10 +65,10 @@ def test_the_others_hear_of_it_in_time(fault: str, tmp_path: Path) -> None:
     try:
         for ours, _ in pipes[:3]:
             assert ours.poll(60)
-            said, seconds, made = ours.recv()
-            assert "one is gone or did not answer" in said
+            outcome, seconds, is_released = ours.recv()
+            assert "one is gone or did not answer" in outcome
             assert seconds < 2 * DEADLINE
-            assert not made
+            assert not is_released
     finally:
         for process in processes:
             process.kill()

@@ -48,21 +48,27 @@ KINDS = ["curve", "groups", "comparison"]
 
 def marked(privacy: Privacy | None = CENTRAL, kind: str = "curve") -> CountsMetric:
     """A metric whose counts can be recognised wherever they turn up."""
-    scores, target = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
+    scores = torch.tensor([0.1, 0.9])
+    target = torch.tensor([0, 1])
     metric: CountsMetric
     if kind == "comparison":
         compared = FederatedModelComparison(privacy=privacy)
         compared.update(scores, scores.flip(0), target)
         metric = compared
+    elif kind == "groups":
+        metric = FederatedROC(quantiles=4, privacy=privacy, groups=2)
+        metric.update(scores, target, target)
     else:
-        metric = FederatedROC(quantiles=4, privacy=privacy, groups=2 if kind == "groups" else None)
-        metric.update(scores, target, *([target] if kind == "groups" else []))
+        metric = FederatedROC(quantiles=4, privacy=privacy)
+        metric.update(scores, target)
     metric.counts *= MARK
     return metric
 
 
 def leaks(channel: bytes | str) -> bool:
-    return PATTERN in channel if isinstance(channel, bytes) else str(MARK) in channel
+    if isinstance(channel, bytes):
+        return PATTERN in channel
+    return str(MARK) in channel
 
 
 def saved(thing: Any) -> bytes:
@@ -174,7 +180,8 @@ def test_central_noise_has_no_share_to_send() -> None:
 
 
 def sent_by(rank: int, privacy: Privacy | None, kind: str = "curve") -> list[tuple[str, Tensor]]:
-    metric, wire = marked(privacy, kind), Collectives()
+    metric = marked(privacy, kind)
+    wire = Collectives()
     with wire, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of so much noise
         metric.compute()
@@ -187,17 +194,18 @@ def sent_by(rank: int, privacy: Privacy | None, kind: str = "curve") -> list[tup
     "privacy", [DistributedDP(1e-4, min_clients=3), LocalDP(1e-4)], ids=["distributed", "local"]
 )
 def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy, kind: str) -> None:
-    for sent in ranks.run(sent_by, privacy, kind):
-        assert sent
+    for messages in ranks.run(sent_by, privacy, kind):
+        assert messages
         # keys of secure aggregation are gathered, as bytes; cells, which are integers of 64 bits, never are
-        assert {tensor.dtype for name, tensor in sent if "gather" in name} <= {torch.uint8}
-        assert not any(leaks(tensor.numpy().tobytes()) for _, tensor in sent)
+        assert {tensor.dtype for name, tensor in messages if "gather" in name} <= {torch.uint8}
+        assert not any(leaks(tensor.numpy().tobytes()) for _, tensor in messages)
 
 
 @pytest.mark.slow
 def test_the_scan_finds_exact_counts_in_a_collective(ranks: RankPool) -> None:
     assert all(
-        any(leaks(t.numpy().tobytes()) for _, t in sent) for sent in ranks.run(sent_by, None)
+        any(leaks(tensor.numpy().tobytes()) for _, tensor in messages)
+        for messages in ranks.run(sent_by, None)
     )
 
 
@@ -220,22 +228,20 @@ def test_errors_show_no_score_of_a_private_batch(task: Any) -> None:
         "multiclass": {"num_classes": 3},
         "multilabel": {"num_labels": 3},
     }.get(task, {})
-    scores = torch.tensor([[SECRET, 1.5, 0.2]] * 2) if options else torch.tensor([SECRET, 1.5])
-    right = (
-        torch.zeros(2, 3, dtype=torch.int64)
-        if task == "multilabel"
-        else torch.zeros(2, dtype=torch.int64)
-    )
+    scores = torch.tensor([SECRET, 1.5])
+    if options:
+        scores = torch.tensor([[SECRET, 1.5, 0.2]] * 2)
+    right = torch.zeros(2, dtype=torch.int64)
+    if task == "multilabel":
+        right = torch.zeros(2, 3, dtype=torch.int64)
     for preds, target in ((scores, right), (scores.clamp(0, 1), right - 7)):
-        shown = []
+        shows_values = []
         for privacy in (None, CENTRAL):
             with pytest.raises(InputError) as caught:
                 FederatedROC(task, privacy=privacy, **options).update(preds, target)
-            shown.append("values from" in str(caught.value))
-        assert shown == [
-            True,
-            False,
-        ]  # the exact metric helps, the private one says nothing of the data
+            shows_values.append("values from" in str(caught.value))
+        # the exact metric helps, the private one says nothing of the data
+        assert shows_values == [True, False]
 
 
 PERSONS = ("Ulysses-51771", "a person whose id is longer than a block")
@@ -324,6 +330,6 @@ def test_a_pickle_names_no_person_of_a_range(tmp_path: Any) -> None:
     ):
         assert not any(
             text in data
-            for each in secret
-            for text in (each.to_bytes(8, "little"), str(each).encode())
+            for person in secret
+            for text in (person.to_bytes(8, "little"), str(person).encode())
         )

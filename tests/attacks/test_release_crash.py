@@ -60,13 +60,11 @@ def test_a_failed_attempt_is_paid_for_and_the_next_is_a_new_charge(
     crash_at(monkeypatch, number)
     with pytest.raises(CrashError):
         getattr(metric, call)()
-    assert (
-        PrivacyLedger(path=tmp_path / "ledger").spent().epsilon == 0.5
-    )  # charged, whole, before it was drawn
+    # charged, whole, before it was drawn
+    assert PrivacyLedger(path=tmp_path / "ledger").spent().epsilon == 0.5
     getattr(metric, call)()
-    assert (
-        ledger.spent().epsilon == 1.0
-    )  # a second draw is a second charge, though the data is the same
+    # a second draw is a second charge, though the data is the same
+    assert ledger.spent().epsilon == 1.0
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
@@ -84,7 +82,8 @@ def test_a_named_round_that_failed_is_not_drawn_again(
     crash_at(monkeypatch, 1)
     with pytest.raises(CrashError):
         metric.share(round="3")
-    metric = client() if rebuilt else metric
+    if rebuilt:
+        metric = client()
     for _ in range(2):
         with pytest.raises(LedgerConflictError, match="A retry is a new round, charged again"):
             metric.share(round="3")

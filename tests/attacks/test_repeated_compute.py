@@ -16,18 +16,18 @@ from torchmetrics_fed.functional import ROCCurve
 PRIVACY = [CentralDP(0.5), LocalDP(0.5), CentralDP(0.5, mechanism="skellam", delta=1e-6)]
 
 
-def same(one: ROCCurve, other: ROCCurve) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def same(first: ROCCurve, second: ROCCurve) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def attack(metric: Any) -> int:
     """Number of different curves that 1,000 computes show, by every way of asking again."""
-    seen = set()
+    curves = set()
     for turn in range(1_000):
-        asked = (metric, copy.deepcopy(metric), metric.clone())[turn % 3]
-        asked._computed = None
-        seen.add(asked.compute().tpr.numpy().tobytes())
-    return len(seen)
+        copied = (metric, copy.deepcopy(metric), metric.clone())[turn % 3]
+        copied._computed = None
+        curves.add(copied.compute().tpr.numpy().tobytes())
+    return len(curves)
 
 
 @pytest.mark.parametrize("privacy", PRIVACY, ids=["central", "local", "skellam"])
@@ -71,8 +71,8 @@ def test_a_copy_that_went_on_counting_is_refused(scored: tuple[Tensor, Tensor]) 
 def test_copies_made_before_data_release_their_own(scored: tuple[Tensor, Tensor]) -> None:
     metric = FederatedROC(quantiles=16, privacy=CentralDP(1.0))
     twin: Any = metric.clone()
-    for one in (metric, twin):
-        one.update(*scored)
+    for member in (metric, twin):
+        member.update(*scored)
     assert not same(metric.compute(), twin.compute())
     assert len(metric.ledger) == len(twin.ledger) == 2
 

@@ -99,8 +99,8 @@ def test_a_draw_enters_one_aggregation_whatever_the_second_calls_itself(
     total, refusals = aggregated(metrics, config, query, "7")
     assert not refusals
     rest = {client: metric for client, metric in metrics.items() if client != VICTIM}
-    again = SecureAggregationConfig.for_query(metrics[VICTIM].spec, query, name)
-    _, refusals = aggregated(rest, again, query, "7")
+    repeated = SecureAggregationConfig.for_query(metrics[VICTIM].spec, query, name)
+    _, refusals = aggregated(rest, repeated, query, "7")
     assert refusals.keys() == rest.keys()
     assert all(
         isinstance(error, ReleaseError) and "entered one before" in str(error)
@@ -121,8 +121,8 @@ def test_a_copy_of_the_data_enters_no_aggregation_of_its_own(options: dict[str, 
     _, refusals = aggregated(metrics, config, query, "7")
     assert not refusals
     rest = {client: metric for client, metric in copies.items() if client != VICTIM}
-    again = SecureAggregationConfig.for_query(metrics[VICTIM].spec, query, "7/2")
-    _, refusals = aggregated(rest, again, query, "7")
+    repeated = SecureAggregationConfig.for_query(metrics[VICTIM].spec, query, "7/2")
+    _, refusals = aggregated(rest, repeated, query, "7")
     assert refusals.keys() == rest.keys()
     assert all("entered one before" in str(error) for error in refusals.values())
 
@@ -171,11 +171,10 @@ def test_the_difference_would_have_been_the_victim() -> None:
         name: noisy_cells(metric.spec, query, metric.counts) for name, metric in metrics.items()
     }
     everyone = torch.stack(list(drawn.values())).sum(0)
-    others = torch.stack([cells for name, cells in drawn.items() if name != VICTIM]).sum(0)
+    rest = torch.stack([cells for name, cells in drawn.items() if name != VICTIM]).sum(0)
     exact = metrics[VICTIM].spec.cells(query, metrics[VICTIM].counts)
-    assert (
-        float((everyone - others == exact).double().mean()) > 0.7
-    )  # most cells of a share carry no noise at all
+    # most cells of a share carry no noise at all
+    assert float((everyone - rest == exact).double().mean()) > 0.7
 
 
 def test_another_round_is_a_fresh_draw_and_a_whole_charge() -> None:
@@ -211,11 +210,11 @@ def test_an_aggregation_of_something_else_is_refused_before_anything_is_drawn() 
     metrics = counted(privacy=HIDDEN)
     _, query = first(metrics, "7")
     weaker = FederatedROC(quantiles=16, privacy=DistributedDP(20.0, min_clients=3)).spec
-    for other in (
+    for config in (
         SecureAggregationConfig.for_query(weaker, query, "7/1"),
         SecureAggregationConfig.for_query(metrics[VICTIM].spec, Query(query.tree, 0.5), "7/1"),
     ):
-        _, refusals = aggregated(metrics, other, query, "7")
+        _, refusals = aggregated(metrics, config, query, "7")
         assert {type(error) for error in refusals.values()} == {SecureAggregationError}
     assert all(len(metric.ledger) == 0 for metric in metrics.values())
 
@@ -241,7 +240,8 @@ def test_forty_requests_in_one_round_are_one_draw(tmp_path: Path) -> None:
 
 
 def test_forty_rounds_end_with_the_budget(tmp_path: Path) -> None:
-    path, answered = tmp_path / "ledger", 0
+    path = tmp_path / "ledger"
+    answered = 0
     for number in range(40):
         metric = FederatedROC(
             quantiles=16, privacy=LocalDP(1.0), ledger=PrivacyLedger(budget=5.0, path=path)

@@ -88,10 +88,10 @@ def test_metrics_that_count_by_themselves_or_share_are_not_warned_of(
     scored: tuple[Tensor, Tensor],
 ) -> None:
     exact = FederatedPrecisionRecallCurve(quantiles=16)
-    alone: Any = MetricCollection(
+    collection: Any = MetricCollection(
         {"private": FederatedROC(quantiles=16, privacy=CentralDP(1.0)), "exact": exact}
     )
-    fed(alone, scored, "update")
+    fed(collection, scored, "update")
     several: Any = [FederatedROC(quantiles=16, privacy=CentralDP(1.0)) for _ in range(2)]
     for metric in several:  # two data sets, for all we know
         metric.update(*scored)
@@ -108,10 +108,12 @@ def test_clones_with_a_prefix_and_trackers_have_rounds_of_their_own(
 ) -> None:
     ledger = PrivacyLedger()
     collection: Any = federated_collection(privacy=CentralDP(1.0), ledger=ledger, quantiles=16)
-    validation, test = collection.clone(prefix="val_"), collection.clone(prefix="test_")
-    one, other = fed(validation, scored, "update"), fed(test, scored, "update")
+    validation = collection.clone(prefix="val_")
+    test = collection.clone(prefix="test_")
+    validation_curves = fed(validation, scored, "update")
+    test_curves = fed(test, scored, "update")
     assert len(ledger) == 2
-    assert not torch.equal(one["val_roc"].tpr, other["test_roc"].tpr)
+    assert not torch.equal(validation_curves["val_roc"].tpr, test_curves["test_roc"].tpr)
     tracker: Any = MetricTracker(
         FederatedROC(quantiles=16, privacy=CentralDP(1.0), ledger=ledger), maximize=True
     )

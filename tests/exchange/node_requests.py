@@ -36,7 +36,9 @@ def evaluation(path: Path, options: dict[str, Any]) -> Evaluation:
 def request_for(options: dict[str, Any], round: str = "1", stage: Stage = Stage.SHARE) -> Request:
     """The first request of a round, in any stage."""
     coordinator = Coordinator(FederatedROC(**options), round=round)
-    start = coordinator.config.to_bytes() if coordinator.spec.hides_shares else b""
+    start = b""
+    if coordinator.spec.hides_shares:
+        start = coordinator.config.to_bytes()
     return Request(
         stage=stage,
         round=round,

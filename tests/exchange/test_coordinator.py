@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,7 +27,6 @@ from torchmetrics_fed.errors import (
     SpecMismatchError,
     WireError,
 )
-from torchmetrics_fed.exchange.states import COORDINATOR_MOVES, Asking
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.sum import Adder
 
@@ -40,18 +38,18 @@ def clients(
     scored: tuple[Tensor, Tensor], make: Callable[[], FederatedROC], names: Any = NAMES
 ) -> dict[str, FederatedROC]:
     parts = zip(*(values.chunk(len(names)) for values in scored), strict=True)
-    found = {name: make() for name in names}
-    for metric, (preds, target) in zip(found.values(), parts, strict=True):
+    metrics = {name: make() for name in names}
+    for metric, (preds, target) in zip(metrics.values(), parts, strict=True):
         metric.update(preds, target)
-    return found
+    return metrics
 
 
 def local() -> FederatedROC:
     return FederatedROC(privacy=LOCAL)
 
 
-def answer(coordinator: Coordinator, found: dict[str, FederatedROC]) -> None:
-    for name, metric in found.items():
+def answer(coordinator: Coordinator, metrics: dict[str, FederatedROC]) -> None:
+    for name, metric in metrics.items():
         coordinator.receive(
             name, bytes(metric.share(round=coordinator.round, query=coordinator.query))
         )
@@ -67,61 +65,15 @@ def test_exact_sums_are_the_pooled_counts(scored: tuple[Tensor, Tensor]) -> None
     assert coordinator.release.round == "1"
 
 
-def in_state(
-    state: Asking, scored: tuple[Tensor, Tensor]
-) -> tuple[Coordinator, dict[str, FederatedROC]]:
-    found, coordinator = clients(scored, FederatedROC), Coordinator(FederatedROC(), round="1")
-    if state is Asking.RELEASED:
-        answer(coordinator, found)
-        coordinator.advance()
-    return coordinator, found
-
-
-def closed(coordinator: Coordinator, found: dict[str, FederatedROC]) -> None:
-    answer(coordinator, found)
-    coordinator.advance()
-
-
-CALLS: dict[str, Callable[[Coordinator, dict[str, FederatedROC]], object]] = {
-    "receive": lambda coordinator, found: coordinator.receive("ann", found["ann"].share(round="1")),
-    "accept": lambda coordinator, found: coordinator.accept(None),  # type: ignore[arg-type]
-    "advance": lambda coordinator, found: closed(coordinator, found),
-    "release": lambda coordinator, found: coordinator.release,
-}
-
-
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(Asking, CALLS)))
-def test_calls_are_allowed_exactly_where_the_table_has_a_state(
-    state: Asking, event: str, scored: tuple[Tensor, Tensor]
-) -> None:
-    coordinator, found = in_state(state, scored)
-    assert coordinator.state is state
-    if isinstance(COORDINATOR_MOVES[state, event], Asking):
-        if event == "accept":  # past the table there is no server to take a sum of
-            with pytest.raises(AttributeError):
-                CALLS[event](coordinator, found)
-            return
-        CALLS[event](coordinator, found)
-        assert coordinator.state in (COORDINATOR_MOVES[state, event], Asking.RELEASED)
-        return
-    with pytest.raises((ReleaseError, AssertionError)):
-        CALLS[event](coordinator, found)
-    assert coordinator.state is state
-
-
 def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
-    found, coordinator = (
-        clients(scored, local),
-        Coordinator(local(), round="1", max_examples=10_000),
-    )
+    metrics = clients(scored, local)
+    coordinator = Coordinator(local(), round="1", max_examples=10_000)
     query = coordinator.query
-    sent = bytes(found["ann"].share(round="1", query=query))
-    other_spec, other_round = (
-        clients(scored, lambda: FederatedROC(privacy=LocalDP(2.0))),
-        clients(scored, local),
-    )
-    many = FederatedROC(privacy=LOCAL)
-    many.update(torch.rand(100_000), torch.randint(0, 2, (100_000,)))
+    message = bytes(metrics["ann"].share(round="1", query=query))
+    other_spec = clients(scored, lambda: FederatedROC(privacy=LocalDP(2.0)))
+    other_round = clients(scored, local)
+    large = FederatedROC(privacy=LOCAL)
+    large.update(torch.rand(100_000), torch.randint(0, 2, (100_000,)))
     refused: list[tuple[type[Exception], str, bytes]] = [
         (SpecMismatchError, "ann", bytes(other_spec["ann"].share(round="1", query=query))),
         (RoundMismatchError, "ann", bytes(other_round["ann"].share(round="2", query=query))),
@@ -131,46 +83,48 @@ def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
             "ann",
             bytes(clients(scored, local)["ann"].share(round="1")),
         ),  # of another query
-        (ImpossibleCountsError, "ann", bytes(many.share(round="1", query=query))),
-        (InputError, "", sent),
+        (ImpossibleCountsError, "ann", bytes(large.share(round="1", query=query))),
+        (InputError, "", message),
     ]
     for error, sender, data in refused:
         with pytest.raises(error):
             coordinator.receive(sender, data)
         assert coordinator.received == 0
-    coordinator.receive("ann", sent)
+    coordinator.receive("ann", message)
     with pytest.raises(DuplicateClientError, match="'ann'"):
-        coordinator.receive("ann", bytes(found["ben"].share(round="1", query=query)))
+        coordinator.receive("ann", bytes(metrics["ben"].share(round="1", query=query)))
     with pytest.raises(DuplicateClientError, match="every share once"):
-        coordinator.receive("ben", sent)
+        coordinator.receive("ben", message)
     assert coordinator.received == 1
 
 
 def test_the_second_query_is_asked_of_those_whose_share_was_summed(
     scored: tuple[Tensor, Tensor],
 ) -> None:
-    found, coordinator = clients(scored, local), Coordinator(local(), round="1")
-    late = found.pop("cleo")
+    metrics = clients(scored, local)
+    coordinator = Coordinator(local(), round="1")
+    late = metrics.pop("cleo")
     first = coordinator.query
-    answer(coordinator, found)
+    answer(coordinator, metrics)
     coordinator.advance()
     assert sorted(coordinator.senders or ()) == ["ann", "ben"]
     assert coordinator.query != first
     late.share(round="1", query=first)
     with pytest.raises(ReleaseError, match="first share was summed"):
         coordinator.receive("cleo", bytes(late.share(round="1", query=coordinator.query)))
-    answer(coordinator, found)
+    answer(coordinator, metrics)
     coordinator.advance()
-    assert [each.shares for each in coordinator.release.sums] == [2, 2]
+    assert [total.shares for total in coordinator.release.sums] == [2, 2]
 
 
 def test_too_few_shares_leave_the_query_open(scored: tuple[Tensor, Tensor]) -> None:
     def make() -> FederatedROC:
         return FederatedROC(privacy=DistributedDP(1.0, 3, trusted_aggregator=True))
 
-    found, coordinator = clients(scored, make), Coordinator(make(), round="1")
-    late = found.pop("cleo")
-    answer(coordinator, found)
+    metrics = clients(scored, make)
+    coordinator = Coordinator(make(), round="1")
+    late = metrics.pop("cleo")
+    answer(coordinator, metrics)
     with pytest.raises(ReleaseError, match="min_clients=3"):
         coordinator.advance()
     with pytest.raises(ReleaseError, match="advance"):
@@ -181,7 +135,8 @@ def test_too_few_shares_leave_the_query_open(scored: tuple[Tensor, Tensor]) -> N
 
 
 def test_it_is_stored_and_resumed_at_every_point(scored: tuple[Tensor, Tensor]) -> None:
-    found, coordinator = clients(scored, local), Coordinator(local(), round="1", min_clients=3)
+    metrics = clients(scored, local)
+    coordinator = Coordinator(local(), round="1", min_clients=3)
 
     def restored() -> Coordinator:
         return Coordinator.from_bytes(coordinator.to_bytes(), local(), min_clients=3)
@@ -189,18 +144,18 @@ def test_it_is_stored_and_resumed_at_every_point(scored: tuple[Tensor, Tensor]) 
     queries = []
     while coordinator.query is not None:
         queries.append(coordinator.query)
-        for name, metric in found.items():
+        for name, metric in metrics.items():
             coordinator = restored()
             assert coordinator.query == queries[-1]
             coordinator.receive(name, bytes(metric.share(round="1", query=coordinator.query)))
         coordinator = restored()
         with pytest.raises(DuplicateClientError):
-            coordinator.receive("ann", found["ann"].share(round="1", query=coordinator.query))
+            coordinator.receive("ann", metrics["ann"].share(round="1", query=coordinator.query))
         coordinator.advance()
     release = restored().release
     assert release.queries == tuple(queries)
     assert release.shares == 3
-    assert all(len(metric.ledger) == 1 for metric in found.values())
+    assert all(len(metric.ledger) == 1 for metric in metrics.values())
 
 
 def test_what_a_coordinator_cannot_do_is_said_at_once() -> None:
@@ -223,8 +178,8 @@ def test_that_rows_are_left_out_survives_a_restart(scored: tuple[Tensor, Tensor]
             coordinator.receive(name, replace(share, skips_bad=skips and number == 0))
             coordinator = Coordinator.from_bytes(coordinator.to_bytes(), FederatedROC())
         coordinator.advance()
-        again = Coordinator.from_bytes(coordinator.to_bytes(), FederatedROC())
-        for finished in (coordinator, again):
+        resumed = Coordinator.from_bytes(coordinator.to_bytes(), FederatedROC())
+        for finished in (coordinator, resumed):
             assert (ReleaseFlag.ROWS_SKIPPED in finished.release.flags) == skips
 
 

@@ -158,10 +158,10 @@ def test_no_two_processes_draw_from_one_note(options: dict[str, Any], tmp_path: 
     request = request_for(options)
     first = node(tmp_path, options)
     second = node(tmp_path, options)
-    with first.replying(request) as one, second.replying(request) as two:
-        assert one.make(evaluation(tmp_path, options))
+    with first.replying(request) as first_draft, second.replying(request) as second_draft:
+        assert first_draft.make(evaluation(tmp_path, options))
         with pytest.raises(ReleaseError, match="Another process of this client has gone on"):
-            two.make(evaluation(tmp_path, options))
+            second_draft.make(evaluation(tmp_path, options))
     assert charges(tmp_path) == ("privacy" in options)
 
 
@@ -276,6 +276,6 @@ def test_an_aggregation_is_begun_once(repeats: bool, tmp_path: Path) -> None:
     reply = process.reply(advertise)
     if repeats:
         assert process.reply(advertise) == reply
-    again = replace(advertise, message=b"another request")
+    repeated = replace(advertise, message=b"another request")
     with pytest.raises(FederatedMetricError, match="A retry is a new round"):
-        process.reply(again)
+        process.reply(repeated)

@@ -42,8 +42,8 @@ def data(rank: int) -> tuple[Tensor, Tensor]:
     return (torch.randn(20_000, generator=generator) + target).sigmoid(), target
 
 
-def same(one: ROCCurve, other: ROCCurve) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def same(first: ROCCurve, second: ROCCurve) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def counted(rank: int, privacy: Privacy, folder: str | None = None, **options: Any) -> FederatedROC:
@@ -75,8 +75,9 @@ class Draws:
 def released(rank: int, privacy: Privacy, folder: str) -> tuple[ROCCurve, ROCCurve, int, int]:
     metric = counted(rank, privacy, folder)
     with Draws() as draws:
-        first, again = metric.compute(), metric.clone().compute()
-    return first, again, draws.count, len(metric.ledger)
+        first = metric.compute()
+        repeated = metric.clone().compute()
+    return first, repeated, draws.count, len(metric.ledger)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +91,9 @@ def test_identical_curves_and_one_draw_a_query(
     results = ranks.run(released, privacy, str(tmp_path))
     preds, target = (torch.cat(parts) for parts in zip(*map(data, range(3)), strict=True))
     exact = roc(preds, target)
-    for first, again, _, entries in results:
+    for first, repeated, _, entries in results:
         assert same(first, results[0][0])
-        assert same(again, first)
+        assert same(repeated, first)
         assert entries == 1  # the ranks share the file, and write one entry
         assert 0 < area_error_roc(first, exact) < 0.02
     assert [count for *_, count, _ in results] == draws
@@ -195,12 +196,14 @@ def test_several_ranks_that_are_one_client_draw_one_share(ranks: RankPool) -> No
 def grouped(rank: int) -> ROCCurve | str:
     group = dist.new_group([0, 2])
     metric = counted(rank, DistributedDP(1.0, min_clients=2), process_group=group)
-    return metric.compute() if rank != 1 else "outside"
+    if rank == 1:
+        return "outside"
+    return metric.compute()
 
 
 def test_a_process_group_is_the_federation(ranks: RankPool) -> None:
-    one, _, other = ranks.run(grouped)
-    assert same(one, other)
+    first, _, last = ranks.run(grouped)
+    assert same(first, last)
 
 
 def collected(rank: int) -> tuple[Any, int]:
@@ -260,10 +263,10 @@ def many_classes(rank: int) -> tuple[Tensor, Tensor, int]:
 
 def test_many_classes_across_ranks(ranks: RankPool) -> None:
     results = ranks.run(many_classes)
-    for areas, again, draws in results:
+    for areas, repeated, draws in results:
         assert draws == 2
         assert torch.equal(areas, results[0][0])
-        assert torch.equal(areas, again)
+        assert torch.equal(areas, repeated)
         assert bool(((areas - 0.5).abs() < 0.1).all())
 
 
@@ -310,7 +313,8 @@ def plotted(rank: int, privacy: Privacy | None, name: str) -> tuple[int, int, in
     collection: Any = federated_collection(privacy=privacy, metrics=[name], confidence=0.9)
     metric = collection[name]
     metric.update(*data(rank))
-    compute, plot = counted_collectives(metric.compute), counted_collectives(metric.plot)
+    compute = counted_collectives(metric.compute)
+    plot = counted_collectives(metric.plot)
     plt.close("all")
     metric.reset()
     return compute, plot, len(metric.ledger)
@@ -325,7 +329,10 @@ def test_a_plot_costs_no_more_collectives_than_compute(
 ) -> None:
     for compute, plot, entries in ranks.run(plotted, privacy, name):
         assert compute > 0
-        assert plot <= compute if privacy is None else plot == 0
+        if privacy is None:
+            assert plot <= compute
+        else:
+            assert plot == 0
         assert entries == (privacy is not None)
 
 

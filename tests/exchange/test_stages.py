@@ -39,7 +39,9 @@ class Clients:
         **options: Any,
     ):
         self.metrics = {name: FederatedROC(quantiles=64, **options) for name in NAMES}
-        self.silent, self.refusing, self.stage = silent, refusing, stage
+        self.silent = silent
+        self.refusing = refusing
+        self.stage = stage
         self.sides: dict[str, SecureAggregationClient] = {}
         for number, metric in enumerate(self.metrics.values()):
             generator = torch.Generator().manual_seed(number)
@@ -49,31 +51,32 @@ class Clients:
             )
         self.counts = {name: metric.counts.clone() for name, metric in self.metrics.items()}
 
-    def send(self, asked: Mapping[str, Request]) -> dict[str, bytes | FederatedMetricError]:
+    def send(self, requests: Mapping[str, Request]) -> dict[str, bytes | FederatedMetricError]:
         answers: dict[str, bytes | FederatedMetricError] = {}
-        for name, one in asked.items():
-            if str(one.stage) == self.stage and name in self.refusing:
+        for name, request in requests.items():
+            if str(request.stage) == self.stage and name in self.refusing:
                 answers[name] = ReleaseError("No budget.")
-            elif str(one.stage) != self.stage or name not in self.silent:
-                answers[name] = self.answer(name, one)
+            elif str(request.stage) != self.stage or name not in self.silent:
+                answers[name] = self.answer(name, request)
         return answers
 
-    def answer(self, name: str, asked: Request) -> bytes:
-        metric, query = self.metrics[name], Query.from_bytes(asked.query)
-        if asked.stage is Stage.SHARE:
-            return bytes(metric.share(round=asked.round, query=query))
-        if asked.stage is Stage.ADVERTISE:
+    def answer(self, name: str, request: Request) -> bytes:
+        metric = self.metrics[name]
+        query = Query.from_bytes(request.query)
+        if request.stage is Stage.SHARE:
+            return bytes(metric.share(round=request.round, query=query))
+        if request.stage is Stage.ADVERTISE:
             self.sides[name] = SecureAggregationClient(
-                name, SecureAggregationConfig.from_bytes(asked.start)
+                name, SecureAggregationConfig.from_bytes(request.start)
             )
             return self.sides[name].advertise()
-        if asked.stage is Stage.MASK:
-            return metric.mask(self.sides[name], asked.message, round=asked.round, query=query)
+        if request.stage is Stage.MASK:
+            return metric.mask(self.sides[name], request.message, round=request.round, query=query)
         take = {
             Stage.SHARE_KEYS: self.sides[name].share_keys,
             Stage.UNMASK: self.sides[name].unmask,
         }
-        return take[asked.stage](asked.message)
+        return take[request.stage](request.message)
 
 
 def released(clients: Clients, **options: Any) -> Release:
@@ -107,16 +110,16 @@ def test_whoever_drops_out_is_named_with_stage_and_reason(
     clients = Clients(stage=stage, secure=True, **{how: ("ben",)})
     with caplog.at_level(logging.INFO):
         release = released(clients, secure=True)
-    there = [
+    counts = [
         counts for name, counts in clients.counts.items() if name != "ben" or stage == "unmask"
     ]
-    assert torch.equal(release.leaf, torch.stack(there).sum(0))
-    said = f"torchmetrics-fed: round 3, query 1, {stage}: "
-    assert f"{said}3 of 4 answered in 0." in caplog.text
+    assert torch.equal(release.leaf, torch.stack(counts).sum(0))
+    prefix = f"torchmetrics-fed: round 3, query 1, {stage}: "
+    assert f"{prefix}3 of 4 answered in 0." in caplog.text
     if how == "silent":
-        assert re.search(rf"{said}.* s: ann, cem, dua; silent for 0\.\d s: ben\.", caplog.text)
+        assert re.search(rf"{prefix}.* s: ann, cem, dua; silent for 0\.\d s: ben\.", caplog.text)
     else:
-        assert f"{said}dropped out: ben. No budget." in caplog.text
+        assert f"{prefix}dropped out: ben. No budget." in caplog.text
 
 
 def test_equal_reasons_are_said_once(caplog: pytest.LogCaptureFixture) -> None:

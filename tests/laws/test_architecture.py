@@ -32,7 +32,7 @@ class Recipe(NamedTuple):
 def recipes() -> dict[str, Recipe]:
     """The recipes of the page, by what they add."""
     sections = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
-    found = {}
+    by_title = {}
     for section in sections:
         title = section.splitlines()[0]
         if not title.startswith("Add a "):
@@ -47,8 +47,8 @@ def recipes() -> dict[str, Recipe]:
                 recipe.trials.append(code)
             else:
                 recipe.files[first_line.removeprefix("# file: ")] = code.split("\n", 1)[1]
-        found[title.removeprefix("Add a ")] = recipe
-    return found
+        by_title[title.removeprefix("Add a ")] = recipe
+    return by_title
 
 
 def test_the_page_has_four_recipes() -> None:

@@ -53,9 +53,8 @@ def module(name: str) -> ModuleType:
 def names(public: ModuleType) -> Iterator[tuple[str, Any]]:
     for name in public.__all__:
         value = getattr(public, name)
-        if inspect.isclass(value) or inspect.isfunction(
-            value
-        ):  # not modules, constants, or names of types
+        # not modules, constants, or names of types
+        if inspect.isclass(value) or inspect.isfunction(value):
             yield name, value
 
 

@@ -60,10 +60,10 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_layers_point_one_way(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     for module, name in imports(path):
-        other = layer_of(module)
-        assert other == own or RANK[other] > RANK[own], f"{own} may not import {module}"
+        imported = layer_of(module)
+        assert imported == layer or RANK[imported] > RANK[layer], f"{layer} may not import {module}"
         assert not name.startswith("_"), f"{name} is private to {module}"
 
 

@@ -109,7 +109,7 @@ def test_the_index_page_has_no_link_that_leads_nowhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
     (image, image_there), (link, link_there) = (
-        (found["pattern"], found["replacement"]) for found in hook["substitutions"]
+        (rule["pattern"], rule["replacement"]) for rule in hook["substitutions"]
     )
     written = [
         (image_there, link_there),

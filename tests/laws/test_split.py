@@ -51,14 +51,12 @@ def test_any_batches_in_any_order(
     scores: list[float], cuts: list[int], data: st.DataObject
 ) -> None:
     labels = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
-    preds, target = (
-        torch.tensor(scores, dtype=torch.float32),
-        torch.tensor(labels, dtype=torch.bool),
-    )
-    whole = FederatedROC(quantiles=8)
-    whole.update(preds, target)
+    preds = torch.tensor(scores, dtype=torch.float32)
+    target = torch.tensor(labels, dtype=torch.bool)
+    pooled = FederatedROC(quantiles=8)
+    pooled.update(preds, target)
     order = torch.tensor(data.draw(st.permutations(range(len(scores)))), dtype=torch.int64)
     pieces = FederatedROC(quantiles=8)
     for piece in order.tensor_split(sorted(cuts)):
         pieces.update(preds[piece], target[piece])
-    assert torch.equal(whole.counts, pieces.counts)
+    assert torch.equal(pooled.counts, pieces.counts)

@@ -62,12 +62,12 @@ def test_a_stored_release_is_read_as_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", names())
 def test_a_rebuilt_release_is_the_stored_one(name: str) -> None:
     case = case_of(name)
-    again = described(name, rebuild(case), case.settings["plan"])
-    assert again.settings == case.settings
-    assert (again.prior is None) == (case.prior is None)
-    parts = [*zip(again.sums, case.sums, strict=True)]
-    if again.prior is not None and case.prior is not None:
-        parts.append((again.prior, case.prior))
+    rebuilt = described(name, rebuild(case), case.settings["plan"])
+    assert rebuilt.settings == case.settings
+    assert (rebuilt.prior is None) == (case.prior is None)
+    parts = [*zip(rebuilt.sums, case.sums, strict=True)]
+    if rebuilt.prior is not None and case.prior is not None:
+        parts.append((rebuilt.prior, case.prior))
     for part, stored in parts:
         assert part.query == stored.query
         assert part.shares == stored.shares

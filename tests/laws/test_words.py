@@ -44,17 +44,17 @@ def texts() -> list[Path]:
 @pytest.mark.parametrize("word", REPLACED)
 def test_replaced_words_are_gone(word: str) -> None:
     pattern = re.compile(word, flags=re.IGNORECASE)
-    found = []
+    places = []
     for path in texts():
         lines = enumerate(path.read_text(encoding="utf-8", errors="ignore").splitlines(), 1)
-        found += [
+        places += [
             f"{path.relative_to(ROOT)}:{number}" for number, line in lines if pattern.search(line)
         ]
-    assert not found, f"Write {REPLACED[word]!r} in {found}"
+    assert not places, f"Write {REPLACED[word]!r} in {places}"
 
 
 def test_the_patterns_find_what_they_are_for() -> None:
-    said = "told reckoned astray anew secure_sum nobody may pool whoever sums so many to be had "
-    said += "spelled booked cut for it "
-    said += "pictures sheet in the house two_round one_message shall data's way"
-    assert all(re.search(word, said) for word in REPLACED)
+    text = "told reckoned astray anew secure_sum nobody may pool whoever sums so many to be had "
+    text += "spelled booked cut for it "
+    text += "pictures sheet in the house two_round one_message shall data's way"
+    assert all(re.search(word, text) for word in REPLACED)

@@ -56,21 +56,23 @@ SIZE = {"multiclass": {"num_classes": K}, "multilabel": {"num_labels": K}}
 def answers(name: str, task: str, target: Tensor, **options: Any) -> tuple[Answer, Answer]:
     """What torchmetrics and we compute, each with the texts of its warnings."""
     options |= SIZE.get(task, {})
-    given = scores(60) if task == "binary" else scores(60, K)
-    both: list[Answer] = []
+    preds = scores(60, K)
+    if task == "binary":
+        preds = scores(60)
+    results: list[Answer] = []
     for metric in (
         getattr(exact, task.capitalize() + name)(**options),
         getattr(torchmetrics_fed, f"Federated{name}")(task, grid=GRID, **options),
     ):
-        metric.update(given, target)
+        metric.update(preds, target)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            both.append((metric.compute(), [str(warning.message) for warning in caught]))
-    return both[0], both[1]
+            results.append((metric.compute(), [str(warning.message) for warning in caught]))
+    return results[0], results[1]
 
 
-def close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one.double(), other.double(), rtol=0, atol=1e-6, equal_nan=True)
+def close(first: Tensor, second: Tensor) -> bool:
+    return torch.allclose(first.double(), second.double(), rtol=0, atol=1e-6, equal_nan=True)
 
 
 AVERAGES = {"binary": ["none"], "multiclass": ["none", "macro", "weighted"]}
@@ -87,9 +89,10 @@ AVERAGES = {"binary": ["none"], "multiclass": ["none", "macro", "weighted"]}
 )
 def test_areas_are_those_of_torchmetrics(name: str, case: str, average: str) -> None:
     task, target = TARGETS[case]
-    (theirs, warned), (ours, texts) = answers(
-        name, task, target, **({} if task == "binary" else {"average": average})
-    )
+    options = {"average": average}
+    if task == "binary":
+        options = {}
+    (theirs, warned), (ours, texts) = answers(name, task, target, **options)
     assert close(ours, theirs)
     assert bool(texts) == bool(warned)
     ignored = IGNORED.format(average)
@@ -107,9 +110,12 @@ def test_curves_are_those_of_torchmetrics(name: str, case: str) -> None:
     edges = ours[2].flatten().sort().values
     for index, (x, y, thresholds) in enumerate(zip(*theirs, strict=True)):
         # a score reaches the same scores as the edge below it; one point of each curve has no threshold
-        reached = thresholds[1:] if name == "ROC" else thresholds
-        at = (torch.searchsorted(edges, reached.double(), right=True) - 1).tolist()
-        points = [0, *(len(edges) - 1 - place for place in at)] if name == "ROC" else [*at, -1]
+        if name == "ROC":
+            thresholds = thresholds[1:]
+        at = (torch.searchsorted(edges, thresholds.double(), right=True) - 1).tolist()
+        points = [*at, -1]
+        if name == "ROC":
+            points = [0, *(len(edges) - 1 - place for place in at)]
         assert close(ours[0][index][points], x)
         assert close(ours[1][index][points], y)
 
@@ -123,7 +129,10 @@ def test_a_macro_curve_leaves_absent_classes_out() -> None:
         curve = metric.compute()
     three = FederatedPrecisionRecallCurve("multiclass", num_classes=3, grid=GRID, average="macro")
     three.update(scores(60, K)[:, :3], target)
-    assert all(torch.equal(one, other) for one, other in zip(curve, three.compute(), strict=True))
+    assert all(
+        torch.equal(values, expected)
+        for values, expected in zip(curve, three.compute(), strict=True)
+    )
 
 
 def test_all_examples_of_the_first_class_are_no_special_case() -> None:
@@ -158,7 +167,7 @@ def test_without_any_data_averages_are_defined_or_nan() -> None:
 
 @pytest.mark.parametrize("average", ["macro", "weighted"])
 def test_a_private_class_is_absent_where_its_estimated_size_is_not_positive(average: Any) -> None:
-    seen = set()
+    outcomes = set()
     for _ in range(60):
         metric = FederatedROC(
             "multiclass", num_classes=K, grid=GRID, privacy=CentralDP(4.0), plan="single"
@@ -166,21 +175,22 @@ def test_a_private_class_is_absent_where_its_estimated_size_is_not_positive(aver
         metric.update(scores(60, K), torch.arange(60) % 3)
         release = metric.release()
         sizes = read(release).tails.total[:, 1]
-        each = average_precision_from_counts(release)
-        assert torch.equal(each.isnan(), sizes <= 0)
-        weights = torch.ones(K) if average == "macro" else sizes.clamp(min=0)
-        expected = (each.nan_to_num(0.0) * weights).sum() / weights[sizes > 0].sum()
+        areas = average_precision_from_counts(release)
+        assert torch.equal(areas.isnan(), sizes <= 0)
+        weights = sizes.clamp(min=0)
+        if average == "macro":
+            weights = torch.ones(K)
+        expected = (areas.nan_to_num(0.0) * weights).sum() / weights[sizes > 0].sum()
         mean = FederatedAveragePrecision.from_release(release, average=average)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert close(mean.compute(), expected)
         absent = bool((sizes <= 0).any())
         words = [str(warning.message) for warning in caught]
-        assert [text for text in words if "95%" not in text] == [
-            IGNORED.format(average)
-        ] * absent  # noise has its own
-        seen.add(absent)
-        if len(seen) == 2:
+        # noise has its own
+        assert [text for text in words if "95%" not in text] == [IGNORED.format(average)] * absent
+        outcomes.add(absent)
+        if len(outcomes) == 2:
             return
     raise AssertionError("noise showed the absent class always, or never")
 

@@ -76,7 +76,9 @@ TASKS: dict[str, dict[str, Any]] = {
 
 
 def drawn(task: str, examples: int, lowest: int = 0) -> tuple[Tensor, Tensor]:
-    scores = torch.rand(examples) if task == "binary" else torch.rand(examples, 10)
+    scores = torch.rand(examples, 10)
+    if task == "binary":
+        scores = torch.rand(examples)
     if task in ("binary", "multilabel"):
         return scores, torch.randint(lowest, 2, scores.shape)
     return scores, torch.randint(lowest, 10, (examples,))
@@ -92,8 +94,9 @@ def test_an_update_waits_for_the_device_once_at_most(
 ) -> None:
     kernels = []
     for examples in (100, 5_000):
-        scores, target = drawn(task, examples, 0 if ignore_index is None else -1)
-        data = scores, target.to(kind)
+        lowest = 0 if ignore_index is None else -1
+        scores, target = drawn(task, examples, lowest)
+        target = target.to(kind)
         for validate, reads in ((True, 1), (False, 0), ("deferred", 0)):
             options = TASKS[task] | {
                 "grid": grid,
@@ -101,7 +104,7 @@ def test_an_update_waits_for_the_device_once_at_most(
                 "validate_args": validate,
             }
             name: Any = task if task in ("binary", "multilabel") else "multiclass"
-            operations = update(FederatedROC(name, **options), *data)
+            operations = update(FederatedROC(name, **options), scores, target)
             assert operations.reads == reads
             kernels.append(operations.kernels)
     assert kernels[:3] == kernels[3:]  # as many, however large the batch is
@@ -111,34 +114,39 @@ def test_an_update_waits_for_the_device_once_at_most(
 @pytest.mark.usefixtures("device_path")
 @pytest.mark.parametrize("validate", [True, False, "deferred"])
 def test_a_segmentation_batch_is_a_fixed_number_of_kernels(validate: Any) -> None:
-    found = []
+    costs = []
     for side in (8, 64):
         metric = FederatedROC(
             "multiclass", num_classes=21, quantiles=64, validate_args=validate, ignore_index=255
         )
-        preds, target = torch.rand(2, 21, side, side), torch.randint(0, 21, (2, side, side))
+        preds = torch.rand(2, 21, side, side)
+        target = torch.randint(0, 21, (2, side, side))
         target[:, 0] = 255
         operations = update(metric, preds, target)
-        found.append((operations.reads, operations.kernels))
-    assert found[0] == found[1]
-    assert found[0][0] == (validate is True)
+        costs.append((operations.reads, operations.kernels))
+    assert costs[0] == costs[1]
+    assert costs[0][0] == (validate is True)
 
 
 @pytest.mark.usefixtures("device_path")
 @pytest.mark.parametrize("normalization", ["softmax", "sigmoid"])
 def test_logits_wait_no_more(normalization: Any) -> None:
-    task, options = (
-        ("multiclass", {"num_classes": 10}) if normalization == "softmax" else ("binary", {})
-    )
+    task: Any = "binary"
+    if normalization == "softmax":
+        task = "multiclass"
     scores, target = drawn(task, 500)
-    for validate, reads in ((True, 1), (False, 0), ("deferred", 0)):
-        metric = FederatedROC(task, normalization=normalization, validate_args=validate, **options)  # type: ignore[arg-type]
+    expected: list[tuple[Any, int]] = [(True, 1), (False, 0), ("deferred", 0)]
+    for validate, reads in expected:
+        metric = FederatedROC(
+            task, normalization=normalization, validate_args=validate, **TASKS[task]
+        )
         assert update(metric, 9 * scores, target).reads == reads
 
 
 @pytest.mark.usefixtures("device_path")
 def test_looking_for_one_hot_targets_waits_no_more() -> None:
-    scores, target = torch.rand(50, 2), torch.randint(0, 2, (50, 2))
+    scores = torch.rand(50, 2)
+    target = torch.randint(0, 2, (50, 2))
     target[0] = 1
     modes: list[tuple[Any, int]] = [(True, 1), (False, 0), ("deferred", 0)]
     for validate, reads in modes:
@@ -210,7 +218,8 @@ def test_private_metrics_say_no_number_and_charge_nothing(tmp_path: Path) -> Non
 def _one_rank_has_bad_examples(rank: int, private: bool) -> str:
     privacy = CentralDP(1.0) if private else None
     metric = FederatedAUROC(privacy=privacy, validate_args="deferred")
-    metric.update(torch.tensor([0.2, 0.9 if rank else 1.5]), torch.tensor([0, 1]))
+    highest = 0.9 if rank else 1.5
+    metric.update(torch.tensor([0.2, highest]), torch.tensor([0, 1]))
     try:
         metric.compute()
     except InputError as error:
@@ -221,9 +230,9 @@ def _one_rank_has_bad_examples(rank: int, private: bool) -> str:
 @pytest.mark.parametrize("private", [False, True])
 def test_every_rank_raises_if_one_has_bad_examples(private: bool, ranks: RankPool) -> None:
     words = "some could not" if private else "1 could not"
-    for found in ranks.run(_one_rank_has_bad_examples, private):
-        assert found.startswith("0")
-        assert words in found
+    for message in ranks.run(_one_rank_has_bad_examples, private):
+        assert message.startswith("0")
+        assert words in message
 
 
 def test_refused_examples_merge_copy_and_stay_in_their_group() -> None:

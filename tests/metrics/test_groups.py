@@ -50,18 +50,21 @@ def test_exact_answers_are_those_of_separate_metrics_to_the_bit(
     kind: type[FederatedMetric],
 ) -> None:
     scores, target, groups = examples()
-    metric, everybody = kind(groups=NAMES), kind()
+    metric = kind(groups=NAMES)
+    everybody = kind()
     metric.update(scores, target, groups)
     everybody.update(scores, target)
     answers = {"all": (metric.compute(), everybody.compute())}
     for number, (name, answer) in enumerate(metric.by_group().items()):
-        alone = kind()
-        alone.update(scores[groups == number], target[groups == number])
-        answers[name] = answer, alone.compute()
+        separate = kind()
+        separate.update(scores[groups == number], target[groups == number])
+        answers[name] = answer, separate.compute()
     assert list(answers) == ["all", *NAMES]
     for mine, theirs in answers.values():
-        pairs = [(mine, theirs)] if isinstance(mine, Tensor) else zip(mine, theirs, strict=True)
-        assert all(torch.equal(one, other) for one, other in pairs)
+        if isinstance(mine, Tensor):
+            assert torch.equal(mine, theirs)
+        else:
+            assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
 @pytest.mark.parametrize("plan", [None, "adaptive", "single", "carry_over", "paper"])
@@ -76,7 +79,8 @@ def test_a_private_release_costs_once_and_answers_alike_from_its_bytes(
     for number in range(1, 3):
         metric.reset()
         metric.update(*examples())
-        area, by_group = metric.compute(), metric.by_group()
+        area = metric.compute()
+        by_group = metric.by_group()
         assert len(ledger) == number
         assert ledger.spent().epsilon == number
         metric.release().save(tmp_path / "one.release")
@@ -101,11 +105,10 @@ def test_the_sum_of_groups_has_the_noise_of_each() -> None:
     assert pilot.overall.noise_variance == pilot.noise_variance
     assert torch.equal(last.overall.cells, last.cells.sum(0, keepdim=True))
     assert last.of_group(2).noise_variance == last.noise_variance
-    whole = release.overall
-    again = Release.from_bytes(
-        bytes(whole)
-    )  # a release of its own, with the noise that is really there
-    assert again.last.noise_variance == whole.last.noise_variance
+    overall = release.overall
+    # a release of its own, with the noise that is really there
+    decoded = Release.from_bytes(bytes(overall))
+    assert decoded.last.noise_variance == overall.last.noise_variance
     with pytest.raises(ReleaseError, match="one group's part"):
         bytes(release.by_group["0"])
 
@@ -113,33 +116,34 @@ def test_the_sum_of_groups_has_the_noise_of_each() -> None:
 def test_sums_with_other_noise_do_not_add_up() -> None:
     exact = FederatedROC(groups=NAMES)
     exact.update(*examples(10))
-    whole, plain = exact.release().overall, FederatedROC()
+    overall = exact.release().overall
+    plain = FederatedROC()
     plain.update(*examples(10)[:2])
     with pytest.raises(ReleaseError, match="the same noise"):
-        Release.sum([whole, plain.release()])
+        Release.sum([overall, plain.release()])
 
 
 def test_a_group_with_hardly_any_data_has_the_shape_of_everybody() -> None:
     scores, target, _ = examples(20_000)
     groups = (torch.arange(20_000) >= 60).long()
-    metric, off = FederatedAUROC(groups=NAMES, privacy=CentralDP(0.3)), 0.0
+    metric = FederatedAUROC(groups=NAMES, privacy=CentralDP(0.3))
+    off = 0.0
     for _ in range(12):
         metric.reset()
         metric.update(scores, target, groups)
-        few = metric.release().by_group["a"]
+        small_group = metric.release().by_group["a"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            off += abs(float(auroc_from_counts(few) - metric.compute())) / 12
-    assert (
-        off < 0.25
-    )  # leaves of 4 examples with noise of standard deviation 5 would give any order
+            off += abs(float(auroc_from_counts(small_group) - metric.compute())) / 12
+    # leaves of 4 examples with noise of standard deviation 5 would give any order
+    assert off < 0.25
 
 
 def on_a_rank(rank: int, privacy: Any) -> tuple[bytes, dict[str, float]]:
     metric = FederatedAUROC(groups=NAMES, privacy=privacy)
     scores, target, groups = examples(600, rank)
-    kept = slice(None) if rank else slice(0)  # the first rank has no data
-    metric.update(scores[kept], target[kept], groups[kept])
+    rows = slice(None) if rank else slice(0)  # the first rank has no data
+    metric.update(scores[rows], target[rows], groups[rows])
     values = {name: float(value) for name, value in metric.by_group().items()}
     return bytes(metric.release()), values
 
@@ -149,13 +153,13 @@ def on_a_rank(rank: int, privacy: Any) -> tuple[bytes, dict[str, float]]:
     "privacy", [None, CentralDP(1.0), DistributedDP(1.0, min_clients=3)], ids=str
 )
 def test_ranks_have_one_release_with_all_groups(ranks: RankPool, privacy: Any) -> None:
-    found = ranks.run(on_a_rank, privacy)
-    assert all(isinstance(each, tuple) and each == found[0] for each in found)
+    results = ranks.run(on_a_rank, privacy)
+    assert all(isinstance(result, tuple) and result == results[0] for result in results)
     if privacy is None:
         pooled = FederatedAUROC(groups=NAMES)
         for rank in range(1, ranks.size):
             pooled.update(*examples(600, rank))
-        assert found[0][1] == {name: float(value) for name, value in pooled.by_group().items()}
+        assert results[0][1] == {name: float(value) for name, value in pooled.by_group().items()}
 
 
 def test_a_collection_makes_one_release_for_all_groups() -> None:
@@ -164,7 +168,7 @@ def test_a_collection_makes_one_release_for_all_groups() -> None:
         groups=NAMES, privacy=CentralDP(1.0), ledger=ledger, metrics=["auroc", "roc"]
     )
     for start in range(0, 3_000, 1_000):
-        collection.update(*(each[start : start + 1_000] for each in examples()))
+        collection.update(*(values[start : start + 1_000] for values in examples()))
     collection.compute()
     auroc, roc = (collection[name] for name in ("auroc", "roc"))
     assert isinstance(auroc, FederatedAUROC)
@@ -181,8 +185,8 @@ def test_copies_and_pickles_answer_alike(tmp_path: Path) -> None:
     )
     metric.update(*examples())
     expected = metric.by_group()
-    for other in (copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):
-        assert {name: float(value) for name, value in other.by_group().items()} == {
+    for twin in (copy.deepcopy(metric), pickle.loads(pickle.dumps(metric))):
+        assert {name: float(value) for name, value in twin.by_group().items()} == {
             k: float(v) for k, v in expected.items()
         }
 

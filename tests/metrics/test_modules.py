@@ -21,19 +21,21 @@ class Scored(nn.Module):
 
     def __init__(self, metric: Any, outputs: int) -> None:
         super().__init__()
-        self.layer, self.metric = nn.Linear(4, outputs), metric
+        self.layer = nn.Linear(4, outputs)
+        self.metric = metric
 
     def forward(self, examples: Tensor, target: Tensor) -> Tensor:
-        scores = self.layer(examples)
-        scores = scores.squeeze(1).sigmoid() if scores.shape[1] == 1 else scores.softmax(-1)
+        logits = self.layer(examples)
+        scores = logits.softmax(-1)
+        if logits.shape[1] == 1:
+            scores = logits.squeeze(1).sigmoid()
         self.metric.update(scores, target)
         total: Tensor = scores.sum()
         return total
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute"
-)  # the compiler's own look at what is given to the break
+# the compiler's own look at what is given to the break
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize(
     ("task", "options"),
     [
@@ -46,17 +48,18 @@ class Scored(nn.Module):
 )
 def test_a_compiled_module_counts_as_it_does_uncompiled(task: Any, options: dict[str, Any]) -> None:
     outputs = 1 if task == "binary" else 3
-    examples, target = torch.randn(64, 4), torch.randint(0, max(outputs, 2), (64,))
+    examples = torch.randn(64, 4)
+    target = torch.randint(0, max(outputs, 2), (64,))
     module = Scored(FederatedROC(task, **options), outputs)
     compiled = torch.compile(module, backend="eager")
     for _ in range(2):
         compiled(examples, target)
-    counted = module.metric.counts.clone()
+    compiled_counts = module.metric.counts.clone()
     module.metric.reset()
     for _ in range(2):
         module(examples, target)
-    assert torch.equal(module.metric.counts, counted)
-    assert counted[0].sum() == 128
+    assert torch.equal(module.metric.counts, compiled_counts)
+    assert compiled_counts[0].sum() == 128
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -70,9 +73,8 @@ def test_metrics_are_built_without_memory_and_given_some_later(task: str) -> Non
     assert metric.counts.is_meta
     with pytest.raises(InputError, match="to_empty"):
         metric.update(*drawn(task, 10))
-    junk = [
-        torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)
-    ]  # what memory may be handed over with
+    # what memory may be handed over with
+    junk = [torch.full_like(metric.counts, 7, device="cpu") for _ in range(3)]
     del junk
     module.to_empty(device="cpu")
     for _ in range(2):
@@ -89,8 +91,8 @@ def test_metrics_are_built_without_memory_and_given_some_later(task: str) -> Non
 def test_moving_a_metric_keeps_its_counts() -> None:
     metric: Any = FederatedROC()
     metric.update(torch.rand(10), torch.randint(0, 2, (10,)))
-    for moved in (metric.to("cpu"), metric.half(), metric.double(), metric.to(torch.float16)):
-        assert moved.counts.sum() == 10
+    for twin in (metric.to("cpu"), metric.half(), metric.double(), metric.to(torch.float16)):
+        assert twin.counts.sum() == 10
 
 
 def _sharded(rank: int) -> tuple[int, int]:
@@ -103,10 +105,10 @@ def _sharded(rank: int) -> tuple[int, int]:
             parameter.fill_(0.1)
     sharded(torch.randn(8, 4), torch.randint(0, 2, (8,)))
     metric = module.metric
-    own = int(metric.counts.sum())
+    rank_total = int(metric.counts.sum())
     metric.compute()
     with metric.sync_context():
-        return own, int(metric.counts.sum())
+        return rank_total, int(metric.counts.sum())
 
 
 @pytest.mark.slow

@@ -38,32 +38,36 @@ def private(**options: Any) -> FederatedROC:
 def batches(times: int = 64) -> list[tuple[Tensor, Tensor, Tensor]]:
     """One person, 7, in every one of many batches, once or several times, among others who come once."""
     generator = torch.Generator().manual_seed(3)
-    made = []
+    examples = []
     for number in range(times):
         ids = torch.arange(1000 + 8 * number, 1008 + 8 * number)
         ids[: 1 + number % 3] = 7
-        made.append(
+        examples.append(
             (
                 torch.rand(8, generator=generator),
                 torch.randint(0, 2, (8,), generator=generator),
                 ids,
             )
         )
-    return made
+    return examples
 
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_one_person_in_64_batches_is_counted_as_often_as_allowed(backwards: bool) -> None:
-    metric, given = private(), batches()
-    for preds, target, ids in reversed(given) if backwards else given:
+    metric = private()
+    data = batches()
+    order = data
+    if backwards:
+        order = data[::-1]
+    for preds, target, ids in order:
         metric.update(preds, target, persons=ids)
-    comes = Counter(int(one) for _, _, ids in given for one in ids)
+    comes = Counter(int(person) for _, _, ids in data for person in ids)
     assert int(metric.counts.sum()) == sum(min(times, MOST) for times in comes.values()) < 64 * 8
     assert metric.persons.left_out == comes[7] - MOST
     assert metric.persons.bound_enforced
     metric.reset()
     assert (metric.persons.left_out, metric.persons.bound_enforced) == (0, False)
-    metric.update(*given[0][:2], persons=given[0][2])
+    metric.update(*data[0][:2], persons=data[0][2])
     assert int(metric.counts.sum()) == 8
 
 
@@ -86,17 +90,18 @@ def test_a_refused_batch_uses_up_nothing() -> None:
 
 
 def test_batches_without_ids_do_not_mix_with_others() -> None:
-    one, zero = torch.tensor([0.5]), torch.tensor([0])
+    score = torch.tensor([0.5])
+    label = torch.tensor([0])
     for first, then in ((None, [1]), ([1], None)):
         metric = private()
-        metric.update(one, zero, persons=first)
+        metric.update(score, label, persons=first)
         with pytest.raises(InputError, match="with every batch"):
-            metric.update(one, zero, persons=then)
+            metric.update(score, label, persons=then)
         assert int(metric.counts.sum()) == 1
     metric = private()
     with pytest.raises(InputError, match="`preds`"):
-        metric.update(one + 1, zero, persons=[1])
-    metric.update(one, zero)  # what was refused does not count
+        metric.update(score + 1, label, persons=[1])
+    metric.update(score, label)  # what was refused does not count
     assert not metric.persons.bound_enforced
 
 
@@ -128,7 +133,8 @@ def test_a_collection_counts_a_person_once_for_all_its_metrics(groups: bool) -> 
     collection._enable_compute_groups = groups
     for preds, target, ids in batches():
         collection.update(preds, target, persons=ids)
-    roc, precision_recall = collection["roc"], collection["precision_recall_curve"]
+    roc = collection["roc"]
+    precision_recall = collection["precision_recall_curve"]
     assert (
         int(roc.counts.sum()) == int(precision_recall.counts.sum()) == 64 * 8 - roc.persons.left_out
     )
@@ -143,11 +149,14 @@ def test_a_metric_taken_out_of_its_collection_does_not_forget() -> None:
     collection: Any = federated_collection(privacy=CentralDP(1.0, examples_per_person=MOST))
     for preds, target, ids in batches(4):
         collection.update(preds, target, persons=ids)
-    one, refusals = (torch.tensor([0.5] * 4), torch.tensor([0] * 4)), 0
+    preds = torch.tensor([0.5] * 4)
+    target = torch.tensor([0] * 4)
+    refusals = 0
     for name in ("roc", "precision_recall_curve"):
-        metric, before = collection[name], int(collection[name].counts.sum())
+        metric = collection[name]
+        before = int(collection[name].counts.sum())
         try:  # one of them has counted for both, and knows everybody
-            metric.update(*one, persons=[7] * 4)
+            metric.update(preds, target, persons=[7] * 4)
         except InputError:
             refusals += 1
         assert int(metric.counts.sum()) == before
@@ -155,13 +164,15 @@ def test_a_metric_taken_out_of_its_collection_does_not_forget() -> None:
 
 
 def test_a_copy_does_not_double_the_bound() -> None:
-    metric, given = private(), (torch.tensor([0.5] * 2), torch.tensor([0] * 2))
-    metric.update(*given, persons=[1, 2])
+    metric = private()
+    preds = torch.tensor([0.5] * 2)
+    target = torch.tensor([0] * 2)
+    metric.update(preds, target, persons=[1, 2])
     twin = deepcopy(metric)
-    for one in (metric, twin):
+    for member in (metric, twin):
         for _ in range(4):
-            one.update(*given, persons=[1, 2])
-        assert int(one.counts.sum()) == 2 * MOST
+            member.update(preds, target, persons=[1, 2])
+        assert int(member.counts.sum()) == 2 * MOST
     with pytest.raises(ReleaseError, match="Divide the data by person"):
         metric.merge_state(twin)
     assert int(metric.counts.sum()) == 2 * MOST
@@ -169,26 +180,27 @@ def test_a_copy_does_not_double_the_bound() -> None:
 
 
 def test_metrics_merge_with_their_persons() -> None:
-    given = torch.tensor([0.5] * 2), torch.tensor([0] * 2)
-    one, other, empty = private(), private(), private()
-    one.update(*given, persons=[1, 2])
-    other.update(*given, persons=[1, 3])
-    empty.merge_state(one)
-    empty.merge_state(other)
-    empty.update(*given, persons=[1, 1])
-    assert (int(empty.counts.sum()), empty.persons.left_out, empty.persons.bound_enforced) == (
-        5,
-        1,
-        True,
-    )
+    preds = torch.tensor([0.5] * 2)
+    target = torch.tensor([0] * 2)
+    first = private()
+    second = private()
+    empty = private()
+    first.update(preds, target, persons=[1, 2])
+    second.update(preds, target, persons=[1, 3])
+    empty.merge_state(first)
+    empty.merge_state(second)
+    empty.update(preds, target, persons=[1, 1])
+    assert int(empty.counts.sum()) == 5
+    assert empty.persons.left_out == 1
+    assert empty.persons.bound_enforced
     without = private()
-    without.update(*given)
-    for incoming in (without, without.metric_state, other.metric_state):
+    without.update(preds, target)
+    for incoming in (without, without.metric_state, second.metric_state):
         with pytest.raises(InputError, match="merge metrics"):
-            one.merge_state(incoming)
+            first.merge_state(incoming)
     with pytest.raises(InputError, match="merge metrics"):
-        without.merge_state(one)
-    assert int(one.counts.sum()) == 2
+        without.merge_state(first)
+    assert int(first.counts.sum()) == 2
 
 
 def test_ids_stay_out_of_what_is_kept(tmp_path: Any) -> None:
@@ -218,37 +230,38 @@ def test_what_is_counted_is_what_the_admitted_examples_count(task: Any, validate
         task, privacy=privacy, ignore_index=-1, validate_args=validate, **options
     )
     metric.update(preds, target, persons=ids)
-    expected, seen = (
-        FederatedAUROC(task, privacy=privacy, ignore_index=-1, **options),
-        Counter[int](),
-    )
+    expected = FederatedAUROC(task, privacy=privacy, ignore_index=-1, **options)
+    occurrences = Counter[int]()
     for row in range(3, 20):
         for position in range(2):
             person = int(ids[row])
-            seen[person] += 1
-            if seen[person] <= MOST:
+            occurrences[person] += 1
+            if occurrences[person] <= MOST:
                 expected.update(
                     preds[row : row + 1, ..., position], target[row : row + 1, ..., position]
                 )
     assert torch.equal(metric.counts, expected.counts)
-    assert metric.persons.left_out == sum(max(times - MOST, 0) for times in seen.values())
+    assert metric.persons.left_out == sum(max(times - MOST, 0) for times in occurrences.values())
 
 
 def test_each_simulated_client_bounds_its_own_persons() -> None:
     privacy = DistributedDP(20.0, min_clients=2, examples_per_person=MOST, enforced=True)
-    one: dict[str, Any] = {
+    batch: dict[str, Any] = {
         "preds": torch.rand(5_000),
         "target": torch.arange(5_000) % 2,
         "persons": ["x"] * 5_000,
     }
     metric = FederatedROC(privacy=privacy, quantiles=4, plan="paper", grid="even")
-    release = simulate([one, [one, one], iter([one] * 3)], metric).release
+    release = simulate([batch, [batch, batch], iter([batch] * 3)], metric).release
     assert abs(int(release.leaf.sum())) < 1_000  # of 30,000: 9, and noise
-    for wrong in ((one["preds"], one["target"]), {"preds": one["preds"], "target": one["target"]}):
+    for wrong in (
+        (batch["preds"], batch["target"]),
+        {"preds": batch["preds"], "target": batch["target"]},
+    ):
         with pytest.raises(InputError, match=r"Client 1.*with every batch"):
-            simulate([one, wrong], metric)
+            simulate([batch, wrong], metric)
     word = FederatedROC(privacy=LocalDP(1.0, examples_per_person=MOST))
-    mixed: list[Any] = [(one["preds"], one["target"]), one]
+    mixed: list[Any] = [(batch["preds"], batch["target"]), batch]
     with pytest.raises(InputError, match="one kind"):
         simulate([mixed], word)
     assert not word.update_called

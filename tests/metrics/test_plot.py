@@ -72,12 +72,12 @@ def test_score_is_computed_given_or_left_out(
     kind: Any, name: str, scored: tuple[Tensor, Tensor]
 ) -> None:
     metric = updated(kind, scored)
-    (own,) = legend(metric.plot()[1])
-    assert legend(metric.plot(score=True)[1]) == [own]
-    assert own.startswith(f"{name} (")
+    (entry,) = legend(metric.plot()[1])
+    assert legend(metric.plot(score=True)[1]) == [entry]
+    assert entry.startswith(f"{name} (")
     assert legend(metric.plot(score=False)[1]) == [name]
     result = metric.compute()
-    assert legend(metric.plot(result, True)[1]) == legend(result.plot(True)[1]) == [own]
+    assert legend(metric.plot(result, True)[1]) == legend(result.plot(True)[1]) == [entry]
     assert legend(metric.plot(result, score=False)[1]) == legend(result.plot(False)[1]) == [name]
 
 
@@ -92,9 +92,10 @@ def test_a_score_that_is_given_is_shown(scored: tuple[Tensor, Tensor]) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in CURVES])
 def test_two_models_in_one_picture(kind: Any, scored: tuple[Tensor, Tensor]) -> None:
-    one, other = updated(kind, scored), updated(kind, (scored[0].sqrt(), scored[1]))
-    fig, ax = one.plot(label="one")
-    assert other.plot(ax=ax, label="other") == (fig, ax)
+    first = updated(kind, scored)
+    second = updated(kind, (scored[0].sqrt(), scored[1]))
+    fig, ax = first.plot(label="one")
+    assert second.plot(ax=ax, label="other") == (fig, ax)
     assert [entry.split(" (")[0] for entry in legend(ax)] == ["one", "other"]
     assert len({line.get_color() for line in ax.get_lines()}) == 3  # with the line to compare with
 
@@ -117,17 +118,17 @@ def test_two_models_of_several_classes(kind: Any) -> None:
 
 def test_an_area_is_shown_as_it_is_computed() -> None:
     options: dict[str, Any] = {"task": "multiclass", "num_classes": 3, "max_fpr": 0.1}
-    each = three(FederatedAUROC, average=None, **options).compute()
+    areas = three(FederatedAUROC, average=None, **options).compute()
     for average in (None, "macro"):
-        shown = legend(three(FederatedAUROC, average=average, **options).plot()[1])
-        assert shown == [f"class {index} (AUROC {area:.4f})" for index, area in enumerate(each)]
+        entries = legend(three(FederatedAUROC, average=average, **options).plot()[1])
+        assert entries == [f"class {index} (AUROC {area:.4f})" for index, area in enumerate(areas)]
 
 
 @pytest.mark.parametrize(("kind", "name"), CURVES)
 def test_plain_tuples_are_curves(kind: Any, name: str, scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(kind, scored)
-    given = tuple(metric.compute())
-    _, ax = kind().plot(given)
+    curve = tuple(metric.compute())
+    _, ax = kind().plot(curve)
     _, expected = metric.plot()
     assert legend(ax) == legend(expected)
     assert values(ax) == values(expected) or name == "scores"  # whose empty bins are NaN
@@ -135,7 +136,7 @@ def test_plain_tuples_are_curves(kind: Any, name: str, scored: tuple[Tensor, Ten
         InputError,
         match=rf"\({', '.join(kind.definition.result._fields)}\), but got 1 values\. .*same `ax`",
     ):
-        kind().plot(given[:1])
+        kind().plot(curve[:1])
     with pytest.raises(InputError, match="but got FederatedROC"):
         kind().plot(FederatedROC())
 
@@ -163,7 +164,8 @@ CLASSES = [torch.tensor([0.5, 0.25, 1.0]), torch.tensor([0.75, 0.5, 0.5])]
 )
 def test_values_are_drawn_as_torchmetrics_draws_them(kind: Any, val: Any) -> None:
     exact: Any = BinaryAUROC()
-    ax, theirs = kind().plot(val)[1], exact.plot(val)[1]
+    ax = kind().plot(val)[1]
+    theirs = exact.plot(val)[1]
     assert values(ax) == values(theirs)
     across, expected = (
         [list(line.get_xdata()) for line in axes.get_lines()] for axes in (ax, theirs)
@@ -190,9 +192,9 @@ def test_steps_of_two_models_and_of_named_classes() -> None:
 
 @pytest.mark.parametrize("kind", [*AREAS, *(kind for kind, _ in CURVES)])
 def test_nothing_is_released_for_what_is_given(kind: Any, scored: tuple[Tensor, Tensor]) -> None:
-    given = updated(kind, scored).compute()
+    result = updated(kind, scored).compute()
     private = updated(kind, scored, privacy=CentralDP(1.0))
-    private.plot(given)
+    private.plot(result)
     assert len(private.ledger) == 0
     private.plot()
     private.plot(ax=private.plot(label="again")[1])

@@ -29,10 +29,11 @@ TASKS: dict[str, dict[str, Any]] = {
 
 def drawn(task: str, examples: int = 600) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
-    scores = (
-        torch.rand(examples, generator=generator) if task == "binary" else torch.rand(examples, 4)
-    )
-    target = torch.randint(0, 4 if task == "multiclass" else 2, (examples,), generator=generator)
+    scores = torch.rand(examples, 4)
+    if task == "binary":
+        scores = torch.rand(examples, generator=generator)
+    classes = 4 if task == "multiclass" else 2
+    target = torch.randint(0, classes, (examples,), generator=generator)
     if task == "multilabel":
         target = torch.randint(0, 2, (examples, 4), generator=generator)
     return scores, target, torch.randint(0, 5, (examples,), generator=generator)
@@ -69,10 +70,14 @@ def test_images_ignored_examples_and_collections() -> None:
     scores, target, weight = drawn("multiclass", 512)
     target[::5] = -1
     options: dict[str, Any] = {"num_classes": 4, "ignore_index": -1}
-    flat, image = FederatedROC("multiclass", **options), FederatedROC("multiclass", **options)
+    flat = FederatedROC("multiclass", **options)
+    image = FederatedROC("multiclass", **options)
     flat.update(scores, target, sample_weight=weight)
-    shaped = scores.view(8, 8, 8, 4).movedim(-1, 1), target.view(8, 8, 8)
-    image.update(*shaped, sample_weight=weight.view(8, 8, 8))
+    image.update(
+        scores.view(8, 8, 8, 4).movedim(-1, 1),
+        target.view(8, 8, 8),
+        sample_weight=weight.view(8, 8, 8),
+    )
     assert torch.equal(flat.counts, image.counts)
     assert flat.counts[0].sum() == weight[target >= 0].sum()
     scores, target, weight = drawn("binary")

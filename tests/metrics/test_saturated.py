@@ -35,8 +35,8 @@ def test_the_area_of_saturated_scores_is_right(name: str, dtype: torch.dtype) ->
         (logits.to(dtype).sigmoid(), {}),
     ):
         metric: Any = FederatedAUROC(**options)  # type: ignore[arg-type]
-        for some, labels in zip(scores.split(30_000), target.split(30_000), strict=True):
-            metric.update(some, labels)
+        for preds, labels in zip(scores.split(30_000), target.split(30_000), strict=True):
+            metric.update(preds, labels)
         truth = roc_auc_score(target.numpy(), scores.double().numpy())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # float32 probabilities of 1 are tied
@@ -62,12 +62,12 @@ def test_the_areas_of_a_confident_softmax_are_right(dtype: torch.dtype) -> None:
     metric = FederatedAUROC("multiclass", num_classes=10, average=None, normalization="softmax")
     metric.update(logits.to(dtype), target)
     # the order of p / (1 - p), which float64 keeps where p itself is 1
-    others = torch.stack(
-        [logits[:, [k for k in range(10) if k != own]].logsumexp(1) for own in range(10)], 1
+    rest = torch.stack(
+        [logits[:, [k for k in range(10) if k != label]].logsumexp(1) for label in range(10)], 1
     )
     truth = [
-        roc_auc_score((target == own).numpy(), (logits - others)[:, own].numpy())
-        for own in range(10)
+        roc_auc_score((target == label).numpy(), (logits - rest)[:, label].numpy())
+        for label in range(10)
     ]
     assert np.abs(metric.compute().numpy() - truth).max() < 0.001
 
@@ -85,7 +85,7 @@ def warned(metric: FederatedROC) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         metric.compute()
-    return [str(each.message) for each in caught if "share a bin" in str(each.message)]
+    return [str(warning.message) for warning in caught if "share a bin" in str(warning.message)]
 
 
 def test_ties_that_the_bins_make_are_named_once() -> None:
@@ -114,7 +114,8 @@ def test_real_ties_are_named_and_fine_scores_are_not() -> None:
 
 
 def test_the_user_who_chose_the_bins_and_the_private_release_hear_nothing() -> None:
-    scores, target = torch.full((100,), 0.25), torch.arange(100) % 2
+    scores = torch.full((100,), 0.25)
+    target = torch.arange(100) % 2
     for options in ({"grid": ScoreGrid.from_edges([0, 0.5, 1])}, {"privacy": CentralDP(1.0)}):
         metric = FederatedROC(**options)
         metric.update(scores, target)
@@ -122,7 +123,8 @@ def test_the_user_who_chose_the_bins_and_the_private_release_hear_nothing() -> N
 
 
 def test_functions_and_reports_warn_as_well() -> None:
-    scores, target = torch.full((100,), 0.25), torch.arange(100) % 2
+    scores = torch.full((100,), 0.25)
+    target = torch.arange(100) % 2
     with pytest.warns(UserWarning, match="share a bin"):
         auroc(scores, target)
     metric = FederatedROC()

@@ -15,12 +15,12 @@ from torchmetrics_fed import CentralDP, FederatedROC, LocalDP, Privacy
 pytestmark = pytest.mark.slow
 
 
-def count(rank: int, metric: FederatedROC, counted: Any) -> None:
+def count(rank: int, metric: FederatedROC, results: Any) -> None:
     """Count twice, with a reset in between, in a process of its own."""
     for _ in range(2):
         metric.reset()
         metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
-    counted.put((int(metric.counts.sum()), metric.release().shares))
+    results.put((int(metric.counts.sum()), metric.release().shares))
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def count(rank: int, metric: FederatedROC, counted: Any) -> None:
 )
 def test_a_metric_counts_in_a_spawned_process(privacy: Privacy | None) -> None:
     metric = FederatedROC(quantiles=16, privacy=privacy)
-    counted = multiprocessing.get_context("spawn").SimpleQueue()
-    spawn(count, (metric, counted), nprocs=1)
-    assert counted.get() == (4, 1)
+    results = multiprocessing.get_context("spawn").SimpleQueue()
+    spawn(count, (metric, results), nprocs=1)
+    assert results.get() == (4, 1)
     assert not metric.counts.any()
 
 

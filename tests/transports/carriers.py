@@ -133,15 +133,17 @@ class OverRanks:
         mark: bool,
         leak: bool,
     ) -> list[Carried]:
-        found = self._pool.run(on_a_rank, options, parts, rounds, str(folder), mark, leak)
-        for error in found:
+        results = self._pool.run(on_a_rank, options, parts, rounds, str(folder), mark, leak)
+        for error in results:
             if isinstance(error, Exception):
                 raise error
         carried = []
-        for of_ranks in zip(*found, strict=True):
-            releases, entries, sent = zip(*of_ranks, strict=True)
+        for of_ranks in zip(*results, strict=True):
+            releases, entries, traffic = zip(*of_ranks, strict=True)
             assert len(set(releases)) == 1  # every rank has the very same
-            carried.append(Carried(Release.from_bytes(releases[0]), list(entries), b"".join(sent)))
+            carried.append(
+                Carried(Release.from_bytes(releases[0]), list(entries), b"".join(traffic))
+            )
         return carried
 
 
@@ -154,17 +156,18 @@ def on_a_rank(
     mark: bool,
     leak: bool,
 ) -> list[tuple[bytes, list[LedgerEntry], bytes]]:
-    metric, found = built(options, Path(folder, f"ledger {rank}")), []
+    metric = built(options, Path(folder, f"ledger {rank}"))
+    results = []
     with leaking(leak):
         for _ in range(rounds):
             before = len(metric.ledger)
             counted(metric, parts[rank], mark)
             with Collectives() as wire:
                 release = metric.release()
-            sent = b"".join(tensor.numpy().tobytes() for _, tensor in wire.sent)
-            found.append((bytes(release), list(metric.ledger)[before:], sent))
+            traffic = b"".join(tensor.numpy().tobytes() for _, tensor in wire.sent)
+            results.append((bytes(release), list(metric.ledger)[before:], traffic))
             metric.reset()
-    return found
+    return results
 
 
 class Simulated:
@@ -181,7 +184,9 @@ class Simulated:
         mark: bool,
         leak: bool,
     ) -> list[Carried]:
-        metric, carried, previous = built(options, folder / "ledger"), [], None
+        metric = built(options, folder / "ledger")
+        carried = []
+        previous = None
         for number in range(rounds):
             before = len(metric.ledger)
             previous = simulate(
@@ -253,19 +258,24 @@ def carry_rounds(
         name: start(name, options, part, paths[name])
         for name, part in zip(paths, parts, strict=True)
     }
-    carried, previous, seen = [], None, dict.fromkeys(paths, 0)
+    carried = []
+    previous = None
+    charged = dict.fromkeys(paths, 0)
     for number in range(rounds):
-        coordinator, sent = Coordinator(built(options), round=str(number), previous=previous), b""
+        coordinator = Coordinator(built(options), round=str(number), previous=previous)
+        traffic = b""
         for client in clients.values():
             client.count()
         while coordinator.query is not None:
             message, refused = carry_query(coordinator, clients)
             assert not refused
-            sent += message
+            traffic += message
         previous = coordinator.release
         entries = {name: list(PrivacyLedger(path=path)) for name, path in paths.items()}
-        carried.append(Carried(previous, [entries[name][seen[name] :] for name in paths], sent))
-        seen = {name: len(mine) for name, mine in entries.items()}
+        carried.append(
+            Carried(previous, [entries[name][charged[name] :] for name in paths], traffic)
+        )
+        charged = {name: len(mine) for name, mine in entries.items()}
     return carried
 
 
@@ -309,11 +319,12 @@ class Flower:
             strategy.start(grid, arrays, num_rounds=rounds, timeout=1.0)
         assert all(client.evaluations == rounds for client in clients.values())
         entries = [list(PrivacyLedger(path=path)) for path in paths.values()]
-        sent = b"".join(passed.data for passed in grid.passed if passed.reply)
-        each = [[mine[number : number + 1] for mine in entries] for number in range(rounds)]
+        traffic = b"".join(passed.data for passed in grid.passed if passed.reply)
+        charges = [[mine[number : number + 1] for mine in entries] for number in range(rounds)]
         assert all(len(mine) <= rounds for mine in entries)
         return [
-            Carried(strategy.releases[number + 1], each[number], sent) for number in range(rounds)
+            Carried(strategy.releases[number + 1], charges[number], traffic)
+            for number in range(rounds)
         ]
 
 
@@ -331,16 +342,15 @@ class Folder:
         mark: bool,
         leak: bool,
     ) -> list[Carried]:
-        carried, previous = [], None
+        carried = []
+        previous = None
         with (
             leaking(leak),
             ThreadPoolExecutor(CLIENTS) as pool,
             TemporaryDirectory(dir=MEMORY) as home,
         ):
-            shared, paths = (
-                Path(home, "shared"),
-                [Path(home, f"ledger {number}") for number in range(CLIENTS)],
-            )
+            shared = Path(home, "shared")
+            paths = [Path(home, f"ledger {number}") for number in range(CLIENTS)]
             shared.mkdir()
             for number in range(rounds):
                 before = [len(PrivacyLedger(path=path)) for path in paths]
@@ -371,8 +381,8 @@ class Folder:
                     list(PrivacyLedger(path=path))[old:]
                     for path, old in zip(paths, before, strict=True)
                 ]
-                sent = b"".join(path.read_bytes() for path in sorted(shared.glob("site-*/*/*")))
-                carried.append(Carried(previous, entries, sent))
+                traffic = b"".join(path.read_bytes() for path in sorted(shared.glob("site-*/*/*")))
+                carried.append(Carried(previous, entries, traffic))
         return carried
 
 
@@ -403,7 +413,9 @@ class Declearn:
             def build(self, ledger: PrivacyLedger | None) -> FederatedROC:
                 return FederatedROC(ledger=ledger, **options)
 
-        server, clients, carried = Curves(), [], []
+        server = Curves()
+        clients = []
+        carried = []
         for number in range(CLIENTS):
             Curves.ledger = PrivacyLedger(budget=1e6, path=folder / f"ledger {number}")
             clients.append(Curves.from_config(server.get_config()))
@@ -414,38 +426,38 @@ class Declearn:
             if not leak
         }
         for _ in range(rounds):
-            before, states, sent = [len(client.one.ledger) for client in clients], [], b""
-            for own, (client, part) in enumerate(zip(clients, parts, strict=True)):
+            before = [len(client.one.ledger) for client in clients]
+            states = []
+            traffic = b""
+            for index, (client, part) in enumerate(zip(clients, parts, strict=True)):
                 client.reset()
                 client.update(part[1].numpy(), part[0].numpy())
-                client.one.counts *= MARK if mark else 1
+                if mark:
+                    client.one.counts *= MARK
                 with leaking(leak):
                     if client.one.spec.hides_shares:
                         seeds = [
-                            [seed for pair, seed in pairs.items() if pair[side] == own]
+                            [seed for pair, seed in pairs.items() if pair[side] == index]
                             for side in (0, 1)
                         ]
                         states.append(
                             MaskingEncrypter(*seeds).encrypt_aggregate(client.get_states())
                         )
-                        sent += (
+                        traffic += (
                             np.array(states[-1].encrypted, np.uint64) - np.uint64(1 << 40)
                         ).tobytes()
                     else:
                         states.append(ShareState.from_dict(client.get_states().to_dict()))
-                        sent += states[-1].shares[0]
+                        traffic += states[-1].shares[0]
             total = states[0] + states[1] + states[2]
-            total = (
-                MaskingDecrypter(CLIENTS).decrypt_aggregate(total)
-                if server.one.spec.hides_shares
-                else total
-            )
+            if server.one.spec.hides_shares:
+                total = MaskingDecrypter(CLIENTS).decrypt_aggregate(total)
             server.reset()
             server.set_states(server.get_states() + total)
             entries = [
                 list(client.one.ledger)[old:] for client, old in zip(clients, before, strict=True)
             ]
-            carried.append(Carried(server.releases[-1], entries, sent))
+            carried.append(Carried(server.releases[-1], entries, traffic))
         return carried
 
 
@@ -467,7 +479,8 @@ class Pfl:
     ) -> list[Carried]:
         from torchmetrics_fed.integrations.pfl import UserShares
 
-        metric, carried = built(options, folder / "ledger"), []
+        metric = built(options, folder / "ledger")
+        carried = []
         users = UserShares(metric)
         for _ in range(rounds):
             before = len(metric.ledger)

@@ -120,17 +120,17 @@ def _by_callback(options: dict[str, Any], parts: list[Part], rounds: int, path: 
 def _by_log(options: dict[str, Any], parts: list[Part], rounds: int, path: Path) -> Consumed:
     metric = built(options, path)
     module = _Module(metric, parts, bare=True)
-    kept: list[Release] = []
+    releases: list[Release] = []
     reset = metric.reset
 
     def keep_and_reset() -> None:  # Lightning resets what it has logged
         if metric.update_called:
-            kept.append(metric.release())
+            releases.append(metric.release())
         reset()
 
     metric.reset = keep_and_reset  # type: ignore[method-assign]
     logged = _validated(module, rounds, False)
-    return Consumed(kept[-1], None, logged, [])
+    return Consumed(releases[-1], None, logged, [])
 
 
 def _by_collection(options: dict[str, Any], parts: list[Part], rounds: int, path: Path) -> Consumed:

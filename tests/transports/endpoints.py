@@ -82,8 +82,12 @@ class GoneError(Exception):
 
 
 def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
-    ledger = None if path is None else PrivacyLedger(budget=1e6, path=path)
-    kind: Any = FederatedModelComparison if "models" in options else FederatedROC
+    ledger = None
+    if path is not None:
+        ledger = PrivacyLedger(budget=1e6, path=path)
+    kind: Any = FederatedROC
+    if "models" in options:
+        kind = FederatedModelComparison
     arguments = {"kind": kind, **options}
     metric: FederatedROC = arguments.pop("kind")(ledger=ledger, **arguments)
     return metric
@@ -91,11 +95,11 @@ def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
 
 def named(metric: FederatedMetric, part: Part) -> dict[str, Tensor]:
     """The arguments of ``update``: the third is the person of each example where the setting needs one."""
-    privacy = metric.spec.privacy
-    third = "persons" if privacy.enforced else "groups"
-    names = (
-        ("preds_old", "preds_new", "target") if metric.spec.models else ("preds", "target", third)
-    )
+    names = ("preds", "target", "groups")
+    if metric.spec.models:
+        names = ("preds_old", "preds_new", "target")
+    elif metric.spec.privacy.enforced:
+        names = ("preds", "target", "persons")
     if isinstance(part[-1], Mapping):
         return {**dict(zip(names, part[:-1], strict=False)), **part[-1]}
     return dict(zip(names, part, strict=False))
@@ -158,7 +162,10 @@ class Client:
         mark: bool = False,
         dies: str = "",
     ) -> None:
-        self.name, self._part, self._mark, self._dies = name, part, mark, dies
+        self.name = name
+        self._part = part
+        self._mark = mark
+        self._dies = dies
         self._metric = built(options, path)
         self._aggregation: SecureAggregationClient | None = None
 
@@ -237,7 +244,8 @@ class ProcessClient:
         leak: bool = False,
         dies: str = "",
     ) -> None:
-        self.name, self._dies = name, dies
+        self.name = name
+        self._dies = dies
         self._ours, theirs = self._context.Pipe()
         arrays = tuple(side.numpy() for side in part)  # tensors would be sent through shared memory
         args = name, options, arrays, path, mark, leak, dies, theirs
@@ -320,13 +328,13 @@ def carry_query(
         late: whose answers come when the query is closed.
         doubled: whose answers come twice.
     """
-    asked = {
+    requests = {
         name: clients[name]
         for name in clients
         if coordinator.senders is None or name in coordinator.senders
     }
     carry = _carry_hidden if coordinator.spec.hides_shares else _carry_shown
-    return carry(coordinator, asked, late, doubled)
+    return carry(coordinator, requests, late, doubled)
 
 
 class _Post:
@@ -334,7 +342,8 @@ class _Post:
 
     def __init__(self, receive: Callable[[str, bytes], None]) -> None:
         self._receive = receive
-        self.sent, self.refused = b"", dict[str, Exception]()
+        self.sent = b""
+        self.refused = dict[str, Exception]()
 
     def __call__(self, sender: str, answer: Callable[[], bytes]) -> bytes:
         try:
@@ -353,11 +362,9 @@ def _carry_shown(
     late: Collection[str],
     doubled: Collection[str],
 ) -> tuple[bytes, dict[str, Exception]]:
-    post, later, query = (
-        _Post(coordinator.receive),
-        dict[str, bytes](),
-        bytes(coordinator.query or b""),
-    )
+    post = _Post(coordinator.receive)
+    later = dict[str, bytes]()
+    query = bytes(coordinator.query or b"")
     for name, client in clients.items():
         if name in late:
             later[name] = client.share(coordinator.round, query)
@@ -377,22 +384,24 @@ def _carry_hidden(
     late: Collection[str],
     doubled: Collection[str],
 ) -> tuple[bytes, dict[str, Exception]]:
-    server, query = SecureAggregationServer(coordinator.config), bytes(coordinator.query or b"")
-    post, left = _Post(server.receive), dict(clients)
+    server = SecureAggregationServer(coordinator.config)
+    query = bytes(coordinator.query or b"")
+    post = _Post(server.receive)
+    remaining = dict(clients)
 
     def stage(answer: Callable[[str, Endpoint], bytes]) -> None:
-        for name, client in list(left.items()):
+        for name, client in list(remaining.items()):
             message = post(name, lambda: answer(name, client))  # noqa: B023
             if name in doubled:
                 post(name, lambda: message)  # noqa: B023
             if not message:
-                del left[name]
+                del remaining[name]
 
     stage(lambda name, client: client.advertise(server.start()))
     keys = server.keys()
     stage(lambda name, client: client.share_keys(keys))
     boxes = server.ciphertexts()
-    behind = {name: left.pop(name) for name in late if name in left}
+    behind = {name: remaining.pop(name) for name in late if name in remaining}
     stage(lambda name, client: client.mask(boxes[name], coordinator.round, query))
     request = server.request()
     for name, client in behind.items():

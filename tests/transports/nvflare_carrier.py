@@ -49,12 +49,12 @@ class NVFlare:
                 site.end()
         entries = [list(PrivacyLedger(path=path)) for path in paths]
         assert all(len(mine) <= rounds for mine in entries)
-        sent = b"".join(data for _, _, data in federation.sent)
+        traffic = b"".join(data for _, _, data in federation.sent)
         return [
             Carried(
                 Release.load(folder / JOB / f"round-{number:04d}.release"),
                 [mine[number : number + 1] for mine in entries],
-                sent,
+                traffic,
             )
             for number in range(rounds)
         ]

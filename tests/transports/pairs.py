@@ -178,28 +178,27 @@ def _part(case: Case, number: int) -> tuple[Any, ...]:
     generator = torch.Generator().manual_seed(number)
     target = torch.randint(0, 2, (EXAMPLES,), generator=generator)
     shift = target.float()
-    shape: tuple[int, ...] = (EXAMPLES,)
     if case["task"] == "multiclass":
         target = torch.randint(0, CLASSES, (EXAMPLES,), generator=generator)
         shift = torch.nn.functional.one_hot(target, CLASSES).float()
-        shape = (EXAMPLES, CLASSES)
     elif case["task"] == "multilabel":
         target = torch.randint(0, 2, (EXAMPLES, CLASSES), generator=generator)
         shift = target.float()
-        shape = (EXAMPLES, CLASSES)
-    logits = torch.randn(2, *shape, generator=generator) + shift
-    if case["normalization"] is None:
-        logits = logits.softmax(-1) if case["task"] == "multiclass" else logits.sigmoid()
+    logits = torch.randn(2, *shift.shape, generator=generator) + shift
+    if case["normalization"] is None and case["task"] == "multiclass":
+        logits = logits.softmax(-1)
+    elif case["normalization"] is None:
+        logits = logits.sigmoid()
     if case["ignore_index"] is not None:
         target[::7] = case["ignore_index"]
-    others: dict[str, Tensor] = {}
+    columns: dict[str, Tensor] = {}
     if case["groups"] is not None:
-        others["groups"] = torch.arange(EXAMPLES) % len(case["groups"])
+        columns["groups"] = torch.arange(EXAMPLES) % len(case["groups"])
     if case["persons"]:
-        others["persons"] = torch.arange(EXAMPLES) % PERSONS + number * PERSONS
+        columns["persons"] = torch.arange(EXAMPLES) % PERSONS + number * PERSONS
     if case["metric"] == "comparison":
-        return logits[0], logits[1], {"target": target, **others}
-    return logits[0], target, others
+        return logits[0], logits[1], {"target": target, **columns}
+    return logits[0], target, columns
 
 
 def covering(seed: int = 0) -> list[Case]:
@@ -260,8 +259,8 @@ def _fill(
     generator.shuffle(names)
     for name in names:
         changed = [{**case, name: value} for value in FACTORS[name]]
-        changed.sort(key=lambda other: -_gain(other, name, missing))
-        best = next(other for other in changed if other == case or allowed(other))
+        changed.sort(key=lambda candidate: -_gain(candidate, name, missing))
+        best = next(candidate for candidate in changed if candidate == case or allowed(candidate))
         case.update(best)
 
 

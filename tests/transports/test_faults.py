@@ -130,17 +130,17 @@ def check(
 
     A client that sends its share without having seen the aggregator's spec has paid before it is refused.
     """
-    counted, paid = FAULTS[fault]
+    is_counted, paid = FAULTS[fault]
     if unasked and fault == "that counts differently":
         paid = 1
-    assert [each.shares for each in release.sums] == [3 + counted] * len(release.sums)
+    assert [total.shares for total in release.sums] == [3 + is_counted] * len(release.sums)
     if release.spec.privacy.charges:
         assert charged(folder) == {
             name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES
         }
         assert len(release.queries) == 2
     else:
-        included = {name: part for name, part in parts.items() if name != VICTIM or counted}
+        included = {name: part for name, part in parts.items() if name != VICTIM or is_counted}
         assert torch.equal(release.leaf, pooled(included))
 
 
@@ -148,15 +148,17 @@ def check(
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: Path) -> None:
     options = agreed(setting)
-    parts, own = at_fault(fault, options)
+    parts, victim_options = at_fault(fault, options)
     clients = {
-        name: start(name, own if name == VICTIM else options, part) for name, part in parts.items()
+        name: start(name, victim_options if name == VICTIM else options, part)
+        for name, part in parts.items()
     }
     for client in clients.values():
         client.count()
     if fault == "missing":
         del clients[VICTIM]
-    coordinator, refused = Coordinator(built(options), round="1"), dict[str, Exception]()
+    coordinator = Coordinator(built(options), round="1")
+    refused = dict[str, Exception]()
     how = {"late": {"late": [VICTIM]}, "doubled": {"doubled": [VICTIM]}}.get(fault, {})
     while coordinator.query is not None:
         refused = carry_query(coordinator, clients, **how)[1] | refused
@@ -169,9 +171,8 @@ def test_one_client_at_fault(start: Start, fault: str, setting: str, tmp_path: P
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize(
-    "fault", [fault for fault in FAULTS if fault != "doubled"]
-)  # a message has one reply
+# a message has one reply
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])
 def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from flwr.app import Array, ArrayRecord
@@ -185,11 +186,11 @@ def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
         pass
 
     options = agreed(setting)
-    parts, own = at_fault(fault, options)
+    parts, victim_options = at_fault(fault, options)
     ids = {name: 11 + number for number, name in enumerate(NAMES)}
     nodes = {
         ids[name]: Node(
-            lambda name=name: built(own if name == VICTIM else options, tmp_path / name),  # type: ignore[misc]
+            lambda name=name: built(victim_options if name == VICTIM else options, tmp_path / name),  # type: ignore[misc]
             *part,
             folder=tmp_path / "notes",
         )
@@ -208,9 +209,8 @@ def test_one_node_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize(
-    "fault", [fault for fault in FAULTS if fault != "doubled"]
-)  # a request has one reply
+# a request has one reply
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "doubled"])
 def test_one_nvflare_site_at_fault(fault: str, setting: str, tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
     from tests.integrations.nvflare_sites import JOB, Cut, Federation, Site
@@ -218,9 +218,9 @@ def test_one_nvflare_site_at_fault(fault: str, setting: str, tmp_path: Path) -> 
     if (fault, setting) == ("late", "exact"):
         pytest.skip("exact counts come with the model, for which NVFlare waits")
     options = agreed(setting)
-    parts, own = at_fault(fault, options)
+    parts, victim_options = at_fault(fault, options)
     sites = [
-        Site(name, built(own if name == VICTIM else options, tmp_path / name), *part)
+        Site(name, built(victim_options if name == VICTIM else options, tmp_path / name), *part)
         for name, part in parts.items()
         if name != VICTIM or fault != "missing"
     ]
@@ -258,7 +258,8 @@ def test_a_client_is_killed(
 ) -> None:
     """Real processes and SIGKILL. The others' release is made; the victim, restarted, never draws twice for a round."""
     caplog.set_level(logging.INFO)
-    options, (summed, paid) = agreed(setting), STAGES[setting][stage]
+    options = agreed(setting)
+    summed, paid = STAGES[setting][stage]
 
     def begin(name: str, dies: str = "") -> ProcessClient:
         client = ProcessClient(name, options, data(name), tmp_path / name, dies=dies)
@@ -276,31 +277,31 @@ def test_a_client_is_killed(
     while coordinator.query is not None:
         carry_query(coordinator, clients)
     release = coordinator.release
-    assert [each.shares for each in release.sums] == [3 + summed, 3]
+    assert [total.shares for total in release.sums] == [3 + summed, 3]
     assert f"at {stage!r}" in caplog.text
     assert "signal -9" in caplog.text
     assert charged(tmp_path) == {
         name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES
     }
     _log.info("%s was killed at %s: %d + 3 shares, then 3; restarted", VICTIM, stage, summed)
-    again = begin(VICTIM)
-    again.count()
+    restarted = begin(VICTIM)
+    restarted.count()
     if setting == "local":
         assert first is not None
         if paid:
             with pytest.raises(LedgerConflictError, match="begun by another client"):
-                again.share("1", bytes(first))
+                restarted.share("1", bytes(first))
         else:
-            again.share("1", bytes(first))
-            again.count()
-        again.share("2", bytes(first))
+            restarted.share("1", bytes(first))
+            restarted.count()
+        restarted.share("2", bytes(first))
         assert charged(tmp_path)[VICTIM] == [EPSILON, EPSILON]
     else:  # a whole new round, with the victim in it
         for name in NAMES[:-1]:
             clients[name].count()
         second = Coordinator(built(options), round="2")
         while second.query is not None:
-            assert carry_query(second, {**clients, VICTIM: again})[1] == {}
+            assert carry_query(second, {**clients, VICTIM: restarted})[1] == {}
         assert second.release.shares == 4
         assert charged(tmp_path) == {
             name: [EPSILON] * (1 + (paid if name == VICTIM else 1)) for name in NAMES
@@ -335,35 +336,36 @@ def test_two_rounds_at_once(start: Start, setting: str, tmp_path: Path) -> None:
     clients = {name: start(name, options, data(name)) for name in NAMES}
     for client in clients.values():
         client.count()
-    one, two = (Coordinator(built(options), round=name) for name in ("one", "two"))
-    query = bytes(one.query or b"")
-    assert query == bytes(two.query or b"")
+    first, second = (Coordinator(built(options), round=name) for name in ("one", "two"))
+    query = bytes(first.query or b"")
+    assert query == bytes(second.query or b"")
     if not hidden:
         share = clients["ann"].share("one", query)
         with pytest.raises(RoundMismatchError):
-            two.receive("ann", share)
+            second.receive("ann", share)
         if setting in PRIVATE:
             with pytest.raises(ReleaseError, match="the same noise in two sums"):
                 clients["ann"].share("two", query)
-    carry_query(one, clients)
-    assert one.sums[0].shares == 4
+    carry_query(first, clients)
+    assert first.sums[0].shares == 4
+    # one draw is for one round, and exact counts for one aggregation
     if setting in (
         "secure",
         "trusted",
         "local",
-    ):  # one draw is for one round, and exact counts for one aggregation
+    ):
         with pytest.raises(FederatedMetricError):
-            carry_query(two, clients)
+            carry_query(second, clients)
     else:  # exact shares are the same again; a fresh draw is a new charge, and ends round one for this client
-        carry_query(two, clients)
-        assert two.sums[0].shares == 4
+        carry_query(second, clients)
+        assert second.sums[0].shares == 4
     if setting == "distributed":
         assert charged(tmp_path) == {name: [EPSILON, EPSILON] for name in NAMES}
         with pytest.raises(FederatedMetricError):
-            carry_query(one, clients)
-        assert len(one.sums) == 1
+            carry_query(first, clients)
+        assert len(first.sums) == 1
         return
-    while one.query is not None:
-        carry_query(one, clients)
-    assert one.release.shares == 4
+    while first.query is not None:
+        carry_query(first, clients)
+    assert first.release.shares == 4
     assert charged(tmp_path) == {name: [EPSILON] * (setting in PRIVATE) for name in NAMES}

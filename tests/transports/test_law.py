@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,11 +60,19 @@ PLANS: dict[str | None, list[int]] = {
 }
 """The number of queries of each round, where clients can be asked twice; elsewhere there is one query."""
 
+
+def plans_of(carrier: type[Carrier], setting: str) -> Iterable[str | None]:
+    """The plans of a setting. Exact counts have none to choose."""
+    if "privacy" not in SETTINGS[setting]:
+        return [None]
+    return getattr(carrier, "plans", PLANS)
+
+
 CASES = [
     (name, setting, plan)
     for name, carrier in CARRIERS.items()
     for setting in carrier.settings
-    for plan in (getattr(carrier, "plans", PLANS) if "privacy" in SETTINGS[setting] else [None])
+    for plan in plans_of(carrier, setting)
 ]
 
 
@@ -72,8 +81,10 @@ def carrier(request: pytest.FixtureRequest, ranks: RankPool) -> Carrier:
     name: str = request.param
     if name in NEEDS and find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
-    made: Carrier = OverRanks(ranks) if name == "ranks" else CARRIERS[name]()
-    return made
+    if name == "ranks":
+        return OverRanks(ranks)
+    transport: Carrier = CARRIERS[name]()
+    return transport
 
 
 def data(examples: int = 400) -> list[Part]:
@@ -101,8 +112,13 @@ def test_the_same_queries_the_same_charge(
         "plan": plan,
         **SETTINGS[setting],
     }
-    private, again = "privacy" in options, getattr(carrier, "asks_again", True)
-    expected = [number if again else 1 for number in PLANS[plan]] if private else [1]
+    private = "privacy" in options
+    asks_again = getattr(carrier, "asks_again", True)
+    expected = [1]
+    if private:
+        expected = PLANS[plan]
+    if not asks_again:
+        expected = [1] * len(expected)
     rounds = carrier.carry(options, data(), len(expected), tmp_path, False, False)
     previous = None
     spec = FederatedROC(**options).spec
@@ -113,7 +129,7 @@ def test_the_same_queries_the_same_charge(
                 plan_from(plan, spec),
                 release.sums[:number],
                 spec=spec,
-                can_ask_again=again,
+                can_ask_again=asks_again,
                 previous=previous,
             )
             assert query == expected_query
@@ -124,9 +140,8 @@ def test_the_same_queries_the_same_charge(
             assert [entry.spec for entry in charged] == [spec.digest.hex()] * private
         if not private:
             assert torch.equal(release.leaf, pooled(options))
-        if (
-            plan == "carry_over" and previous is not None
-        ):  # what was released before is data of the next
+        # what was released before is data of the next
+        if plan == "carry_over" and previous is not None:
             assert release.prior is not None
             assert torch.equal(release.prior.cells, previous.last.cells)
             assert release.prior.query == previous.last.query
@@ -135,11 +150,12 @@ def test_the_same_queries_the_same_charge(
         previous = release
 
 
+# the metrics of these two are given scores and labels only
 GROUPED = [
     (name, setting)
     for name, setting, plan in CASES
     if plan is None and name not in ("declearn", "pfl")
-]  # the metrics of these two are given scores and labels only
+]
 
 
 @pytest.mark.parametrize(("carrier", "setting"), GROUPED, indirect=["carrier"])
@@ -152,19 +168,18 @@ def test_groups_travel_as_one_release(carrier: Carrier, setting: str, tmp_path: 
     private = "privacy" in options
     metric = FederatedROC(**options)
     spec = metric.spec
-    assert [query.pools_groups for query in release.queries] == (
-        [True, False] if private else [False]
-    )
+    pools_groups = [query.pools_groups for query in release.queries]
+    assert pools_groups == [True] * private + [False]
     for number, query in enumerate(release.queries):
         assert query == next_query(metric.plan, release.sums[:number], spec=spec)
     assert release.spec == spec
     assert all([entry.epsilon for entry in charged] == [EPSILON] * private for charged in entries)
     if not private:
         for number, name in enumerate(("a", "b")):
-            alone = FederatedROC(quantiles=64)
+            separate = FederatedROC(quantiles=64)
             for scores, target, group in parts:
-                alone.update(scores[group == number], target[group == number])
-            assert torch.equal(release.by_group[name].leaf, alone.counts)
+                separate.update(scores[group == number], target[group == number])
+            assert torch.equal(release.by_group[name].leaf, separate.counts)
 
 
 PRIVATE = [case for case in GROUPED if "privacy" in SETTINGS[case[1]]]
@@ -211,10 +226,10 @@ def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_pa
     assert release.spec == spec
     assert all([entry.epsilon for entry in charged] == [EPSILON] * private for charged in entries)
     if not private:
-        alone = FederatedModelComparison(**options)
+        pooled = FederatedModelComparison(**options)
         for part in parts:
-            alone.update(*part)
-        assert torch.equal(release.leaf, alone.counts)
+            pooled.update(*part)
+        assert torch.equal(release.leaf, pooled.counts)
 
 
 # Exact counts are for the aggregator to see, and central noise trusts this job's processes; a simulation sends nothing.
@@ -238,9 +253,11 @@ def test_nothing_raw_is_sent(
 ) -> None:
     parts, pattern = marked
     options = dict(SETTINGS[setting])
+    plans: list[str | None] = [None]
     if "privacy" in options:  # so much noise that what is sent does not hold the number by chance
         options["privacy"] = replace(options["privacy"], epsilon=1e-4)
-    for plan in (None, "single") if "privacy" in options else (None,):
+        plans = [None, "single"]
+    for plan in plans:
         folder = tmp_path / str(plan)
         folder.mkdir()
         for carried in carrier.carry(

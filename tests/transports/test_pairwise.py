@@ -101,19 +101,17 @@ def outcome_of(case: Case, rounds: int, folder: Path, ranks: RankPool) -> Outcom
     integration = case["integration"]
     options = {**options_of(case), "kind": kind_of(case)}
     parts = parts_of(case)
-    if (
-        integration == "folder" and refusal(case) is not None
-    ):  # sites would wait for the coordinator
+    # sites would wait for the coordinator
+    if integration == "folder" and refusal(case) is not None:
         run_coordinator(folder, built(options), clients=CLIENTS, timeout=1.0)
     if integration in CARRIERS:
         carried = CARRIERS[integration]().carry(options, parts, rounds, folder, False, False)
         return Outcome(carried[-1].release, None, {}, carried[-1].entries)
-    arguments = (integration, options, parts, rounds, str(folder))
     consumed = []
     if case["privacy"] in SUMMED_OVER_RANKS:
-        consumed += ranks.run(consume, *arguments)
+        consumed += ranks.run(consume, integration, options, parts, rounds, str(folder))
     else:
-        consumed.append(consume(0, *arguments))
+        consumed.append(consume(0, integration, options, parts, rounds, str(folder)))
     for rank in consumed:
         if isinstance(rank, Exception):
             raise rank
@@ -132,11 +130,11 @@ def check_outcome(case: Case, outcome: Outcome, drawn: Drawn) -> None:
     answer = read.compute()
     for part in parts_of(case):
         by_hand.update(**named(by_hand, part))
-    here = case["integration"] in CARRIERS or case["privacy"] not in SUMMED_OVER_RANKS
-    if private and here:
+    draws_here = case["integration"] in CARRIERS or case["privacy"] not in SUMMED_OVER_RANKS
+    if private and draws_here:
         parties = CLIENTS if case["integration"] in TRANSPORTS else 1
-        counted = drawn.of_one_round(outcome.release.last.query, parties)
-        assert torch.equal(counted, by_hand.counts)
+        total = drawn.of_one_round(outcome.release.last.query, parties)
+        assert torch.equal(total, by_hand.counts)
     if not private:
         assert torch.equal(outcome.release.leaf, by_hand.release().leaf)
         assert flat(answer) == flat(by_hand.compute())
@@ -167,12 +165,15 @@ def expected_scalars(case: Case, answer: Any, release: Release) -> dict[str, Ten
         }
     if integration != "callback":
         return {}
-    scalars = {"metric": answer} if isinstance(answer, Tensor) else answer.scalars
+    scalars = {"metric": answer}
+    if not isinstance(answer, Tensor):
+        scalars = answer.scalars
     expected = {}
     for name, value in scalars.items():
         if value.ndim == 0:
             expected[f"val_{name}"] = value.float()
-        for number, of_class in enumerate(value if value.ndim else ()):
+            continue
+        for number, of_class in enumerate(value):
             expected[f"val_{name}_{number}"] = of_class.float()
     return expected
 

@@ -70,9 +70,13 @@ def batch(number: int, classes: int = 0) -> tuple[Tensor, Tensor]:
     """Scores on bin centres, so that binning changes nothing, and targets."""
     generator = torch.Generator().manual_seed(number)
     target = torch.randint(0, classes or 2, (300,), generator=generator)
-    truth = torch.nn.functional.one_hot(target, classes).double() if classes else target.double()
-    scores = torch.randn(truth.shape, generator=generator, dtype=torch.float64) + truth
-    scores = scores.softmax(1) if classes else scores.sigmoid()
+    truth = target.double()
+    if classes:
+        truth = torch.nn.functional.one_hot(target, classes).double()
+    logits = torch.randn(truth.shape, generator=generator, dtype=torch.float64) + truth
+    scores = logits.sigmoid()
+    if classes:
+        scores = logits.softmax(1)
     return ((scores * GRID.bins).floor() + 0.5) / GRID.bins, target
 
 
@@ -148,18 +152,22 @@ def extremes(kit: Kit) -> Any:
 def classwise(kit: Kit) -> Any:
     named: Any = ClasswiseWrapper(kit.aurocs(average=None), labels=["cat", "dog", "bird"])
     numbered: Any = ClasswiseWrapper(kit.precisions(average="none"), prefix="ap-")
-    both: Any = MetricCollection({"a": named, "p": numbered})
-    values = [both(*batch(0, 3))]
-    both.update(*batch(1, 3))
-    return [*values, both.compute()]
+    metrics: Any = MetricCollection({"a": named, "p": numbered})
+    values = [metrics(*batch(0, 3))]
+    metrics.update(*batch(1, 3))
+    return [*values, metrics.compute()]
 
 
 def multitask(kit: Kit) -> Any:
     metric: Any = MultitaskWrapper(
         {"one": kit.auroc(), "other": MetricCollection([kit.auroc(), kit.precision()])}
     )
-    (one, first), (other, second) = batch(0), batch(1)
-    metric.update({"one": one, "other": other}, {"one": first, "other": second})
+    first_scores, first_target = batch(0)
+    second_scores, second_target = batch(1)
+    metric.update(
+        {"one": first_scores, "other": second_scores},
+        {"one": first_target, "other": second_target},
+    )
     return metric.compute()
 
 
@@ -170,52 +178,57 @@ def multioutput(kit: Kit) -> Any:
 
 
 def arithmetic(kit: Kit) -> Any:
-    a, p = kit.auroc(), kit.precision()
+    area = kit.auroc()
+    precision = kit.precision()
     formulas = [
-        a + p,
-        a - 1,
-        2 * a,
-        abs(p - a),
-        1 / a,
-        a**2,
-        -a,
-        a > 0.5,
-        p >= a,
-        (a > 0.5) & (p > 0.5),
+        area + precision,
+        area - 1,
+        2 * area,
+        abs(precision - area),
+        1 / area,
+        area**2,
+        -area,
+        area > 0.5,
+        precision >= area,
+        (area > 0.5) & (precision > 0.5),
     ]
     for number in (0, 1):
-        a.update(*batch(number))
-        p.update(*batch(number))
+        area.update(*batch(number))
+        precision.update(*batch(number))
     return [formula.compute() for formula in formulas]
 
 
 def arithmetic_that_updates(kit: Kit) -> Any:
-    a, p, each = kit.auroc(), kit.precision(), kit.aurocs(average=None)
-    total, second = a + p, each[1]
+    area = kit.auroc()
+    precision = kit.precision()
+    by_class = kit.aurocs(average=None)
+    total = area + precision
+    second = by_class[1]
     total.update(*batch(0))
     second.update(*batch(0, 3))
-    values = [total.compute(), second.compute(), total(*batch(1)), a.update_count]
+    values = [total.compute(), second.compute(), total(*batch(1)), area.update_count]
     total.reset()
-    return [*values, a.update_count, p.update_called]
+    return [*values, area.update_count, precision.update_called]
 
 
 def copies(kit: Kit) -> Any:
     metric = kit.auroc()
     metric.update(*batch(0))
-    twin, revived = metric.clone(), pickle.loads(pickle.dumps(metric))
+    twin = metric.clone()
+    revived = pickle.loads(pickle.dumps(metric))
     for copy in (twin, revived):
         copy.update(*batch(1))
-    return [(copy.compute(), copy.update_count) for copy in (metric, twin, revived)], hash(
-        metric
-    ) == hash(twin)
+    values = [(copy.compute(), copy.update_count) for copy in (metric, twin, revived)]
+    return values, hash(metric) == hash(twin)
 
 
 def merged(kit: Kit) -> Any:
-    one, other = kit.auroc(), kit.auroc()
-    one.update(*batch(0))
-    other.update(preds=batch(1)[0], target=batch(1)[1])
-    one.merge_state(other)
-    return one.compute(), other.compute()
+    first = kit.auroc()
+    second = kit.auroc()
+    first.update(*batch(0))
+    second.update(preds=batch(1)[0], target=batch(1)[1])
+    first.merge_state(second)
+    return first.compute(), second.compute()
 
 
 def attributes(kit: Kit) -> Any:
@@ -237,11 +250,12 @@ def same(ours: Any, theirs: Any) -> None:
     """Raise unless both are the same values under the same names, but for the names of the makers."""
     if isinstance(theirs, dict):
         assert [_name(key) for key in ours] == [_name(key) for key in theirs]
-        ours, theirs = list(ours.values()), list(theirs.values())
+        ours = list(ours.values())
+        theirs = list(theirs.values())
     if isinstance(theirs, list | tuple):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            same(one, other)
+        for our_value, their_value in zip(ours, theirs, strict=True):
+            same(our_value, their_value)
     elif isinstance(theirs, Tensor | float):
         torch.testing.assert_close(
             torch.as_tensor(ours), torch.as_tensor(theirs), rtol=0, atol=1e-6, check_dtype=False
@@ -251,9 +265,9 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 def _name(key: Any) -> Any:
-    return (
-        re.sub("^(binary|multiclass|federated)", "", key.lower()) if isinstance(key, str) else key
-    )
+    if isinstance(key, str):
+        return re.sub("^(binary|multiclass|federated)", "", key.lower())
+    return key
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def errors(source: str, path: Path) -> dict[int, str]:
     run = subprocess.run(
         [*command, str(path)], capture_output=True, text=True, cwd=ROOT, timeout=300, check=False
     )
-    found = re.findall(rf"{re.escape(path.name)}:(\d+): error: (.*)", run.stdout)
-    return {int(line): text for line, text in found}
+    messages = re.findall(rf"{re.escape(path.name)}:(\d+): error: (.*)", run.stdout)
+    return {int(line): text for line, text in messages}
 
 
 @pytest.mark.slow

@@ -35,8 +35,8 @@ def updated(*batch: Tensor, **options: Any) -> Any:
     return metric
 
 
-def same(one: ROCCurve, other: ROCCurve) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def same(first: ROCCurve, second: ROCCurve) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_class_and_functional_twin_agree(scored: tuple[Tensor, Tensor]) -> None:
@@ -63,7 +63,8 @@ def test_compute_follows_later_updates_and_reset_forgets(scored: tuple[Tensor, T
 
 def test_a_refused_update_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
     metric = updated(*scored)
-    before, value = metric.counts.clone(), metric.compute()
+    before = metric.counts.clone()
+    value = metric.compute()
     for call in (metric.update, metric.forward):
         with pytest.raises(InputError):
             call(torch.tensor([2.0]), torch.tensor([1]))
@@ -82,14 +83,15 @@ def test_forward_returns_the_batch_and_adds_it(scored: tuple[Tensor, Tensor]) ->
 
 
 def test_merging_adds_counts_and_is_seen_by_compute(scored: tuple[Tensor, Tensor]) -> None:
-    one, other = updated(scored[0][:99], scored[1][:99]), updated(scored[0][99:], scored[1][99:])
-    one.compute()
-    one.merge_state(other)
-    assert same(one.compute(), roc(*scored, quantiles=16))
-    assert one.update_count == 2
+    metric = updated(scored[0][:99], scored[1][:99])
+    addend = updated(scored[0][99:], scored[1][99:])
+    metric.compute()
+    metric.merge_state(addend)
+    assert same(metric.compute(), roc(*scored, quantiles=16))
+    assert metric.update_count == 2
     by_dict = updated(scored[0][:99], scored[1][:99])
-    by_dict.merge_state(other.metric_state)
-    assert same(by_dict.compute(), one.compute())
+    by_dict.merge_state(addend.metric_state)
+    assert same(by_dict.compute(), metric.compute())
 
 
 @pytest.mark.parametrize(
@@ -351,9 +353,8 @@ def test_collections_group_what_counts_alike_and_nothing_else(
         "elsewhere": FederatedROC(grid=ScoreGrid.even(16, (0.0, 2.0))),
     }
     collection: Any = MetricCollection(dict(metrics))
-    collection.update(
-        torch.empty(0), torch.empty(0, dtype=torch.int64)
-    )  # a first batch that tells nothing apart
+    # a first batch that tells nothing apart
+    collection.update(torch.empty(0), torch.empty(0, dtype=torch.int64))
     for preds, target in zip(scored[0].chunk(3), scored[1].chunk(3), strict=True):
         collection.update(preds, target)
     groups = sorted(sorted(group) for group in collection.compute_groups.values())
@@ -363,14 +364,14 @@ def test_collections_group_what_counts_alike_and_nothing_else(
     assert collection["pr"].counts.sum() == 5_000
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The default value for `maximize`:FutureWarning"
-)  # torchmetrics 1.6
+# torchmetrics 1.6
+@pytest.mark.filterwarnings("ignore:The default value for `maximize`:FutureWarning")
 def test_trackers_keep_one_value_per_step(scored: tuple[Tensor, Tensor]) -> None:
     tracker: Any = MetricTracker(FederatedROC(quantiles=16), maximize=True)
     for flip in (False, True):
         tracker.increment()
-        tracker.update(1 - scored[0] if flip else scored[0], scored[1])
+        preds = 1 - scored[0] if flip else scored[0]
+        tracker.update(preds, scored[1])
     first, second = (step.compute() for step in list(tracker)[-2:])
     assert same(first, roc(*scored, quantiles=16))
     assert not same(first, second)

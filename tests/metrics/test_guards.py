@@ -159,9 +159,8 @@ def test_a_batch_that_cannot_be_meant_is_refused(
         metric.update(preds, target)
     text = str(caught.value)
     assert all(remedy in text for remedy in remedies)
-    assert (
-        "normalization" in remedies[0] or "normalization" not in text
-    )  # nothing else is blamed on logits
+    # nothing else is blamed on logits
+    assert "normalization" in remedies[0] or "normalization" not in text
     assert not (private and "4.5" in text)
     assert metric.counts.sum() == 0
     assert not metric.update_called
@@ -256,7 +255,8 @@ def test_a_batch_of_which_all_is_ignored_counts_nothing(
 ) -> None:
     metric = FederatedROC(**options, ignore_index=-1, validate_args=validate)
     preds = THREE if options else SCORES
-    target = torch.full(preds.shape if options in (MULTILABEL, {}) else (10,), -1, dtype=kind)
+    shape = preds.shape if options in (MULTILABEL, {}) else (10,)
+    target = torch.full(shape, -1, dtype=kind)
     metric.update(preds, target)
     metric.update(torch.full_like(preds, torch.nan), target)
     assert metric.counts.sum() == 0
@@ -264,9 +264,8 @@ def test_a_batch_of_which_all_is_ignored_counts_nothing(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings(
-    "ignore:This property will be removed:DeprecationWarning"
-)  # torchmetrics' own
+# torchmetrics' own
+@pytest.mark.filterwarnings("ignore:This property will be removed:DeprecationWarning")
 @pytest.mark.parametrize(
     "metric", [FederatedROC(), FederatedAUROC(privacy=CentralDP(1.0)), FederatedCalibration()]
 )
@@ -274,7 +273,8 @@ def test_a_module_that_holds_a_metric_can_be_scripted(metric: Any) -> None:
     class Held(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer, self.metric = nn.Linear(2, 1), metric
+            self.layer = nn.Linear(2, 1)
+            self.metric = metric
 
         def forward(self, examples: Tensor) -> Tensor:
             return self.layer(examples)  # type: ignore[no-any-return]

@@ -57,7 +57,8 @@ def data() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def updated(kind: Any, target: int, **options: Any) -> Any:
-    metric = kind(**(CLASSES if target == 1 else LABELS), **options)
+    task = CLASSES if target == 1 else LABELS
+    metric = kind(**task, **options)
     for scores, labels in zip(data()[0].chunk(3), data()[target].chunk(3), strict=True):
         metric.update(scores, labels)
     return metric
@@ -76,14 +77,16 @@ def micro_reference(kind: Any) -> Any:
     return metric.compute()
 
 
-def close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=0, atol=1e-12)
+def close(first: Tensor, second: Tensor) -> bool:
+    return torch.allclose(first, second, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("average", [None, "micro"])
 def test_roc_is_torchmetrics(average: Any) -> None:
     curve = updated(FederatedROC, 1, average=average).compute()
-    fpr, tpr, thresholds = micro_reference(BinaryROC) if average else reference(MulticlassROC, 1)
+    fpr, tpr, thresholds = reference(MulticlassROC, 1)
+    if average:
+        fpr, tpr, thresholds = micro_reference(BinaryROC)
     assert close(curve.fpr[..., 1:], fpr)  # ours begins with a point that selects nothing
     assert close(curve.tpr[..., 1:], tpr)
     assert torch.equal(curve.thresholds[1:], thresholds)
@@ -107,11 +110,9 @@ def test_multilabel_roc_is_torchmetrics() -> None:
 @pytest.mark.parametrize("average", [None, "micro"])
 def test_pr_is_torchmetrics(average: Any) -> None:
     curve = updated(FederatedPrecisionRecallCurve, 1, average=average).compute()
-    precision, recall, thresholds = (
-        micro_reference(BinaryPrecisionRecallCurve)
-        if average
-        else reference(MulticlassPrecisionRecallCurve, 1)
-    )
+    precision, recall, thresholds = reference(MulticlassPrecisionRecallCurve, 1)
+    if average:
+        precision, recall, thresholds = micro_reference(BinaryPrecisionRecallCurve)
     # where nothing is selected torchmetrics 1.9 has 1 or nan, 1.6.0 has 0
     defined = ~precision.isnan() & ((recall > 0) | (precision > 0))
     assert close(curve.precision[defined], precision[defined])
@@ -130,8 +131,11 @@ AREAS: list[tuple[Any, int, Any, Any]] = [
 @pytest.mark.parametrize(("ours", "target", "torchmetrics", "sklearn"), AREAS)
 def test_areas_and_their_averages(ours: Any, target: int, torchmetrics: Any, sklearn: Any) -> None:
     """Scikit-learn gives the areas of each class in float64, torchmetrics the averages, in float32."""
-    scores, truth = data()[0], data()[target]
-    labels = torch.nn.functional.one_hot(truth, K) if target == 1 else truth
+    scores = data()[0]
+    truth = data()[target]
+    labels = truth
+    if target == 1:
+        labels = torch.nn.functional.one_hot(truth, K)
     areas = updated(ours, target, average=None).compute()
     expected = torch.tensor(
         [sklearn(labels[:, k], scores[:, k]) for k in range(K)], dtype=torch.float64
@@ -156,18 +160,18 @@ def test_one_vs_one_is_scikit_learns(average: Any) -> None:
     # scikit-learn wants rows that sum to 1 and ranks the scores as they are
     metric = FederatedAUROC(**CLASSES, multi_class="ovo", average=average)
     metric.update(scores, classes)
-    pairs = []
+    areas = []
+    sizes = []
     for a in range(K):
         for b in range(a + 1, K):
             mask = (classes == a) | (classes == b)
             score = [roc_auc_score(classes[mask] == c, scores[mask, c]) for c in (a, b)]
-            pairs.append((sum(score) / 2, mask.double().mean().item()))
-    weights = (
-        torch.tensor([w for _, w in pairs]) if average == "weighted" else torch.ones(len(pairs))
-    )
-    expected = (
-        torch.tensor([s for s, _ in pairs], dtype=torch.float64) * weights
-    ).sum() / weights.sum()
+            areas.append(sum(score) / 2)
+            sizes.append(mask.double().mean().item())
+    weights = torch.ones(len(areas))
+    if average == "weighted":
+        weights = torch.tensor(sizes)
+    expected = (torch.tensor(areas, dtype=torch.float64) * weights).sum() / weights.sum()
     assert metric.compute().item() == pytest.approx(expected.item(), abs=1e-7)
     exact = torch.randn(500, K, generator=generator, dtype=torch.float64).softmax(1)
     target = torch.randint(0, K, (500,), generator=generator)
@@ -193,7 +197,8 @@ def test_areas_are_those_of_the_functional_twin(multi_class: Any, average: Any) 
 
 def test_one_vs_one_counts_answer_one_vs_rest_as_well() -> None:
     for kind in (FederatedROC, FederatedPrecisionRecallCurve, FederatedDET):
-        rest, pairs = updated(kind, 1).compute(), updated(kind, 1, multi_class="ovo").compute()
+        rest = updated(kind, 1).compute()
+        pairs = updated(kind, 1, multi_class="ovo").compute()
         assert all(torch.equal(a, b) for a, b in zip(rest, pairs, strict=True))
 
 
@@ -214,10 +219,10 @@ def test_every_metric_reads_the_same_release(kind: Any, privacy: Any) -> None:
     metric = updated(kind, 1, privacy=privacy)
     answer = metric.compute()
     twin = kind.from_release(metric.release()).compute()
-    for one, other in zip(
-        *([a] if isinstance(a, Tensor) else a for a in (answer, twin)), strict=True
-    ):
-        assert torch.equal(one, other)
+    if isinstance(answer, Tensor):
+        assert torch.equal(twin, answer)
+    else:
+        assert all(torch.equal(a, b) for a, b in zip(twin, answer, strict=True))
     figure, _ = metric.plot()
     assert figure is not None
     if privacy is not None:
@@ -250,8 +255,8 @@ def test_averages_that_a_metric_does_not_have_are_refused() -> None:
 def test_sensitivity_follows_the_classes() -> None:
     """An example of K classes is in K times as many cells, which is as much noise as K times smaller an epsilon."""
     query = Query(Tree.flat(64))
-    one = FederatedROC(privacy=CentralDP(0.5)).spec.noise(query)
-    many = FederatedROC(**CLASSES, privacy=CentralDP(0.5 * K)).spec.noise(query)
-    assert one is not None
-    assert many is not None
-    assert many.variance == pytest.approx(one.variance, rel=1e-12)
+    binary_noise = FederatedROC(privacy=CentralDP(0.5)).spec.noise(query)
+    multiclass_noise = FederatedROC(**CLASSES, privacy=CentralDP(0.5 * K)).spec.noise(query)
+    assert binary_noise is not None
+    assert multiclass_noise is not None
+    assert multiclass_noise.variance == pytest.approx(binary_noise.variance, rel=1e-12)
