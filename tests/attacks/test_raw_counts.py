@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 from torchmetrics.wrappers import Running
+from torchmetrics_fed.counting.numbering import Hashed, Ranged
 
 from tests.ranks import Collectives, RankPool
 from torchmetrics_fed import (
@@ -30,7 +31,6 @@ from torchmetrics_fed import (
     PrivacyLedger,
     ReleaseError,
 )
-from torchmetrics_fed.counting.numbering import Hashed, Ranged
 from torchmetrics_fed.errors import LedgerError
 from torchmetrics_fed.metrics import CountsMetric
 

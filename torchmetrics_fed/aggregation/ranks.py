@@ -17,14 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from torchmetrics_fed.aggregation.group_key import agreed_key
 from torchmetrics_fed.aggregation.secure.mask import masked_sum
-from torchmetrics_fed.counting.numbering import BLOCK, encrypted, encryptor
-from torchmetrics_fed.counting.persons import Persons
+from torchmetrics_fed.counting.persons import DIGEST_BYTES, Persons, check_together
 from torchmetrics_fed.errors import (
     InputError,
     ReleaseError,
@@ -136,42 +135,50 @@ class Ranks:
         )
 
     def check_persons(self, most: int) -> None:
-        """Raise on all ranks, which are one client, if somebody has more than ``most`` examples on them together."""
+        """Raise on all ranks if a person has more than ``most`` examples on them together.
+
+        The ranks are one client. They compare keyed digests of their persons, under a key that they
+        agree on for this comparison and forget.
+        """
         if self.size == 1:
             return
-        # whether this rank has counted with ids, without, or nothing
-        own = (
-            b"without"
-            if self.persons is None
-            else b"with ids"
-            if self.persons.batches
-            else b"nothing"
-        )
-        everywhere = {kind.strip() for kind in self.exchange(own.ljust(8))}
-        if b"with ids" not in everywhere:
+        kinds = {kind.strip() for kind in self.exchange(self._kind_of_counting.ljust(8))}
+        if b"with ids" not in kinds:
             return
-        if self.persons is None or b"without" in everywhere:
+        if self.persons is None or b"without" in kinds:
             raise ReleaseError(
-                "Expected `persons` on every rank or on none but only some have given them; nothing was charged. Pass "
-                "ids to every `update`, then `reset` and count the data again."
+                "Expected `persons` on every rank or on none but only some have given them; nothing "
+                "was charged. Pass ids to every `update`, then `reset` and count the data again."
             )
-        # one key for all, so that one person has one hash; it is made for this and forgotten
-        key = self.from_first(torch.tensor(list(secrets.token_bytes(BLOCK)), dtype=torch.uint8))
-        blocks, examples = self.persons.known()
-        own = (
-            encrypted(encryptor(bytes(key.tolist())), blocks).tobytes()
-            + examples.astype(np.int64).tobytes()
-        )
+        digests = self.persons.digests(agreed_key(self.rank, self.exchange))
+        check_together(self._exchange_tables(digests), most)
+
+    @property
+    def _kind_of_counting(self) -> bytes:
+        """Whether this rank has counted with ids, without ids, or nothing."""
+        if self.persons is None:
+            return b"without"
+        if self.persons.batches:
+            return b"with ids"
+        return b"nothing"
+
+    def _exchange_tables(self, table: dict[bytes, int]) -> list[dict[bytes, int]]:
+        """Return the tables of all ranks: the examples of each person, by digest."""
+        rows = [digest + examples.to_bytes(8, "little") for digest, examples in table.items()]
         sizes = [
             int.from_bytes(size, "little")
-            for size in self.exchange(len(blocks).to_bytes(8, "little"))
+            for size in self.exchange(len(rows).to_bytes(8, "little"))
         ]
-        everybody = Persons(most)
-        for size, part in zip(
-            sizes, self.exchange(own.ljust(1 + max(sizes) * (BLOCK + 8))), strict=True
-        ):
-            hashes = np.frombuffer(part, np.uint8, size * BLOCK).reshape(size, BLOCK)
-            everybody.add(hashes, np.frombuffer(part, np.int64, size, size * BLOCK))
+        row_bytes = DIGEST_BYTES + 8
+        payload = b"".join(rows).ljust(1 + max(sizes) * row_bytes)
+        tables = []
+        for size, rank_payload in zip(sizes, self.exchange(payload), strict=True):
+            rank_table = {}
+            for start in range(0, size * row_bytes, row_bytes):
+                row = rank_payload[start : start + row_bytes]
+                rank_table[row[:DIGEST_BYTES]] = int.from_bytes(row[DIGEST_BYTES:], "little")
+            tables.append(rank_table)
+        return tables
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set on any rank; the same on every rank."""

@@ -1,9 +1,17 @@
-"""Persons: how many examples of each person were counted, so that none has more than the privacy claim rests on."""
+"""Persons: how many examples of each person were counted, so that none has more than the privacy
+claim rests on.
+
+A table is a dictionary from a person to the number of the person's examples in the counts. A person
+is the text of an id: ids that print the same are the same person, whatever type they came in (7,
+"7", a numpy integer). The table stays in the process that counts. Between ranks travel keyed
+digests of the texts (:meth:`Persons.digests`), and nothing else.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -12,29 +20,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchmetrics_fed.counting.numbering import (
-    BLOCK,
-    CHUNK,
-    Blocks,
-    Hashed,
-    Numbers,
-    Ranged,
-    blocks,
-    integers,
-)
 from torchmetrics_fed.counting.validation import Rules, check_batch
 from torchmetrics_fed.errors import InputError, ReleaseError
 
 Ids: TypeAlias = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
 """The person of each example: integers, or strings."""
 
-_BITS = CHUNK.bit_length() - 1
-# Numbers that a range may have for each person in it, and for each that a batch is expected to add: 24 and 48 bytes.
-_ROOM, _ROOM_TO_COME = 12, 24
+DIGEST_BYTES = 16
+"""Bytes of a person's digest: among n persons, two share one with a probability below n^2 /
+2^129."""
 
 
 class Persons:
-    """One metric's table of persons: how many examples of each were counted. Ids are kept as numbers under a key.
+    """One metric's table of persons: how many examples of each were counted.
 
     Args:
         most: how many examples of one person may be counted.
@@ -46,10 +44,12 @@ class Persons:
     """
 
     def __init__(self, most: int) -> None:
-        self.most, self.batches, self.left_out, self._at_hand = most, 0, 0, 0
-        self._numbering: Hashed | Ranged = Hashed()
-        self._counted = np.zeros(1, np.min_scalar_type(most + CHUNK))  # by number
-        self._one = self._counted.dtype.type(1)
+        self.most = most
+        self.batches = 0
+        """Batches that came with ids."""
+        self.left_out = 0
+        """Examples that were not counted because their person had enough."""
+        self._examples: dict[str, int] = {}
 
     def __reduce__(self) -> Any:
         raise ReleaseError(
@@ -57,8 +57,10 @@ class Persons:
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Persons:
-        """A table of its own, for counts of their own: each keeps the bound, and one client releases one of them."""
-        twin: Persons = memo.setdefault(id(self), Persons(self.most))
+        """Return a table of its own, for counts of their own: each keeps the bound, and one
+        client releases one."""
+        twin = Persons(self.most)
+        memo[id(self)] = twin
         twin.merge(self)
         return twin
 
@@ -72,7 +74,7 @@ class Persons:
         target: Tensor,
         *others: Tensor | None,
     ) -> Iterator[tuple[Any, ...]]:
-        """Give scores, targets and what else there is for each example, of those examples that may be counted.
+        """Give scores, targets and more of those examples of a batch that may be counted.
 
         If they are not counted, because of an error inside, nothing has happened.
 
@@ -80,187 +82,158 @@ class Persons:
             ids: the person of each of N, or of each position of each of N.
             rules: how to read scores and targets, which are as a metric takes them.
             columns: how many classes or labels there are.
+            preds: the scores.
+            target: the targets.
+            others: tensors with one value for each example.
         """
         check_batch(preds, target, columns, rules.task)
-        several = rules.task == "multilabel"
-        ids, shape = _as_array(ids), (*target.shape[:1], *target.shape[1 + several :])
-        if ids.shape not in (shape, shape[:1]):
-            positions = f", or for each position, {shape}," if len(shape) > 1 else ""
-            raise InputError(
-                f"Expected argument `persons` to hold an id for each of {shape[:1]} examples{positions} but got the "
-                f"shape {ids.shape}."
-            )
-        countable: Numbers | None = None  # what is not counted uses up nothing
-        if (ignored := rules.ignored(target)) is not None:
-            countable = np.flatnonzero(
-                ~(ignored.all(1) if several else ignored).reshape(-1).cpu().numpy()
-            )
-        each, ids = math.prod(shape[len(ids.shape) :]), ids.reshape(-1)
-        ids = ids.repeat(each) if each != 1 else ids
-        ids = ids if countable is None else ids[countable]
-        before, may = self.left_out, self.admit(ids)
+        has_label_axis = rules.task == "multilabel"
+        texts = _texts_of_positions(ids, target, has_label_axis)
+        countable = _countable(target, rules)
+        if countable is not None:  # an example that is not counted uses up nothing
+            texts = [texts[place] for place in countable]
+        may_count = self.admit(texts)
         try:
-            if self.left_out > before:
-                kept = torch.from_numpy(
-                    np.flatnonzero(may) if countable is None else countable[may]
-                )
+            if bool(may_count.all()):
+                yield preds, target, *others
+            else:
+                places = np.flatnonzero(may_count)
+                if countable is not None:
+                    places = countable[places]
+                kept = torch.from_numpy(places)
                 if rules.task == "binary":
                     target = rules.unless_one_hot(target)  # as long as it has its shape
-                others = (
-                    *(other if other is None else _examples(other, kept) for other in others),
+                yield (
+                    _examples(preds, kept, has_columns=rules.task != "binary"),
+                    _examples(target, kept, has_columns=has_label_axis),
+                    *(None if other is None else _examples(other, kept) for other in others),
                 )
-                preds, target = (
-                    _examples(preds, kept, rules.task != "binary"),
-                    _examples(target, kept, several),
-                )
-            yield preds, target, *others
         except Exception:
-            for part in _chunks(ids[may]):
-                numbers = self._numbers(part)  # which may move the counts
-                np.subtract.at(self._counted, numbers, self._one)
-            self.left_out, self.batches = before, self.batches - 1
+            self._take_back(texts, may_count)
             raise
 
     def admit(self, ids: Ids) -> NDArray[np.bool_]:
-        """Return which examples may be counted, the first ones of each person, and take them for counted."""
-        values = _as_array(ids)
-        self._at_hand = len(values)
-        parts = [self._first_come(self._numbers(part)) for part in _chunks(values)]
-        may = np.concatenate(parts) if parts else np.empty(0, np.bool_)
+        """Return a mask of each person's first examples, and record them as counted."""
+        texts = _texts(ids)
+        examples = self._examples
+        may_count = np.zeros(len(texts), dtype=np.bool_)
+        for place, person in enumerate(texts):
+            counted = examples.get(person, 0)
+            if counted < self.most:
+                examples[person] = counted + 1
+                may_count[place] = True
         self.batches += 1
-        return may
+        self.left_out += len(texts) - int(np.count_nonzero(may_count))
+        return may_count
 
-    def merge(self, other: Persons) -> None:
-        """Add another table, or raise and change nothing if somebody has too many examples in both."""
-        self.add(*other.known())
-        self.batches, self.left_out = self.batches + other.batches, self.left_out + other.left_out
+    def _take_back(self, texts: Sequence[str], may_count: NDArray[np.bool_]) -> None:
+        """Undo the last :meth:`admit`."""
+        for place in np.flatnonzero(may_count).tolist():
+            person = texts[place]
+            self._examples[person] -= 1
+            if not self._examples[person]:
+                del self._examples[person]
+        self.batches -= 1
+        self.left_out -= len(texts) - int(np.count_nonzero(may_count))
 
-    def known(self) -> tuple[Blocks, NDArray[Any]]:
-        """Return everybody's id as a block, and how many examples of each were counted."""
-        parts = [
-            (blocks(ids), numbers)
-            for ids, numbers in _with_examples(self._numbering, self._counted)
-        ]
-        every, numbers = zip(
-            (np.empty((0, BLOCK), np.uint8), np.empty(0, np.int64)), *parts, strict=True
-        )
-        return np.concatenate(every), self._counted[np.concatenate(numbers)]
+    def merge(self, table: Persons) -> None:
+        """Add another table, or raise and change nothing if a person has too many examples in
+        both."""
+        check_together([self._examples, table._examples], self.most)
+        for person, examples in table._examples.items():
+            self._examples[person] = self._examples.get(person, 0) + examples
+        self.batches += table.batches
+        self.left_out += table.left_out
 
-    def add(self, persons: Blocks, examples: NDArray[Any]) -> None:
-        """Add examples of different persons, a number for each, or raise if somebody comes to have too many."""
-        parts = [slice(start, start + CHUNK) for start in range(0, len(persons), CHUNK)]
-        for part in parts:
-            numbers = self._numbers(persons[part])
-            if (self._counted[numbers] + examples[part].astype(np.int64) > self.most).any():
+    def digests(self, key: bytes) -> dict[bytes, int]:
+        """Return the number of examples by a keyed one-way digest of each person, for a
+        comparison between ranks."""
+        return {
+            hashlib.blake2b(
+                person.encode("utf-8", "surrogatepass"), key=key, digest_size=DIGEST_BYTES
+            ).digest(): examples
+            for person, examples in self._examples.items()
+        }
+
+
+def check_together(tables: Iterable[dict[Any, int]], most: int) -> None:
+    """Raise if a person has more than ``most`` examples in several tables together."""
+    total: dict[Any, int] = {}
+    for table in tables:
+        for person, examples in table.items():
+            total[person] = total.get(person, 0) + examples
+            if total[person] > most:
                 raise ReleaseError(
-                    f"Expected at most {self.most} examples of one person, as `examples_per_person` says, but somebody "
-                    "has more in several parts of the data, each of which keeps to it; nothing was charged. Divide the "
-                    "data by person, so that all examples of one are counted in one place, then `reset` and count it "
-                    "again."
+                    f"Expected at most {most} examples of one person, as `examples_per_person` "
+                    "says, but a person has more in several parts of the data, each of which keeps "
+                    "to it; nothing was charged. Divide the data by person, so that all examples "
+                    "of one are counted in one place, then `reset` and count it again."
                 )
-        for part in parts:
-            numbers = self._numbers(persons[part])
-            self._counted[numbers] += examples[part].astype(self._counted.dtype)
 
-    def _first_come(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Return which of up to a chunk of examples may be counted, and take them for counted."""
-        size, wanted = len(numbers), None
-        if self.left_out and not (wanted := self._counted.take(numbers) < self.most).all():
-            numbers = numbers[wanted]  # the others have enough already
-        np.add.at(self._counted, numbers, self._one)
-        after = self._counted.take(numbers)
-        may: NDArray[np.bool_] = after <= self.most
-        if not may.all():
-            over = np.flatnonzero(~may)  # all examples in this chunk of those who have too many now
-            # persons side by side, each one's examples as they came
-            order = np.sort(numbers.take(over) << _BITS | over)
-            person, place = order >> _BITS, order & CHUNK - 1
-            starts = np.flatnonzero(np.concatenate(([True], person[1:] != person[:-1])))
-            runs = np.diff(np.concatenate((starts, [len(person)])))
-            allowed = self.most + runs - after.take(place.take(starts)).astype(np.int64)
-            may[place] = np.arange(len(person)) < (starts + allowed).repeat(runs)
-            self._counted[person.take(starts)] = self.most
-        self.left_out += size - int(np.count_nonzero(may))
-        if wanted is None or len(numbers) == size:
-            return may
-        wanted[wanted] = may
-        return wanted
 
-    def _numbers(self, ids: NDArray[Any]) -> Numbers:
-        """Return the number of each person, of up to a chunk of ids or of their blocks."""
-        numbers = self._numbering.numbers(ids)
-        if numbers is None:
-            self._make_room(ids)
-            numbers = self._numbering.numbers(ids)
-            assert numbers is not None
-        return numbers
-
-    def _make_room(self, ids: NDArray[Any]) -> None:
-        """Number persons so that there is room for these, too: as a range if all are integers and close together."""
-        before, counted = self._numbering, self._counted
-        numbering: Hashed | Ranged | None = self._range(ids)
-        if numbering is None and isinstance(before, Hashed):
-            before.grow(len(ids))
-            counted.resize(before.room, refcheck=False)
-            return
-        if numbering is None:
-            numbering = Hashed()
-            numbering.grow(len(ids) + int(np.count_nonzero(counted)))
-        self._numbering, self._counted = numbering, np.zeros(numbering.room, counted.dtype)
-        for known, numbers in _with_examples(before, counted):
-            self._counted[self._numbers(known)] = counted[numbers]
-
-    def _range(self, ids: NDArray[Any]) -> Ranged | None:
-        """Return a range that holds these and all who were counted, if it is not much larger than that."""
-        values = integers(ids)
-        if values is None or not len(values):
-            return None
-        ends = [int(values.min()), int(values.max())]
-        different = (1 + np.count_nonzero(np.diff(np.sort(values)))) / len(values)
-        most = _ROOM * np.count_nonzero(self._counted) + _ROOM_TO_COME * different * max(
-            self._at_hand, len(values)
+def _texts_of_positions(ids: Ids, target: Tensor, has_label_axis: bool) -> list[str]:
+    """Return the person of each position: an id for each example counts for all positions of the
+    example."""
+    shape = target.shape[:1] + target.shape[1 + has_label_axis :]
+    values = _array(ids)
+    if values.shape not in (shape, shape[:1]):
+        positions = f", or for each position, {tuple(shape)}," if len(shape) > 1 else ""
+        raise InputError(
+            f"Expected argument `persons` to hold an id for each of {tuple(shape[:1])} "
+            f"examples{positions} but got the shape {values.shape}."
         )
-        if ends[1] - ends[0] >= most or (known := self._numbering.ends()) is None:
-            return None
-        low, high = min(*ends, *known), max(*ends, *known)
-        return Ranged(low, high) if 1 << Ranged.bits(low, high) <= most else None
+    repeats = math.prod(shape[values.ndim :])
+    texts = _texts(values)
+    if repeats == 1:
+        return texts
+    return [text for text in texts for _ in range(repeats)]
 
 
-def _with_examples(
-    numbering: Hashed | Ranged, counted: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], Numbers]]:
-    """Yield ids and numbers of those of whom there are examples, some at a time."""
-    for ids, numbers in numbering.known():
-        taken = np.flatnonzero(counted.take(numbers))
-        yield ids[taken], numbers[taken]
+def _countable(target: Tensor, rules: Rules) -> NDArray[np.int64] | None:
+    """Return the places of the examples that are not ignored; None if none can be."""
+    ignored = rules.ignored(target)
+    if ignored is None:
+        return None
+    if rules.task == "multilabel":
+        ignored = ignored.all(1)
+    places: NDArray[np.int64] = np.flatnonzero(~ignored.reshape(-1).cpu().numpy())
+    return places
 
 
-def _chunks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
-
-
-def _examples(values: Tensor, kept: Tensor, wide: bool = False) -> Tensor:
-    """The kept ones, in a row, of values that have one for each example, or a row for each if they are ``wide``."""
-    rows = values.movedim(1, -1).flatten(0, -2) if wide else values.reshape(-1)
+def _examples(values: Tensor, kept: Tensor, *, has_columns: bool = False) -> Tensor:
+    """Return the kept examples, in a row, of values with one number for each example, or one for
+    each column."""
+    rows = values.reshape(-1)
+    if has_columns:
+        rows = values.movedim(1, -1).flatten(0, -2)
     return rows.index_select(0, kept.to(values.device))
 
 
-def _as_array(ids: Ids) -> NDArray[Any]:
-    """Return integers or strings, and refuse everything else without showing any of it."""
-    values: NDArray[Any] = (
-        ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+def _array(ids: Ids) -> NDArray[Any]:
+    """Return ids as an array of integers, of texts, or of objects."""
+    if isinstance(ids, Tensor):
+        return ids.detach().cpu().numpy()
+    if isinstance(ids, np.ndarray):
+        return ids
+    return np.asarray(ids, dtype=object)
+
+
+def _texts(ids: Ids) -> list[str]:
+    """Return the text of each id, and refuse everything else without showing any of it."""
+    values = _array(ids)
+    if values.dtype.kind in "iuU":
+        return [str(value) for value in values.reshape(-1).tolist()]
+    if values.dtype != object and values.size:
+        raise _no_ids(str(values.dtype))
+    texts = []
+    for value in values.reshape(-1).tolist():
+        if isinstance(value, bool) or not isinstance(value, str | int | np.integer):
+            raise _no_ids(type(value).__name__)
+        texts.append(str(value))
+    return texts
+
+
+def _no_ids(kind: str) -> InputError:
+    return InputError(
+        f"Expected argument `persons` to hold integers or strings but got {kind}. Pass ids."
     )
-    if values.dtype == object:  # as tables have them
-        ids = values.tolist()
-        values = np.asarray(ids)
-    mixed = (
-        values.dtype.kind == "U"
-        and not isinstance(ids, np.ndarray)
-        and not set(map(type, ids)) <= {str, np.str_}
-    )
-    if mixed or (values.dtype.kind not in "iuU" and values.size):
-        got = "a mixture" if mixed else values.dtype
-        raise InputError(
-            f"Expected argument `persons` to hold integers or strings but got {got}. Pass ids."
-        )
-    return values
