@@ -40,7 +40,8 @@ from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET
 
 __all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask", "stage_of"]
 
-RUN_ID, SERVER = 2**63 + 11, 1
+RUN_ID = 2**63 + 11
+SERVER = 1
 
 
 class Cut(NamedTuple):
@@ -73,7 +74,9 @@ class LocalGrid(Grid):
     """
 
     def __init__(self, apps: Mapping[int, Callable[[], ClientApp]]) -> None:
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN_ID, SERVER, 0
+        TaskIdentity.run_id = RUN_ID
+        TaskIdentity.node_id = SERVER
+        TaskIdentity.task_id = 0
         self.cuts: set[Cut] = set()
         self.gone: set[int] = set()
         """Nodes without a heartbeat, for which the SuperLink answers."""

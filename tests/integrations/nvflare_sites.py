@@ -65,8 +65,12 @@ class Site:
         times: int = 1,
         publish: tuple[str, ...] = (),
     ) -> None:
-        self.name, self.metric, self.times = name, metric, times
-        self.preds, self.target, self.third = preds, target, third
+        self.name = name
+        self.metric = metric
+        self.times = times
+        self.preds = preds
+        self.target = target
+        self.third = third
         self.runner = AuxRunner(self)
         self.filter = FederatedMetricFilter(publish)
         self.filter.handle_event(EventType.START_RUN, self.context())

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from tests.integrations.flower_grid import MEMORY, Client, Cut, LocalGrid
+from tests.integrations.flower_grid import Client, Cut, LocalGrid
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin, aggregate_fn
 
@@ -44,10 +43,8 @@ def parties(make: Callable[[], FederatedROC], folder: Path) -> dict[int, Client]
     found = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node % 97)
-        preds, target = (
-            torch.rand(90, generator=generator),
-            torch.randint(0, 2, (90,), generator=generator),
-        )
+        preds = torch.rand(90, generator=generator)
+        target = torch.randint(0, 2, (90,), generator=generator)
         found[node] = Client(make, preds, target, folder=folder)
     return found
 
@@ -62,13 +59,6 @@ def started(grid: LocalGrid, metric: FederatedROC, rounds: int = 1) -> Curves:
         grid, ArrayRecord({"w": Array(torch.ones(1).numpy())}), num_rounds=rounds, timeout=1.0
     )
     return strategy
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """In memory where that is possible because every note is synced."""
-    with TemporaryDirectory(dir=MEMORY) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -101,8 +91,8 @@ SENT = {"mask": "evaluate"}
 ALL = ", ".join(map(str, NODES))
 
 
-def test_every_stage_says_who_answered_and_how_long_it_took(tmp_path: Path, said: Said) -> None:
-    assert started(grid_of(parties(private, tmp_path)), private()).releases
+def test_every_stage_says_who_answered_and_how_long_it_took(folder: Path, said: Said) -> None:
+    assert started(grid_of(parties(private, folder)), private()).releases
     stages = [f"query 1, {stage}" for stage in STAGES] + [f"query 2, {stage}" for stage in STAGES]
     expected = [f"round 1, {stage}: 5 of 5 answered in S s: {ALL}." for stage in stages]
     lines = [re.sub(r"\d+\.\d s", "S s", line) for line in said(logging.INFO)]
@@ -111,8 +101,8 @@ def test_every_stage_says_who_answered_and_how_long_it_took(tmp_path: Path, said
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_who_is_silent_is_named_with_how_long(stage: str, tmp_path: Path, said: Said) -> None:
-    grid = grid_of(parties(roc, tmp_path))
+def test_who_is_silent_is_named_with_how_long(stage: str, folder: Path, said: Said) -> None:
+    grid = grid_of(parties(roc, folder))
     grid.cuts = {Cut(NODES[1], SENT.get(stage, stage))}
     assert started(grid, roc()).releases
     (line,) = said()
@@ -120,9 +110,9 @@ def test_who_is_silent_is_named_with_how_long(stage: str, tmp_path: Path, said: 
     assert re.search(rf"; silent for \d+\.\d s: {NODES[1]}\.$", line)
 
 
-def test_a_node_without_a_heartbeat_is_called_by_its_own_id(tmp_path: Path, said: Said) -> None:
+def test_a_node_without_a_heartbeat_is_called_by_its_own_id(folder: Path, said: Said) -> None:
     """Its error reply comes from the SuperLink, and bears the SuperLink's id, 1."""
-    grid = grid_of(parties(roc, tmp_path))
+    grid = grid_of(parties(roc, folder))
     grid.gone = {NODES[2]}
     assert started(grid, roc()).releases[1].shares == 4
     assert [line for line in said() if f"dropped out: {NODES[2]}. Error: Node Unavailable" in line]
@@ -130,8 +120,8 @@ def test_a_node_without_a_heartbeat_is_called_by_its_own_id(tmp_path: Path, said
 
 
 @pytest.mark.parametrize("how", ["silent", "gone", "of another spec"])
-def test_who_did_not_advertise_is_not_asked_again(how: str, tmp_path: Path) -> None:
-    clients = parties(roc, tmp_path)
+def test_who_did_not_advertise_is_not_asked_again(how: str, folder: Path) -> None:
+    clients = parties(roc, folder)
     if how == "of another spec":
         clients[NODES[1]].metric = lambda: roc(quantiles=32)
     grid = grid_of(clients)
@@ -168,7 +158,7 @@ def without_mod() -> ClientApp:
     return app
 
 
-def test_a_forgotten_mod_is_one_message(tmp_path: Path, said: Said) -> None:
+def test_a_forgotten_mod_is_one_message(folder: Path, said: Said) -> None:
     grid = LocalGrid(dict.fromkeys(NODES, without_mod))
     assert not started(grid, roc()).releases
     answered, why, no_curve = said()
@@ -202,10 +192,10 @@ OTHER_SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", OTHER_SPECS)
 def test_another_spec_is_one_message_with_every_field_and_both_values(
-    case: str, tmp_path: Path, said: Said
+    case: str, folder: Path, said: Said
 ) -> None:
     server, node, expected = OTHER_SPECS[case]
-    clients = parties(lambda: roc(**node, ledger=PrivacyLedger(budget=9.0)), tmp_path)
+    clients = parties(lambda: roc(**node, ledger=PrivacyLedger(budget=9.0)), folder)
     assert not started(grid_of(clients), roc(**server)).releases
     whys = [line for line in said() if "dropped out" in line]
     assert len(whys) == 1
@@ -216,8 +206,8 @@ def test_another_spec_is_one_message_with_every_field_and_both_values(
     assert sum(client.evaluations for client in clients.values()) == 0
 
 
-def test_another_spec_is_named_on_the_plain_path_too(tmp_path: Path, said: Said) -> None:
-    clients = parties(lambda: FederatedROC(quantiles=32), tmp_path)
+def test_another_spec_is_named_on_the_plain_path_too(folder: Path, said: Said) -> None:
+    clients = parties(lambda: FederatedROC(quantiles=32), folder)
     curves = aggregate_fn(FederatedROC(quantiles=64))
     arrays = ArrayRecord({"w": Array(torch.ones(1).numpy())})
     FedAvg(evaluate_metrics_aggr_fn=curves).start(
@@ -229,8 +219,8 @@ def test_another_spec_is_named_on_the_plain_path_too(tmp_path: Path, said: Said)
     )
 
 
-def test_an_aggregation_that_never_began_is_one_message(tmp_path: Path, said: Said) -> None:
-    clients = parties(roc, tmp_path)
+def test_an_aggregation_that_never_began_is_one_message(folder: Path, said: Said) -> None:
+    clients = parties(roc, folder)
     grid = grid_of(clients)
     grid.cuts = {Cut(node, "advertise") for node in NODES}
     assert not started(grid, roc()).releases

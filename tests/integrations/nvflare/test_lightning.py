@@ -1,4 +1,4 @@
-"""The Lightning callback for clients under ``flare.patch``; a whole job is in ``test_nvflare_job``."""
+"""The Lightning callback for clients under ``flare.patch``; a whole job is in ``test_job``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def test_lightning_sends_the_share_of_the_received_model_only(
 
     trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
     trainer.callbacks.append(Received(3))  # type: ignore[attr-defined]
-    module, callback = Module(), FlareEvaluation("roc")
+    module = Module()
+    callback = FlareEvaluation("roc")
 
     module.roc.update(*scores(1))
     trainer.state.fn = TrainerFn.FITTING
@@ -119,7 +120,8 @@ def test_a_share_is_of_its_own_validation_only(tmp_path: Path) -> None:
 
 
 def test_data_that_is_mixed_or_repeated_is_refused_before_a_share_is_made(tmp_path: Path) -> None:
-    module, dataset = private(tmp_path), TensorDataset(*scores(1))
+    module = private(tmp_path)
+    dataset = TensorDataset(*scores(1))
     runner = trainer(tmp_path, Received(0), FlareEvaluation("metrics"))
     with pytest.raises(InputError, match="every example once"):
         runner.validate(

@@ -186,10 +186,8 @@ def test_a_plan_is_carried_over_from_round_to_round(tmp_path: Path) -> None:
 
 def test_sites_without_data_or_with_one_class_take_part(tmp_path: Path) -> None:
     made = federation(tmp_path, privacy=HIDDEN)
-    made.sites["site-1"].preds, made.sites["site-1"].target = (
-        torch.empty(0),
-        torch.empty(0, dtype=torch.long),
-    )
+    made.sites["site-1"].preds = torch.empty(0)
+    made.sites["site-1"].target = torch.empty(0, dtype=torch.long)
     made.sites["site-2"].target = torch.zeros(500, dtype=torch.long)
     assert "global_auroc" in made.round().metrics
     assert released(tmp_path)["round-0000"].shares == 4

@@ -20,8 +20,9 @@ from torchmetrics_fed import FederatedAUROC, PrivacyLedger, Release
 pytest.importorskip("ray")
 pytestmark = pytest.mark.integration
 
-RUN = Path(__file__).parents[2] / "examples" / "flower_app" / "run.py"
-KILLED, STALLED = 1, 3
+RUN = Path(__file__).parents[3] / "examples" / "flower_app" / "run.py"
+KILLED = 1
+STALLED = 3
 
 
 def run(**options: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torchmetrics_fed import PrivacyLedger, Release
 
 pytest.importorskip("nvflare")
 
-EXAMPLE = Path(__file__).parents[2] / "examples/nvflare_job"
+EXAMPLE = Path(__file__).parents[3] / "examples/nvflare_job"
 
 pytestmark = pytest.mark.integration
 
@@ -106,7 +106,7 @@ def test_private_jobs_of_one_name_are_charged_one_by_one(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("stage", ["mask", "unmask"])
 def test_a_site_that_dies_is_named_and_the_others_open_the_sum(stage: str, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("nvflare_dying.py")
+    script = Path(__file__).parents[1] / "nvflare_dying.py"
     options = (
         "--rounds",
         "1",

@@ -1,4 +1,4 @@
-"""The aggregator and the client's part, with real models of NVFlare; a whole job is in ``test_nvflare_job``."""
+"""The aggregator, with real models of NVFlare; a whole job is in ``test_job``."""
 
 from __future__ import annotations
 
@@ -8,71 +8,42 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from torchmetrics_fed import (
     CentralDP,
-    DistributedDP,
     FederatedAUROC,
     FederatedModelComparison,
     FederatedROC,
     LocalDP,
-    PrivacyLedger,
     Release,
     ScoreGrid,
     federated_collection,
 )
 from torchmetrics_fed.errors import (
-    BudgetExceededError,
     FederatedMetricError,
     InputError,
-    ReleaseError,
 )
 from torchmetrics_fed.privacy import Privacy
 
 pytest.importorskip("nvflare")
 
-from nvflare.apis.fl_constant import FLMetaKey, ReservedKey
+from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
-from nvflare.fuel.utils import fobs
 
-from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator, attach
-from torchmetrics_fed.integrations.nvflare.client import payload, round_name
-
-JOB = "6f1c"
-TRUSTED = DistributedDP(epsilon=5.0, min_clients=3, trusted_aggregator=True)
-
-
-def scores(site: int, size: int = 500) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(site)
-    target = (torch.rand(size, generator=generator) < 0.2 + 0.2 * site).long()
-    return (torch.randn(size, generator=generator) + 1.5 * target + site - 2).sigmoid(), target
-
-
-def ledger_of(folder: Path, site: int, budget: float | None = 20.0) -> PrivacyLedger:
-    """The ledger of a site, as each of its processes opens it."""
-    return PrivacyLedger(budget, folder / f"ledger of site {site}")
-
-
-def counted(site: int, **options: Any) -> FederatedROC:
-    metric = FederatedROC(**options)
-    metric.update(*scores(site))
-    return metric
-
-
-def model(
-    site: int, round: int = 0, metric: Any = None, steps: int | None = None, **fields: Any
-) -> FLModel:
-    """What the server gets from a site."""
-    meta: dict[str, Any] = {"client_name": f"site-{site}"}
-    if steps is not None:
-        meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = steps
-    made = FLModel(params={"w": torch.tensor([1.0, float(site)])}, meta=meta, **fields)
-    return attach(made, metric or counted(site), round=round, job=JOB)
+from tests.integrations.nvflare.models import (
+    JOB,
+    TRUSTED,
+    counted,
+    ledger_of,
+    model,
+    pooled,
+    scores,
+)
+from torchmetrics_fed.integrations.nvflare import META_KEY, FederatedMetricAggregator
+from torchmetrics_fed.integrations.nvflare.client import round_name
 
 
 def open_round(folder: Path, round: int = 0, **options: Any) -> FederatedMetricAggregator:
@@ -86,13 +57,6 @@ def open_round(folder: Path, round: int = 0, **options: Any) -> FederatedMetricA
 def written(folder: Path) -> dict[str, Release]:
     """The releases that an aggregator has left in a folder, by name."""
     return {path.stem: Release.load(path) for path in sorted((folder / JOB).glob("*.release"))}
-
-
-def pooled(*sites: int, **options: Any) -> FederatedAUROC:
-    metric = FederatedAUROC(**options)
-    for site in sites:
-        metric.update(*scores(site))
-    return metric
 
 
 def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -> None:
@@ -116,9 +80,11 @@ def test_pairs_of_classes_have_an_auroc_and_no_curve(tmp_path: Path) -> None:
         "multi_class": "ovo",
         "quantiles": 64,
     }
-    aggregator, total = open_round(tmp_path, figures=True, **options), FederatedAUROC(**options)
+    aggregator = open_round(tmp_path, figures=True, **options)
+    total = FederatedAUROC(**options)
     for site in (1, 2):
-        generator, metric = torch.Generator().manual_seed(site), FederatedAUROC(**options)
+        generator = torch.Generator().manual_seed(site)
+        metric = FederatedAUROC(**options)
         batch = (
             torch.rand(60, 3, generator=generator).softmax(1),
             torch.randint(0, 3, (60,), generator=generator),
@@ -154,7 +120,8 @@ def test_models_and_metrics_are_averaged_as_fedavg_does(tmp_path: Path) -> None:
     aggregator = open_round(tmp_path)
     for one in sent():
         aggregator.accept_model(one)
-    got, expected = aggregator.aggregate_model(), BaseFedAvg.aggregate_fn(sent())
+    got = aggregator.aggregate_model()
+    expected = BaseFedAvg.aggregate_fn(sent())
     assert torch.equal(got.params["w"], expected.params["w"])
     assert got.metrics["loss"] == expected.metrics["loss"]
     assert got.params_type == ParamsType.FULL
@@ -164,10 +131,8 @@ def test_weights_by_name_and_differences(tmp_path: Path) -> None:
     aggregator = open_round(tmp_path, aggregation_weights={"site-1": 3.0}, exclude_vars="b")
     for site in (1, 2):
         one = model(site)
-        one.params, one.params_type = (
-            {"w": torch.tensor(float(site)), "b": torch.ones(1)},
-            ParamsType.DIFF,
-        )
+        one.params = {"w": torch.tensor(float(site)), "b": torch.ones(1)}
+        one.params_type = ParamsType.DIFF
         aggregator.accept_model(one)
     got = aggregator.aggregate_model()
     assert got.params == {"w": torch.tensor(1.25)}
@@ -287,72 +252,6 @@ def test_min_clients_of_the_noise_counts_even_if_the_server_asks_for_fewer(tmp_p
 def test_central_noise_has_no_shares() -> None:
     with pytest.raises(FederatedMetricError, match="CentralDP"):
         FederatedMetricAggregator(privacy=CentralDP(epsilon=1.0))
-
-
-def lasting(kind: str, folder: Path) -> PrivacyLedger | None:
-    """A ledger that has everything, or lacks what its kind says."""
-    budget, path = (
-        20.0 if "budget" not in kind else None,
-        folder / "ledger" if "path" not in kind else None,
-    )
-    return None if kind == "no ledger" else PrivacyLedger(budget, path)
-
-
-@pytest.mark.parametrize("privacy", [TRUSTED, LocalDP(epsilon=5.0)], ids=["trusted", "local"])
-@pytest.mark.parametrize("kind", ["no ledger", "no budget", "no path", "no budget, no path"])
-def test_a_private_metric_needs_a_limit_that_lasts(
-    kind: str, privacy: Privacy, tmp_path: Path
-) -> None:
-    """The server decides how many rounds there are, and a site's next process must know of those before it."""
-    metric = counted(1, privacy=privacy, ledger=lasting(kind, tmp_path))
-    with pytest.raises(
-        InputError, match="a ledger with a budget and a path because here the server decides"
-    ):
-        payload(metric, 0, job=JOB)
-    with pytest.raises(InputError, match="a ledger with a budget and a path"):
-        attach(FLModel(params={"w": 1}), metric, round=0, job=JOB)
-    assert len(metric.ledger) == 0  # nothing was drawn or charged
-    assert payload(counted(1, privacy=privacy, ledger=lasting("all", tmp_path)), 0, job=JOB)
-    assert payload(
-        counted(1, ledger=lasting(kind, tmp_path)), 0, job=JOB
-    )  # exact counts spend nothing
-
-
-def test_the_budget_ends_the_rounds_of_a_site_and_its_next_process_knows(tmp_path: Path) -> None:
-    for round in range(4):  # epsilon 5 each, of 20; every round another process
-        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), round, job=JOB)
-    with pytest.raises(BudgetExceededError):
-        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 4, job=JOB)
-    with pytest.raises(
-        FederatedMetricError, match="A retry is a new round"
-    ):  # nor does an old one get a new draw
-        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 3, job=JOB)
-    assert len(ledger_of(tmp_path, 1)) == 4
-
-
-def test_the_same_round_gets_the_same_bytes(tmp_path: Path) -> None:
-    metric = counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1))
-    assert payload(metric, 0, job=JOB) == payload(metric, 0, job=JOB)
-    with pytest.raises(ReleaseError, match="the same noise in two sums"):
-        payload(metric, 1, job=JOB)
-    assert len(metric.ledger) == 1
-
-
-def test_a_share_survives_the_wire_of_nvflare() -> None:
-    sent = model(1)
-    got = FLModelUtils.from_shareable(fobs.loads(fobs.dumps(FLModelUtils.to_shareable(sent))))
-    assert got.meta[META_KEY] == sent.meta[META_KEY]
-
-
-def test_attach_adds_one_entry_and_says_what_it_lacks(tmp_path: Path) -> None:
-    made = FLModel(params={"w": 1}, metrics={"loss": 1.0}, meta={"mine": 2}, current_round=4)
-    attach(made, counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), job=JOB)
-    assert set(made.meta) == {"mine", META_KEY}
-    assert (made.params, made.metrics) == ({"w": 1}, {"loss": 1.0})
-    with pytest.raises(InputError, match=r"received\.current_round"):
-        attach(FLModel(params={"w": 1}), counted(1), job=JOB)
-    with pytest.raises(InputError, match="federated metric"):
-        payload(torch.nn.Linear(1, 1), 0, job=JOB)  # type: ignore[arg-type]
 
 
 def test_a_collection_sends_one_share(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""The client's part: the share in a model's metadata, and the ledger that it is charged to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchmetrics_fed import (
+    LocalDP,
+    PrivacyLedger,
+)
+from torchmetrics_fed.errors import (
+    BudgetExceededError,
+    FederatedMetricError,
+    InputError,
+    ReleaseError,
+)
+from torchmetrics_fed.privacy import Privacy
+
+pytest.importorskip("nvflare")
+
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.fuel.utils import fobs
+
+from tests.integrations.nvflare.models import JOB, TRUSTED, counted, ledger_of, model
+from torchmetrics_fed.integrations.nvflare import META_KEY, attach
+from torchmetrics_fed.integrations.nvflare.client import payload
+
+
+def lasting(kind: str, folder: Path) -> PrivacyLedger | None:
+    """A ledger that has everything, or lacks what its kind says."""
+    budget = 20.0 if "budget" not in kind else None
+    path = folder / "ledger" if "path" not in kind else None
+    return None if kind == "no ledger" else PrivacyLedger(budget, path)
+
+
+@pytest.mark.parametrize("privacy", [TRUSTED, LocalDP(epsilon=5.0)], ids=["trusted", "local"])
+@pytest.mark.parametrize("kind", ["no ledger", "no budget", "no path", "no budget, no path"])
+def test_a_private_metric_needs_a_limit_that_lasts(
+    kind: str, privacy: Privacy, tmp_path: Path
+) -> None:
+    """The server decides how many rounds there are, and a site's next process must know of those before it."""
+    metric = counted(1, privacy=privacy, ledger=lasting(kind, tmp_path))
+    with pytest.raises(
+        InputError, match="a ledger with a budget and a path because here the server decides"
+    ):
+        payload(metric, 0, job=JOB)
+    with pytest.raises(InputError, match="a ledger with a budget and a path"):
+        attach(FLModel(params={"w": 1}), metric, round=0, job=JOB)
+    assert len(metric.ledger) == 0  # nothing was drawn or charged
+    assert payload(counted(1, privacy=privacy, ledger=lasting("all", tmp_path)), 0, job=JOB)
+    assert payload(
+        counted(1, ledger=lasting(kind, tmp_path)), 0, job=JOB
+    )  # exact counts spend nothing
+
+
+def test_the_budget_ends_the_rounds_of_a_site_and_its_next_process_knows(tmp_path: Path) -> None:
+    for round in range(4):  # epsilon 5 each, of 20; every round another process
+        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), round, job=JOB)
+    with pytest.raises(BudgetExceededError):
+        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 4, job=JOB)
+    with pytest.raises(
+        FederatedMetricError, match="A retry is a new round"
+    ):  # nor does an old one get a new draw
+        payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 3, job=JOB)
+    assert len(ledger_of(tmp_path, 1)) == 4
+
+
+def test_the_same_round_gets_the_same_bytes(tmp_path: Path) -> None:
+    metric = counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1))
+    assert payload(metric, 0, job=JOB) == payload(metric, 0, job=JOB)
+    with pytest.raises(ReleaseError, match="the same noise in two sums"):
+        payload(metric, 1, job=JOB)
+    assert len(metric.ledger) == 1
+
+
+def test_a_share_survives_the_wire_of_nvflare() -> None:
+    sent = model(1)
+    got = FLModelUtils.from_shareable(fobs.loads(fobs.dumps(FLModelUtils.to_shareable(sent))))
+    assert got.meta[META_KEY] == sent.meta[META_KEY]
+
+
+def test_attach_adds_one_entry_and_says_what_it_lacks(tmp_path: Path) -> None:
+    made = FLModel(params={"w": 1}, metrics={"loss": 1.0}, meta={"mine": 2}, current_round=4)
+    attach(made, counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), job=JOB)
+    assert set(made.meta) == {"mine", META_KEY}
+    assert (made.params, made.metrics) == ({"w": 1}, {"loss": 1.0})
+    with pytest.raises(InputError, match=r"received\.current_round"):
+        attach(FLModel(params={"w": 1}), counted(1), job=JOB)
+    with pytest.raises(InputError, match="federated metric"):
+        payload(torch.nn.Linear(1, 1), 0, job=JOB)  # type: ignore[arg-type]
