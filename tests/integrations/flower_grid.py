@@ -250,18 +250,18 @@ def stage_of(message: Message) -> str:
     record = message.content.config_records.get(RECORD, ConfigRecord())
     if FORGET in record:
         return FORGET
-    asked = record.get("stage")
-    if asked not in [stage.value for stage in Stage]:
+    value = record.get("stage")
+    if value not in [stage.value for stage in Stage]:
         return str(message.metadata.message_type)
-    stage = Stage.of(asked)
+    stage = Stage.of(value)
     if stage.asks_data:
         return "evaluate" if record.get(EVALUATE) else "answer"
     return str(stage)
 
 
-def ask(grid: LocalGrid, node: int, asked: Request, *, evaluate: bool = True) -> Message:
+def ask(grid: LocalGrid, node: int, request: Request, *, evaluate: bool = True) -> Message:
     """Return a node's reply to a message of a server that need not be honest."""
-    record = ConfigRecord({**asked.fields, EVALUATE: evaluate})
+    record = ConfigRecord({**request.fields, EVALUATE: evaluate})
     content = RecordDict({RECORD: record, "arrays": ArrayRecord()})
     (reply,) = grid.send_and_receive([Message(content, node, MessageType.EVALUATE)])
     return reply

@@ -11,12 +11,12 @@ SITE, STAGE = os.environ["TORCHMETRICS_FED_DIES"].split(":")
 answer = FederatedMetricFilter.answer
 
 
-def last_words(guard: FederatedMetricFilter, asked: Request) -> bytes:
+def last_words(guard: FederatedMetricFilter, request: Request) -> bytes:
     """Answer as before, or die before the answer has left."""
-    given = answer(guard, asked)
-    if (guard.site, str(asked.stage)) == (SITE, STAGE):
+    reply = answer(guard, request)
+    if (guard.site, str(request.stage)) == (SITE, STAGE):
         os._exit(1)
-    return given
+    return reply
 
 
 FederatedMetricFilter.answer = last_words  # type: ignore[method-assign, assignment]

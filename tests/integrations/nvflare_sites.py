@@ -161,27 +161,29 @@ class Federation:
     ) -> dict[str, Shareable]:
         """Deliver a request as the server's engine does."""
         (name,) = targets
-        asked = Request.from_fields(request)
-        self.asked.append((name, asked))
+        question = Request.from_fields(request)
+        self.asked.append((name, question))
         query = (
-            int(SecureAggregationConfig.from_bytes(asked.start).round_id[-1]) if asked.start else 1
+            int(SecureAggregationConfig.from_bytes(question.start).round_id[-1])
+            if question.start
+            else 1
         )
-        if Cut(name, str(asked.stage), query) in self.cuts:
+        if Cut(name, str(question.stage), query) in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
-        data = fobs.dumps(self.ask(name, asked))
-        self.sent.append((name, str(asked.stage), data))
-        if Cut(name, str(asked.stage), query, "after") in self.cuts:
+        data = fobs.dumps(self.ask(name, question))
+        self.sent.append((name, str(question.stage), data))
+        if Cut(name, str(question.stage), query, "after") in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
         return {name: fobs.loads(data)}
 
-    def ask(self, name: str, asked: Request) -> Shareable:
+    def ask(self, name: str, request: Request) -> Shareable:
         """Return a site's reply to a server that need not be honest."""
-        request = Shareable()
-        request.update(asked.fields)
-        request.set_peer_props({"server": "here"})
+        shareable = Shareable()
+        shareable.update(request.fields)
+        shareable.set_peer_props({"server": "here"})
         site = self.sites[name]
         reply: Shareable = site.runner.dispatch(
-            TOPIC, fobs.loads(fobs.dumps(request)), site.context()
+            TOPIC, fobs.loads(fobs.dumps(shareable)), site.context()
         )
         return reply
 

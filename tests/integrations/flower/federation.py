@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,7 @@ from torch import Tensor
 
 pytest.importorskip("flwr")
 
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Result
 
 from tests.integrations.flower_grid import Client, LocalGrid
@@ -29,19 +26,14 @@ from torchmetrics_fed import (
     PrivacyLedger,
     Release,
 )
-from torchmetrics_fed.integrations.flower import (
-    RECORD,
-    FederatedEvaluationMixin,
-)
+from torchmetrics_fed.integrations.flower import RECORD, FederatedEvaluationMixin
 
 NODES = [2**63 + 7 * index for index in range(1, 6)]
-
-
 Make = Callable[..., FederatedMetric]
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
-    """What a user writes."""
+    """A strategy as a user writes it."""
 
 
 def roc(**options: Any) -> FederatedROC:
@@ -49,29 +41,32 @@ def roc(**options: Any) -> FederatedROC:
 
 
 def data(nodes: Sequence[int] = NODES, examples: int = 300) -> dict[int, tuple[Tensor, Tensor]]:
-    """Scores and labels per node, no two nodes calibrated alike."""
+    """Scores and labels by node. No two nodes are calibrated alike."""
     generator = torch.Generator().manual_seed(3)
-    found = {}
+    batches = {}
     for index, node in enumerate(nodes):
         target = (torch.rand(examples + 10 * index, generator=generator) < 0.3).long()
         logits = torch.randn(len(target), generator=generator) + 1.5 * target + index - 2
-        found[node] = logits.sigmoid(), target
-    return found
+        batches[node] = logits.sigmoid(), target
+    return batches
 
 
-def pooled(make: Make, found: dict[int, tuple[Tensor, Tensor]]) -> FederatedMetric:
-    """The metric of all the data in one place."""
+def pooled(make: Make, batches: dict[int, tuple[Tensor, Tensor]]) -> FederatedMetric:
+    """The metric of the pooled data."""
     metric = make()
-    for preds, target in found.values():
+    for preds, target in batches.values():
         metric.update(preds, target)
     return metric
 
 
 def clients(make: Make, folder: Path | None = None, **options: Any) -> dict[int, Client]:
-    return {
-        node: Client(make, *drawn, folder=folder and folder / str(node), **options)
-        for node, drawn in data().items()
-    }
+    parties = {}
+    for node, (preds, target) in data().items():
+        notes = None
+        if folder is not None:
+            notes = folder / str(node)
+        parties[node] = Client(make, preds, target, folder=notes, **options)
+    return parties
 
 
 def grid_of(parties: dict[int, Client]) -> LocalGrid:
@@ -92,8 +87,8 @@ def auroc(release: Release) -> float:
 
 
 def warnings(log: pytest.LogCaptureFixture) -> str:
-    ours = [r.getMessage() for r in log.records if r.levelno >= logging.WARNING]
-    return "\n".join(dict.fromkeys(text for text in ours if "torchmetrics-fed" in text))
+    messages = [record.getMessage() for record in log.records if record.levelno >= logging.WARNING]
+    return "\n".join(dict.fromkeys(text for text in messages if "torchmetrics-fed" in text))
 
 
 def without_share(content: RecordDict) -> None:
@@ -108,16 +103,21 @@ STAGES = ["advertise", "share_keys", "evaluate", "unmask"]
 
 
 def private(**options: Any) -> Callable[..., FederatedROC]:
-    return lambda **more: roc(privacy=DistributedDP(epsilon=2.0, min_clients=4), **options, **more)
+    privacy = DistributedDP(epsilon=2.0, min_clients=4)
+    return partial(roc, privacy=privacy, **options)
+
+
+def charged_metric(make: Make, path: Path) -> FederatedMetric:
+    """The metric, with a ledger that is opened anew."""
+    return make(ledger=PrivacyLedger(budget=99.0, path=path))
 
 
 def charged(make: Make, folder: Path, **options: Any) -> dict[int, Client]:
-    """Clients whose ledgers are files of their own."""
+    """Clients that have a ledger file each."""
     parties = clients(make, folder, **options)
     for node, client in parties.items():
         client.folder = folder / f"notes {node}"
-        path = folder / f"ledger {node}"
-        client.metric = lambda path=path: make(ledger=PrivacyLedger(budget=99.0, path=path))  # type: ignore[misc]
+        client.metric = partial(charged_metric, make, folder / f"ledger {node}")
     return parties
 
 
@@ -127,4 +127,4 @@ def ledgers(folder: Path) -> list[PrivacyLedger]:
 
 def trusted(**options: Any) -> Callable[..., FederatedROC]:
     privacy = DistributedDP(epsilon=2.0, min_clients=4, trusted_aggregator=True)
-    return lambda **more: roc(privacy=privacy, **options, **more)
+    return partial(roc, privacy=privacy, **options)

@@ -12,12 +12,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import (
-    ConfigRecord,
-    MessageType,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import ConfigRecord, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from tests.integrations.flower.federation import (
@@ -43,10 +38,7 @@ from torchmetrics_fed import (
     InputError,
     LocalDP,
 )
-from torchmetrics_fed.integrations.flower import (
-    RECORD,
-    aggregate_fn,
-)
+from torchmetrics_fed.integrations.flower import RECORD, aggregate_fn
 from torchmetrics_fed.typing import MultiClass
 
 
@@ -67,12 +59,9 @@ def test_the_release_is_the_pooled_counts_to_the_bit(log: pytest.LogCaptureFixtu
 
 
 def test_it_is_not_the_average_of_the_clients() -> None:
-    found = data()
-    average = sum(
-        float(FederatedAUROC.from_release(pooled(roc, {0: one}).release()).compute())
-        for one in found.values()
-    )
-    assert average / len(found) - auroc(pooled(roc, found).release()) > 0.05
+    batches = data()
+    areas = [auroc(pooled(roc, {0: batch}).release()) for batch in batches.values()]
+    assert sum(areas) / len(areas) - auroc(pooled(roc, batches).release()) > 0.05
 
 
 def test_other_metrics_are_aggregated_as_flower_does() -> None:
@@ -82,9 +71,9 @@ def test_other_metrics_are_aggregated_as_flower_does() -> None:
         strategy = FedAvg(**options)  # type: ignore[arg-type]
         results.append(start(strategy, grid_of(clients(roc))).evaluate_metrics_clientapp[1])
     assert results[0]["loss"] == results[1]["loss"]
-    own = aggregate_fn(roc(), inner=lambda records, key: MetricRecord({"seen": len(records)}))
+    curves = aggregate_fn(roc(), inner=lambda records, key: MetricRecord({"seen": len(records)}))
     logged = start(
-        FedAvg(evaluate_metrics_aggr_fn=own), grid_of(clients(roc))
+        FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc))
     ).evaluate_metrics_clientapp[1]
     assert set(logged) == {"seen", "federated-auroc", "federated-average-precision"}
 
@@ -127,12 +116,12 @@ def test_another_spec_is_left_out(log: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_share_that_comes_twice_counts_once(log: pytest.LogCaptureFixture) -> None:
-    sent: list[ConfigRecord] = []
+    records: list[ConfigRecord] = []
 
     def repeat(content: RecordDict) -> None:
-        if len(sent) == 1:
-            content[RECORD] = sent[0]
-        sent.append(content.config_records[RECORD])
+        if len(records) == 1:
+            content[RECORD] = records[0]
+        records.append(content.config_records[RECORD])
 
     curves = aggregate_fn(roc())
     start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(clients(roc, spoil=repeat)))
@@ -142,19 +131,24 @@ def test_a_share_that_comes_twice_counts_once(log: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("mixed_in", [False, True])
 def test_a_share_of_another_round_keeps_nobody_else_out(mixed_in: bool) -> None:
-    old = ConfigRecord({"share": bytes(pooled(roc, data()).share(round="an older round"))})
+    replayed = ConfigRecord({"share": bytes(pooled(roc, data()).share(round="an older round"))})
     parties = clients(roc)
 
     def replay(content: RecordDict) -> None:
         if sum(client.evaluations for client in parties.values()) == 1:  # the first reply of all
-            content[RECORD] = old
+            content[RECORD] = replayed
 
     for client in parties.values():
         client.spoil = replay
     curves = aggregate_fn(roc())
-    strategy: Any = strategy_of(roc()) if mixed_in else FedAvg(evaluate_metrics_aggr_fn=curves)
-    start(strategy, grid_of(parties))
-    assert (strategy.releases[1] if mixed_in else curves.releases[0]).shares == 4
+    if mixed_in:
+        strategy = strategy_of(roc())
+        start(strategy, grid_of(parties))
+        release = strategy.releases[1]
+    else:
+        start(FedAvg(evaluate_metrics_aggr_fn=curves), grid_of(parties))
+        release = curves.releases[0]
+    assert release.shares == 4
 
 
 def test_a_client_that_fails_is_left_out() -> None:
@@ -181,9 +175,9 @@ def test_no_share_at_all_is_no_curve_and_no_error(log: pytest.LogCaptureFixture)
     assert "no curve of this round" in warnings(log)
 
 
-@pytest.mark.parametrize("there", [4, 5])
+@pytest.mark.parametrize("present", [4, 5])
 def test_fewer_than_min_clients_give_no_scalars(
-    there: int, folder: Path, log: pytest.LogCaptureFixture
+    present: int, folder: Path, log: pytest.LogCaptureFixture
 ) -> None:
     def make(**options: Any) -> FederatedROC:
         return roc(
@@ -195,15 +189,14 @@ def test_fewer_than_min_clients_give_no_scalars(
         client.folder = None
     curves = aggregate_fn(make())
     grid = grid_of(parties)
-    grid.cuts = {Cut(node, MessageType.EVALUATE) for node in NODES[there:]}
+    grid.cuts = {Cut(node, MessageType.EVALUATE) for node in NODES[present:]}
     logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid).evaluate_metrics_clientapp[1]
-    assert len(curves.releases) == (there == 5)
-    assert ("federated-auroc" in logged) == (there == 5)
+    assert len(curves.releases) == (present == 5)
+    assert ("federated-auroc" in logged) == (present == 5)
     assert "loss" in logged
-    assert ("min_clients=5" in warnings(log)) == (there < 5)
-    assert "epsilon does not cover" in warnings(
-        log
-    )  # every client has sent how many examples it has
+    assert ("min_clients=5" in warnings(log)) == (present < 5)
+    # every client has sent how many examples it has
+    assert "epsilon does not cover" in warnings(log)
 
 
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])

@@ -12,11 +12,7 @@ from torchmetrics import MetricCollection
 
 pytest.importorskip("flwr")
 
-from flwr.app import (
-    MessageType,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from tests.integrations.flower.federation import (
@@ -43,12 +39,7 @@ from torchmetrics_fed import (
     ReleaseError,
     federated_collection,
 )
-from torchmetrics_fed.integrations.flower import (
-    RECORD,
-    aggregate_fn,
-    evaluation_mod,
-    state_record,
-)
+from torchmetrics_fed.integrations.flower import RECORD, aggregate_fn, evaluation_mod, state_record
 
 
 def test_the_mod_guards_plain_federations_too(folder: Path, log: pytest.LogCaptureFixture) -> None:
@@ -58,8 +49,10 @@ def test_the_mod_guards_plain_federations_too(folder: Path, log: pytest.LogCaptu
     grid = grid_of(charged(make, folder))
     curves = aggregate_fn(make())
     logged = start(FedAvg(evaluate_metrics_aggr_fn=curves), grid).evaluate_metrics_clientapp[1]
-    sent = [reply.content.metric_records["metrics"] for reply in grid.replies(MessageType.EVALUATE)]
-    assert [dict(record) for record in sent] == [{"num-examples": 1}] * 5
+    records = [
+        reply.content.metric_records["metrics"] for reply in grid.replies(MessageType.EVALUATE)
+    ]
+    assert [dict(record) for record in records] == [{"num-examples": 1}] * 5
     assert set(logged) == {"federated-auroc", "federated-average-precision"}
     assert "kept back loss" in warnings(log)
     assert "epsilon does not cover" not in warnings(log)
@@ -70,11 +63,11 @@ def test_a_collection_and_any_of_its_metrics_give_the_share_of_all() -> None:
     collection.update(*data()[NODES[0]])
     for metric in (collection, *collection.values()):
         assert isinstance(metric, FederatedMetric | MetricCollection)
-        sent = RecordDict(
+        content = RecordDict(
             {RECORD: state_record(metric), "metrics": MetricRecord({"num-examples": 1})}
         )
         curves = aggregate_fn(metric)
-        curves([sent], "num-examples")
+        curves([content], "num-examples")
         assert torch.equal(curves.releases[0].leaf, pooled(roc, {0: data()[NODES[0]]}).counts)
 
 
@@ -112,10 +105,12 @@ def test_no_share_is_on_the_wire(folder: Path) -> None:
         raw = pooled(roc, {0: (client.preds, client.target)}).counts
         for secret in (vector, vector.reshape(2, -1)[0], raw, raw[0, 0], raw[0, 1]):
             assert not any(secret.numpy().tobytes() in passed.data for passed in grid.passed)
-        sent = masked[node][RECORD]["answer"]
-        assert isinstance(sent, bytes)
-        seen = torch.frombuffer(bytearray(sent[-8 * vector.numel() :]), dtype=torch.int64)
-        assert float((seen == vector).double().mean()) < 0.01
+        answer = masked[node][RECORD]["answer"]
+        assert isinstance(answer, bytes)
+        cells_on_wire = torch.frombuffer(
+            bytearray(answer[-8 * vector.numel() :]), dtype=torch.int64
+        )
+        assert float((cells_on_wire == vector).double().mean()) < 0.01
 
 
 def test_plain_shares_are_on_the_wire() -> None:
@@ -145,8 +140,9 @@ def test_other_metrics_leave_only_if_published(publish: tuple[str, ...], folder:
 def test_where_the_server_asks_a_private_metric_needs_a_budget_that_lasts(
     ledger: dict[str, Any], folder: Path
 ) -> None:
-    options = ledger | ({"path": folder / "ledger"} if "path" in ledger else {})
-    metric = roc(privacy=LocalDP(epsilon=1.0), ledger=PrivacyLedger(**options))
+    if "path" in ledger:
+        ledger = {"path": folder / "ledger"}
+    metric = roc(privacy=LocalDP(epsilon=1.0), ledger=PrivacyLedger(**ledger))
     if "budget" in ledger:
         evaluation_mod(metric)  # it has a path for every node
     else:

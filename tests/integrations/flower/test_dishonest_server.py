@@ -9,12 +9,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import (
-    ConfigRecord,
-    Message,
-    MessageType,
-    RecordDict,
-)
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from tests.integrations.flower.federation import (
     NODES,
@@ -31,17 +26,11 @@ from tests.integrations.flower.federation import (
     trusted,
 )
 from tests.integrations.flower_grid import ask
-from torchmetrics_fed import (
-    Coordinator,
-    DistributedDP,
-    Query,
-)
+from torchmetrics_fed import Coordinator, DistributedDP, Query
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange.request import Request
-from torchmetrics_fed.integrations.flower import (
-    RECORD,
-)
+from torchmetrics_fed.integrations.flower import RECORD
 
 
 @pytest.mark.parametrize("make", [private(), trusted()], ids=["hidden", "trusted"])
@@ -55,8 +44,8 @@ def test_a_server_cannot_make_queries_spend_more_than_epsilon(make: Make, folder
     ]
     name = second[0].content.config_records[RECORD]["round"]
     for query in (Query(Tree((16,)), 0.5), Query(Tree((16,)), 1.0), *strategy.releases[1].queries):
-        asked = Request(Stage.SHARE, str(name), bytes(query))
-        reply = ask(grid, NODES[0], asked, evaluate=False)
+        request = Request(Stage.SHARE, str(name), bytes(query))
+        reply = ask(grid, NODES[0], request, evaluate=False)
         assert reply.has_error()
     assert [client.evaluations for client in parties.values()] == [1] * 5
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(folder)] == [(1, 2.0)] * 5
@@ -64,13 +53,13 @@ def test_a_server_cannot_make_queries_spend_more_than_epsilon(make: Make, folder
 
 def test_another_spec_is_refused(folder: Path) -> None:
     parties = charged(private(), folder)
-    for other in (
+    for metric in (
         secure(),
         roc(privacy=DistributedDP(2.0, 3)),
         roc(privacy=DistributedDP(20.0, 4)),
     ):
         grid = grid_of(parties)
-        strategy = strategy_of(other)
+        strategy = strategy_of(metric)
         start(strategy, grid)
         assert len(grid.refusals("advertise")) == 5
         assert "Build every metric with the same arguments" in grid.refusals("advertise")[0]
@@ -84,7 +73,7 @@ def test_fewer_clients_than_agreed_are_refused(folder: Path) -> None:
     coordinator = Coordinator(private()(), round="r")
     honest = coordinator.config
     query = bytes(coordinator.query or b"")
-    for asked_for, refused in (
+    for config, refused in (
         (honest, False),
         (replace(honest, min_clients=3), True),
         (replace(honest, min_clients=5), False),
@@ -95,9 +84,11 @@ def test_fewer_clients_than_agreed_are_refused(folder: Path) -> None:
         (replace(honest, signed=True), True),
     ):
         grid.passed.clear()
-        node = NODES[1] if asked_for.min_clients == 5 else NODES[0]
-        reply = ask(grid, node, Request(Stage.ADVERTISE, "r", query, start=asked_for.to_bytes()))
-        assert reply.has_error() == refused, asked_for
+        node = NODES[0]
+        if config.min_clients == 5:
+            node = NODES[1]
+        reply = ask(grid, node, Request(Stage.ADVERTISE, "r", query, start=config.to_bytes()))
+        assert reply.has_error() == refused, config
         assert not refused or "both sides" in str(reply.error.reason)
     grid.passed.clear()
     ask(grid, NODES[0], Request(Stage.ADVERTISE, "r2", query, start=b""))
@@ -132,5 +123,5 @@ def test_a_server_cannot_ask_for_a_plain_share(folder: Path) -> None:
     grid = grid_of(clients(secure, folder))
     reply = ask(grid, NODES[0], Request(Stage.SHARE, "r", FLAT))
     assert "because shares travel through secure aggregation here" in str(reply.error.reason)
-    (bare,) = grid.send_and_receive([Message(RecordDict(), NODES[0], MessageType.EVALUATE)])
-    assert "Expected secure aggregation" in str(bare.error.reason)
+    (reply,) = grid.send_and_receive([Message(RecordDict(), NODES[0], MessageType.EVALUATE)])
+    assert "Expected secure aggregation" in str(reply.error.reason)

@@ -1,4 +1,4 @@
-"""A Flower node's own files: a ledger that nobody had to name, notes that are erased, and one node for each."""
+"""The files of a Flower node: its ledger, notes that are erased, and no file for two nodes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from torchmetrics_fed.integrations.flower import (
 from torchmetrics_fed.privacy.store import NOTE_SECONDS
 
 NODES = range(11, 16)
-HIDDEN, VISIBLE = (
-    DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True)
-)
+HIDDEN = DistributedDP(2.0, min_clients=4)
+VISIBLE = DistributedDP(2.0, min_clients=4, trusted_aggregator=True)
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
@@ -82,9 +81,11 @@ def test_the_mod_travels_to_the_workers_of_a_simulation() -> None:
 
 
 def test_under_a_plain_strategy_the_node_has_its_ledger_too(folder: Path) -> None:
-    made = aggregate_fn(private(LocalDP(2.0)))
-    started(grid_of(lambda: private(LocalDP(2.0)), folder), FedAvg(evaluate_metrics_aggr_fn=made))
-    assert made.releases[0].shares == 5
+    aggregate = aggregate_fn(private(LocalDP(2.0)))
+    started(
+        grid_of(lambda: private(LocalDP(2.0)), folder), FedAvg(evaluate_metrics_aggr_fn=aggregate)
+    )
+    assert aggregate.releases[0].shares == 5
     assert spent(folder) == [2.0] * 5
 
 
@@ -108,8 +109,10 @@ def test_a_node_with_a_new_id_goes_on_in_its_ledger(folder: Path) -> None:
     apps = grid_of(private, folder)._apps
     for first in (0, 100, 200):
         grid = LocalGrid({node + first: app for node, app in apps.items()})
-        for node, own in zip(grid._contexts, NODES, strict=True):
-            grid._contexts[node] = Context(RUN_ID, node, {"partition-id": own}, RecordDict(), {})
+        for node, partition in zip(grid._contexts, NODES, strict=True):
+            grid._contexts[node] = Context(
+                RUN_ID, node, {"partition-id": partition}, RecordDict(), {}
+            )
         assert bool(started(grid, curves(private())).releases) == (first < 200)
     assert spent(folder) == [4.0] * 5
 
@@ -119,14 +122,18 @@ def test_a_ledger_that_nodes_share_is_named(privacy: DistributedDP, folder: Path
     path = folder / "ledger"
     grid = grid_of(lambda: private(privacy, path), folder)
     assert not started(grid, curves(private(privacy))).releases
-    stage = "advertise" if privacy is HIDDEN else "evaluate"
+    stage = "evaluate"
+    epsilon = 2.0
+    if privacy is HIDDEN:
+        stage = "advertise"
+        epsilon = 0.0
     refusals = grid.refusals(stage)
     assert len(refusals) == 4
     assert all(
         f"Expected files of its own for each node but '{path}' is used by node " in why
         for why in refusals
     )
-    assert PrivacyLedger(path=path).spent().epsilon == (0.0 if privacy is HIDDEN else 2.0)
+    assert PrivacyLedger(path=path).spent().epsilon == epsilon
 
 
 def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(folder: Path) -> None:
@@ -136,26 +143,26 @@ def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(folder:
     refusals = grid.refusals("advertise")
     assert len(refusals) == 4
     assert all(f"'{folder / 'node' / 'notes'}' is used by node" in why for why in refusals)
-    alone = LocalGrid({99: grid._apps[NODES[0]]})  # restarted with another id, in a later round
-    alone._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
+    restarted = LocalGrid({99: grid._apps[NODES[0]]})  # with another id, in a later round
+    restarted._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
     started(
-        alone,
+        restarted,
         Curves(metric=private(), min_available_nodes=1, min_evaluate_nodes=1, min_train_nodes=1),
     )
-    assert not alone.refusals("advertise")
+    assert not restarted.refusals("advertise")
 
 
 # --- notes of rounds that broke off
 
 
-def kept(folder: Path) -> dict[int, set[str]]:
-    """By node, the rounds and aggregations that it keeps something of: secrets, or raw counts."""
-    found = {}
+def notes_of(folder: Path) -> dict[int, set[str]]:
+    """By node, the rounds and aggregations whose notes hold secrets or raw counts."""
+    names = {}
     for node in NODES:
         with closing(sqlite3.connect(folder / str(node) / "notes")) as tables:
             rows = tables.execute("SELECT round FROM notes WHERE content != x''").fetchall()
-        found[node] = {name for (name,) in rows}
-    return found
+        names[node] = {name for (name,) in rows}
+    return names
 
 
 STAGES = ["share_keys", "evaluate", "unmask", "answer"]
@@ -173,10 +180,10 @@ def test_when_a_round_breaks_off_those_who_are_there_erase_their_notes(
     grid.cuts = {Cut(node, stage, "after") for node in missing}
     grid.cuts |= {Cut(node, "forget") for node in missing}
     assert not started(grid, curves(private(privacy))).releases
-    left = kept(folder)
-    assert not any(left[node] for node in NODES if node not in missing)
+    names = notes_of(folder)
+    assert not any(names[node] for node in NODES if node not in missing)
     visible_answer = privacy is VISIBLE and stage == "answer"  # that erases the counts by itself
-    assert all(left[node] for node in missing) != visible_answer  # so there was something to erase
+    assert all(names[node] for node in missing) != visible_answer  # so there was something to erase
 
 
 def test_where_nothing_is_kept_nobody_is_asked_to_forget(folder: Path) -> None:
@@ -195,20 +202,20 @@ def test_what_a_killed_server_left_is_erased_a_day_later(folder: Path) -> None:
     # nobody is there to be asked to forget
     grid.cuts = {Cut(node, "unmask", "after") for node in NODES}
     assert not started(grid, curves(private())).releases
-    old = kept(folder)
+    first = notes_of(folder)
     # an aggregation, and raw counts for the second query, in one note
-    assert [len(names) for names in old.values()] == [1] * 5
+    assert [len(names) for names in first.values()] == [1] * 5
     grid.cuts = {Cut(node, "advertise", "after") for node in NODES}
     started(grid, curves(private()))
-    both = kept(folder)
-    assert [len(names) for names in both.values()] == [2] * 5
+    second = notes_of(folder)
+    assert [len(names) for names in second.values()] == [2] * 5
     for node in NODES:
         with closing(sqlite3.connect(folder / str(node) / "notes")) as tables, tables:
             tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
     started(grid, curves(private()))
-    new = kept(folder)
-    assert [len(names) for names in new.values()] == [1] * 5
-    assert not any(both[node] & new[node] for node in NODES)
+    third = notes_of(folder)
+    assert [len(names) for names in third.values()] == [1] * 5
+    assert not any(second[node] & third[node] for node in NODES)
 
 
 @pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])

@@ -43,7 +43,7 @@ def test_distributed_noise_is_summed_exactly_and_charged_once_per_client(folder:
     assert torch.equal(release.last.cells, torch.stack(summed).sum(0))
     assert release.shares == 4
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(folder)] == [(1, 2.0)] * 5
-    rest = {node: found for node, found in data().items() if node != NODES[4]}
+    rest = {node: batch for node, batch in data().items() if node != NODES[4]}
     assert (release.leaf - pooled(roc, rest).counts).any()
 
 
@@ -57,8 +57,8 @@ def test_two_queries_are_one_evaluation_one_entry_and_one_release(make: Make, fo
     release = strategy.releases[1]
     assert len(release.queries) == 2
     assert release.last.query.tree.edges is not None
-    for number, each in enumerate(release.sums):
-        assert torch.equal(each.cells, torch.stack(drawn[5 * number : 5 * number + 5]).sum(0))
+    for number, total in enumerate(release.sums):
+        assert torch.equal(total.cells, torch.stack(drawn[5 * number : 5 * number + 5]).sum(0))
     assert [client.evaluations for client in parties.values()] == [1] * 5
     assert [(len(ledger), ledger.spent().epsilon) for ledger in ledgers(folder)] == [(1, 2.0)] * 5
     exact = auroc(pooled(roc, data()).release())
@@ -85,7 +85,7 @@ def test_who_drops_out_between_two_queries_is_not_in_the_second_sum(
     strategy = strategy_of(make())
     grid.cuts = {Cut(NODES[2], "answer", when)}
     start(strategy, grid)
-    assert [each.shares for each in strategy.releases[1].sums] == [5, 4]
+    assert [total.shares for total in strategy.releases[1].sums] == [5, 4]
     assert [ledger.spent().epsilon for ledger in ledgers(folder)] == [2.0] * 5
 
 

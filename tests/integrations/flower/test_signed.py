@@ -40,18 +40,20 @@ def test_a_signed_aggregation_is_the_pooled_counts_to_the_bit(folder: Path) -> N
     strategy = strategy_of(secure(), verification_keys=verification)
     grid.cuts = {Cut(NODES[0], "evaluate")}
     start(strategy, grid)
-    rest = {node: found for node, found in data().items() if node != NODES[0]}
+    rest = {node: batch for node, batch in data().items() if node != NODES[0]}
     assert torch.equal(strategy.releases[1].leaf, pooled(secure, rest).counts)
     assert len(grid.replies("sign")) == 4
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_wrong_key_is_refused(own: bool, folder: Path, log: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("believed", [True, False])
+def test_a_wrong_key_is_refused(
+    believed: bool, folder: Path, log: pytest.LogCaptureFixture
+) -> None:
     parties, verification = signed(folder)
     stranger = new_signing_keys()
     node = NODES[0]
     parties[node].signing_key = stranger.signing
-    if own:  # it believes in its key, and so only others can refuse it
+    if believed:  # by the node itself, so that only the others can refuse it
         parties[node].verification_keys = verification | {str(node): stranger.verification}
     grid = grid_of(parties)
     strategy = strategy_of(secure(), verification_keys=verification)

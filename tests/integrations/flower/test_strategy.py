@@ -11,12 +11,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import (
-    ArrayRecord,
-    ConfigRecord,
-    Message,
-    MessageType,
-)
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedAvgM
 
@@ -36,13 +31,8 @@ from tests.integrations.flower.federation import (
     without_share,
 )
 from tests.integrations.flower_grid import Cut
-from torchmetrics_fed import (
-    DistributedDP,
-    InputError,
-)
-from torchmetrics_fed.integrations.flower import (
-    FederatedEvaluationMixin,
-)
+from torchmetrics_fed import DistributedDP, InputError
+from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin
 
 KEPT_BACK = (
     "torchmetrics-fed: kept back loss, made from raw data and not protected as the counts are. Name them in `publish` "
@@ -73,9 +63,11 @@ def test_survivors_of_any_drop_are_summed_to_the_bit(
     strategy = strategy_of(secure())
     grid.cuts = {Cut(NODES[3], stage, when)}
     start(strategy, grid)
-    there = {node: drawn for node, drawn in data().items() if node != NODES[3] or stage == "unmask"}
-    assert torch.equal(strategy.releases[1].leaf, pooled(secure, there).counts)
-    assert strategy.releases[1].shares == len(there)
+    survivors = {
+        node: batch for node, batch in data().items() if node != NODES[3] or stage == "unmask"
+    }
+    assert torch.equal(strategy.releases[1].leaf, pooled(secure, survivors).counts)
+    assert strategy.releases[1].shares == len(survivors)
 
 
 @pytest.mark.parametrize("stage", STAGES)

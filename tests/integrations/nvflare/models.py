@@ -9,12 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import (
-    DistributedDP,
-    FederatedAUROC,
-    FederatedROC,
-    PrivacyLedger,
-)
+from torchmetrics_fed import DistributedDP, FederatedAUROC, FederatedROC, PrivacyLedger
 
 pytest.importorskip("nvflare")
 
@@ -24,8 +19,6 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from torchmetrics_fed.integrations.nvflare import attach
 
 JOB = "6f1c"
-
-
 TRUSTED = DistributedDP(epsilon=5.0, min_clients=3, trusted_aggregator=True)
 
 
@@ -53,8 +46,8 @@ def model(
     meta: dict[str, Any] = {"client_name": f"site-{site}"}
     if steps is not None:
         meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = steps
-    made = FLModel(params={"w": torch.tensor([1.0, float(site)])}, meta=meta, **fields)
-    return attach(made, metric or counted(site), round=round, job=JOB)
+    result = FLModel(params={"w": torch.tensor([1.0, float(site)])}, meta=meta, **fields)
+    return attach(result, metric or counted(site), round=round, job=JOB)
 
 
 def pooled(*sites: int, **options: Any) -> FederatedAUROC:

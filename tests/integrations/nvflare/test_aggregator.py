@@ -19,10 +19,7 @@ from torchmetrics_fed import (
     ScoreGrid,
     federated_collection,
 )
-from torchmetrics_fed.errors import (
-    FederatedMetricError,
-    InputError,
-)
+from torchmetrics_fed.errors import FederatedMetricError, InputError
 from torchmetrics_fed.privacy import Privacy
 
 pytest.importorskip("nvflare")
@@ -85,12 +82,10 @@ def test_pairs_of_classes_have_an_auroc_and_no_curve(tmp_path: Path) -> None:
     for site in (1, 2):
         generator = torch.Generator().manual_seed(site)
         metric = FederatedAUROC(**options)
-        batch = (
-            torch.rand(60, 3, generator=generator).softmax(1),
-            torch.randint(0, 3, (60,), generator=generator),
-        )
-        metric.update(*batch)
-        total.update(*batch)
+        preds = torch.rand(60, 3, generator=generator).softmax(1)
+        target = torch.randint(0, 3, (60,), generator=generator)
+        metric.update(preds, target)
+        total.update(preds, target)
         aggregator.accept_model(model(site, metric=metric))
     assert aggregator.aggregate_model().metrics == {"global_auroc": float(total.compute())}
     assert written(tmp_path)["round-0000"].shares == 2
@@ -111,17 +106,18 @@ def test_a_grid_of_ones_own_is_the_same_on_both_sides(grid: ScoreGrid, tmp_path:
 
 
 def test_models_and_metrics_are_averaged_as_fedavg_does(tmp_path: Path) -> None:
-    def sent() -> list[FLModel]:
+    def updates() -> list[FLModel]:
         steps = [10, None, 3]
         return [
-            model(s, steps=steps[s - 1], metrics={"loss": 0.5 * s, "note": "x"}) for s in (1, 2, 3)
+            model(site, steps=steps[site - 1], metrics={"loss": 0.5 * site, "note": "x"})
+            for site in (1, 2, 3)
         ]
 
     aggregator = open_round(tmp_path)
-    for one in sent():
-        aggregator.accept_model(one)
+    for update in updates():
+        aggregator.accept_model(update)
     got = aggregator.aggregate_model()
-    expected = BaseFedAvg.aggregate_fn(sent())
+    expected = BaseFedAvg.aggregate_fn(updates())
     assert torch.equal(got.params["w"], expected.params["w"])
     assert got.metrics["loss"] == expected.metrics["loss"]
     assert got.params_type == ParamsType.FULL
@@ -130,35 +126,35 @@ def test_models_and_metrics_are_averaged_as_fedavg_does(tmp_path: Path) -> None:
 def test_weights_by_name_and_differences(tmp_path: Path) -> None:
     aggregator = open_round(tmp_path, aggregation_weights={"site-1": 3.0}, exclude_vars="b")
     for site in (1, 2):
-        one = model(site)
-        one.params = {"w": torch.tensor(float(site)), "b": torch.ones(1)}
-        one.params_type = ParamsType.DIFF
-        aggregator.accept_model(one)
+        update = model(site)
+        update.params = {"w": torch.tensor(float(site)), "b": torch.ones(1)}
+        update.params_type = ParamsType.DIFF
+        aggregator.accept_model(update)
     got = aggregator.aggregate_model()
     assert got.params == {"w": torch.tensor(1.25)}
     assert got.params_type == ParamsType.DIFF
 
 
-def bad(kind: str, earlier: FLModel) -> FLModel:
+def bad_update(kind: str, earlier: FLModel) -> FLModel:
     """A model whose share cannot be added to a sum that holds the earlier one, and site 2's."""
-    made = model(3)
+    update = model(3)
     if kind == "damaged":
-        made.meta[META_KEY] = made.meta[META_KEY][:-3]
+        update.meta[META_KEY] = update.meta[META_KEY][:-3]
     elif kind == "missing":
-        del made.meta[META_KEY]
+        del update.meta[META_KEY]
     elif kind == "other spec":
-        made = model(3, metric=counted(3, quantiles=256))
+        update = model(3, metric=counted(3, quantiles=256))
     elif kind == "other round":
-        made = model(3, round=1)
+        update = model(3, round=1)
     elif kind == "somebody else's":
-        made.meta[META_KEY] = earlier.meta[META_KEY]
+        update.meta[META_KEY] = earlier.meta[META_KEY]
     elif kind == "a second one":
-        made = model(2)
+        update = model(2)
     elif kind == "too many":
         metric = FederatedROC()
         metric.update(*scores(3, 5_000))
-        made = model(3, metric=metric)
-    return made
+        update = model(3, metric=metric)
+    return update
 
 
 @pytest.mark.parametrize(
@@ -177,19 +173,20 @@ def test_a_bad_share_is_left_out_and_its_sender_named(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     aggregator = open_round(tmp_path, max_examples=1_000)
-    sent = [model(1), model(2)]
-    sent.append(bad(kind, sent[0]))
+    updates = [model(1), model(2)]
+    updates.append(bad_update(kind, updates[0]))
     with caplog.at_level(logging.WARNING):
-        for one in sent:
-            aggregator.accept_model(one)
-    said = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-    assert len(said) == 1
-    assert str(sent[-1].meta["client_name"]) in said[0]
+        for update in updates:
+            aggregator.accept_model(update)
+    messages = [
+        record.getMessage() for record in caplog.records if "left out" in record.getMessage()
+    ]
+    assert len(messages) == 1
+    assert str(updates[-1].meta["client_name"]) in messages[0]
     got = aggregator.aggregate_model()
     assert got.metrics["global_auroc"] == pooled(1, 2).compute()
-    assert torch.equal(
-        got.params["w"], BaseFedAvg.aggregate_fn(sent).params["w"]
-    )  # training has lost nobody
+    averaged = BaseFedAvg.aggregate_fn(updates)
+    assert torch.equal(got.params["w"], averaged.params["w"])  # training has lost no site
 
 
 def test_too_few_shares_make_no_curve_and_training_goes_on(
@@ -228,15 +225,15 @@ def test_private_shares_are_opened_once_their_noise_adds_up(
     metrics = [
         counted(site, privacy=privacy, ledger=ledger_of(tmp_path, site)) for site in (1, 2, 3)
     ]
-    sent = [model(site, metric=metric) for site, metric in enumerate(metrics, 1)]
+    updates = [model(site, metric=metric) for site, metric in enumerate(metrics, 1)]
     assert [metric.ledger.spent().epsilon for metric in metrics] == [5.0, 5.0, 5.0]
-    assert len({len(one.meta[META_KEY]) for one in sent}) == 1
-    for one in sent:
-        aggregator.accept_model(one)
+    assert len({len(update.meta[META_KEY]) for update in updates}) == 1
+    for update in updates:
+        aggregator.accept_model(update)
     exact = float(pooled(1, 2, 3).compute())
     assert aggregator.aggregate_model().metrics["global_auroc"] == pytest.approx(exact, abs=0.05)
-    for one in sent[:2]:
-        aggregator.accept_model(one)
+    for update in updates[:2]:
+        aggregator.accept_model(update)
     assert aggregator.aggregate_model().metrics is None
 
 
@@ -271,10 +268,10 @@ def test_the_best_model_can_only_be_chosen_by_what_there_is() -> None:
 
 
 def test_two_models_are_compared_by_the_same_aggregator() -> None:
-    wanted = FederatedModelComparison(models=("old", "new"), thresholds=(0.4, 0.6)).spec
+    spec = FederatedModelComparison(models=("old", "new"), thresholds=(0.4, 0.6)).spec
     # lists, as NVFlare's job file holds them
-    made = FederatedMetricAggregator(models=["old", "new"], thresholds=[0.4, 0.6])
-    assert made.spec == wanted
+    aggregator = FederatedMetricAggregator(models=["old", "new"], thresholds=[0.4, 0.6])
+    assert aggregator.spec == spec
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchmetrics_fed import (
-    LocalDP,
-    PrivacyLedger,
-)
+from torchmetrics_fed import LocalDP, PrivacyLedger
 from torchmetrics_fed.errors import (
     BudgetExceededError,
     FederatedMetricError,
@@ -31,7 +28,7 @@ from torchmetrics_fed.integrations.nvflare.client import payload
 
 
 def lasting(kind: str, folder: Path) -> PrivacyLedger | None:
-    """A ledger that has everything, or lacks what its kind says."""
+    """A ledger with a budget and a path, or without those that its kind names."""
     budget = 20.0 if "budget" not in kind else None
     path = folder / "ledger" if "path" not in kind else None
     return None if kind == "no ledger" else PrivacyLedger(budget, path)
@@ -52,9 +49,8 @@ def test_a_private_metric_needs_a_limit_that_lasts(
         attach(FLModel(params={"w": 1}), metric, round=0, job=JOB)
     assert len(metric.ledger) == 0  # nothing was drawn or charged
     assert payload(counted(1, privacy=privacy, ledger=lasting("all", tmp_path)), 0, job=JOB)
-    assert payload(
-        counted(1, ledger=lasting(kind, tmp_path)), 0, job=JOB
-    )  # exact counts spend nothing
+    exact = counted(1, ledger=lasting(kind, tmp_path))
+    assert payload(exact, 0, job=JOB)  # exact counts spend nothing
 
 
 def test_the_budget_ends_the_rounds_of_a_site_and_its_next_process_knows(tmp_path: Path) -> None:
@@ -62,9 +58,8 @@ def test_the_budget_ends_the_rounds_of_a_site_and_its_next_process_knows(tmp_pat
         payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), round, job=JOB)
     with pytest.raises(BudgetExceededError):
         payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 4, job=JOB)
-    with pytest.raises(
-        FederatedMetricError, match="A retry is a new round"
-    ):  # nor does an old one get a new draw
+    # nor does an old round get a new draw
+    with pytest.raises(FederatedMetricError, match="A retry is a new round"):
         payload(counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), 3, job=JOB)
     assert len(ledger_of(tmp_path, 1)) == 4
 
@@ -78,16 +73,18 @@ def test_the_same_round_gets_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_share_survives_the_wire_of_nvflare() -> None:
-    sent = model(1)
-    got = FLModelUtils.from_shareable(fobs.loads(fobs.dumps(FLModelUtils.to_shareable(sent))))
-    assert got.meta[META_KEY] == sent.meta[META_KEY]
+    update = model(1)
+    received = FLModelUtils.from_shareable(
+        fobs.loads(fobs.dumps(FLModelUtils.to_shareable(update)))
+    )
+    assert received.meta[META_KEY] == update.meta[META_KEY]
 
 
 def test_attach_adds_one_entry_and_says_what_it_lacks(tmp_path: Path) -> None:
-    made = FLModel(params={"w": 1}, metrics={"loss": 1.0}, meta={"mine": 2}, current_round=4)
-    attach(made, counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), job=JOB)
-    assert set(made.meta) == {"mine", META_KEY}
-    assert (made.params, made.metrics) == ({"w": 1}, {"loss": 1.0})
+    update = FLModel(params={"w": 1}, metrics={"loss": 1.0}, meta={"mine": 2}, current_round=4)
+    attach(update, counted(1, privacy=TRUSTED, ledger=ledger_of(tmp_path, 1)), job=JOB)
+    assert set(update.meta) == {"mine", META_KEY}
+    assert (update.params, update.metrics) == ({"w": 1}, {"loss": 1.0})
     with pytest.raises(InputError, match=r"received\.current_round"):
         attach(FLModel(params={"w": 1}), counted(1), job=JOB)
     with pytest.raises(InputError, match="federated metric"):

@@ -114,9 +114,9 @@ def test_a_share_is_of_its_own_validation_only(tmp_path: Path) -> None:
     runner.validate(module, loader(1), verbose=False)
     runner.test(module, loader(2), verbose=False)
     runner.validate(module, loader(1), verbose=False)
-    alone = FederatedROC()
-    alone.update(*scores(1))
-    assert sent(module).cells.equal(alone.share().cells)
+    metric = FederatedROC()
+    metric.update(*scores(1))
+    assert sent(module).cells.equal(metric.share().cells)
 
 
 def test_data_that_is_mixed_or_repeated_is_refused_before_a_share_is_made(tmp_path: Path) -> None:
