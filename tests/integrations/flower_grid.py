@@ -1,4 +1,4 @@
-"""A Flower grid in this process: real ClientApps, real messages, and a wire that can be cut and listened to."""
+"""A Flower grid in this process: real apps and messages, and a wire to cut and listen to."""
 
 from __future__ import annotations
 

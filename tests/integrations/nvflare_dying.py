@@ -1,4 +1,4 @@
-"""A site's script: the example's, except that one site's process ends in a stage, as if its machine had failed."""
+"""The example's script, except that the process of one site ends in a stage, as in a crash."""
 
 from __future__ import annotations
 

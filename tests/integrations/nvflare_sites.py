@@ -1,4 +1,4 @@
-"""NVFlare's server and sites in this process: its own dispatcher and messages, and a wire to cut and listen to."""
+"""NVFlare's server and sites in this process: real messages, and a wire to cut and listen to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Flower federation in this process: five clients with data, a strategy, and the pooled metric."""
+"""A Flower federation in this process: five clients, a strategy, and the pooled metric."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def once(true: Callable[[], bool], seconds: float = 300) -> None:
 
 
 def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_path: Path) -> None:
-    """Two queries; SIGKILL when the node is charged for the first, SIGSTOP when it has begun the second."""
+    """SIGKILL when a node is charged for query 1, SIGSTOP when a node has begun query 2."""
 
     def begun(client: int) -> int:
         """How many aggregations a node has begun."""

@@ -105,7 +105,7 @@ def test_without_a_folder_the_files_are_below_flowers_home(
 
 
 def test_a_node_with_a_new_id_goes_on_in_its_ledger(folder: Path) -> None:
-    """The SuperLink gives ids out, a new one after each restart: it must not come with an unspent budget."""
+    """The SuperLink assigns a new id at each restart. A new id must not reset the budget."""
     apps = grid_of(private, folder)._apps
     for first in (0, 100, 200):
         grid = LocalGrid({node + first: app for node, app in apps.items()})

@@ -69,11 +69,11 @@ def messages(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., list[st
     def lines(level: int = logging.WARNING) -> list[str]:
         # Flower's logger hands records on, or not: each counts once
         records = {id(record): record for record in caplog.records}.values()
-        messages = [record.getMessage() for record in records if record.levelno >= level]
+        texts = [record.getMessage() for record in records if record.levelno >= level]
         prefix = "torchmetrics-fed: "
         return [
             text.removeprefix(prefix)
-            for text in messages
+            for text in texts
             if text.startswith(prefix) and "kept back" not in text
         ]
 
@@ -129,21 +129,14 @@ def test_who_did_not_advertise_is_not_asked_again(how: str, folder: Path) -> Non
     if how == "of another spec":
         clients[NODES[1]].metric = lambda: roc(quantiles=32)
     grid = grid_of(clients)
-    grid.cuts = {Cut(NODES[1], "advertise")} if how == "silent" else set()
-    grid.gone = {NODES[1]} if how == "gone" else set()
+    if how == "silent":
+        grid.cuts = {Cut(NODES[1], "advertise")}
+    if how == "gone":
+        grid.gone = {NODES[1]}
     assert started(grid, roc()).releases[1].shares == 4
-    assert [grid.asked.count((NODES[1], SENT.get(stage, stage))) for stage in STAGES] == [
-        1,
-        0,
-        0,
-        0,
-    ]
-    assert [grid.asked.count((NODES[0], SENT.get(stage, stage))) for stage in STAGES] == [
-        1,
-        1,
-        1,
-        1,
-    ]
+    names = [SENT.get(stage, stage) for stage in STAGES]
+    assert [grid.asked.count((NODES[1], name)) for name in names] == [1, 0, 0, 0]
+    assert [grid.asked.count((NODES[0], name)) for name in names] == [1, 1, 1, 1]
 
 
 def without_mod() -> ClientApp:

@@ -53,12 +53,17 @@ def test_dataloaders_that_share_a_metric_are_refused_before_anything_is_counted(
 
 @pytest.mark.parametrize("build", CONTAINERS.values(), ids=CONTAINERS)
 def test_each_dataloader_has_its_own_metrics_and_names(build: Any, tmp_path: Path) -> None:
-    module = Scorer(torch.nn.ModuleList([federated_collection(metrics=["roc"]) for _ in range(2)]))
+    collections = [federated_collection(metrics=["roc"]) for _ in range(2)]
+    module = Scorer(torch.nn.ModuleList(collections))
     evaluation = FederatedEvaluation("metrics")
     runner = trainer(tmp_path, evaluation)
-    expected = {"val_auroc/dataloader_0": area(1), "val_auroc/dataloader_1": area(2)}
+    expected = {
+        "val_auroc/dataloader_0": area(1),
+        "val_auroc/dataloader_1": area(2),
+    }
     runner.fit(module, loader(0), build(loader(1), loader(2)))
-    assert {name: float(value) for name, value in runner.callback_metrics.items()} == expected
+    logged = {name: float(value) for name, value in runner.callback_metrics.items()}
+    assert logged == expected
     assert sorted(evaluation.curves) == ["roc/dataloader_0", "roc/dataloader_1"]
 
 
@@ -117,4 +122,8 @@ def test_loaders_that_come_in_one_step_have_a_metric_each(tmp_path: Path) -> Non
     module = Zipped(torch.nn.ModuleList([FederatedROC(), FederatedROC()]))
     runner = trainer(tmp_path, FederatedEvaluation("metrics"))
     logged = runner.validate(module, zipped, verbose=False)
-    assert logged == [{"val_auroc/dataloader_0": area(1), "val_auroc/dataloader_1": area(2)}]
+    expected = {
+        "val_auroc/dataloader_0": area(1),
+        "val_auroc/dataloader_1": area(2),
+    }
+    assert logged == [expected]

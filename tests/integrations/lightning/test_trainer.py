@@ -8,19 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from tests.integrations.lightning import training_program
+from tests.integrations.lightning_scores import QUIET
 from torchmetrics_fed.functional import roc
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
-]
+pytestmark = QUIET
 
 
 def check_curve(record: dict[str, Any]) -> None:
@@ -50,7 +44,13 @@ def test_two_processes(tmp_path: Path) -> None:
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, training_program.__file__, str(tmp_path), "2"]
-    subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
+    subprocess.run(
+        command,
+        env=environment,
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
     for epoch in (0, 1):
         first = torch.load(tmp_path / f"epoch{epoch}_rank0.pt")
         second = torch.load(tmp_path / f"epoch{epoch}_rank1.pt")

@@ -25,7 +25,8 @@ TRUSTED = DistributedDP(epsilon=5.0, min_clients=3, trusted_aggregator=True)
 def scores(site: int, size: int = 500) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(site)
     target = (torch.rand(size, generator=generator) < 0.2 + 0.2 * site).long()
-    return (torch.randn(size, generator=generator) + 1.5 * target + site - 2).sigmoid(), target
+    logits = torch.randn(size, generator=generator) + 1.5 * target + site - 2
+    return logits.sigmoid(), target
 
 
 def ledger_of(folder: Path, site: int, budget: float | None = 20.0) -> PrivacyLedger:
@@ -40,13 +41,18 @@ def counted(site: int, **options: Any) -> FederatedROC:
 
 
 def model(
-    site: int, round: int = 0, metric: Any = None, steps: int | None = None, **fields: Any
+    site: int,
+    round: int = 0,
+    metric: Any = None,
+    steps: int | None = None,
+    **fields: Any,
 ) -> FLModel:
     """What the server gets from a site."""
     meta: dict[str, Any] = {"client_name": f"site-{site}"}
     if steps is not None:
         meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = steps
-    result = FLModel(params={"w": torch.tensor([1.0, float(site)])}, meta=meta, **fields)
+    params = {"w": torch.tensor([1.0, float(site)])}
+    result = FLModel(params=params, meta=meta, **fields)
     return attach(result, metric or counted(site), round=round, job=JOB)
 
 

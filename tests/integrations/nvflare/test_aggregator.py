@@ -53,7 +53,8 @@ def open_round(folder: Path, round: int = 0, **options: Any) -> FederatedMetricA
 
 def written(folder: Path) -> dict[str, Release]:
     """The releases that an aggregator has left in a folder, by name."""
-    return {path.stem: Release.load(path) for path in sorted((folder / JOB).glob("*.release"))}
+    paths = sorted((folder / JOB).glob("*.release"))
+    return {path.stem: Release.load(path) for path in paths}
 
 
 def test_the_sum_of_the_shares_is_the_pooled_metric_to_the_bit(tmp_path: Path) -> None:
@@ -100,7 +101,8 @@ def test_a_grid_of_ones_own_is_the_same_on_both_sides(grid: ScoreGrid, tmp_path:
     aggregator = open_round(tmp_path, grid=grid)
     for site in (1, 2):
         aggregator.accept_model(model(site, metric=counted(site, grid=grid)))
-    assert aggregator.aggregate_model().metrics["global_auroc"] == pooled(1, 2, grid=grid).compute()
+    metrics = aggregator.aggregate_model().metrics
+    assert metrics["global_auroc"] == pooled(1, 2, grid=grid).compute()
     aggregator.accept_model(model(1))  # of another grid, so left out
     assert aggregator.aggregate_model().metrics is None
 
@@ -136,7 +138,7 @@ def test_weights_by_name_and_differences(tmp_path: Path) -> None:
 
 
 def bad_update(kind: str, earlier: FLModel) -> FLModel:
-    """A model whose share cannot be added to a sum that holds the earlier one, and site 2's."""
+    """A model whose share cannot be added to the sum of the earlier share and that of site 2."""
     update = model(3)
     if kind == "damaged":
         update.meta[META_KEY] = update.meta[META_KEY][:-3]
@@ -178,11 +180,9 @@ def test_a_bad_share_is_left_out_and_its_sender_named(
     with caplog.at_level(logging.WARNING):
         for update in updates:
             aggregator.accept_model(update)
-    messages = [
-        record.getMessage() for record in caplog.records if "left out" in record.getMessage()
-    ]
-    assert len(messages) == 1
-    assert str(updates[-1].meta["client_name"]) in messages[0]
+    messages = [record.getMessage() for record in caplog.records]
+    (message,) = [message for message in messages if "left out" in message]
+    assert str(updates[-1].meta["client_name"]) in message
     got = aggregator.aggregate_model()
     assert got.metrics["global_auroc"] == pooled(1, 2).compute()
     averaged = BaseFedAvg.aggregate_fn(updates)
@@ -193,7 +193,7 @@ def test_too_few_shares_make_no_curve_and_training_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     aggregator = open_round(tmp_path, min_clients=3)
-    for site in (1, 2):  # a client's own word for the global metric must not fill the gap
+    for site in (1, 2):  # a client's value of the global metric must not fill the gap
         aggregator.accept_model(model(site, metrics={"global_auroc": 0.99, "loss": 1.0}))
     with caplog.at_level(logging.WARNING):
         got = aggregator.aggregate_model()
@@ -210,7 +210,8 @@ def test_rounds_do_not_mix(tmp_path: Path) -> None:
         aggregator.reset_stats()
         for site in sites:
             aggregator.accept_model(model(site, round=round_))
-        assert aggregator.aggregate_model().metrics["global_auroc"] == pooled(*sites).compute()
+        metrics = aggregator.aggregate_model().metrics
+        assert metrics["global_auroc"] == pooled(*sites).compute()
     assert [(name, release.shares) for name, release in written(tmp_path).items()] == [
         ("round-0000", 2),
         ("round-0001", 2),
@@ -222,16 +223,18 @@ def test_private_shares_are_opened_once_their_noise_adds_up(
     privacy: Privacy, tmp_path: Path
 ) -> None:
     aggregator = open_round(tmp_path, privacy=privacy, min_clients=3)
-    metrics = [
-        counted(site, privacy=privacy, ledger=ledger_of(tmp_path, site)) for site in (1, 2, 3)
-    ]
+    metrics = []
+    for site in (1, 2, 3):
+        ledger = ledger_of(tmp_path, site)
+        metrics.append(counted(site, privacy=privacy, ledger=ledger))
     updates = [model(site, metric=metric) for site, metric in enumerate(metrics, 1)]
     assert [metric.ledger.spent().epsilon for metric in metrics] == [5.0, 5.0, 5.0]
     assert len({len(update.meta[META_KEY]) for update in updates}) == 1
     for update in updates:
         aggregator.accept_model(update)
     exact = float(pooled(1, 2, 3).compute())
-    assert aggregator.aggregate_model().metrics["global_auroc"] == pytest.approx(exact, abs=0.05)
+    area = aggregator.aggregate_model().metrics["global_auroc"]
+    assert area == pytest.approx(exact, abs=0.05)
     for update in updates[:2]:
         aggregator.accept_model(update)
     assert aggregator.aggregate_model().metrics is None

@@ -49,9 +49,8 @@ def result(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
 
 
 def releases(folder: Path) -> dict[str, Release]:
-    return {
-        path.stem: Release.load(path) for path in sorted(folder.rglob("torchmetrics_fed/*.release"))
-    }
+    paths = sorted(folder.rglob("torchmetrics_fed/*.release"))
+    return {path.stem: Release.load(path) for path in paths}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_poc_mode_with_certificates(tmp_path: Path) -> None:
 
 
 def check_best_model(server: Path, summary: dict[str, Any]) -> None:
-    """The model saved as the best is the one whose curve was: that of the last round, as it was sent out."""
+    """The best model is the model with the best curve: the model that the last round sent out."""
     assert summary["rounds"]["1"] > summary["rounds"]["0"]
     best = torch.load(server / "app_server/best_FL_global_model.pt", weights_only=False)["model"]
     code = (
@@ -149,7 +148,8 @@ def check_best_model(server: Path, summary: dict[str, Any]) -> None:
         "print(float(metric.compute()))\n"
     )
     saved = server / "best.pt"
-    torch.save([torch.as_tensor(best[f"layer.{name}"]) for name in ("weight", "bias")], saved)
+    layer = [torch.as_tensor(best[f"layer.{name}"]) for name in ("weight", "bias")]
+    torch.save(layer, saved)
     command = [sys.executable, "-c", code, str(saved)]
     printed = subprocess.run(
         command, cwd=EXAMPLE, capture_output=True, text=True, check=True, timeout=120
