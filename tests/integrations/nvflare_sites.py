@@ -163,11 +163,9 @@ class Federation:
         (name,) = targets
         question = Request.from_fields(request)
         self.asked.append((name, question))
-        query = (
-            int(SecureAggregationConfig.from_bytes(question.start).round_id[-1])
-            if question.start
-            else 1
-        )
+        query = 1
+        if question.start:
+            query = int(SecureAggregationConfig.from_bytes(question.start).round_id[-1])
         if Cut(name, str(question.stage), query) in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
         data = fobs.dumps(self.ask(name, question))
