@@ -22,7 +22,7 @@ QUICK := torchmetrics_fed tests/laws/test_layers.py tests/metrics/test_definitio
 	tests/exchange/test_states.py tests/exchange/test_client.py tests/exchange/test_node.py tests/exchange/test_plans.py \
 	tests/metrics/test_metric.py tests/metrics/test_curves.py tests/comparison/test_metric.py \
 	tests/report/test_statement.py tests/planning/test_advice.py tests/app/test_study.py tests/app/folder \
-	tests/integrations/test_flower_nodes.py tests/test_simulate.py tests/transports/test_law.py
+	tests/integrations/flower/test_home.py tests/test_simulate.py tests/transports/test_law.py
 
 quick: $(VENV)/check
 	$(BIN)/ruff check .
@@ -43,7 +43,7 @@ audit: $(VENV)/check
 TRAINERS := .venv-trainers
 
 integration: $(VENV)/check $(VENV)/integration $(TRAINERS)/integration
-	$(PYTEST) tests/integrations/test_flower_app.py tests/integrations/test_nvflare*.py tests/integrations/test_loggers.py \
+	$(PYTEST) tests/integrations/flower/test_app.py tests/integrations/nvflare tests/integrations/test_loggers.py \
 		tests/integrations/test_engines.py torchmetrics_fed/integrations tests/test_documents.py
 	$(PYTEST) tests/transports -k "nvflare or killed"
 	{ command -v chromium && command -v chromedriver; } > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \

@@ -1,4 +1,4 @@
-"""A Flower grid in this process: real ClientApps, real messages, and a wire that can be cut and listened to."""
+"""A Flower grid in this process: real apps and messages, and a wire to cut and listen to."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET
 
 __all__ = ["MEMORY", "Client", "Cut", "Draws", "LocalGrid", "Passed", "ask", "stage_of"]
 
-RUN_ID, SERVER = 2**63 + 11, 1
+RUN_ID = 2**63 + 11
+SERVER = 1
 
 
 class Cut(NamedTuple):
@@ -73,7 +74,9 @@ class LocalGrid(Grid):
     """
 
     def __init__(self, apps: Mapping[int, Callable[[], ClientApp]]) -> None:
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN_ID, SERVER, 0
+        TaskIdentity.run_id = RUN_ID
+        TaskIdentity.node_id = SERVER
+        TaskIdentity.task_id = 0
         self.cuts: set[Cut] = set()
         self.gone: set[int] = set()
         """Nodes without a heartbeat, for which the SuperLink answers."""
@@ -247,18 +250,18 @@ def stage_of(message: Message) -> str:
     record = message.content.config_records.get(RECORD, ConfigRecord())
     if FORGET in record:
         return FORGET
-    asked = record.get("stage")
-    if asked not in [stage.value for stage in Stage]:
+    value = record.get("stage")
+    if value not in [stage.value for stage in Stage]:
         return str(message.metadata.message_type)
-    stage = Stage.of(asked)
+    stage = Stage.of(value)
     if stage.asks_data:
         return "evaluate" if record.get(EVALUATE) else "answer"
     return str(stage)
 
 
-def ask(grid: LocalGrid, node: int, asked: Request, *, evaluate: bool = True) -> Message:
+def ask(grid: LocalGrid, node: int, request: Request, *, evaluate: bool = True) -> Message:
     """Return a node's reply to a message of a server that need not be honest."""
-    record = ConfigRecord({**asked.fields, EVALUATE: evaluate})
+    record = ConfigRecord({**request.fields, EVALUATE: evaluate})
     content = RecordDict({RECORD: record, "arrays": ArrayRecord()})
     (reply,) = grid.send_and_receive([Message(content, node, MessageType.EVALUATE)])
     return reply

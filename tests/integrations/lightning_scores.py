@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-__all__ = ["QUIET", "Scorer", "loader", "scores", "trainer"]
+from torchmetrics_fed.functional import auroc
+
+__all__ = ["QUIET", "Scorer", "area", "loader", "scores", "trainer"]
 
 QUIET = [
     pytest.mark.slow,
@@ -61,6 +63,14 @@ def scores(seed: int, size: int = 200) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(0, 2, (size,), generator=generator)
     return (torch.randn(size, generator=generator) + target).sigmoid(), target
+
+
+def area(*seeds: int) -> float:
+    """Return the AUROC of the scores of all seeds together, as it is logged."""
+    batches = [scores(seed) for seed in seeds]
+    preds = torch.cat([preds for preds, _ in batches])
+    target = torch.cat([target for _, target in batches])
+    return float(auroc(preds, target).float())
 
 
 def loader(seed: int, size: int = 200) -> DataLoader[tuple[Tensor, ...]]:

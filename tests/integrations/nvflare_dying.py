@@ -1,4 +1,4 @@
-"""A site's script: the example's, except that one site's process ends in a stage, as if its machine had failed."""
+"""The example's script, except that the process of one site ends in a stage, as in a crash."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SITE, STAGE = os.environ["TORCHMETRICS_FED_DIES"].split(":")
 answer = FederatedMetricFilter.answer
 
 
-def last_words(guard: FederatedMetricFilter, asked: Request) -> bytes:
+def last_words(guard: FederatedMetricFilter, request: Request) -> bytes:
     """Answer as before, or die before the answer has left."""
-    given = answer(guard, asked)
-    if (guard.site, str(asked.stage)) == (SITE, STAGE):
+    reply = answer(guard, request)
+    if (guard.site, str(request.stage)) == (SITE, STAGE):
         os._exit(1)
-    return given
+    return reply
 
 
 FederatedMetricFilter.answer = last_words  # type: ignore[method-assign, assignment]

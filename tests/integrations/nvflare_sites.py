@@ -1,4 +1,4 @@
-"""NVFlare's server and sites in this process: its own dispatcher and messages, and a wire to cut and listen to."""
+"""NVFlare's server and sites in this process: real messages, and a wire to cut and listen to."""
 
 from __future__ import annotations
 
@@ -65,8 +65,12 @@ class Site:
         times: int = 1,
         publish: tuple[str, ...] = (),
     ) -> None:
-        self.name, self.metric, self.times = name, metric, times
-        self.preds, self.target, self.third = preds, target, third
+        self.name = name
+        self.metric = metric
+        self.times = times
+        self.preds = preds
+        self.target = target
+        self.third = third
         self.runner = AuxRunner(self)
         self.filter = FederatedMetricFilter(publish)
         self.filter.handle_event(EventType.START_RUN, self.context())
@@ -157,27 +161,27 @@ class Federation:
     ) -> dict[str, Shareable]:
         """Deliver a request as the server's engine does."""
         (name,) = targets
-        asked = Request.from_fields(request)
-        self.asked.append((name, asked))
-        query = (
-            int(SecureAggregationConfig.from_bytes(asked.start).round_id[-1]) if asked.start else 1
-        )
-        if Cut(name, str(asked.stage), query) in self.cuts:
+        question = Request.from_fields(request)
+        self.asked.append((name, question))
+        query = 1
+        if question.start:
+            query = int(SecureAggregationConfig.from_bytes(question.start).round_id[-1])
+        if Cut(name, str(question.stage), query) in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
-        data = fobs.dumps(self.ask(name, asked))
-        self.sent.append((name, str(asked.stage), data))
-        if Cut(name, str(asked.stage), query, "after") in self.cuts:
+        data = fobs.dumps(self.ask(name, question))
+        self.sent.append((name, str(question.stage), data))
+        if Cut(name, str(question.stage), query, "after") in self.cuts:
             return {name: make_reply(ReturnCode.TIMEOUT)}
         return {name: fobs.loads(data)}
 
-    def ask(self, name: str, asked: Request) -> Shareable:
+    def ask(self, name: str, request: Request) -> Shareable:
         """Return a site's reply to a server that need not be honest."""
-        request = Shareable()
-        request.update(asked.fields)
-        request.set_peer_props({"server": "here"})
+        shareable = Shareable()
+        shareable.update(request.fields)
+        shareable.set_peer_props({"server": "here"})
         site = self.sites[name]
         reply: Shareable = site.runner.dispatch(
-            TOPIC, fobs.loads(fobs.dumps(request)), site.context()
+            TOPIC, fobs.loads(fobs.dumps(shareable)), site.context()
         )
         return reply
 

@@ -1,4 +1,4 @@
-"""Releases that the server asks its sites for: two queries, secure aggregation, and whoever drops out of it."""
+"""Releases at the server's request: two queries, secure aggregation, and sites that drop out."""
 
 from __future__ import annotations
 
@@ -56,23 +56,26 @@ def no_sites_left() -> Iterator[None]:
 def scores(number: int, size: int = 500) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(number)
     target = (torch.rand(size, generator=generator) < 0.2 + 0.2 * number).long()
-    return (torch.randn(size, generator=generator) + 1.5 * target + number - 2).sigmoid(), target
+    logits = torch.randn(size, generator=generator) + 1.5 * target + number - 2
+    return logits.sigmoid(), target
 
 
 def ledger_of(folder: Path, name: str) -> PrivacyLedger:
     return PrivacyLedger(30.0, folder / f"{name} ledger")
 
 
-def federation(folder: Path, names: tuple[str, ...] = NAMES, **options: Any) -> Federation:
-    sites = [
-        Site(name, FederatedROC(ledger=ledger_of(folder, name), **options), *scores(number))
-        for number, name in enumerate(names)
-    ]
+def federation_of(folder: Path, names: tuple[str, ...] = NAMES, **options: Any) -> Federation:
+    sites = []
+    for number, name in enumerate(names):
+        metric = FederatedROC(ledger=ledger_of(folder, name), **options)
+        preds, target = scores(number)
+        sites.append(Site(name, metric, preds, target))
     return Federation(sites, folder, **options)
 
 
 def released(folder: Path) -> dict[str, Release]:
-    return {path.stem: Release.load(path) for path in sorted((folder / JOB).glob("*.release"))}
+    paths = sorted((folder / JOB).glob("*.release"))
+    return {path.stem: Release.load(path) for path in paths}
 
 
 def pooled(*numbers: int) -> FederatedROC:
@@ -92,12 +95,15 @@ def test_what_is_asked_for_is_one_release_and_one_charge_a_site(
     setting: str, tmp_path: Path
 ) -> None:
     options = SETTINGS[setting]
-    metrics = federation(tmp_path, **options).round().metrics
+    metrics = federation_of(tmp_path, **options).round().metrics
     release = released(tmp_path)["round-0000"]
     assert release.shares == 4
-    assert len(release.queries) == (2 if "privacy" in options else 1)
-    assert spent(tmp_path) == [1 if "privacy" in options else 0] * 4
-    if "privacy" not in options:
+    if "privacy" in options:
+        assert len(release.queries) == 2
+        assert spent(tmp_path) == [1] * 4
+    else:
+        assert len(release.queries) == 1
+        assert spent(tmp_path) == [0] * 4
         assert torch.equal(release.leaf, pooled(0, 1, 2, 3).counts)
     assert metrics["global_auroc"] == pytest.approx(area(pooled(0, 1, 2, 3)), abs=0.05)
 
@@ -119,48 +125,49 @@ STAGES = [
 def test_a_site_may_drop_out_in_any_stage(
     stage: str, query: int, when: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    made.cuts.add(Cut("site-2", stage, query, when))
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    federation.cuts.add(Cut("site-2", stage, query, when))
     with caplog.at_level(logging.INFO):
-        metrics = made.round().metrics
+        metrics = federation.round().metrics
     assert metrics["global_auroc"] == pytest.approx(area(pooled(0, 1, 2, 3)), abs=0.1)
-    (said,) = (record.getMessage() for record in caplog.records if "silent" in record.getMessage())
-    assert said.startswith(
-        f"torchmetrics-fed: {JOB}/round-0, query {query}, {stage}: 3 of 4 answered in "
-    )
-    assert re.search(r"; silent for \d+\.\d s: site-2\.$", said)
+    messages = [record.getMessage() for record in caplog.records]
+    (message,) = [message for message in messages if "silent" in message]
+    place = f"{JOB}/round-0, query {query}, {stage}"
+    assert message.startswith(f"torchmetrics-fed: {place}: 3 of 4 answered in ")
+    assert re.search(r"; silent for \d+\.\d s: site-2\.$", message)
     first, second = released(tmp_path)["round-0000"].sums
     masked = stage == "unmask"  # its vector is in the sum, which the others open
-    assert (first.shares, second.shares) == (3 + (masked or query == 2), 3 + masked)
-    # charged if its noise was drawn, heard or not; nobody is charged twice for one release
+    assert first.shares == 3 + (masked or query == 2)
+    assert second.shares == 3 + masked
+    # charged if its noise was drawn, heard or not; no site is charged twice for one release
     drew = query == 2 or masked or (stage, when) == ("mask", "after")
     assert spent(tmp_path) == [1, int(drew), 1, 1]
-    asked = [str(one.stage) for name, one in made.asked if name == "site-2"]
-    assert masked or asked[-1] == stage  # who has dropped out of a query is not asked again
+    stages = [str(request.stage) for name, request in federation.asked if name == "site-2"]
+    assert masked or stages[-1] == stage  # a site that dropped out is not asked again
 
 
 def test_with_too_few_left_nothing_is_opened_and_training_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    made.cuts |= {Cut("site-1", "mask"), Cut("site-4", "mask")}
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    federation.cuts |= {Cut("site-1", "mask"), Cut("site-4", "mask")}
     with caplog.at_level(logging.WARNING):
-        model = made.round()
+        model = federation.round()
     assert model.metrics is None
     assert model.params == {"w": 1.0}
     assert "No curve for simulate_job/round-0" in caplog.text
     assert not released(tmp_path)
-    assert not [one for _, one in made.asked if one.stage is Stage.UNMASK]
-    made.cuts.clear()
-    assert "global_auroc" in made.round(1).metrics
+    assert not [request for _, request in federation.asked if request.stage is Stage.UNMASK]
+    federation.cuts.clear()
+    assert "global_auroc" in federation.round(1).metrics
 
 
 def test_nobody_there_is_one_clear_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    made.cuts |= {Cut(name, "advertise") for name in NAMES}
-    made.round()
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    federation.cuts |= {Cut(name, "advertise") for name in NAMES}
+    federation.round()
     assert "Expected at least 3 clients but got 0, so the aggregation never began" in caplog.text
     assert spent(tmp_path) == [0, 0, 0, 0]
 
@@ -168,9 +175,9 @@ def test_nobody_there_is_one_clear_message(
 def test_jobs_of_one_name_are_distinct(tmp_path: Path) -> None:
     """The simulator calls every job the same, and the sites' ledgers outlive it."""
     for job in range(2):
-        made = federation(tmp_path, privacy=HIDDEN)
-        assert "global_auroc" in made.round().metrics, job
-        for site in made.sites.values():
+        federation = federation_of(tmp_path, privacy=HIDDEN)
+        assert "global_auroc" in federation.round().metrics, job
+        for site in federation.sites.values():
             site.end()
     rounds = [[entry.round for entry in ledger_of(tmp_path, name)] for name in NAMES]
     assert all(mine == rounds[0] for mine in rounds)
@@ -178,30 +185,28 @@ def test_jobs_of_one_name_are_distinct(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_carried_over_from_round_to_round(tmp_path: Path) -> None:
-    made = federation(tmp_path, privacy=HIDDEN, plan="carry_over")
+    federation = federation_of(tmp_path, privacy=HIDDEN, plan="carry_over")
     for number in range(2):
-        made.round(number)
+        federation.round(number)
     assert [len(release.queries) for release in released(tmp_path).values()] == [2, 1]
 
 
 def test_sites_without_data_or_with_one_class_take_part(tmp_path: Path) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    made.sites["site-1"].preds, made.sites["site-1"].target = (
-        torch.empty(0),
-        torch.empty(0, dtype=torch.long),
-    )
-    made.sites["site-2"].target = torch.zeros(500, dtype=torch.long)
-    assert "global_auroc" in made.round().metrics
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    federation.sites["site-1"].preds = torch.empty(0)
+    federation.sites["site-1"].target = torch.empty(0, dtype=torch.long)
+    federation.sites["site-2"].target = torch.zeros(500, dtype=torch.long)
+    assert "global_auroc" in federation.round().metrics
     assert released(tmp_path)["round-0000"].shares == 4
 
 
 def test_a_site_of_another_spec_is_named_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    other = FederatedROC(quantiles=256, privacy=HIDDEN, ledger=ledger_of(tmp_path, "site-3"))
-    made.sites["site-3"].metric = other
-    made.round()
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    metric = FederatedROC(quantiles=256, privacy=HIDDEN, ledger=ledger_of(tmp_path, "site-3"))
+    federation.sites["site-3"].metric = metric
+    federation.round()
     assert released(tmp_path)["round-0000"].shares == 3
     assert (
         "query 1, advertise: dropped out: site-3. Expected one spec for all but bins: expected"
@@ -214,24 +219,24 @@ def test_a_site_of_another_spec_is_named_and_left_out(
 def test_a_site_that_sends_something_else_does_not_keep_the_others_from_a_release(
     setting: str, tmp_path: Path
 ) -> None:
-    made = federation(tmp_path, **SETTINGS[setting])
-    made.sites["site-1"].filter.process = spoiled  # type: ignore[method-assign, assignment]
-    made.round()
+    federation = federation_of(tmp_path, **SETTINGS[setting])
+    federation.sites["site-1"].filter.process = spoiled  # type: ignore[method-assign, assignment]
+    federation.round()
     assert released(tmp_path)["round-0000"].shares == 3
 
 
 def test_a_second_model_of_a_site_is_not_a_second_share(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    accept = made.aggregator.accept_model
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    accept = federation.aggregator.accept_model
 
     def twice(model: FLModel) -> None:
         accept(model)
         accept(model)
 
-    made.aggregator.accept_model = twice  # type: ignore[method-assign]
-    made.round()
+    federation.aggregator.accept_model = twice  # type: ignore[method-assign]
+    federation.round()
     assert released(tmp_path)["round-0000"].shares == 4
     assert "The share of site-3 is left out of simulate_job/round-0" in caplog.text
     assert spent(tmp_path) == [1, 1, 1, 1]
@@ -244,60 +249,62 @@ def spoiled(shareable: Shareable, context: FLContext) -> Shareable:
     return dxo.update_shareable(shareable)
 
 
-def replies(made: Federation, name: str, asked: Request) -> str:
-    reply = made.ask(name, asked)
+def replies(federation: Federation, name: str, request: Request) -> str:
+    reply = federation.ask(name, request)
     assert "answer" not in reply
     return str(reply["error"])
 
 
 def test_a_server_that_asks_twice_gets_nothing(tmp_path: Path) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    made.round()
-    for name, asked in list(made.asked):
-        if asked.stage is Stage.UNMASK:
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    federation.round()
+    for name, request in list(federation.asked):
+        if request.stage is Stage.UNMASK:
             continue  # the same request gets the same answer, while it is open
-        assert replies(made, name, asked)
-        assert replies(made, name, replace(asked, round=f"{asked.round}x"))
-        assert replies(made, name, replace(asked, stage=Stage.SHARE))
+        assert replies(federation, name, request)
+        assert replies(federation, name, replace(request, round=f"{request.round}x"))
+        assert replies(federation, name, replace(request, stage=Stage.SHARE))
     assert spent(tmp_path) == [1, 1, 1, 1]
 
 
 def test_a_server_cannot_ask_about_another_round_or_begin_in_the_middle(tmp_path: Path) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    made.cuts |= {Cut(name, "mask") for name in NAMES}  # the data stays where it is
-    made.round()
-    begun = next(asked for name, asked in made.asked if asked.stage is Stage.ADVERTISE)
-    late = replace(begun, round=begun.round.replace("round-0", "round-7"))
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    federation.cuts |= {Cut(name, "mask") for name in NAMES}  # the data stays where it is
+    federation.round()
+    advertise = next(
+        request for name, request in federation.asked if request.stage is Stage.ADVERTISE
+    )
+    late = replace(advertise, round=advertise.round.replace("round-0", "round-7"))
     assert (
         "Expected a question about data that this site holds, of simulate_job/round-0"
-        in replies(made, "site-1", late)
+        in replies(federation, "site-1", late)
     )
-    config = SecureAggregationConfig.from_bytes(begun.start)
-    weak = replace(begun, start=replace(config, min_clients=3, round_id="elsewhere/1").to_bytes())
-    assert "Expected an aggregation of" in replies(made, "site-1", weak)
-    assert "Expected an aggregation of" in replies(made, "site-1", replace(weak, stage=Stage.MASK))
-    other = replace(
-        begun, start=replace(config, round_id=f"{begun.round}/7").to_bytes(), stage=Stage.MASK
-    )
-    assert "made for another" in replies(made, "site-1", other)
-    assert "secure aggregation" in replies(
-        made, "site-1", replace(begun, stage=Stage.SHARE, start=b"")
-    )
+    config = SecureAggregationConfig.from_bytes(advertise.start)
+    weak_config = replace(config, min_clients=3, round_id="elsewhere/1")
+    weak = replace(advertise, start=weak_config.to_bytes())
+    assert "Expected an aggregation of" in replies(federation, "site-1", weak)
+    weak_mask = replace(weak, stage=Stage.MASK)
+    assert "Expected an aggregation of" in replies(federation, "site-1", weak_mask)
+    seventh_config = replace(config, round_id=f"{advertise.round}/7")
+    seventh = replace(advertise, start=seventh_config.to_bytes(), stage=Stage.MASK)
+    assert "made for another" in replies(federation, "site-1", seventh)
+    plain = replace(advertise, stage=Stage.SHARE, start=b"")
+    assert "secure aggregation" in replies(federation, "site-1", plain)
     assert spent(tmp_path) == [0, 0, 0, 0]
 
 
 def test_exact_counts_enter_one_sum(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = federation(tmp_path, secure=True)
-    made.round()
+    federation = federation_of(tmp_path, secure=True)
+    federation.round()
     metric = FederatedROC(secure=True)
     metric.update(*scores(0))
-    made.sites["site-1"].metric = metric
+    federation.sites["site-1"].metric = metric
     metric.reset = lambda: None  # type: ignore[method-assign]  # a script that forgets it
-    made.round(1)
+    federation.round(1)
     with pytest.raises(ReleaseError, match="Expected no update"):
         metric.update(*scores(0))
     metric.update = lambda **_: None  # type: ignore[method-assign]  # and counts nothing more
-    made.round(2)
+    federation.round(2)
     assert [release.shares for release in released(tmp_path).values()] == [4, 4, 3]
     assert "query 1, mask: dropped out: site-1. " in caplog.text
 
@@ -314,9 +321,8 @@ def test_other_numbers_stay_at_the_site(options: dict[str, Any], tmp_path: Path)
     assert meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] == 1
     assert HELD in meta.values()
     failed = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-    assert (
-        site.filter.process(failed, site.context()) is failed
-    )  # what went wrong is for the server to know
+    # the server is told about failures
+    assert site.filter.process(failed, site.context()) is failed
     open_site = Site("site-2", FederatedROC(), *scores(1))
     meta = from_shareable(open_site.result(0)).meta
     assert set(meta[MetaKey.INITIAL_METRICS]) == {"loss", "accuracy"}
@@ -341,11 +347,11 @@ def test_without_the_filter_hidden_shares_do_not_leave(
 def test_a_budget_that_is_used_up_is_said_on_both_sides(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = federation(tmp_path, privacy=HIDDEN)
-    made.sites["site-2"].metric = FederatedROC(
+    federation = federation_of(tmp_path, privacy=HIDDEN)
+    federation.sites["site-2"].metric = FederatedROC(
         privacy=HIDDEN, ledger=PrivacyLedger(4.0, tmp_path / "small")
     )
-    made.round()
+    federation.round()
     assert released(tmp_path)["round-0000"].shares == 3
     assert "query 1, mask: dropped out: site-2. " in caplog.text
     assert "Not answered to the server" in caplog.text

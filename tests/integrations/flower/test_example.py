@@ -26,7 +26,7 @@ from flwr.serverapp import ServerApp
 from tests.integrations.flower_grid import RUN_ID, LocalGrid
 from torchmetrics_fed import PrivacyLedger
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_app"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "flower_app"
 CLIENTS = 3
 
 

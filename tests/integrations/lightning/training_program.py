@@ -1,6 +1,6 @@
 """A Lightning program as a user writes it: update in the step, the curve at the epoch's end.
 
-``python lightning_program.py FOLDER DEVICES`` trains for two epochs. Each rank leaves its curves in
+``python training_program.py FOLDER DEVICES`` trains for two epochs. Each rank leaves its curves in
 FOLDER.
 """
 

@@ -20,8 +20,9 @@ from torchmetrics_fed import FederatedAUROC, PrivacyLedger, Release
 pytest.importorskip("ray")
 pytestmark = pytest.mark.integration
 
-RUN = Path(__file__).parents[2] / "examples" / "flower_app" / "run.py"
-KILLED, STALLED = 1, 3
+RUN = Path(__file__).parents[3] / "examples" / "flower_app" / "run.py"
+KILLED = 1
+STALLED = 3
 
 
 def run(**options: Any) -> dict[str, Any]:
@@ -30,8 +31,8 @@ def run(**options: Any) -> dict[str, Any]:
     assert module.loader is not None
     program = importlib.util.module_from_spec(module)
     module.loader.exec_module(program)
-    found: dict[str, Any] = program.run(**options)
-    return found
+    summary: dict[str, Any] = program.run(**options)
+    return summary
 
 
 def spent(out: Path, client: int) -> tuple[int, float]:
@@ -43,7 +44,7 @@ def test_a_simulated_federation_of_lightning_clients_has_the_curve_of_those_who_
     tmp_path: Path,
 ) -> None:
     rounds = {"num-server-rounds": 2}
-    found = run(
+    summary = run(
         deployment=False,
         out=tmp_path,
         clients=5,
@@ -52,10 +53,10 @@ def test_a_simulated_federation_of_lightning_clients_has_the_curve_of_those_who_
         absent="2",
         **rounds,
     )
-    assert found["equal"]
-    assert found["federated"] == found["pooled"]
-    assert abs(found["averaged"] - found["pooled"]) > 0.01
-    assert (found["shares"], found["curves"]) == (4, 2)
+    assert summary["equal"]
+    assert summary["federated"] == summary["pooled"]
+    assert abs(summary["averaged"] - summary["pooled"]) > 0.01
+    assert (summary["shares"], summary["curves"]) == (4, 2)
     assert (tmp_path / "flower_app.png").stat().st_size > 10_000
     log = (tmp_path / "run.log").read_text()
     assert re.search(
@@ -67,10 +68,10 @@ def test_an_evaluation_only_federation_with_noise_talks_twice_and_charges_epsilo
     tmp_path: Path,
 ) -> None:
     once = {"num-server-rounds": 1, "fraction-train": 0.0}
-    found = run(deployment=False, out=tmp_path, epsilon=4.0, **once)
-    assert (found["shares"], found["queries"]) == (8, 2)
-    assert abs(found["federated"] - found["pooled"]) < 0.02
-    assert abs(found["averaged"] - found["pooled"]) > 0.05
+    summary = run(deployment=False, out=tmp_path, epsilon=4.0, **once)
+    assert (summary["shares"], summary["queries"]) == (8, 2)
+    assert abs(summary["federated"] - summary["pooled"]) < 0.02
+    assert abs(summary["averaged"] - summary["pooled"]) > 0.05
     assert [spent(tmp_path, client) for client in range(8)] == [(1, 4.0)] * 8
 
 
@@ -100,7 +101,7 @@ def once(true: Callable[[], bool], seconds: float = 300) -> None:
 
 
 def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_path: Path) -> None:
-    """Two queries; SIGKILL when the node is charged for the first, SIGSTOP when it has begun the second."""
+    """SIGKILL when a node is charged for query 1, SIGSTOP when a node has begun query 2."""
 
     def begun(client: int) -> int:
         """How many aggregations a node has begun."""
@@ -109,7 +110,7 @@ def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_pa
             return 0
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as notes:
             names = [name for (name,) in notes.execute("SELECT round FROM notes")]
-        return sum(not name.endswith("/") for name in names)  # a session's own note ends so
+        return sum(not name.endswith("/") for name in names)  # the note of a round ends so
 
     def strike(groups: dict[int, int]) -> None:
         once(lambda: begun(KILLED) == 1 and spent(tmp_path, KILLED)[0] == 1)
@@ -117,7 +118,7 @@ def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_pa
         once(lambda: begun(STALLED) == 2)
         os.killpg(groups[STALLED], signal.SIGSTOP)
 
-    found = run(
+    summary = run(
         deployment=True,
         out=tmp_path,
         clients=5,
@@ -127,11 +128,11 @@ def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_pa
         absent=f"{KILLED} {STALLED}",
         **{"num-server-rounds": 1, "fraction-train": 0.0},
     )
-    assert (found["shares"], found["queries"]) == (3, 2)
-    assert abs(found["federated"] - found["pooled"]) < 0.03
+    assert (summary["shares"], summary["queries"]) == (3, 2)
+    assert abs(summary["federated"] - summary["pooled"]) < 0.03
     release = Release.load(tmp_path / "last.release")
     assert float(FederatedAUROC.from_release(release).compute()) == pytest.approx(
-        found["federated"]
+        summary["federated"]
     )
     assert [spent(tmp_path, client) for client in range(5)] == [(1, 8.0)] * 5
     log = re.sub(r"\x1b\[\d+m", "", (tmp_path / "run.log").read_text())

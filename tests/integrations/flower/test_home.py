@@ -1,12 +1,11 @@
-"""A Flower node's own files: a ledger that nobody had to name, notes that are erased, and one node for each."""
+"""The files of a Flower node: its ledger, notes that are erased, and no file for two nodes."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from tests.integrations.flower_grid import MEMORY, RUN_ID, Client, Cut, LocalGrid
+from tests.integrations.flower_grid import RUN_ID, Client, Cut, LocalGrid
 from torchmetrics_fed import DistributedDP, FederatedROC, LocalDP, PrivacyLedger
 from torchmetrics_fed.integrations.flower import (
     FederatedEvaluationMixin,
@@ -27,9 +26,8 @@ from torchmetrics_fed.integrations.flower import (
 from torchmetrics_fed.privacy.store import NOTE_SECONDS
 
 NODES = range(11, 16)
-HIDDEN, VISIBLE = (
-    DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True)
-)
+HIDDEN = DistributedDP(2.0, min_clients=4)
+VISIBLE = DistributedDP(2.0, min_clients=4, trusted_aggregator=True)
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
@@ -44,10 +42,8 @@ def grid_of(make: Callable[[], FederatedROC], folder: Path) -> LocalGrid:
     apps = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node)
-        preds, target = (
-            torch.rand(90, generator=generator),
-            torch.randint(0, 2, (90,), generator=generator),
-        )
+        preds = torch.rand(90, generator=generator)
+        target = torch.randint(0, 2, (90,), generator=generator)
         apps[node] = Client(make, preds, target, folder=folder).app
     return LocalGrid(apps)
 
@@ -67,21 +63,14 @@ def spent(folder: Path) -> list[float]:
     return [PrivacyLedger(path=folder / str(node) / "ledger").spent().epsilon for node in NODES]
 
 
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """In memory where that is possible because every note is synced."""
-    with TemporaryDirectory(dir=MEMORY) as folder:
-        yield Path(folder)
-
-
 @pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])
 def test_a_ledger_without_a_path_is_a_file_of_each_node(
-    privacy: DistributedDP, tmp_path: Path
+    privacy: DistributedDP, folder: Path
 ) -> None:
-    grid = grid_of(lambda: private(privacy), tmp_path)
+    grid = grid_of(lambda: private(privacy), folder)
     strategy = started(grid, curves(private(privacy)), rounds=3)
     assert sorted(strategy.releases) == [1, 2]  # 5.0 is left of the budget for two
-    assert spent(tmp_path) == [4.0] * 5
+    assert spent(folder) == [4.0] * 5
     assert "1.0 of 5.0 is left" in grid.refusals("evaluate")[0]
 
 
@@ -91,17 +80,19 @@ def test_the_mod_travels_to_the_workers_of_a_simulation() -> None:
     assert callable(cloudpickle.loads(cloudpickle.dumps(evaluation_mod(private()))))
 
 
-def test_under_a_plain_strategy_the_node_has_its_ledger_too(tmp_path: Path) -> None:
-    made = aggregate_fn(private(LocalDP(2.0)))
-    started(grid_of(lambda: private(LocalDP(2.0)), tmp_path), FedAvg(evaluate_metrics_aggr_fn=made))
-    assert made.releases[0].shares == 5
-    assert spent(tmp_path) == [2.0] * 5
+def test_under_a_plain_strategy_the_node_has_its_ledger_too(folder: Path) -> None:
+    aggregate = aggregate_fn(private(LocalDP(2.0)))
+    started(
+        grid_of(lambda: private(LocalDP(2.0)), folder), FedAvg(evaluate_metrics_aggr_fn=aggregate)
+    )
+    assert aggregate.releases[0].shares == 5
+    assert spent(folder) == [2.0] * 5
 
 
 def test_without_a_folder_the_files_are_below_flowers_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.setenv("FLWR_HOME", str(folder))
     guard = evaluation_mod(private())
     grid = LocalGrid(
         {
@@ -110,62 +101,68 @@ def test_without_a_folder_the_files_are_below_flowers_home(
         }
     )
     started(grid, curves(private()))
-    assert spent(tmp_path / "torchmetrics-fed") == [2.0] * 5
+    assert spent(folder / "torchmetrics-fed") == [2.0] * 5
 
 
-def test_a_node_with_a_new_id_goes_on_in_its_ledger(tmp_path: Path) -> None:
-    """The SuperLink gives ids out, a new one after each restart: it must not come with an unspent budget."""
-    apps = grid_of(private, tmp_path)._apps
+def test_a_node_with_a_new_id_goes_on_in_its_ledger(folder: Path) -> None:
+    """The SuperLink assigns a new id at each restart. A new id must not reset the budget."""
+    apps = grid_of(private, folder)._apps
     for first in (0, 100, 200):
         grid = LocalGrid({node + first: app for node, app in apps.items()})
-        for node, own in zip(grid._contexts, NODES, strict=True):
-            grid._contexts[node] = Context(RUN_ID, node, {"partition-id": own}, RecordDict(), {})
+        for node, partition in zip(grid._contexts, NODES, strict=True):
+            grid._contexts[node] = Context(
+                RUN_ID, node, {"partition-id": partition}, RecordDict(), {}
+            )
         assert bool(started(grid, curves(private())).releases) == (first < 200)
-    assert spent(tmp_path) == [4.0] * 5
+    assert spent(folder) == [4.0] * 5
 
 
 @pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])
-def test_a_ledger_that_nodes_share_is_named(privacy: DistributedDP, tmp_path: Path) -> None:
-    path = tmp_path / "ledger"
-    grid = grid_of(lambda: private(privacy, path), tmp_path)
+def test_a_ledger_that_nodes_share_is_named(privacy: DistributedDP, folder: Path) -> None:
+    path = folder / "ledger"
+    grid = grid_of(lambda: private(privacy, path), folder)
     assert not started(grid, curves(private(privacy))).releases
-    stage = "advertise" if privacy is HIDDEN else "evaluate"
+    stage = "evaluate"
+    epsilon = 2.0
+    if privacy is HIDDEN:
+        stage = "advertise"
+        epsilon = 0.0
     refusals = grid.refusals(stage)
     assert len(refusals) == 4
     assert all(
         f"Expected files of its own for each node but '{path}' is used by node " in why
         for why in refusals
     )
-    assert PrivacyLedger(path=path).spent().epsilon == (0.0 if privacy is HIDDEN else 2.0)
+    assert PrivacyLedger(path=path).spent().epsilon == epsilon
 
 
-def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(tmp_path: Path) -> None:
-    grid = grid_of(private, tmp_path)
+def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(folder: Path) -> None:
+    grid = grid_of(private, folder)
     grid._contexts = {node: Context(RUN_ID, node, {}, RecordDict(), {}) for node in NODES}
     assert not started(grid, curves(private())).releases
     refusals = grid.refusals("advertise")
     assert len(refusals) == 4
-    assert all(f"'{tmp_path / 'node' / 'notes'}' is used by node" in why for why in refusals)
-    alone = LocalGrid({99: grid._apps[NODES[0]]})  # restarted with another id, in a later round
-    alone._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
+    assert all(f"'{folder / 'node' / 'notes'}' is used by node" in why for why in refusals)
+    restarted = LocalGrid({99: grid._apps[NODES[0]]})  # with another id, in a later round
+    restarted._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
     started(
-        alone,
+        restarted,
         Curves(metric=private(), min_available_nodes=1, min_evaluate_nodes=1, min_train_nodes=1),
     )
-    assert not alone.refusals("advertise")
+    assert not restarted.refusals("advertise")
 
 
 # --- notes of rounds that broke off
 
 
-def kept(folder: Path) -> dict[int, set[str]]:
-    """By node, the rounds and aggregations that it keeps something of: secrets, or raw counts."""
-    found = {}
+def notes_of(folder: Path) -> dict[int, set[str]]:
+    """By node, the rounds and aggregations whose notes hold secrets or raw counts."""
+    names = {}
     for node in NODES:
         with closing(sqlite3.connect(folder / str(node) / "notes")) as tables:
             rows = tables.execute("SELECT round FROM notes WHERE content != x''").fetchall()
-        found[node] = {name for (name,) in rows}
-    return found
+        names[node] = {name for (name,) in rows}
+    return names
 
 
 STAGES = ["share_keys", "evaluate", "unmask", "answer"]
@@ -176,56 +173,57 @@ CASES = [(HIDDEN, stage) for stage in STAGES] + [
 
 @pytest.mark.parametrize(("privacy", "stage"), CASES)
 def test_when_a_round_breaks_off_those_who_are_there_erase_their_notes(
-    stage: str, privacy: DistributedDP, tmp_path: Path
+    stage: str, privacy: DistributedDP, folder: Path
 ) -> None:
-    grid, missing = grid_of(lambda: private(privacy), tmp_path), (NODES[0], NODES[1])
+    grid = grid_of(lambda: private(privacy), folder)
+    missing = (NODES[0], NODES[1])
     grid.cuts = {Cut(node, stage, "after") for node in missing}
     grid.cuts |= {Cut(node, "forget") for node in missing}
     assert not started(grid, curves(private(privacy))).releases
-    left = kept(tmp_path)
-    assert not any(left[node] for node in NODES if node not in missing)
+    names = notes_of(folder)
+    assert not any(names[node] for node in NODES if node not in missing)
     visible_answer = privacy is VISIBLE and stage == "answer"  # that erases the counts by itself
-    assert all(left[node] for node in missing) != visible_answer  # so there was something to erase
+    assert all(names[node] for node in missing) != visible_answer  # so there was something to erase
 
 
-def test_where_nothing_is_kept_nobody_is_asked_to_forget(tmp_path: Path) -> None:
+def test_where_nothing_is_kept_nobody_is_asked_to_forget(folder: Path) -> None:
     def plain() -> FederatedROC:
         return FederatedROC(
             quantiles=64, privacy=LocalDP(1.0), plan="single", ledger=PrivacyLedger(budget=0.5)
         )
 
-    grid = grid_of(plain, tmp_path)  # every budget is too small, so that no share comes
+    grid = grid_of(plain, folder)  # every budget is too small, so that no share comes
     assert not started(grid, curves(plain())).releases
     assert {stage for _, stage in grid.asked} == {"train", "evaluate"}
 
 
-def test_what_a_killed_server_left_is_erased_a_day_later(tmp_path: Path) -> None:
-    grid = grid_of(private, tmp_path)
+def test_what_a_killed_server_left_is_erased_a_day_later(folder: Path) -> None:
+    grid = grid_of(private, folder)
     # nobody is there to be asked to forget
     grid.cuts = {Cut(node, "unmask", "after") for node in NODES}
     assert not started(grid, curves(private())).releases
-    old = kept(tmp_path)
+    first = notes_of(folder)
     # an aggregation, and raw counts for the second query, in one note
-    assert [len(names) for names in old.values()] == [1] * 5
+    assert [len(names) for names in first.values()] == [1] * 5
     grid.cuts = {Cut(node, "advertise", "after") for node in NODES}
     started(grid, curves(private()))
-    both = kept(tmp_path)
-    assert [len(names) for names in both.values()] == [2] * 5
+    second = notes_of(folder)
+    assert [len(names) for names in second.values()] == [2] * 5
     for node in NODES:
-        with closing(sqlite3.connect(tmp_path / str(node) / "notes")) as tables, tables:
+        with closing(sqlite3.connect(folder / str(node) / "notes")) as tables, tables:
             tables.execute("UPDATE notes SET time = time - ?", (NOTE_SECONDS + 60,))
     started(grid, curves(private()))
-    new = kept(tmp_path)
-    assert [len(names) for names in new.values()] == [1] * 5
-    assert not any(both[node] & new[node] for node in NODES)
+    third = notes_of(folder)
+    assert [len(names) for names in third.values()] == [1] * 5
+    assert not any(second[node] & third[node] for node in NODES)
 
 
 @pytest.mark.parametrize("privacy", [HIDDEN, VISIBLE], ids=["hidden", "visible"])
 def test_two_runs_at_the_same_time_leave_each_other_their_notes(
-    privacy: DistributedDP, tmp_path: Path
+    privacy: DistributedDP, folder: Path
 ) -> None:
     """The second run goes through all its stages while the first has evaluated and waits."""
-    grid = grid_of(lambda: private(privacy), tmp_path)
+    grid = grid_of(lambda: private(privacy), folder)
     second = curves(private(privacy))
 
     class Waiting(Curves):
@@ -237,4 +235,4 @@ def test_two_runs_at_the_same_time_leave_each_other_their_notes(
 
     first = started(grid, Waiting(metric=private(privacy), min_available_nodes=5))
     assert [len(strategy.releases) for strategy in (first, second)] == [1, 1]
-    assert spent(tmp_path) == [4.0] * 5
+    assert spent(folder) == [4.0] * 5

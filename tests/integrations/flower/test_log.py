@@ -1,4 +1,4 @@
-"""What a Flower server's log says of a round: who answered, who did not, for how long, and why, once each."""
+"""The log of a Flower server names, once each, the nodes that answered, and those that did not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,14 +17,13 @@ from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from tests.integrations.flower_grid import MEMORY, Client, Cut, LocalGrid
+from tests.integrations.flower_grid import Client, Cut, LocalGrid
 from torchmetrics_fed import DistributedDP, FederatedROC, PrivacyLedger
 from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin, aggregate_fn
 
 NODES = [2**63 + 7 * index for index in range(1, 6)]
-HIDDEN, VISIBLE = (
-    DistributedDP(2.0, min_clients=4, trusted_aggregator=trusted) for trusted in (False, True)
-)
+HIDDEN = DistributedDP(2.0, min_clients=4)
+VISIBLE = DistributedDP(2.0, min_clients=4, trusted_aggregator=True)
 
 
 class Curves(FederatedEvaluationMixin, FedAvg):
@@ -41,15 +39,13 @@ def private(privacy: DistributedDP = HIDDEN, **options: Any) -> FederatedROC:
 
 
 def parties(make: Callable[[], FederatedROC], folder: Path) -> dict[int, Client]:
-    found = {}
+    clients = {}
     for node in NODES:
         generator = torch.Generator().manual_seed(node % 97)
-        preds, target = (
-            torch.rand(90, generator=generator),
-            torch.randint(0, 2, (90,), generator=generator),
-        )
-        found[node] = Client(make, preds, target, folder=folder)
-    return found
+        preds = torch.rand(90, generator=generator)
+        target = torch.randint(0, 2, (90,), generator=generator)
+        clients[node] = Client(make, preds, target, folder=folder)
+    return clients
 
 
 def grid_of(clients: dict[int, Client]) -> LocalGrid:
@@ -65,27 +61,19 @@ def started(grid: LocalGrid, metric: FederatedROC, rounds: int = 1) -> Curves:
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """In memory where that is possible because every note is synced."""
-    with TemporaryDirectory(dir=MEMORY) as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., list[str]]]:
-    """What this package has logged, from a level on, without what clients of this process keep back."""
+def messages(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., list[str]]]:
+    """The messages of this package from a level on, except those about values kept back."""
     logger = logging.getLogger("flwr")
     logger.addHandler(caplog.handler)
 
     def lines(level: int = logging.WARNING) -> list[str]:
-        records = {
-            id(record): record for record in caplog.records
-        }.values()  # Flower's logger hands them on, or not
-        found = [record.getMessage() for record in records if record.levelno >= level]
+        # Flower's logger hands records on, or not: each counts once
+        records = {id(record): record for record in caplog.records}.values()
+        texts = [record.getMessage() for record in records if record.levelno >= level]
         prefix = "torchmetrics-fed: "
         return [
             text.removeprefix(prefix)
-            for text in found
+            for text in texts
             if text.startswith(prefix) and "kept back" not in text
         ]
 
@@ -94,62 +82,61 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., list[str]]]
     logger.removeHandler(caplog.handler)
 
 
-Said = Callable[..., list[str]]
+Messages = Callable[..., list[str]]
 STAGES = ["advertise", "share_keys", "mask", "unmask"]
 SENT = {"mask": "evaluate"}
 """What Flower's messages call a stage: there, shares are masked in an evaluation."""
 ALL = ", ".join(map(str, NODES))
 
 
-def test_every_stage_says_who_answered_and_how_long_it_took(tmp_path: Path, said: Said) -> None:
-    assert started(grid_of(parties(private, tmp_path)), private()).releases
+def test_every_stage_says_who_answered_and_how_long_it_took(
+    folder: Path, messages: Messages
+) -> None:
+    assert started(grid_of(parties(private, folder)), private()).releases
     stages = [f"query 1, {stage}" for stage in STAGES] + [f"query 2, {stage}" for stage in STAGES]
     expected = [f"round 1, {stage}: 5 of 5 answered in S s: {ALL}." for stage in stages]
-    lines = [re.sub(r"\d+\.\d s", "S s", line) for line in said(logging.INFO)]
+    lines = [re.sub(r"\d+\.\d s", "S s", line) for line in messages(logging.INFO)]
     assert lines == expected
-    assert not said()
+    assert not messages()
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_who_is_silent_is_named_with_how_long(stage: str, tmp_path: Path, said: Said) -> None:
-    grid = grid_of(parties(roc, tmp_path))
+def test_who_is_silent_is_named_with_how_long(stage: str, folder: Path, messages: Messages) -> None:
+    grid = grid_of(parties(roc, folder))
     grid.cuts = {Cut(NODES[1], SENT.get(stage, stage))}
     assert started(grid, roc()).releases
-    (line,) = said()
+    (line,) = messages()
     assert line.startswith(f"round 1, query 1, {stage}: 4 of 5 answered in ")
     assert re.search(rf"; silent for \d+\.\d s: {NODES[1]}\.$", line)
 
 
-def test_a_node_without_a_heartbeat_is_called_by_its_own_id(tmp_path: Path, said: Said) -> None:
+def test_a_node_without_a_heartbeat_is_called_by_its_own_id(
+    folder: Path, messages: Messages
+) -> None:
     """Its error reply comes from the SuperLink, and bears the SuperLink's id, 1."""
-    grid = grid_of(parties(roc, tmp_path))
+    grid = grid_of(parties(roc, folder))
     grid.gone = {NODES[2]}
     assert started(grid, roc()).releases[1].shares == 4
-    assert [line for line in said() if f"dropped out: {NODES[2]}. Error: Node Unavailable" in line]
-    assert not re.search(r": 1\b", "\n".join(said()))
+    assert [
+        line for line in messages() if f"dropped out: {NODES[2]}. Error: Node Unavailable" in line
+    ]
+    assert not re.search(r": 1\b", "\n".join(messages()))
 
 
 @pytest.mark.parametrize("how", ["silent", "gone", "of another spec"])
-def test_who_did_not_advertise_is_not_asked_again(how: str, tmp_path: Path) -> None:
-    clients = parties(roc, tmp_path)
+def test_who_did_not_advertise_is_not_asked_again(how: str, folder: Path) -> None:
+    clients = parties(roc, folder)
     if how == "of another spec":
         clients[NODES[1]].metric = lambda: roc(quantiles=32)
     grid = grid_of(clients)
-    grid.cuts = {Cut(NODES[1], "advertise")} if how == "silent" else set()
-    grid.gone = {NODES[1]} if how == "gone" else set()
+    if how == "silent":
+        grid.cuts = {Cut(NODES[1], "advertise")}
+    if how == "gone":
+        grid.gone = {NODES[1]}
     assert started(grid, roc()).releases[1].shares == 4
-    assert [grid.asked.count((NODES[1], SENT.get(stage, stage))) for stage in STAGES] == [
-        1,
-        0,
-        0,
-        0,
-    ]
-    assert [grid.asked.count((NODES[0], SENT.get(stage, stage))) for stage in STAGES] == [
-        1,
-        1,
-        1,
-        1,
-    ]
+    names = [SENT.get(stage, stage) for stage in STAGES]
+    assert [grid.asked.count((NODES[1], name)) for name in names] == [1, 0, 0, 0]
+    assert [grid.asked.count((NODES[0], name)) for name in names] == [1, 1, 1, 1]
 
 
 def without_mod() -> ClientApp:
@@ -168,10 +155,10 @@ def without_mod() -> ClientApp:
     return app
 
 
-def test_a_forgotten_mod_is_one_message(tmp_path: Path, said: Said) -> None:
+def test_a_forgotten_mod_is_one_message(folder: Path, messages: Messages) -> None:
     grid = LocalGrid(dict.fromkeys(NODES, without_mod))
     assert not started(grid, roc()).releases
-    answered, why, no_curve = said()
+    answered, why, no_curve = messages()
     assert answered.startswith("round 1, query 1, advertise: 0 of 5 answered")
     assert why == (
         f"round 1, query 1, advertise: dropped out: {ALL}. `evaluation_mod` is not installed there: use "
@@ -202,12 +189,12 @@ OTHER_SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", OTHER_SPECS)
 def test_another_spec_is_one_message_with_every_field_and_both_values(
-    case: str, tmp_path: Path, said: Said
+    case: str, folder: Path, messages: Messages
 ) -> None:
     server, node, expected = OTHER_SPECS[case]
-    clients = parties(lambda: roc(**node, ledger=PrivacyLedger(budget=9.0)), tmp_path)
+    clients = parties(lambda: roc(**node, ledger=PrivacyLedger(budget=9.0)), folder)
     assert not started(grid_of(clients), roc(**server)).releases
-    whys = [line for line in said() if "dropped out" in line]
+    whys = [line for line in messages() if "dropped out" in line]
     assert len(whys) == 1
     assert (
         f"dropped out: {ALL}. SpecMismatchError: Expected one spec for all but {expected}"
@@ -216,8 +203,8 @@ def test_another_spec_is_one_message_with_every_field_and_both_values(
     assert sum(client.evaluations for client in clients.values()) == 0
 
 
-def test_another_spec_is_named_on_the_plain_path_too(tmp_path: Path, said: Said) -> None:
-    clients = parties(lambda: FederatedROC(quantiles=32), tmp_path)
+def test_another_spec_is_named_on_the_plain_path_too(folder: Path, messages: Messages) -> None:
+    clients = parties(lambda: FederatedROC(quantiles=32), folder)
     curves = aggregate_fn(FederatedROC(quantiles=64))
     arrays = ArrayRecord({"w": Array(torch.ones(1).numpy())})
     FedAvg(evaluate_metrics_aggr_fn=curves).start(
@@ -225,16 +212,16 @@ def test_another_spec_is_named_on_the_plain_path_too(tmp_path: Path, said: Said)
     )
     assert (
         "left out a share (reply 0). Expected one spec for all but bins: expected 256, got 128."
-        in said()[0]
+        in messages()[0]
     )
 
 
-def test_an_aggregation_that_never_began_is_one_message(tmp_path: Path, said: Said) -> None:
-    clients = parties(roc, tmp_path)
+def test_an_aggregation_that_never_began_is_one_message(folder: Path, messages: Messages) -> None:
+    clients = parties(roc, folder)
     grid = grid_of(clients)
     grid.cuts = {Cut(node, "advertise") for node in NODES}
     assert not started(grid, roc()).releases
-    silence, why = said()
+    silence, why = messages()
     assert re.fullmatch(
         rf"round 1, query 1, advertise: 0 of 5 answered in \d+\.\d s; silent for \d+\.\d s: {ALL}\.",
         silence,

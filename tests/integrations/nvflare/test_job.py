@@ -17,7 +17,7 @@ from torchmetrics_fed import PrivacyLedger, Release
 
 pytest.importorskip("nvflare")
 
-EXAMPLE = Path(__file__).parents[2] / "examples/nvflare_job"
+EXAMPLE = Path(__file__).parents[3] / "examples/nvflare_job"
 
 pytestmark = pytest.mark.integration
 
@@ -41,17 +41,16 @@ def run(folder: Path, *options: str, **variables: str) -> subprocess.CompletedPr
 
 
 def result(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
-    said = run(folder, *options, **variables)
+    process = run(folder, *options, **variables)
     marker = folder / "result.json"
-    assert marker.exists(), said.stdout[-4000:] + said.stderr[-4000:]
-    found: dict[str, Any] = json.loads(marker.read_text())
-    return found | {"log": said.stdout + said.stderr}
+    assert marker.exists(), process.stdout[-4000:] + process.stderr[-4000:]
+    summary: dict[str, Any] = json.loads(marker.read_text())
+    return summary | {"log": process.stdout + process.stderr}
 
 
 def releases(folder: Path) -> dict[str, Release]:
-    return {
-        path.stem: Release.load(path) for path in sorted(folder.rglob("torchmetrics_fed/*.release"))
-    }
+    paths = sorted(folder.rglob("torchmetrics_fed/*.release"))
+    return {path.stem: Release.load(path) for path in paths}
 
 
 @pytest.mark.parametrize(
@@ -60,19 +59,19 @@ def releases(folder: Path) -> dict[str, Release]:
     ids=["torch", "lightning, secure"],
 )
 def test_the_federated_curve_is_the_pooled_one(options: list[str], tmp_path: Path) -> None:
-    found = result(tmp_path, "--rounds", "2", *options)
-    assert found["federated"] == found["pooled"]
-    assert abs(found["mean_local"] - found["pooled"]) > 0.03
-    assert found["shares"] == 4
+    summary = result(tmp_path, "--rounds", "2", *options)
+    assert summary["federated"] == summary["pooled"]
+    assert abs(summary["mean_local"] - summary["pooled"]) > 0.03
+    assert summary["shares"] == 4
     assert (tmp_path / "curves.png").stat().st_size > 20_000
-    assert str(tmp_path / "curves.png") in found["log"]
+    assert str(tmp_path / "curves.png") in summary["log"]
     server = tmp_path / "flare/curves/server/simulate_job"
-    made = releases(server)
-    assert list(made) == ["round-0000", "round-0001"]
-    for number, release in enumerate(made.values()):
+    curves = releases(server)
+    assert list(curves) == ["round-0000", "round-0001"]
+    for number, release in enumerate(curves.values()):
         assert release.round.startswith(f"simulate_job/round-{number}")
-    assert ("query 1, unmask: 4 of 4 answered in " in found["log"]) == bool(options)
-    check_best_model(server, found)
+    assert ("query 1, unmask: 4 of 4 answered in " in summary["log"]) == bool(options)
+    check_best_model(server, summary)
 
 
 def ledgers(folder: Path) -> dict[str, list[str]]:
@@ -83,48 +82,43 @@ def ledgers(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def check_private(found: dict[str, Any], release: Release, sites: int) -> None:
+def private(folder: Path) -> list[str]:
+    """The options of a job with distributed noise, whose sites keep their ledgers in a folder."""
+    return ["--privacy", "distributed", "--ledgers", str(folder)]
+
+
+def check_private(summary: dict[str, Any], release: Release, sites: int) -> None:
     """A release of two queries, near the pooled curve."""
     assert len(release.queries) == 2
     assert release.shares == sites
-    assert found["federated"] != found["pooled"]
-    assert found["federated"] == pytest.approx(found["pooled"], abs=0.05)
+    assert summary["federated"] != summary["pooled"]
+    assert summary["federated"] == pytest.approx(summary["pooled"], abs=0.05)
 
 
 def test_private_jobs_of_one_name_are_charged_one_by_one(tmp_path: Path) -> None:
-    options = "--rounds", "2", "--privacy", "distributed", "--ledgers", str(tmp_path / "ledgers")
+    options = ["--rounds", "2", *private(tmp_path / "ledgers")]
     for job in ("first", "second"):
-        found = result(tmp_path / job, *options)
-        check_private(found, releases(tmp_path / job)["round-0001"], 4)
+        summary = result(tmp_path / job, *options)
+        check_private(summary, releases(tmp_path / job)["round-0001"], 4)
     charged = ledgers(tmp_path / "ledgers")
     assert list(charged) == ["site-1", "site-2", "site-3", "site-4"]
     rounds = charged["site-1"]
     assert all(mine == rounds for mine in charged.values())
     assert len(set(rounds)) == 4
-    assert found["spent"] == [4.0] * 4  # of the budget of 5, over both jobs
+    assert summary["spent"] == [4.0] * 4  # of the budget of 5, over both jobs
 
 
 @pytest.mark.parametrize("stage", ["mask", "unmask"])
 def test_a_site_that_dies_is_named_and_the_others_open_the_sum(stage: str, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("nvflare_dying.py")
-    options = (
-        "--rounds",
-        "1",
-        "--privacy",
-        "distributed",
-        "--ledgers",
-        str(tmp_path / "ledgers"),
-        "--timeout",
-        "8",
-    )
-    found = result(
-        tmp_path, *options, "--client", str(script), TORCHMETRICS_FED_DIES=f"site-4:{stage}"
-    )
-    check_private(found, releases(tmp_path)["round-0000"], 3)
+    script = Path(__file__).parents[1] / "nvflare_dying.py"
+    options = ["--rounds", "1", *private(tmp_path / "ledgers"), "--timeout", "8"]
+    options += ["--client", str(script)]
+    summary = result(tmp_path, *options, TORCHMETRICS_FED_DIES=f"site-4:{stage}")
+    check_private(summary, releases(tmp_path)["round-0000"], 3)
     assert re.search(
-        rf"query 1, {stage}: .*(silent for [\d.]+ s|dropped out): site-4\.", found["log"]
+        rf"query 1, {stage}: .*(silent for [\d.]+ s|dropped out): site-4\.", summary["log"]
     )
-    assert "query 2, unmask: 3 of 3 answered in " in found["log"]
+    assert "query 2, unmask: 3 of 3 answered in " in summary["log"]
     # its noise was drawn, so it is charged; nobody is charged twice
     charged = ledgers(tmp_path / "ledgers")
     assert {site: len(rounds) for site, rounds in charged.items()} == dict.fromkeys(charged, 1)
@@ -133,24 +127,16 @@ def test_a_site_that_dies_is_named_and_the_others_open_the_sum(stage: str, tmp_p
 
 def test_poc_mode_with_certificates(tmp_path: Path) -> None:
     variables = {"HOME": str(tmp_path), "NVFLARE_POC_WORKSPACE": str(tmp_path / "poc")}
-    options = (
-        "--poc",
-        "--rounds",
-        "1",
-        "--privacy",
-        "distributed",
-        "--ledgers",
-        str(tmp_path / "ledgers"),
-    )
-    found = result(tmp_path, *options, **variables)
-    check_private(found, releases(tmp_path / "poc")["round-0000"], 4)
+    options = ["--poc", "--rounds", "1", *private(tmp_path / "ledgers")]
+    summary = result(tmp_path, *options, **variables)
+    check_private(summary, releases(tmp_path / "poc")["round-0000"], 4)
     (name,) = set(map(tuple, ledgers(tmp_path / "ledgers").values()))
     assert "simulate_job" not in name[0]
 
 
-def check_best_model(server: Path, found: dict[str, Any]) -> None:
-    """The model saved as the best is the one whose curve was: that of the last round, as it was sent out."""
-    assert found["rounds"]["1"] > found["rounds"]["0"]
+def check_best_model(server: Path, summary: dict[str, Any]) -> None:
+    """The best model is the model with the best curve: the model that the last round sent out."""
+    assert summary["rounds"]["1"] > summary["rounds"]["0"]
     best = torch.load(server / "app_server/best_FL_global_model.pt", weights_only=False)["model"]
     code = (
         "import sys, torch, sites; from torchmetrics_fed import FederatedAUROC\n"
@@ -162,11 +148,11 @@ def check_best_model(server: Path, found: dict[str, Any]) -> None:
         "print(float(metric.compute()))\n"
     )
     saved = server / "best.pt"
-    torch.save([torch.as_tensor(best[f"layer.{name}"]) for name in ("weight", "bias")], saved)
+    layer = [torch.as_tensor(best[f"layer.{name}"]) for name in ("weight", "bias")]
+    torch.save(layer, saved)
     command = [sys.executable, "-c", code, str(saved)]
-    said = subprocess.run(
+    printed = subprocess.run(
         command, cwd=EXAMPLE, capture_output=True, text=True, check=True, timeout=120
     ).stdout
-    assert float(said) == pytest.approx(
-        found["rounds"]["1"], abs=1e-4
-    )  # batches may round a score into the next bin
+    # batches may round a score into the next bin
+    assert float(printed) == pytest.approx(summary["rounds"]["1"], abs=1e-4)

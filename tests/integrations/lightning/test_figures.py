@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integrations import lightning_figures
-from tests.integrations.lightning_figures import Evaluated, Figures, validated
+from tests.integrations.lightning import figures_program
+from tests.integrations.lightning.figures_program import Evaluated, Figures, validated
 from tests.integrations.lightning_scores import QUIET
 from torchmetrics_fed import FederatedModelComparison
 from torchmetrics_fed.functional import ROCCurve
@@ -65,7 +65,8 @@ def test_tensorboard_has_the_figures(tmp_path: Path) -> None:
     board = TensorBoardLogger(tmp_path, name="board", version="0")
     validated(tmp_path, Evaluated(private=True), board)
     board.finalize("success")
-    events = EventAccumulator(str(tmp_path / "board" / "0"), {"scalars": 0, "images": 0}).Reload()
+    path = str(tmp_path / "board" / "0")
+    events = EventAccumulator(path, {"scalars": 0, "images": 0}).Reload()
     assert set(events.Tags()["images"]) == FIGURES
     assert set(events.Tags()["scalars"]) >= SCALARS
 
@@ -92,11 +93,17 @@ def test_loggers_without_figures_have_none_drawn(
 def test_two_ranks_log_one_release_and_rank_zero_draws(tmp_path: Path) -> None:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, lightning_figures.__file__, str(tmp_path), "2"]
-    subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
+    command = [sys.executable, figures_program.__file__, str(tmp_path), "2"]
+    subprocess.run(
+        command,
+        env=environment,
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
     first = torch.load(tmp_path / "rank0.pt")
     second = torch.load(tmp_path / "rank1.pt")
     assert set(first["metrics"]) >= SCALARS

@@ -8,26 +8,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
-from tests.integrations import lightning_program
+from tests.integrations.lightning import training_program
+from tests.integrations.lightning_scores import QUIET
 from torchmetrics_fed.functional import roc
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
-]
+pytestmark = QUIET
 
 
 def check_curve(record: dict[str, Any]) -> None:
     """Check that a rank's curve is the curve of all examples under that epoch's model."""
     layer = torch.nn.Linear(4, 1)
     layer.load_state_dict(record["layer"])
-    features, target = lightning_program.dataset().tensors
+    features, target = training_program.dataset().tensors
     with torch.no_grad():
         expected = roc(layer(features)[:, 0], target, normalization="sigmoid")
     for actual_part, expected_part in zip(record["curve"], expected, strict=True):
@@ -35,10 +29,10 @@ def check_curve(record: dict[str, Any]) -> None:
 
 
 def test_one_process(tmp_path: Path) -> None:
-    trainer = lightning_program.run(tmp_path, devices=1)
+    trainer = training_program.run(tmp_path, devices=1)
     for epoch in (0, 1):
         record = torch.load(tmp_path / f"epoch{epoch}_rank0.pt")
-        assert record["local"] == lightning_program.EXAMPLES
+        assert record["local"] == training_program.EXAMPLES
         check_curve(record)
     assert trainer.callback_metrics["auroc"] > 0.8
 
@@ -46,11 +40,17 @@ def test_one_process(tmp_path: Path) -> None:
 def test_two_processes(tmp_path: Path) -> None:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, lightning_program.__file__, str(tmp_path), "2"]
-    subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
+    command = [sys.executable, training_program.__file__, str(tmp_path), "2"]
+    subprocess.run(
+        command,
+        env=environment,
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
     for epoch in (0, 1):
         first = torch.load(tmp_path / f"epoch{epoch}_rank0.pt")
         second = torch.load(tmp_path / f"epoch{epoch}_rank1.pt")

@@ -1,6 +1,6 @@
 """A Lightning program whose metrics have a confidence: scalars and figures of one validation.
 
-``python lightning_figures.py FOLDER DEVICES``: each rank leaves its scalars in FOLDER.
+``python figures_program.py FOLDER DEVICES``: each rank leaves its scalars in FOLDER.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Lightning callback for clients under ``flare.patch``; a whole job is in ``test_nvflare_job``."""
+"""The Lightning callback for clients under ``flare.patch``; a whole job is in ``test_job``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRUSTED = DistributedDP(epsilon=5.0, min_clients=3, trusted_aggregator=True)
 
 
 class Received(FLCallback):  # type: ignore[misc, unused-ignore]
-    """What ``flare.patch`` adds, whose constructor wants a running job: the model of a round has come."""
+    """The callback of ``flare.patch`` once it has received a round's model, without a job."""
 
     def __init__(self, number: int) -> None:
         self.current_round = number
@@ -44,13 +44,13 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
 def sent(module: Scorer) -> Share:
     """The share that the module would send with its model."""
     spec = module.metrics.spec
-    return Share.from_bytes(
-        getattr(module, FL_META_KEY)[META_KEY], spec, module.metrics.plan.unasked_query(spec)
-    )
+    query = module.metrics.plan.unasked_query(spec)
+    return Share.from_bytes(getattr(module, FL_META_KEY)[META_KEY], spec, query)
 
 
 def private(folder: Path) -> Scorer:
-    return Scorer(FederatedROC(privacy=TRUSTED, ledger=PrivacyLedger(20.0, folder / "ledger")))
+    ledger = PrivacyLedger(20.0, folder / "ledger")
+    return Scorer(FederatedROC(privacy=TRUSTED, ledger=ledger))
 
 
 def test_a_trainer_that_was_not_patched_is_an_error(tmp_path: Path) -> None:
@@ -80,7 +80,8 @@ def test_lightning_sends_the_share_of_the_received_model_only(
 
     trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
     trainer.callbacks.append(Received(3))  # type: ignore[attr-defined]
-    module, callback = Module(), FlareEvaluation("roc")
+    module = Module()
+    callback = FlareEvaluation("roc")
 
     module.roc.update(*scores(1))
     trainer.state.fn = TrainerFn.FITTING
@@ -113,22 +114,22 @@ def test_a_share_is_of_its_own_validation_only(tmp_path: Path) -> None:
     runner.validate(module, loader(1), verbose=False)
     runner.test(module, loader(2), verbose=False)
     runner.validate(module, loader(1), verbose=False)
-    alone = FederatedROC()
-    alone.update(*scores(1))
-    assert sent(module).cells.equal(alone.share().cells)
+    metric = FederatedROC()
+    metric.update(*scores(1))
+    assert sent(module).cells.equal(metric.share().cells)
 
 
 def test_data_that_is_mixed_or_repeated_is_refused_before_a_share_is_made(tmp_path: Path) -> None:
-    module, dataset = private(tmp_path), TensorDataset(*scores(1))
+    module = private(tmp_path)
+    dataset = TensorDataset(*scores(1))
     runner = trainer(tmp_path, Received(0), FlareEvaluation("metrics"))
+    sampler = RandomSampler(dataset, replacement=True)
+    repeating = DataLoader(dataset, sampler=sampler)
     with pytest.raises(InputError, match="every example once"):
-        runner.validate(
-            module,
-            DataLoader(dataset, sampler=RandomSampler(dataset, replacement=True)),
-            verbose=False,
-        )
+        runner.validate(module, repeating, verbose=False)
     with pytest.raises(InputError, match="2 dataloaders"):
         runner.validate(module, [loader(1), loader(2)], verbose=False)
     assert (len(module.metrics.ledger), int(module.metrics.counts.sum())) == (0, 0)
-    runner.validate(module, DataLoader(dataset, batch_size=50, shuffle=True), verbose=False)
+    shuffled = DataLoader(dataset, batch_size=50, shuffle=True)
+    runner.validate(module, shuffled, verbose=False)
     assert len(module.metrics.ledger) == 1

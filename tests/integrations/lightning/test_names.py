@@ -53,7 +53,11 @@ def check_refused(
 
 
 def test_a_curves_scalar_gives_way_to_the_metric_of_that_name(tmp_path: Path) -> None:
-    module = Scorer(MetricCollection({"roc": FederatedROC(), "auroc": FederatedAUROC(max_fpr=0.1)}))
+    metrics: dict[str, Any] = {
+        "roc": FederatedROC(),
+        "auroc": FederatedAUROC(max_fpr=0.1),
+    }
+    module = Scorer(MetricCollection(metrics))
     numbers = logged(tmp_path, module, FederatedEvaluation("metrics"))
     assert numbers == {"val_auroc": area(0.1), "val_roc_auroc": area()}
 
@@ -71,7 +75,8 @@ def test_two_curves_of_one_kind_have_their_own_names(tmp_path: Path) -> None:
 
 
 def test_names_without_need_stay_short(tmp_path: Path) -> None:
-    module = Scorer(federated_collection(metrics=["roc", "precision_recall_curve", "calibration"]))
+    names = ["roc", "precision_recall_curve", "calibration"]
+    module = Scorer(federated_collection(metrics=names))
     numbers = logged(tmp_path, module, FederatedEvaluation("metrics"))
     scalars = {"auroc", "average_precision", "expected_calibration_error", "brier_score"}
     assert set(numbers) == {f"val_{name}" for name in scalars}
@@ -111,7 +116,10 @@ def test_two_callbacks_with_different_attributes_live_together(tmp_path: Path) -
 def test_two_callbacks_with_different_prefixes_read_one_release(tmp_path: Path) -> None:
     ledger = PrivacyLedger()
     module = Scorer(FederatedROC(privacy=CentralDP(1.0), ledger=ledger))
-    callbacks = [FederatedEvaluation("metrics"), FederatedEvaluation("metrics", "again_")]
+    callbacks = [
+        FederatedEvaluation("metrics"),
+        FederatedEvaluation("metrics", "again_"),
+    ]
     numbers = logged(tmp_path, module, *callbacks)
     assert numbers["val_auroc"] == numbers["again_auroc"]
     assert len(ledger) == 1
@@ -127,5 +135,8 @@ def test_two_callbacks_with_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_callback_that_resets_beside_one_that_keeps_is_refused(tmp_path: Path) -> None:
-    pair = [FederatedEvaluation("metrics"), FederatedEvaluation("metrics", federated=True)]
+    pair = [
+        FederatedEvaluation("metrics"),
+        FederatedEvaluation("metrics", federated=True),
+    ]
     check_refused(tmp_path, Scorer(FederatedROC()), *pair, match="federated=True")
