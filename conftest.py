@@ -1,4 +1,5 @@
-"""Modules that need a trainer which is not installed are left out, their doctests with them, and a script of a job."""
+"""Modules that need a trainer which is not installed are left out, their doctests with them, and
+a script of a job."""
 
 from importlib.util import find_spec
 

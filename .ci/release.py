@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Is this tree ready to be released? `make release-check`; PYTHON .ci/release.py [FOLDER] keeps wheel and sdist there.
+"""Is this tree ready to be released? `make release-check`; PYTHON .ci/release.py [FOLDER] keeps
+wheel and sdist there.
 
 PYTHON needs the extra `wheel`. Nothing is published, and nothing needs a network.
 """
@@ -75,7 +76,8 @@ def check_version() -> str:
     newest = HEADING.search((ROOT / "CHANGELOG.md").read_text())
     if newest is None:
         sys.exit(
-            "not ready for a release: CHANGELOG.md has no heading `## VERSION - DATE` or `## VERSION - unreleased`"
+            "not ready for a release: CHANGELOG.md has no heading `## VERSION - DATE` or `## "
+            "VERSION - unreleased`"
         )
     heading, date, entries = newest.groups()
     expect(heading == version, f"CHANGELOG.md begins with {heading}, version.py has {version}")
@@ -119,7 +121,8 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """The wheel holds the package and nothing else; the sdist holds what it takes to test and release it."""
+    """The wheel holds the package and nothing else; the sdist holds what it takes to test and
+    release it."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     expect(names >= IN_WHEEL, f"the wheel lacks {sorted(IN_WHEEL - names)}")
@@ -141,7 +144,8 @@ def check_metadata(wheel: Path, version: str) -> None:
         metadata = Metadata.from_email(raw, validate=True)  # with the checks that an index makes
     except Exception as error:
         sys.exit(
-            f"not ready for a release: an index refuses the metadata: {getattr(error, 'exceptions', error)}"
+            "not ready for a release: an index refuses the metadata: "
+            f"{getattr(error, 'exceptions', error)}"
         )
     expect(
         str(metadata.version) == version,

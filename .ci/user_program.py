@@ -1,4 +1,5 @@
-"""What a user would write, with types: run and checked with mypy --strict against the installed wheel."""
+"""What a user would write, with types: run and checked with mypy --strict against the installed
+wheel."""
 
 import torch
 

@@ -155,7 +155,7 @@ class Accuracy:
         """Of single groups, by size and epsilon."""
 
     def add(self, examples: Examples, number: int, runs: int) -> None:
-        """Add the ratios of examples in so many groups."""
+        """Add the ratios of examples in this many groups."""
         groups = []
         for label in range(number):
             part = examples.select(examples.group == label)

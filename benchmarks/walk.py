@@ -2,17 +2,18 @@
 
     python -m benchmarks.walk
 
-A profiler notes every call inside the package, in four walks: one score by hand, from the metric's constructor to its
-curve; a later ``update``; a private release over ranks; and a Flower client's private round, from its first message to
-its last reply. For each walk:
+A profiler notes every call inside the package, in four walks: one score by hand, from the metric's
+constructor to its curve; a later ``update``; a private release over ranks; and a Flower client's
+private round, from its first message to its last reply. For each walk:
 
 - files: the distinct files of the package whose functions are called;
 - package switches: calls, and returns from calls, that lead from one package to another;
-- object switches: calls from a method of an object to a method of the same object that stands in another file.
+- object switches: calls from a method of an object to a method of the same object that stands in
+  another file.
 
-Then the classes of ``FederatedROC`` that are ours, and those of them with exactly one subclass: one class in two files.
-Properties and comprehensions count as calls. To measure another tree by the same definition, put it first on the path:
-``PYTHONPATH=OTHER_TREE python benchmarks/walk.py``.
+Then the classes of ``FederatedROC`` that are ours, and those of them with exactly one subclass: one
+class in two files. Properties and comprehensions count as calls. To measure another tree by the
+same definition, put it first on the path: ``PYTHONPATH=OTHER_TREE python benchmarks/walk.py``.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ def over_ranks() -> Walk:
 
 
 def flower_round() -> Walk:
-    """A Flower client's round of two queries through secure aggregation, its evaluation included."""
+    """A Flower client's round of two queries through secure aggregation, its evaluation
+    included."""
     from flwr.app import Array, ArrayRecord
     from flwr.serverapp.strategy import FedAvg
 

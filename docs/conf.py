@@ -39,9 +39,9 @@ html_show_sourcelink = False
 html_math_renderer = "mathml"  # browsers draw it themselves: no script, no network
 pygments_style, pygments_dark_style = "friendly", "monokai"
 
-# Where the project lives, as `[project.urls]` in pyproject.toml says; without an address, pages have no edit links.
-# The version is in the title. A version switcher would be a template in `html_sidebars`, after "sidebar/brand.html",
-# that lists the builds beside this one.
+# Where the project lives, as `[project.urls]` in pyproject.toml says; without an address, pages
+# have no edit links. The version is in the title. A version switcher would be a template in
+# `html_sidebars`, after "sidebar/brand.html", that lists the builds beside this one.
 _urls = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())[
     "project"
 ].get("urls", {})

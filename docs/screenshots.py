@@ -1,7 +1,9 @@
-"""Look at every page of the built site in a browser: `python docs/screenshots.py build/docs OUT` (part of `make docs`).
+"""Look at every page of the built site in a browser: `python docs/screenshots.py build/docs OUT`
+(part of `make docs`).
 
-Saves each page at two widths, light and dark, and fails where a page scrolls sideways, where code or a table is wider
-than its column on a desktop, on a word on the console, a request that leaves the site, or a formula left as TeX.
+Saves each page at two widths, light and dark, and fails where a page scrolls sideways, where code
+or a table is wider than its column on a desktop, on a word on the console, a request that leaves
+the site, or a formula left as TeX.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ DESKTOP, PHONE = 1280, 390
 WIDTHS = (PHONE, 1024, DESKTOP, 1320)  # the navigation appears at 1008, the page's contents at 1312
 TALLEST = 16_000  # pixels of a screenshot
 FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --allow-file-access-from-files"
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars "
+    "--allow-file-access-from-files"
 )
 WIDE = """
 const column = document.querySelector("article") || document.body, right = column.getBoundingClientRect().right + 1;

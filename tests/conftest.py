@@ -17,11 +17,13 @@ SHARED = "TORCHMETRICS_FED_SHARED"
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Path:
-    """The folder with score files and the paper's figures; named by an environment variable, for it is not ours."""
+    """The folder with score files and the paper's figures; named by an environment variable, for
+    it is not ours."""
     folder = os.environ.get(SHARED)
     if not folder or not Path(folder, "anchors").is_dir():
         pytest.skip(
-            f"set {SHARED} to a folder with data/scores and anchors to compare with the published figures"
+            f"set {SHARED} to a folder with data/scores and anchors to compare with the published "
+            "figures"
         )
     return Path(folder)
 

@@ -1,4 +1,5 @@
-"""Scores at the centres of their bins, which is what other libraries are given, and which grid goes with what."""
+"""Scores at the centres of their bins, which is what other libraries are given, and which grid
+goes with what."""
 
 from __future__ import annotations
 
@@ -12,16 +13,19 @@ __all__ = ["bin_of", "centred", "grid_for"]
 
 
 def bin_of(scores: Tensor, grid: ScoreGrid) -> Tensor:
-    """The number of each score's bin, by search among the edges and without the package's kernels."""
+    """The number of each score's bin, by search among the edges and without the package's
+    kernels."""
     return (torch.searchsorted(grid.edges, scores.double(), right=True) - 1).clamp(0, grid.bins - 1)
 
 
 def centred(scores: Tensor, grid: ScoreGrid) -> Tensor:
-    """The centre of each score's bin, float64: the same counts, and every tie that the bins make."""
+    """The centre of each score's bin, float64: the same counts, and every tie that the bins
+    make."""
     edges = grid.edges
     return ((edges[:-1] + edges[1:]) / 2)[bin_of(scores, grid)]
 
 
 def grid_for(choice: object) -> GridName:
-    """The paper's bins for the paper's plan or method, those that metrics have by default for any other."""
+    """The paper's bins for the paper's plan or method, those that metrics have by default for
+    any other."""
     return "even" if choice in ("paper", "quantile") else "two_sided"

@@ -1,4 +1,5 @@
-"""Python processes that know this package's modules but not its ``__init__``, so that they start without torch."""
+"""Python processes that know this package's modules but not its ``__init__``, so that they start
+without torch."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class LightProcess:
             )
 
     def result(self, go: str = "", timeout: float = 60.0) -> list[str]:
-        """Send ``go``, wait for the end, and give the words it printed; any failure in it raises here."""
+        """Send ``go``, wait for the end, and give the words it printed; any failure in it raises
+        here."""
         try:
             out, err = self._process.communicate(go, timeout)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,5 @@
-"""Every Python block of README and docs runs, each document as one program, twice; no link leads nowhere."""
+"""Every Python block of README and docs runs, each document as one program, twice; no link leads
+nowhere."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def name(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and MyST make them, and those that it names itself."""
+    """The anchors of a page's headings, as GitHub and MyST make them, and those that it names
+    itself."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", path.read_text()), flags=re.MULTILINE)
     named = re.findall(r"^\(([\w-]+)\)=$", path.read_text(), flags=re.MULTILINE)
     return {
@@ -56,7 +58,8 @@ def test_code_blocks_run_twice_in_one_folder(
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_code_that_trusts_the_server_says_so(path: Path) -> None:
-    """A single share of `DistributedDP` hides next to nothing: a reader who copies a block must know whom it trusts."""
+    """A single share of `DistributedDP` hides next to nothing: a reader who copies a block must
+    know whom it trusts."""
     for block in BLOCK.findall(path.read_text()):
         if "trusted_aggregator=True" in block:
             assert re.search(r"#.*trusted server", block), block
@@ -147,7 +150,8 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
 def test_what_scripts_wrote_is_what_they_would_write(path: Path) -> None:
-    """Run the script and commit what it wrote where this fails: a file came, went, or got another first line."""
+    """Run the script and commit what it wrote where this fails: a file came, went, or got
+    another first line."""
     written = path.with_suffix(".md" if path.stem == "layout" else ".svg")
     before = written.read_text()
     try:

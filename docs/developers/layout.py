@@ -1,4 +1,5 @@
-"""Write layout.md, every file with the first line of its docstring: `python docs/developers/layout.py`."""
+"""Write layout.md, every file with the first line of its docstring: `python
+docs/developers/layout.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def page() -> str:
     parts = [
         "# Layout",
         "",
-        "Find a file by what it does: the first line of its docstring. Written by `python docs/developers/layout.py`.",
+        "Find a file by what it does: the first line of its docstring. Written by `python "
+        "docs/developers/layout.py`.",
         "",
     ]
     for folder, meaning in FOLDERS.items():

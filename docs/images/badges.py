@@ -21,7 +21,8 @@ def badge(x: float, name: str, value: str) -> tuple[str, float]:
     text = 'y="14" fill="#fff" text-anchor="middle"'
     parts = [
         f'<rect x="{x:g}" width="{left + right:g}" height="{HEIGHT}" rx="3" fill="#555"/>',
-        f'<path d="M{x + left:g} 0h{right - 3:g}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h{3 - right:g}z" fill="#0067a5"/>',
+        f'<path d="M{x + left:g} 0h{right - 3:g}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h{3 - right:g}z" '
+        'fill="#0067a5"/>',
         f'<text x="{x + left / 2:g}" {text}>{name}</text>',
         f'<text x="{x + left + right / 2:g}" {text}>{value}</text>',
     ]

@@ -1,4 +1,5 @@
-"""Draw the data flow for concepts.md: `python docs/images/data_flow.py` writes data_flow.svg beside itself."""
+"""Draw the data flow for concepts.md: `python docs/images/data_flow.py` writes data_flow.svg
+beside itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Draw report.png for docs/report.md: `PYTHONPATH=docs python docs/images/report.py`; it needs Chromium.
+"""Draw report.png for docs/report.md: `PYTHONPATH=docs python docs/images/report.py`; it needs
+Chromium.
 
-The first block of the page makes the report; this opens its HTML file and takes a screenshot of what a desktop shows.
+The first block of the page makes the report; this opens its HTML file and takes a screenshot of
+what a desktop shows.
 """
 
 from __future__ import annotations

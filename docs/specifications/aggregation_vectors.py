@@ -1,6 +1,7 @@
 """Test vectors of secure aggregation; `vectors.py` writes them.
 
-What the package draws at random is replaced, here and in no public call, by values that the vectors list.
+What the package draws at random is replaced, here and in no public call, by values that the vectors
+list.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ def drawing(values: dict[str, Any]) -> Iterator[None]:
 
 
 def run(signed: bool) -> dict[str, Any]:
-    """Return all messages of an aggregation of four clients, one of whom drops out before it masks."""
+    """Return all messages of an aggregation of four clients, one of whom drops out before it
+    masks."""
     config = SecureAggregationConfig(**CONFIG, signed=signed)  # type: ignore[arg-type]
     threshold = config.threshold_for(len(NAMES))
     drawn: dict[str, dict[str, Any]] = {

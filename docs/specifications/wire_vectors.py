@@ -111,7 +111,8 @@ def shares() -> dict[str, Share]:
 
 
 def releases() -> dict[str, Release]:
-    """Releases of one query, of two, with a prior, simulated, and broken off after the first query."""
+    """Releases of one query, of two, with a prior, simulated, and broken off after the first
+    query."""
     exact = [share for name, share in shares().items() if name.startswith("exact")]
     pilot, placed = (QUERIES[name] for name in ("pilot", "placed leaves, weighted levels"))
     ids = b"".join(sorted(listed("share", number)[:16] for number in range(3)))

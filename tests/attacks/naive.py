@@ -1,4 +1,5 @@
-"""What a private metric looks like when noise is bolted on where the sum is made. Every attack succeeds on it."""
+"""What a private metric looks like when noise is bolted on where the sum is made. Every attack
+succeeds on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Threat: a party counts the same data in another way, and its counts are added up without a word."""
+"""Threat: a party counts the same data in another way, and its counts are added up without a
+word."""
 
 from __future__ import annotations
 

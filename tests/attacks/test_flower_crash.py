@@ -1,4 +1,5 @@
-"""Threat 15, in Flower: every message may find a new process of the node, and none may answer what another answered."""
+"""Threat 15, in Flower: every message may find a new process of the node, and none may answer
+what another answered."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ with closing(sqlite3.connect(sys.argv[1])) as tables:
 class Federation:
     """A server that goes through the stages by hand, and nodes that keep notes below a folder.
 
-    The default metric has so few bins that a release takes one query; with 64 quantiles it takes two.
+    The default metric has so few bins that a release takes one query; with 64 quantiles it takes
+    two.
     """
 
     def __init__(self, folder: Path, quantiles: int = 16, **options: Any) -> None:
@@ -238,7 +240,8 @@ class Federation:
         return metric.counts.long()
 
     def traces(self, counts: Tensor) -> float:
-        """How much of some raw counts can be read in the files of the federation: a fraction of their bytes."""
+        """How much of some raw counts can be read in the files of the federation: a fraction of
+        their bytes."""
         _, packed = rice.pack(counts.reshape(-1).numpy())
         pieces = [packed[start : start + 16] for start in range(len(packed) - 15)]
         files = [path.read_bytes() for path in self.folder.rglob("*") if path.is_file()]
@@ -392,10 +395,11 @@ def test_a_restored_backup_of_a_private_node_masks_nothing_more(
 
 
 def test_a_restored_backup_of_a_node_without_privacy_masks_again(exact: Federation) -> None:
-    """The naive counterpart, and a documented limit: two answers under one mask, and their difference has none.
+    """The naive counterpart, and a documented limit: two answers under one mask, and their
+    difference has none.
 
-    Without a ledger nobody but the notes knows of the first answer. The difference is what the data of the second
-    evaluation has more: one example, in the open.
+    Without a ledger nobody but the notes knows of the first answer. The difference is what the data
+    of the second evaluation has more: one example, in the open.
     """
     exact.exchange_keys().back_up()
     cells = exact.server.config.cells
@@ -427,7 +431,8 @@ def test_a_crash_before_the_note_has_paid_and_sent_nothing(federation: Federatio
 def test_who_was_killed_with_an_answer_in_its_hands_has_dropped_out(
     federation: Federation, drawn: list[Tensor]
 ) -> None:
-    """Nobody can tell whether that answer has left, so there is none again, and the round goes on without it."""
+    """Nobody can tell whether that answer has left, so there is none again, and the round goes
+    on without it."""
     federation.exchange_keys()
     client = federation.clients[VICTIM]
     client.spoil = kill
@@ -576,7 +581,8 @@ def test_another_process_answers_for_no_other_survivors(
 
 
 def test_a_restored_backup_answers_for_both(either: Federation) -> None:
-    """The naive counterpart, and a documented limit under privacy, too: no ledger hears of survivors."""
+    """The naive counterpart, and a documented limit under privacy, too: no ledger hears of
+    survivors."""
     either.exchange_keys().evaluate()
     either.back_up()
     assert either.ask("unmask", VICTIM, either.request(*NODES)).has_content()
@@ -657,7 +663,8 @@ def test_erased_counts_cannot_be_answered_from(asked_twice: Federation) -> None:
 
 
 def test_what_is_deleted_without_care_can_be_read(asked_twice: Federation) -> None:
-    """The naive counterpart: a row that SQLite deletes is in the file until something else is written there."""
+    """The naive counterpart: a row that SQLite deletes is in the file until something else is
+    written there."""
     asked_twice.first_query()
     with closing(sqlite3.connect(asked_twice.home / "notes")) as tables, tables:
         tables.execute("PRAGMA secure_delete=OFF")

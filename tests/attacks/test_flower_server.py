@@ -1,4 +1,5 @@
-"""A Flower server that lies about runs and rounds, and a metric inside the evaluation that nobody agreed on."""
+"""A Flower server that lies about runs and rounds, and a metric inside the evaluation that
+nobody agreed on."""
 
 from __future__ import annotations
 
@@ -168,7 +169,8 @@ def test_a_share_of_an_earlier_round_is_not_summed_again(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("secure", [True, False], ids=["hidden", "the naive counterpart"])
 def test_beside_hidden_counts_no_exact_numbers_leave(secure: bool, tmp_path: Path) -> None:
-    """A loss and a number of examples are made from the same data as the counts that secure aggregation hides."""
+    """A loss and a number of examples are made from the same data as the counts that secure
+    aggregation hides."""
 
     def make(**options: Any) -> FederatedROC:
         return FederatedROC(quantiles=64, secure=secure)

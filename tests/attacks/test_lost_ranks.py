@@ -1,4 +1,5 @@
-"""Threat 13: a dead or a stalled rank. The others get a clear error before the deadline, and nothing is released."""
+"""Threat 13: a dead or a stalled rank. The others get a clear error before the deadline, and
+nothing is released."""
 
 from __future__ import annotations
 

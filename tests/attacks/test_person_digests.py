@@ -43,7 +43,8 @@ def wire_of(ranks: int) -> bytes:
 
 
 def test_a_listener_cannot_test_an_id() -> None:
-    """Neither the texts nor any digest that can be made without the key, of all keys on the wire."""
+    """Neither the texts nor any digest that can be made without the key, of all keys on the
+    wire."""
     wire = wire_of(3)
     assert len(wire) > 3 * len(PERSONS) * DIGEST_BYTES  # something was sent
     windows = {wire[start : start + 32] for start in range(len(wire) - 31)}

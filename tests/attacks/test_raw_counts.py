@@ -1,4 +1,5 @@
-"""Threat 4: raw counts get out by checkpoint, pickle, repr, log, exception text, or a collective."""
+"""Threat 4: raw counts get out by checkpoint, pickle, repr, log, exception text, or a
+collective."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def saved(thing: Any) -> bytes:
 
 
 def said(call: Callable[[], Any]) -> str:
-    """Everything that a failing call tells, with the values in its frames as a debugger would print them."""
+    """Everything that a failing call tells, with the values in its frames as a debugger would
+    print them."""
     try:
         return str(call())
     except Exception:
@@ -195,7 +197,8 @@ def sent_by(rank: int, privacy: Privacy | None, kind: str = "curve") -> list[tup
 def test_no_collective_carries_raw_counts(ranks: RankPool, privacy: Privacy, kind: str) -> None:
     for messages in ranks.run(sent_by, privacy, kind):
         assert messages
-        # keys of secure aggregation are gathered, as bytes; cells, which are integers of 64 bits, never are
+        # keys of secure aggregation are gathered, as bytes; cells, which are integers of 64 bits,
+        # never are
         assert {tensor.dtype for name, tensor in messages if "gather" in name} <= {torch.uint8}
         assert not any(leaks(tensor.numpy().tobytes()) for _, tensor in messages)
 
@@ -209,7 +212,8 @@ def test_the_scan_finds_exact_counts_in_a_collective(ranks: RankPool) -> None:
 
 
 def test_running_windows_are_refused() -> None:
-    """torchmetrics' Running copies the counts into states of its own, which pickles and checkpoints hold."""
+    """torchmetrics' Running copies the counts into states of its own, which pickles and
+    checkpoints hold."""
     with pytest.raises(ValueError, match="full_state_update"):
         Running(marked(), window=2)
     window = Running(FederatedAUROC(quantiles=4), window=2)  # exact counts may be seen

@@ -1,6 +1,7 @@
 """Threat: a refusal that depends on one person's data tells others about that person.
 
-Others hear one text for every such refusal, whatever the data; the reason is in the client's own log.
+Others hear one text for every such refusal, whatever the data; the reason is in the client's own
+log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Threat 15: a crash between charging and releasing. The ledger never shows less than what may have left."""
+"""Threat 15: a crash between charging and releasing. The ledger never shows less than what may
+have left."""
 
 from __future__ import annotations
 

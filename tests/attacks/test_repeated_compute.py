@@ -94,7 +94,8 @@ def test_no_data_is_added_after_the_release(scored: tuple[Tensor, Tensor]) -> No
 
 
 def test_identical_data_in_two_rounds_is_drawn_twice(scored: tuple[Tensor, Tensor]) -> None:
-    """A release that is used again exactly when the data is the same would tell whether it changed."""
+    """A release that is used again exactly when the data is the same would tell whether it
+    changed."""
     metric = FederatedROC(quantiles=16, privacy=CentralDP(1.0))
     curves = []
     for _ in range(2):

@@ -1,4 +1,5 @@
-"""A server that sums the same draw twice, over other clients, and looks at the difference; or asks again and again."""
+"""A server that sums the same draw twice, over other clients, and looks at the difference; or
+asks again and again."""
 
 from __future__ import annotations
 
@@ -223,7 +224,8 @@ def test_an_aggregation_of_something_else_is_refused_before_anything_is_drawn() 
 
 
 def test_forty_requests_in_one_round_are_one_draw(tmp_path: Path) -> None:
-    """A client whose metric is rebuilt for each message: forty fresh draws would average the noise away."""
+    """A client whose metric is rebuilt for each message: forty fresh draws would average the
+    noise away."""
     path = tmp_path / "ledger"
     shares: list[Share] = []
     for _ in range(40):

@@ -1,4 +1,5 @@
-"""A node answers each stage once, repeats its last reply, and keeps no notes longer than it needs them."""
+"""A node answers each stage once, repeats its last reply, and keeps no notes longer than it
+needs them."""
 
 from __future__ import annotations
 

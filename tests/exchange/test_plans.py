@@ -1,4 +1,5 @@
-"""Which queries a release takes is decided by what was asked and summed so far, and by nothing else."""
+"""Which queries a release takes is decided by what was asked and summed so far, and by nothing
+else."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def test_the_previous_release_saves_a_query() -> None:
 
 
 def test_the_previous_release_is_carried_as_data_by_the_plan_that_asks_for_it() -> None:
-    """Its last sum and nothing else, so that a chain of releases stays as small as one; and only of the same spec."""
+    """Its last sum and nothing else, so that a chain of releases stays as small as one; and only
+    of the same spec."""
     spec = spec_of()
     other_spec = spec_of(privacy=CentralDP(0.5))
     release = released("carry_over", spec)

@@ -1,4 +1,5 @@
-"""A release asked stage by stage: who answers is in the sum, who does not is named, and too few open nothing."""
+"""A release asked stage by stage: who answers is in the sum, who does not is named, and too few
+open nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ NAMES = ("ann", "ben", "cem", "dua")
 
 
 class Clients:
-    """Clients in this process; those that are silent or refuse do so in one stage of the first query."""
+    """Clients in this process; those that are silent or refuse do so in one stage of the first
+    query."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""The layout: each layer imports only what is below it, and nobody imports another module's underscore names."""
+"""The layout: each layer imports only what is below it, and nobody imports another module's
+underscore names."""
 
 from __future__ import annotations
 

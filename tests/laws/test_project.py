@@ -1,4 +1,5 @@
-"""The files of the project itself: they parse, they name what exists, and they agree with each other."""
+"""The files of the project itself: they parse, they name what exists, and they agree with each
+other."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ def test_hooks_are_the_tools_of_the_environment() -> None:
 
 
 def test_the_index_page_has_no_link_that_leads_nowhere() -> None:
-    """With no address relative links go; with one, as the comment in pyproject.toml says, they become absolute."""
+    """With no address relative links go; with one, as the comment in pyproject.toml says, they
+    become absolute."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
     (image, image_there), (link, link_there) = (

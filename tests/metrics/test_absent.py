@@ -1,4 +1,5 @@
-"""Classes and labels without examples: values, averages and warnings are those of torchmetrics' exact metrics."""
+"""Classes and labels without examples: values, averages and warnings are those of torchmetrics'
+exact metrics."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def test_curves_are_those_of_torchmetrics(name: str, case: str) -> None:
         theirs, ours = ([values[None] for values in curve] for curve in (theirs, ours))
     edges = ours[2].flatten().sort().values
     for index, (x, y, thresholds) in enumerate(zip(*theirs, strict=True)):
-        # a score reaches the same scores as the edge below it; one point of each curve has no threshold
+        # a score reaches the same scores as the edge below it; one point of each curve has no
+        # threshold
         if name == "ROC":
             thresholds = thresholds[1:]
         at = (torch.searchsorted(edges, thresholds.double(), right=True) - 1).tolist()
@@ -136,7 +138,8 @@ def test_a_macro_curve_leaves_absent_classes_out() -> None:
 
 
 def test_all_examples_of_the_first_class_are_no_special_case() -> None:
-    """Torchmetrics takes class 0 for negatives there and says 0 in place of NaN; of any other class it says NaN."""
+    """Torchmetrics takes class 0 for negatives there and says 0 in place of NaN; of any other
+    class it says NaN."""
     for only in range(K):
         (theirs, _), (ours, _) = answers(
             "AveragePrecision", "multiclass", torch.full((60,), only), average="none"

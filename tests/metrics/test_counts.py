@@ -1,4 +1,5 @@
-"""What torchmetrics' users do with a metric gives the same with ours: collections, wrappers, arithmetic, copies."""
+"""What torchmetrics' users do with a metric gives the same with ours: collections, wrappers,
+arithmetic, copies."""
 
 from __future__ import annotations
 
@@ -247,7 +248,8 @@ def attributes(kit: Kit) -> Any:
 
 
 def same(ours: Any, theirs: Any) -> None:
-    """Raise unless both are the same values under the same names, but for the names of the makers."""
+    """Raise unless both are the same values under the same names, but for the names of the
+    makers."""
     if isinstance(theirs, dict):
         assert [_name(key) for key in ours] == [_name(key) for key in theirs]
         ours = list(ours.values())

@@ -1,4 +1,5 @@
-"""Several classes and labels: metrics and averages against torchmetrics and scikit-learn on the same binned scores."""
+"""Several classes and labels: metrics and averages against torchmetrics and scikit-learn on the
+same binned scores."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ LABELS: dict[str, Any] = {"task": "multilabel", "num_labels": K, "quantiles": 16
 
 
 def data() -> tuple[Tensor, Tensor, Tensor]:
-    """Scores on bin centres, so that binning changes nothing, with classes of different sizes, and labels."""
+    """Scores on bin centres, so that binning changes nothing, with classes of different sizes,
+    and labels."""
     generator = torch.Generator().manual_seed(8)
     classes = torch.multinomial(
         torch.tensor([0.5, 0.3, 0.15, 0.05]), 3_000, True, generator=generator
@@ -71,7 +73,8 @@ def reference(kind: Any, target: int, **options: Any) -> Any:
 
 
 def micro_reference(kind: Any) -> Any:
-    """Every score of every class as a binary one; torchmetrics' own micro-average of thresholds fails to update."""
+    """Every score of every class as a binary one; torchmetrics' own micro-average of thresholds
+    fails to update."""
     metric = kind(thresholds=GRID.edges[:-1]).set_dtype(torch.float64)
     metric.update(data()[0].flatten(), torch.nn.functional.one_hot(data()[1], K).flatten())
     return metric.compute()
@@ -130,7 +133,8 @@ AREAS: list[tuple[Any, int, Any, Any]] = [
 
 @pytest.mark.parametrize(("ours", "target", "torchmetrics", "sklearn"), AREAS)
 def test_areas_and_their_averages(ours: Any, target: int, torchmetrics: Any, sklearn: Any) -> None:
-    """Scikit-learn gives the areas of each class in float64, torchmetrics the averages, in float32."""
+    """Scikit-learn gives the areas of each class in float64, torchmetrics the averages, in
+    float32."""
     scores = data()[0]
     truth = data()[target]
     labels = truth
@@ -253,7 +257,8 @@ def test_averages_that_a_metric_does_not_have_are_refused() -> None:
 
 
 def test_sensitivity_follows_the_classes() -> None:
-    """An example of K classes is in K times as many cells, which is as much noise as K times smaller an epsilon."""
+    """An example of K classes is in K times as many cells, which is as much noise as K times
+    smaller an epsilon."""
     query = Query(Tree.flat(64))
     binary_noise = FederatedROC(privacy=CentralDP(0.5)).spec.noise(query)
     multiclass_noise = FederatedROC(**CLASSES, privacy=CentralDP(0.5 * K)).spec.noise(query)

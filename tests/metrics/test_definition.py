@@ -1,4 +1,5 @@
-"""Every metric declares the scalars of what it computes, so that trainers know what will be logged."""
+"""Every metric declares the scalars of what it computes, so that trainers know what will be
+logged."""
 
 from __future__ import annotations
 

@@ -158,7 +158,8 @@ def test_looking_for_one_hot_targets_waits_no_more() -> None:
 
 
 def spoiled(task: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, targets, and which examples are good: a score out of range, NaN, and a label that there is not."""
+    """Scores, targets, and which examples are good: a score out of range, NaN, and a label that
+    there is not."""
     scores, target = drawn(task, 400)
     good = torch.ones(400, dtype=torch.bool)
     good[[3, 77, 200]] = False

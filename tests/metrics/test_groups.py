@@ -1,4 +1,5 @@
-"""Metrics with groups: everybody's answer, each group's, from one release, over ranks and bytes alike."""
+"""Metrics with groups: everybody's answer, each group's, from one release, over ranks and bytes
+alike."""
 
 from __future__ import annotations
 

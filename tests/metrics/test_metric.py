@@ -1,4 +1,5 @@
-"""A federated metric as a torchmetrics Metric: nothing is lost, nothing is counted twice, counts stay int64."""
+"""A federated metric as a torchmetrics Metric: nothing is lost, nothing is counted twice, counts
+stay int64."""
 
 from __future__ import annotations
 
@@ -157,7 +158,8 @@ def test_dtype_is_the_curves_and_never_the_counts(
 
 
 def test_the_state_moves_with_the_metric() -> None:
-    """`meta` stands for any other device: nothing can be counted there, but tensors can lie there."""
+    """`meta` stands for any other device: nothing can be counted there, but tensors can lie
+    there."""
     metric = FederatedROC().to("meta")
     assert metric.counts.device.type == metric._layout.device.type == metric.device.type == "meta"
     metric.reset()

@@ -1,4 +1,5 @@
-"""A type checker finds mistakes in the arguments of every metric, because none hides in ``**kwargs: Any``."""
+"""A type checker finds mistakes in the arguments of every metric, because none hides in
+``**kwargs: Any``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`update(..., persons=ids)`: no client counts more than `examples_per_person` examples of anybody."""
+"""`update(..., persons=ids)`: no client counts more than `examples_per_person` examples of
+anybody."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def private(**options: Any) -> FederatedROC:
 
 
 def batches(times: int = 64) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """One person, 7, in every one of many batches, once or several times, among others who come once."""
+    """One person, 7, in every one of many batches, once or several times, among others who come
+    once."""
     generator = torch.Generator().manual_seed(3)
     examples = []
     for number in range(times):

@@ -1,4 +1,5 @@
-"""What `plot` takes and draws: torchmetrics' calls do what they do there, and several models fit in one figure."""
+"""What `plot` takes and draws: torchmetrics' calls do what they do there, and several models fit
+in one figure."""
 
 from __future__ import annotations
 

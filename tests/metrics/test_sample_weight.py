@@ -1,4 +1,5 @@
-"""Weights: an example of weight w counts as w examples do, and weightless metrics stay what they were."""
+"""Weights: an example of weight w counts as w examples do, and weightless metrics stay what they
+were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Scores as networks give them: saturated, near zero, as logits or as probabilities. And ties that the bins make."""
+"""Scores as networks give them: saturated, near zero, as logits or as probabilities. And ties
+that the bins make."""
 
 from __future__ import annotations
 

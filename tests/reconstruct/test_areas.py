@@ -1,4 +1,5 @@
-"""What noise does to areas and tails where levels are counted several times: closed forms against dense algebra."""
+"""What noise does to areas and tails where levels are counted several times: closed forms
+against dense algebra."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ QUERIES = [
 
 
 def covariance(total: Sum, weights: tuple[int, ...] = ()) -> Floats:
-    """Of the leaves after generalised least squares, ``(leaves, leaves)``: the inverse of the information."""
+    """Of the leaves after generalised least squares, ``(leaves, leaves)``: the inverse of the
+    information."""
     tree = total.query.tree
     design = torch.cat(
         [level.double() for level in tree.levels(torch.eye(tree.leaves))], -1

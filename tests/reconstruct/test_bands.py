@@ -1,4 +1,5 @@
-"""The pieces of a band: noise vectors with the law of the noise, and steps that hold any curve between points."""
+"""The pieces of a band: noise vectors with the law of the noise, and steps that hold any curve
+between points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Counts above thresholds: those of the tails at edges, between them in between, and intervals that hold."""
+"""Counts above thresholds: those of the tails at edges, between them in between, and intervals
+that hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Carriers: every transport that moves queries and shares, behind one function, so that one law holds for all.
+"""Carriers: every transport that moves queries and shares, behind one function, so that one law
+holds for all.
 
-A new transport is added by a class with ``settings`` and ``carry``. Where it moves messages, and so can lose some, it
-is an :class:`~tests.transports.endpoints.Endpoint` instead: six functions of bytes, and the law of faults holds, too.
+A new transport is added by a class with ``settings`` and ``carry``. Where it moves messages, and so
+can lose some, it is an :class:`~tests.transports.endpoints.Endpoint` instead: six functions of
+bytes, and the law of faults holds, too.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ class Carried(NamedTuple):
 
 
 class Carrier(Protocol):
-    """One transport: what it admits, and one function. One that cannot ask twice says ``asks_again = False``."""
+    """One transport: what it admits, and one function. One that cannot ask twice says
+    ``asks_again = False``."""
 
     settings: tuple[str, ...]
     """Those of SETTINGS that it admits."""
@@ -200,7 +203,8 @@ class Simulated:
 
 
 class ByHand:
-    """A coordinator, and messages that somebody carries; through secure aggregation where they must be hidden."""
+    """A coordinator, and messages that somebody carries; through secure aggregation where they
+    must be hidden."""
 
     settings = VISIBLE
 
@@ -387,7 +391,8 @@ class Folder:
 
 
 class Declearn:
-    """declearn's metric through its own masks, or as its server reads it where shares may be seen."""
+    """declearn's metric through its own masks, or as its server reads it where shares may be
+    seen."""
 
     settings = VISIBLE
     plans = (None, "single", "paper")
@@ -462,7 +467,8 @@ class Declearn:
 
 
 class Pfl:
-    """pfl's metric values, added up as its backend does; nothing is sent, and one ledger stands for all."""
+    """pfl's metric values, added up as its backend does; nothing is sent, and one ledger stands
+    for all."""
 
     settings = VISIBLE
     plans = (None, "single", "paper", "carry_over")

@@ -1,4 +1,5 @@
-"""Consumers: callers that compute a metric where its data is, as users write them, in one process or on ranks."""
+"""Consumers: callers that compute a metric where its data is, as users write them, in one
+process or on ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Consumed(NamedTuple):
 
 
 def flat(value: Any) -> Any:
-    """Return a result whose tensors are bytes, so that results are equal to the bit or not at all."""
+    """Return a result whose tensors are bytes, so that results are equal to the bit or not at
+    all."""
     if isinstance(value, Tensor):
         return value.dtype, tuple(value.shape), value.cpu().contiguous().numpy().tobytes()
     if isinstance(value, tuple):

@@ -1,7 +1,8 @@
-"""Endpoints: one client as a transport reaches it, in this process or in one of its own that can be killed.
+"""Endpoints: one client as a transport reaches it, in this process or in one of its own that can be
+killed.
 
-A transport of messages is an Endpoint, six functions of bytes; :func:`carry_query` does everything else, and makes a
-client late, doubled or missing on the way.
+A transport of messages is an Endpoint, six functions of bytes; :func:`carry_query` does everything
+else, and makes a client late, doubled or missing on the way.
 """
 
 from __future__ import annotations
@@ -56,10 +57,12 @@ __all__ = [
 MARK = 7_230_171
 """A number to recognise raw counts by, wherever they turn up."""
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""A folder in memory where there is one: what is synced to disk takes most of the time of a test."""
+"""A folder in memory where there is one: what is synced to disk takes most of the time of a
+test."""
 
 Part = tuple[Any, ...]
-"""A client's scores, targets and, if it has them, groups or persons; or two tensors and a mapping of all else."""
+"""A client's scores, targets and, if it has them, groups or persons; or two tensors and a
+mapping of all else."""
 
 VISIBLE_STAGES = ("counting", "asked", "charged", "drawn", "answered")
 SECURE_STAGES = (
@@ -94,7 +97,8 @@ def built(options: dict[str, Any], path: Path | None = None) -> FederatedROC:
 
 
 def named(metric: FederatedMetric, part: Part) -> dict[str, Tensor]:
-    """The arguments of ``update``: the third is the person of each example where the setting needs one."""
+    """The arguments of ``update``: the third is the person of each example where the setting
+    needs one."""
     names = ("preds", "target", "groups")
     if metric.spec.models:
         names = ("preds_old", "preds_new", "target")
@@ -129,7 +133,8 @@ def leaking(leak: bool) -> Iterator[None]:
 
 
 class Endpoint(Protocol):
-    """One client, as messages reach it. A client that is gone raises GoneError, one that refuses its own error."""
+    """One client, as messages reach it. A client that is gone raises GoneError, one that refuses
+    its own error."""
 
     def count(self) -> bytes:
         """Evaluate: forget the round before, count the data."""
@@ -320,7 +325,8 @@ def carry_query(
 ) -> tuple[bytes, dict[str, Exception]]:
     """Carry the query that is open to the clients and their answers back, and close it.
 
-    Returns what the clients sent, and of each that was refused, refused itself or is gone, the last error.
+    Returns what the clients sent, and of each that was refused, refused itself or is gone, the last
+    error.
 
     Args:
         coordinator: the aggregator's side.

@@ -1,7 +1,9 @@
-"""Pairs: a small set of cases in which every two values of the metrics' optional arguments meet, and meet every caller.
+"""Pairs: a small set of cases in which every two values of the metrics' optional arguments meet,
+and meet every caller.
 
-A case is one value of each factor. Which arguments go together is not written down here: the constructors are asked.
-Which of them a caller refuses is written down, so that it is known to be refused, and hides no other pair of values.
+A case is one value of each factor. Which arguments go together is not written down here: the
+constructors are asked. Which of them a caller refuses is written down, so that it is known to be
+refused, and hides no other pair of values.
 """
 
 from __future__ import annotations
@@ -164,7 +166,8 @@ def options_of(case: Case) -> dict[str, Any]:
 
 
 def reading_of(case: Case) -> dict[str, Any]:
-    """Return the arguments that shape the answer of a metric that is made from the case's release."""
+    """Return the arguments that shape the answer of a metric that is made from the case's
+    release."""
     options = options_of(case)
     return {name: options[name] for name in ("average", "confidence") if name in options}
 
@@ -204,7 +207,8 @@ def _part(case: Case, number: int) -> tuple[Any, ...]:
 def covering(seed: int = 0) -> list[Case]:
     """Return cases in which each pair of values that a constructor takes occurs.
 
-    A pair occurs in a case that is not refused, if there is one: a refusal would hide the pair's own faults.
+    A pair occurs in a case that is not refused, if there is one: a refusal would hide the pair's
+    own faults.
     """
     generator = random.Random(seed)
     constructed = _Constructed()
@@ -237,7 +241,8 @@ def _pairs() -> Iterator[_Pair]:
 
 
 def _start(fixed: dict[str, Any], allowed: Callable[[Case], bool]) -> dict[str, Any] | None:
-    """Return a case with these values, and first values elsewhere as far as a constructor takes them."""
+    """Return a case with these values, and first values elsewhere as far as a constructor takes
+    them."""
     defaults = {name: values[0] for name, values in FACTORS.items()}
     free = [name for name in _ENABLERS if name not in fixed]
     for values in product(*(FACTORS[name] for name in free)):

@@ -1,11 +1,14 @@
-"""What a federation does to a transport: clients that are missing, late, doubled, different, empty, or killed.
+"""What a federation does to a transport: clients that are missing, late, doubled, different, empty,
+or killed.
 
-Messages by hand and between processes meet all of it, Flower's grid and NVFlare's requests whatever a node or a site
-can do to them; ranks and simulations have no client that could go (`tests/attacks/test_lost_ranks.py`), and declearn
-waits for everybody (`tests/integrations/test_declearn.py`).
+Messages by hand and between processes meet all of it, Flower's grid and NVFlare's requests whatever
+a node or a site can do to them; ranks and simulations have no client that could go
+(`tests/attacks/test_lost_ranks.py`), and declearn waits for everybody
+(`tests/integrations/test_declearn.py`).
 
-The law: a round ends with the release of those who answered in time, each once, or with none. Whoever drew has paid
-once, whoever did not draw has paid nothing, and nobody answers the same round with a second draw.
+The law: a round ends with the release of those who answered in time, each once, or with none.
+Whoever drew has paid once, whoever did not draw has paid nothing, and nobody answers the same round
+with a second draw.
 """
 
 from __future__ import annotations
@@ -128,7 +131,8 @@ def check(
 ) -> None:
     """The law: who is in the release, and who has paid.
 
-    A client that sends its share without having seen the aggregator's spec has paid before it is refused.
+    A client that sends its share without having seen the aggregator's spec has paid before it is
+    refused.
     """
     is_counted, paid = FAULTS[fault]
     if unasked and fault == "that counts differently":
@@ -256,7 +260,8 @@ def test_a_client_is_killed(
     caplog: pytest.LogCaptureFixture,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Real processes and SIGKILL. The others' release is made; the victim, restarted, never draws twice for a round."""
+    """Real processes and SIGKILL. The others' release is made; the victim, restarted, never
+    draws twice for a round."""
     caplog.set_level(logging.INFO)
     options = agreed(setting)
     summed, paid = STAGES[setting][stage]
@@ -310,7 +315,8 @@ def test_a_client_is_killed(
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_too_few_are_left(start: Start, setting: str, tmp_path: Path) -> None:
-    """Two clients of the three that privacy needs, or secure aggregation: nothing is opened, now or later."""
+    """Two clients of the three that privacy needs, or secure aggregation: nothing is opened, now
+    or later."""
     options = agreed(setting)
     clients = {name: start(name, options, data(name)) for name in NAMES[:2]}
     for client in clients.values():

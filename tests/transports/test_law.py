@@ -1,4 +1,5 @@
-"""One law for all transports: the same plan asks the same queries, costs the same epsilon, and leaks nothing."""
+"""One law for all transports: the same plan asks the same queries, costs the same epsilon, and
+leaks nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ PLANS: dict[str | None, list[int]] = {
     "paper": [1],
     "carry_over": [2, 1, 1],
 }
-"""The number of queries of each round, where clients can be asked twice; elsewhere there is one query."""
+"""The number of queries of each round, where clients can be asked twice; elsewhere there is one
+query."""
 
 
 def plans_of(carrier: type[Carrier], setting: str) -> Iterable[str | None]:
@@ -194,7 +196,8 @@ PRIVATE = [case for case in GROUPED if "privacy" in SETTINGS[case[1]]]
 def test_no_person_is_counted_too_often_on_the_way(
     carrier: Carrier, setting: str, tmp_path: Path
 ) -> None:
-    """Four examples of each of 100 persons at two clients, of which one may be counted; noise is next to none."""
+    """Four examples of each of 100 persons at two clients, of which one may be counted; noise is
+    next to none."""
     privacy = replace(SETTINGS[setting]["privacy"], epsilon=20.0, enforced=True)
     parts: list[Part] = [
         (scores, target, torch.arange(len(target)) % 100 + 100 * number)
@@ -232,7 +235,8 @@ def test_two_models_travel_as_one_release(carrier: Carrier, setting: str, tmp_pa
         assert torch.equal(release.leaf, pooled.counts)
 
 
-# Exact counts are for the aggregator to see, and central noise trusts this job's processes; a simulation sends nothing.
+# Exact counts are for the aggregator to see, and central noise trusts this job's processes; a
+# simulation sends nothing.
 HIDDEN = [setting for setting in SETTINGS if setting not in ("exact", "central")]
 SCANNED = [
     (name, setting) for name in CARRIERS if name not in ("simulate", "pfl") for setting in HIDDEN
@@ -241,7 +245,8 @@ SCANNED = [
 
 @pytest.fixture
 def marked() -> tuple[list[Part], bytes]:
-    """Data of two examples a client, each counted as many times as a number that can be recognised."""
+    """Data of two examples a client, each counted as many times as a number that can be
+    recognised."""
     two = torch.tensor([0.1, 0.9]), torch.tensor([0, 1])
     return [two] * CLIENTS, MARK.to_bytes(8, "little")
 

@@ -1,4 +1,5 @@
-"""Every two optional arguments, and every argument with every integration: the answer is the metric's own, by hand."""
+"""Every two optional arguments, and every argument with every integration: the answer is the
+metric's own, by hand."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ def outcome_of(case: Case, rounds: int, folder: Path, ranks: RankPool) -> Outcom
 
 
 def check_outcome(case: Case, outcome: Outcome, drawn: Drawn) -> None:
-    """The law: the release is of all clients' data, and every answer is what the metric reads from it by hand."""
+    """The law: the release is of all clients' data, and every answer is what the metric reads
+    from it by hand."""
     private = case["privacy"] != "exact"
     kind: Any = kind_of(case)
     by_hand: FederatedMetric = kind(**options_of(case))
@@ -154,7 +156,8 @@ def check_outcome(case: Case, outcome: Outcome, drawn: Drawn) -> None:
 
 
 def expected_scalars(case: Case, answer: Any, release: Release) -> dict[str, Tensor]:
-    """Return the numbers that the integration logs or reports, by name, from what was read by hand."""
+    """Return the numbers that the integration logs or reports, by name, from what was read by
+    hand."""
     integration = case["integration"]
     if integration == "log":
         return {"logged": answer.float()}
@@ -213,7 +216,8 @@ def test_every_pair_of_arguments_through_every_integration(
 
 
 def test_every_pair_that_a_constructor_takes_occurs(cases: list[Case]) -> None:
-    """What is missing is what constructors refuse; a few of them are named here, so that the array is not empty."""
+    """What is missing is what constructors refuse; a few of them are named here, so that the
+    array is not empty."""
     missing = missing_pairs(cases)
     assert (("privacy", "exact"), ("plan", "single")) in missing
     assert (("average", "macro"), ("confidence", 0.9)) in missing

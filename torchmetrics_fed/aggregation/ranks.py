@@ -147,8 +147,9 @@ class Ranks:
             return
         if self.persons is None or b"without" in kinds:
             raise ReleaseError(
-                "Expected `persons` on every rank or on none but only some have given them; nothing "
-                "was charged. Pass ids to every `update`, then `reset` and count the data again."
+                "Expected `persons` on every rank or on none but only some have given them; "
+                "nothing was charged. Pass ids to every `update`, then `reset` and count the data "
+                "again."
             )
         digests = self.persons.digests(agreed_key(self.rank, self.exchange))
         check_together(self._exchange_tables(digests), most)

@@ -1,7 +1,8 @@
-"""Binning: the bin of every score, by the kind of grid. Exact to the bit in every floating dtype, on every device.
+"""Binning: the bin of every score, by the kind of grid. Exact to the bit in every floating dtype,
+on every device.
 
-Each kind has two ways that agree: :meth:`Binning.of` in torch, for any device, which never waits for it, and
-:meth:`Binning.codes` in numpy, for plain batches in this machine's memory.
+Each kind has two ways that agree: :meth:`Binning.of` in torch, for any device, which never waits
+for it, and :meth:`Binning.codes` in numpy, for plain batches in this machine's memory.
 """
 
 import threading
@@ -33,16 +34,19 @@ ABOVE_ONE = float(np.nextafter(1.0, 2.0))
 _FEW = 1_024
 # Cells of the range, a few per bin, that tell the bin of a score up to the edges inside its cell.
 _CELLS_A_BIN, _MOST_CELLS, _MOST_STEPS = 4, 1 << 18, 8
-# Bins of each octave of a two-sided grid, from the middle of the range to its end, and of what is left at the end: of
-# the 2,048 on one side of a grid of 4,096. Scores of classifiers are dense in the middle, and far out a sixteenth or a
-# quarter of an octave tells as much apart as anybody needs.
+# Bins of each octave of a two-sided grid, from the middle of the range to its end, and of what is
+# left at the end: of the 2,048 on one side of a grid of 4,096. Scores of classifiers are dense in
+# the middle, and far out a sixteenth or a quarter of an octave tells as much apart as anybody
+# needs.
 _SHARES = (512, 512, 256, 128, 128, 128, 64, 32, *[16] * 9, *[8] * 12, *[4] * 11, 4)
 
 
 class Scratch(threading.local):
-    """Arrays that are kept between batches because fresh memory costs as much as a quarter of the counting.
+    """Arrays that are kept between batches because fresh memory costs as much as a quarter of the
+    counting.
 
-    Each thread has its own, and no object that could be pickled has any: they hold what the last scores were.
+    Each thread has its own, and no object that could be pickled has any: they hold what the last
+    scores were.
     """
 
     def __init__(self) -> None:
@@ -51,7 +55,8 @@ class Scratch(threading.local):
         self._constants: dict[tuple[Any, int], Array] = {}
 
     def room(self, name: str, dtype: Any, size: int) -> tuple[Tensor, Array]:
-        """Return ``size`` numbers of a numpy dtype with anything in them, as a tensor and as an array."""
+        """Return ``size`` numbers of a numpy dtype with anything in them, as a tensor and as an
+        array."""
         kept = self._kept.get((name, dtype))
         if kept is not None and len(kept[1]) == size:  # most batches are as large as the one before
             return kept
@@ -64,7 +69,8 @@ class Scratch(threading.local):
         return kept
 
     def constant(self, dtype: Any, value: int, size: int) -> Array:
-        """Return ``size`` times one number: numpy takes the minimum with an array in half the time of a scalar."""
+        """Return ``size`` times one number: numpy takes the minimum with an array in half the
+        time of a scalar."""
         kept = self._constants.get((dtype, value))
         if kept is None or len(kept) < size:
             kept = self._constants[dtype, value] = np.full(max(size, 1_024), value, dtype)
@@ -75,7 +81,8 @@ scratch = Scratch()
 
 
 class Binning:
-    """Bins between any ascending edges, float64: the bin of a score is the number of inner edges at or below it."""
+    """Bins between any ascending edges, float64: the bin of a score is the number of inner edges
+    at or below it."""
 
     def __init__(self, edges: Floats, score_range: tuple[float, float]) -> None:
         self.edges = edges
@@ -113,10 +120,12 @@ class Binning:
     def codes(
         self, scores: Array, out: Array, complement: Array | None = None, step: int = 1
     ) -> None:
-        """Write ``step`` times the bin of each plain score, float32 or float64, to ``out``, integers that can hold it.
+        """Write ``step`` times the bin of each plain score, float32 or float64, to ``out``,
+        integers that can hold it.
 
-        The cell of a score, (s - low) times a scale, cut off, never falls as the score rises, however it is rounded. So
-        edges in lower cells are below the score, and only those in its own are left to compare.
+        The cell of a score, (s - low) times a scale, cut off, never falls as the score rises,
+        however it is rounded. So edges in lower cells are below the score, and only those in its
+        own are left to compare.
         """
         cells = _cells(self, scores.dtype.char)
         if cells is None:
@@ -143,7 +152,8 @@ class Binning:
 
 
 class EvenBinning(Binning):
-    """Even bins on [0, 1], a power of two of them: the product with it only moves the exponent, so it is exact."""
+    """Even bins on [0, 1], a power of two of them: the product with it only moves the exponent,
+    so it is exact."""
 
     def of(self, scores: Tensor, complement: Tensor | None = None) -> Tensor:
         return (scores * self.bins).long().clamp_(0, self.bins - 1)
@@ -151,8 +161,8 @@ class EvenBinning(Binning):
     def are_plain(self, scores: Array) -> bool:
         """Whether all scores can be counted by :meth:`codes`, by their largest bits.
 
-        Read as unsigned integers, non-negative floats keep their order, and negative ones and NaN come after infinity,
-        so one maximum shows that all is well. -0.0 does not pass.
+        Read as unsigned integers, non-negative floats keep their order, and negative ones and NaN
+        come after infinity, so one maximum shows that all is well. -0.0 does not pass.
         """
         bits = scores.view(UNSIGNED[scores.itemsize])
         return bool(np.maximum.reduce(bits, None, initial=0) <= _BITS_OF_ONE[scores.itemsize])
@@ -167,13 +177,15 @@ class EvenBinning(Binning):
 
 
 class TwoSidedBinning(EvenBinning):
-    r"""Two-sided bins on [0, 1], by the bits of the score s and of its complement 1 - s, both at most a half.
+    r"""Two-sided bins on [0, 1], by the bits of the score s and of its complement 1 - s, both at
+    most a half.
 
     .. math:: t = bits(\min(s, \tfrac12)) - bits(\min(1 - s, \tfrac12))
 
-    rises with s, exactly: one of the two is the half, and where that is s, 1 - s is exact (Sterbenz). Edges are short
-    binary fractions, so the first bits of t, its cell, tell the bin. Only the end bins need all of t: a score of
-    exactly 0 has the lowest t there can be, and a complement of exactly 0 the highest.
+    rises with s, exactly: one of the two is the half, and where that is s, 1 - s is exact
+    (Sterbenz). Edges are short binary fractions, so the first bits of t, its cell, tell the bin.
+    Only the end bins need all of t: a score of exactly 0 has the lowest t there can be, and a
+    complement of exactly 0 the highest.
     """
 
     def __init__(self, bins: int) -> None:
@@ -182,7 +194,8 @@ class TwoSidedBinning(EvenBinning):
         self.depth = max([*octaves, rest]).bit_length() - 1
         """Bits of the mantissa that a cell knows."""
         self.last = (len(octaves) + rest.bit_length()) << self.depth
-        """The furthest cell from the middle; those beyond the last octave are as good as its last."""
+        """The furthest cell from the middle; those beyond the last octave are as good as its
+        last."""
         self.ring = 1 << (9 + self.depth)
         """Cells of all float32: by sign and exponent, and the mantissa's first bits."""
 
@@ -240,7 +253,8 @@ class TwoSidedBinning(EvenBinning):
     def _differences(
         self, scores: Array, sizes: Array, complement: Array | None
     ) -> tuple[Tensor, Array]:
-        """Return t of each score, as a tensor and as an array; ``sizes`` are the scores without their signs."""
+        """Return t of each score, as a tensor and as an array; ``sizes`` are the scores without
+        their signs."""
         size = scores.itemsize
         kind = np.int32 if size == 4 else np.int64
         half = scratch.constant(kind, _BITS_OF_HALF[size], len(scores))
@@ -256,11 +270,13 @@ class TwoSidedBinning(EvenBinning):
 
 @lru_cache(maxsize=16)
 def octave_bins(bins: int) -> tuple[int, ...]:
-    """Return how many bins each octave has, from the middle to the end, and the rest; half of ``bins`` in all.
+    """Return how many bins each octave has, from the middle to the end, and the rest; half of
+    ``bins`` in all.
 
-    Every octave gets one bin, then the octave that is furthest below its share gets twice as many, while that fits.
-    Where there are few bins there are fewer octaves, so that two thirds of the bins are left for the middle. The rest
-    has two bins at least, one of them for the end itself: if need be, the last octave is part of it.
+    Every octave gets one bin, then the octave that is furthest below its share gets twice as many,
+    while that fits. Where there are few bins there are fewer octaves, so that two thirds of the
+    bins are left for the middle. The rest has two bins at least, one of them for the end itself: if
+    need be, the last octave is part of it.
     """
     side = bins // 2
     octaves = min(len(_SHARES) - 1, max(side // 3, 1))
@@ -277,11 +293,13 @@ def octave_bins(bins: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def smooth_edges(bins: int) -> Floats:
-    r"""Return ``bins + 1`` edges, ascending from 0 to 1, all of them exact: bins that narrow towards both ends.
+    r"""Return ``bins + 1`` edges, ascending from 0 to 1, all of them exact: bins that narrow
+    towards both ends.
 
-    With d the distance of a score from the nearer end, octave j is :math:`2^{-j-2} \le d < 2^{-j-1}`. Each is cut into
-    a power of two of even bins, so that every edge is a short binary fraction. These edges place leaves. The bins
-    themselves differ at the ends: see :func:`two_sided_edges`.
+    With d the distance of a score from the nearer end, octave j is :math:`2^{-j-2} \le d <
+    2^{-j-1}`. Each is cut into a power of two of even bins, so that every edge is a short binary
+    fraction. These edges place leaves. The bins themselves differ at the ends: see
+    :func:`two_sided_edges`.
     """
     *octaves, rest = octave_bins(bins)
     end = 2.0 ** -(len(octaves) + 1)
@@ -296,9 +314,11 @@ def smooth_edges(bins: int) -> Floats:
 
 @lru_cache(maxsize=16)
 def two_sided_edges(bins: int) -> Floats:
-    """Return the ``bins + 1`` edges of a two-sided grid: the smooth ones, with end bins for exactly 0 and exactly 1.
+    """Return the ``bins + 1`` edges of a two-sided grid: the smooth ones, with end bins for exactly
+    0 and exactly 1.
 
-    The first bin ends at the smallest number above 0. The last bin begins at 1, and its upper edge is the next number.
+    The first bin ends at the smallest number above 0. The last bin begins at 1, and its upper edge
+    is the next number.
     """
     edges: Floats = smooth_edges(bins).copy()
     edges[1] = SMALLEST
@@ -313,7 +333,8 @@ def _bins_of_cells(bins: int, device: torch.device) -> Tensor:
     """Return the bin of each cell from the first on, int64."""
     binning = TwoSidedBinning(bins)
     low, cell = binning.edges[: bins // 2 + 1], np.arange(binning.last + 1, dtype=np.int64)
-    # the distance of a cell's lowest score from the nearer end: the half, that many cells further out
+    # the distance of a cell's lowest score from the nearer end: the half, that many cells further
+    # out
     distance = np.maximum(_BITS_OF_HALF[8] - (cell << (52 - binning.depth)), 0).view(np.float64)
     upper = bins - 1 - np.maximum(np.searchsorted(low, distance, side="left") - 1, 0)
     lower = np.minimum(np.searchsorted(low, distance[:0:-1], side="right") - 1, bins // 2 - 1)
@@ -322,14 +343,16 @@ def _bins_of_cells(bins: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=16)
 def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
-    """Return ``step`` times the bins of all cells of float32 scores; negative cells from the end of the ring."""
+    """Return ``step`` times the bins of all cells of float32 scores; negative cells from the end
+    of the ring."""
     binning, table = TwoSidedBinning(bins), _bins_of_cells(bins, torch.device("cpu")).numpy()
     last, ring = binning.last, np.empty(binning.ring, char)
     ring[: len(ring) // 2] = bins - 2
     ring[len(ring) // 2 :] = 1
     ring[: last + 1] = table[last:]
     ring[-last:] = table[:last]
-    # a complement of exactly 0 has a cell of its own; a score of exactly 0 shares that of the smallest scores
+    # a complement of exactly 0 has a cell of its own; a score of exactly 0 shares that of the
+    # smallest scores
     ring[_BITS_OF_HALF[4] >> (23 - binning.depth)] = bins - 1
     # unchecked, -0.0 arrives as well: its bits, less those of the half, wrap around to this cell
     ring[(0x8000_0000 - _BITS_OF_HALF[4]) >> (23 - binning.depth)] = 0
@@ -337,7 +360,8 @@ def ring_of_bins(bins: int, char: str, step: int) -> Tensor:
 
 
 def _inner(binning: Binning, dtype: Any) -> Array:
-    """Return the inner edges in another dtype, rounded up: a score of that dtype compares with them alike."""
+    """Return the inner edges in another dtype, rounded up: a score of that dtype compares with
+    them alike."""
     near: Array = binning.edges[1:-1].astype(dtype)
     return np.where(near < binning.edges[1:-1], np.nextafter(near, dtype(np.inf)), near)
 
@@ -356,7 +380,8 @@ def _cell(scores: Array, low: float, scale: float, cells: int, room: Array, out:
 
 @lru_cache(maxsize=16)
 def _cells(binning: Binning, char: str) -> tuple[Tensor, Tensor, float, int] | None:
-    """Return the first bin of each cell, each bin's upper edge, the scale, and the most edges in a cell.
+    """Return the first bin of each cell, each bin's upper edge, the scale, and the most edges in a
+    cell.
 
     None where edges crowd so that looking for them is faster.
     """

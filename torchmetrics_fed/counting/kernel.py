@@ -1,10 +1,12 @@
 """Kernel: scores and targets into counts, for every task, on every device.
 
-Plain batches in this machine's memory go to numpy, in pieces that stay in cache. Everything else goes through the torch
-operations here: a fixed number of them, and on a device at most one wait, for the check.
+Plain batches in this machine's memory go to numpy, in pieces that stay in cache. Everything else
+goes through the torch operations here: a fixed number of them, and on a device at most one wait,
+for the check.
 
-In memory the counts are ``(rows, bins, columns)``, seen as ``(columns, rows, bins)``: softmax scores crowd in the
-lowest bins, whose counts of all classes then lie side by side. A binary task is one column.
+In memory the counts are ``(rows, bins, columns)``, seen as ``(columns, rows, bins)``: softmax
+scores crowd in the lowest bins, whose counts of all classes then lie side by side. A binary task is
+one column.
 """
 
 from abc import ABC, abstractmethod
@@ -33,9 +35,10 @@ _PLAIN = Rules()
 class Kernel(ABC):
     """Counts batches in bins: what every grid does.
 
-    For binary and multi-label targets the rows of the counts are negatives and positives. For multi-class targets they
-    are negatives and positives of each class (one against the rest), or, where there are as many rows as columns, the
-    true classes (one against one). Each group has such rows, one group after the other.
+    For binary and multi-label targets the rows of the counts are negatives and positives. For
+    multi-class targets they are negatives and positives of each class (one against the rest), or,
+    where there are as many rows as columns, the true classes (one against one). Each group has such
+    rows, one group after the other.
     """
 
     @property
@@ -53,13 +56,15 @@ class Kernel(ABC):
         weight: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor:
-        """Add a batch, read by ``rules``, to ``counts`` and return it. One that is refused leaves it as it was.
+        """Add a batch, read by ``rules``, to ``counts`` and return it. One that is refused leaves
+        it as it was.
 
         Args:
-            counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be done.
+            counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be
+                done.
             preds: scores and ``target``, as :meth:`FederatedMetric.update` takes them.
-            refused: int64, one number on the device of ``counts``: examples that cannot be counted are added to it,
-                where they would raise otherwise, and no device is waited for.
+            refused: int64, one number on the device of ``counts``: examples that cannot be counted
+                are added to it, where they would raise otherwise, and no device is waited for.
             weight: integers, how often each example counts; once if not given.
             group: integers, the group of each example, where there are several.
         """
@@ -92,8 +97,9 @@ class Kernel(ABC):
             return counts
         if counts.is_meta:
             raise InputError(
-                "Expected a metric with memory but this one is on the meta device. Call `to_empty(device=...)` on it, "
-                "or on the module that holds it, before the first update."
+                "Expected a metric with memory but this one is on the meta device. Call "
+                "`to_empty(device=...)` on it, or on the module that holds it, before the first "
+                "update."
             )
         if rules.validate and refused is None:
             for some_scores, some_labels in chunks():  # all of it before anything is counted
@@ -110,10 +116,11 @@ class Kernel(ABC):
         rules: Rules,
         refused: Tensor | None,
     ) -> Tensor:
-        """Add two models' scores of the same examples to ``counts`` of pairs of bins, and return them.
+        """Add two models' scores of the same examples to ``counts`` of pairs of bins, and return
+        them.
 
-        They have passed :func:`check_pairs`. The cells ``(1, 2, bins * bins)`` are at the first model's bin times
-        ``bins`` plus the second's.
+        They have passed :func:`check_pairs`. The cells ``(1, 2, bins * bins)`` are at the first
+        model's bin times ``bins`` plus the second's.
         """
         if target.numel() == 0:
             return counts
@@ -136,9 +143,11 @@ class Kernel(ABC):
         refused: Tensor | None,
         weight: Tensor | None = None,
     ) -> None:
-        """Add ``(N, columns)`` scores, of one model or of two; if ``refused`` is given, those that are not good to it.
+        """Add ``(N, columns)`` scores, of one model or of two; if ``refused`` is given, those that
+        are not good to it.
 
-        Cell (row, bin, column) is at (row * bins + bin) * columns + column. Of two models bin is a pair of bins.
+        Cell (row, bin, column) is at (row * bins + bin) * columns + column. Of two models bin is a
+        pair of bins.
         """
         columns, rows, _ = counts.shape
         number = torch.arange(columns, device=labels.device)
@@ -167,7 +176,8 @@ class Kernel(ABC):
 
 
 def _chunks(scores: Tensor, labels: Tensor, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield scores ``(N, columns, ...)`` as ``(n, columns)`` and their labels, up to ``size`` scores at a time."""
+    """Yield scores ``(N, columns, ...)`` as ``(n, columns)`` and their labels, up to ``size``
+    scores at a time."""
     if size is None or scores.numel() <= size:
         yield _rows_of(scores, labels)
         return

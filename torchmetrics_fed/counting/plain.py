@@ -1,8 +1,8 @@
 """Plain scores and labels in this machine's memory, which is nearly every batch, into counts.
 
-numpy does here what torch does elsewhere: a call costs half, which is most of what a small batch costs, and never
-enters torch's OpenMP pool, so that large ones can be cut to fit the cache. What is not plain by its bits is left to the
-kernel that looks closer.
+numpy does here what torch does elsewhere: a call costs half, which is most of what a small batch
+costs, and never enters torch's OpenMP pool, so that large ones can be cut to fit the cache. What is
+not plain by its bits is left to the kernel that looks closer.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,12 +17,14 @@ from torchmetrics_fed.counting.binning import UNSIGNED, Array, Binning, scratch
 from torchmetrics_fed.counting.validation import Rules, probabilities, wide
 from torchmetrics_fed.typing import Places
 
-# Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a hundredfold.
+# Tensors of at most this size never enter torch's OpenMP pool, which a busy neighbour can stall a
+# hundredfold.
 CHUNK = 32_768
-# Up to here, or as many as there are bins, adding each example to the counts is cheaper than a histogram of its own.
+# Up to here, or as many as there are bins, adding each example to the counts is cheaper than a
+# histogram of its own.
 FEW = 32_768
-# A piece stays in cache after its first pass; the codes of several go into one histogram, whose making and adding up
-# costs as much as ten thousand examples.
+# A piece stays in cache after its first pass; the codes of several go into one histogram, whose
+# making and adding up costs as much as ten thousand examples.
 PIECE, GROUP = 131072, 524_288
 _ONES = torch.ones(CHUNK, dtype=torch.int64, device="cpu")
 
@@ -30,10 +32,11 @@ _ONES = torch.ones(CHUNK, dtype=torch.int64, device="cpu")
 def add_flat(
     counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning
 ) -> bool:
-    """Add a flat batch to ``counts`` in place and return True, or add nothing and return False if it is not plain.
+    """Add a flat batch to ``counts`` in place and return True, or add nothing and return False if
+    it is not plain.
 
-    The counts are those of a binary task, ``(1, rows, bins)``, contiguous. Without ``rules.validate`` every batch is
-    taken for plain.
+    The counts are those of a binary task, ``(1, rows, bins)``, contiguous. Without
+    ``rules.validate`` every batch is taken for plain.
     """
     if len(scores) > max(FEW, binning.bins):
         return _add_histogram(counts, scores, labels, rules, binning)
@@ -52,7 +55,8 @@ def add_flat(
 def _add_histogram(
     counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning
 ) -> bool:
-    """Write codes narrow enough for one histogram of both classes, and add it when every piece has passed."""
+    """Write codes narrow enough for one histogram of both classes, and add it when every piece
+    has passed."""
     kept, bins = counts.shape[1:]
     rows = kept + (rules.ignore_index is not None)  # the last takes what is ignored
     group = min(GROUP, len(scores)) if torch.get_num_threads() == 1 else CHUNK
@@ -90,10 +94,12 @@ def add_columns(
     rules: Rules,
     binning: Binning,
 ) -> bool:
-    """Add all chunks to ``counts`` in place and return True, or add nothing and return False if one is not plain.
+    """Add all chunks to ``counts`` in place and return True, or add nothing and return False if one
+    is not plain.
 
-    The counts are those of several classes or labels, ``(columns, rows, bins)``, in the kernel's own order in memory.
-    Chunks are scores ``(n, columns)`` and labels, up to :data:`CHUNK` scores, or one example, at a time.
+    The counts are those of several classes or labels, ``(columns, rows, bins)``, in the kernel's
+    own order in memory. Chunks are scores ``(n, columns)`` and labels, up to :data:`CHUNK` scores,
+    or one example, at a time.
     """
     columns, rows, bins = counts.shape
     if rules.ignore_index is not None and rules.task != "multiclass":
@@ -137,7 +143,8 @@ def _numbers(columns: int, examples: int) -> Places:
 def _are_plain(
     scores: Array, labels: Array, rules: Rules, binning: Binning, ignored: Array | None = None
 ) -> bool:
-    """Whether all can be counted: scores as they are, logits after normalization, labels from 0 to the highest."""
+    """Whether all can be counted: scores as they are, logits after normalization, labels from 0
+    to the highest."""
     if not rules.validate:
         return True
     # read as unsigned, negative ones are the largest

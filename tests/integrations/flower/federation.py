@@ -108,7 +108,7 @@ def private(**options: Any) -> Callable[..., FederatedROC]:
 
 
 def charged_metric(make: Make, path: Path) -> FederatedMetric:
-    """The metric, with a ledger that is opened anew."""
+    """The metric, with a ledger that is opened again."""
     return make(ledger=PrivacyLedger(budget=99.0, path=path))
 
 

@@ -161,8 +161,8 @@ def test_a_forgotten_mod_is_one_message(folder: Path, messages: Messages) -> Non
     answered, why, no_curve = messages()
     assert answered.startswith("round 1, query 1, advertise: 0 of 5 answered")
     assert why == (
-        f"round 1, query 1, advertise: dropped out: {ALL}. `evaluation_mod` is not installed there: use "
-        "`@app.evaluate(mods=[evaluation_mod(metric)])`. Got KeyError: 'arrays'"
+        f"round 1, query 1, advertise: dropped out: {ALL}. `evaluation_mod` is not installed "
+        "there: use `@app.evaluate(mods=[evaluation_mod(metric)])`. Got KeyError: 'arrays'"
     )
     assert no_curve.startswith("no curve of round 1. ")
 
@@ -227,7 +227,7 @@ def test_an_aggregation_that_never_began_is_one_message(folder: Path, messages: 
         silence,
     )
     assert why == (
-        "no curve of round 1. Expected at least 3 clients but got 0, so the aggregation never began. Wait for more "
-        "clients, or start a new round."
+        "no curve of round 1. Expected at least 3 clients but got 0, so the aggregation never "
+        "began. Wait for more clients, or start a new round."
     )
     assert sum(client.evaluations for client in clients.values()) == 0

@@ -35,8 +35,8 @@ from torchmetrics_fed import DistributedDP, InputError
 from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin
 
 KEPT_BACK = (
-    "torchmetrics-fed: kept back loss, made from raw data and not protected as the counts are. Name them in `publish` "
-    "if they may leave."
+    "torchmetrics-fed: kept back loss, made from raw data and not protected as the counts are. "
+    "Name them in `publish` if they may leave."
 )
 
 

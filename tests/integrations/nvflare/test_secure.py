@@ -321,7 +321,7 @@ def test_other_numbers_stay_at_the_site(options: dict[str, Any], tmp_path: Path)
     assert meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] == 1
     assert HELD in meta.values()
     failed = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-    # the server is told about failures
+    # the server is named about failures
     assert site.filter.process(failed, site.context()) is failed
     open_site = Site("site-2", FederatedROC(), *scores(1))
     meta = from_shareable(open_site.result(0)).meta

@@ -1,4 +1,5 @@
-"""Intervals of areas under curves: what noise does to them, and what the order of scores within leaves can do."""
+"""Intervals of areas under curves: what noise does to them, and what the order of scores within
+leaves can do."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,14 +18,16 @@ from torchmetrics_fed.typing import Floats, Places
 # Places and weights of Gauss and Legendre's rule with three points on [0, 1].
 _PLACES, _WEIGHTS = (0.5 - np.sqrt(0.15), 0.5, 0.5 + np.sqrt(0.15)), (5 / 18, 8 / 18, 5 / 18)
 
-# Leaves that noise is followed through: their number per (smaller class / noise of a tail), within limits.
+# Leaves that noise is followed through: their number per (smaller class / noise of a tail), within
+# limits.
 _LEAVES, _FEWEST, _MOST = 0.5, 8, 64
 # Times the mass of a mean leaf. On smooth scores the largest has 1.2 to 1.8, on spikes 4 and more.
 _CROWDED = 2.0
 
 
 class Reach(NamedTuple):
-    """An area if both classes' scores run evenly through each leaf, and how far any other order can move it."""
+    """An area if both classes' scores run evenly through each leaf, and how far any other order
+    can move it."""
 
     leaves: Floats
     """What each leaf gives, ``(..., leaves)``."""
@@ -40,7 +43,8 @@ class Reach(NamedTuple):
         return total
 
     def tied(self, ends: EndTies, value: Floats) -> "Reach":
-        """Return the same, but end leaves that are ties give a ``value`` of theirs, which no order can move."""
+        """Return the same, but end leaves that are ties give a ``value`` of theirs, which no
+        order can move."""
         if ends == NO_TIES:
             return self
         tied = ends.mask(self.leaves.shape[-1])
@@ -51,17 +55,20 @@ class Reach(NamedTuple):
         )
 
     def around(self, known: Floats) -> tuple[Floats, Floats]:
-        """Return how much less and how much more each leaf can give than what is known of its order."""
+        """Return how much less and how much more each leaf can give than what is known of its
+        order."""
         least, most = self.leaves - self.down, self.leaves + self.up
         return np.maximum(known - least, 0), np.maximum(most - known, 0)
 
 
 Area = Callable[[Floats, Floats, EndTies], Reach]
-"""Of tails of negatives and positives, ``(..., edges)``, edges ascending, and of which end leaves are ties."""
+"""Of tails of negatives and positives, ``(..., edges)``, edges ascending, and of which end
+leaves are ties."""
 
 
 def roc_area(negative: Floats, positive: Floats, ends: EndTies = NO_TIES) -> Reach:
-    """Area under the ROC curve: leaf by leaf the negatives times the positives above them, and half of those beside."""
+    """Area under the ROC curve: leaf by leaf the negatives times the positives above them, and
+    half of those beside."""
     size = np.maximum(negative[..., 0] * positive[..., 0], 1e-300)[
         ..., None
     ]  # a drawn sample may lack a class
@@ -72,11 +79,12 @@ def roc_area(negative: Floats, positive: Floats, ends: EndTies = NO_TIES) -> Rea
 
 
 def average_precision_area(negative: Floats, positive: Floats, ends: EndTies = NO_TIES) -> Reach:
-    r"""Average precision. A leaf of x positives, with p positives above it, q negatives above it and Q with its own:
+    r"""Average precision. A leaf of x positives, with p positives above it, q negatives above it
+    and Q with its own:
 
-    at least :math:`\int_0^x \frac{p+s}{p+s+Q}\,ds = x - Q \ln\frac{p+x+Q}{p+Q}`, all its negatives first, and at most
-    :math:`x\,\frac{p+x}{p+x+q}`, all its positives first and tied. If all its scores are tied, it is
-    :math:`x\,\frac{p+x}{p+x+Q}`.
+    at least :math:`\int_0^x \frac{p+s}{p+s+Q}\,ds = x - Q \ln\frac{p+x+Q}{p+Q}`, all its negatives
+    first, and at most :math:`x\,\frac{p+x}{p+x+q}`, all its positives first and tied. If all its
+    scores are tied, it is :math:`x\,\frac{p+x}{p+x+Q}`.
     """
     found, false = np.maximum(positive, 0), np.maximum(negative, 0)
     x, size = positive[..., :-1] - positive[..., 1:], np.maximum(positive[..., :1], 1e-300)
@@ -122,8 +130,8 @@ def area_interval(
             continue
         kept = _kept(tails)
         ends_of_runs = _ends_of_runs(tails.ties, kept)
-        # the smooth model's own area, whose error is less than that of least squares; without it that, whose noise is
-        # known, and what is known of the order within leaves
+        # the smooth model's own area, whose error is less than that of least squares; without it
+        # that, whose noise is known, and what is known of the order within leaves
         known = area(finest[0], finest[1], tails.ties)
         centre = known.even
         if not (modelled and fits):
@@ -135,7 +143,8 @@ def area_interval(
         drawn = at[:, None] + tails.noise[..., kept]
         guess, level = area(at[0], at[1], ends_of_runs), (1 + confidence) / 2
         moved = area(drawn[0], drawn[1], ends_of_runs).even - guess.even
-        # ties count half in a ROC curve, as if they ran evenly through their leaf; a PR curve has to know of them
+        # ties count half in a ROC curve, as if they ran evenly through their leaf; a PR curve has
+        # to know of them
         suspects = _crowded(tails, kept) if area is roc_area else _maybe_tied(tails, kept, fits)
         if exact:
             part, (down, up) = np.asarray(binning), known[1:]
@@ -150,7 +159,8 @@ def area_interval(
 
 
 def _kept(tails: UncertainTails) -> Places:
-    """Return edges with about equal mass between, so much that noise does not drown it: all of a well-placed tree."""
+    """Return edges with about equal mass between, so much that noise does not drown it: all of a
+    well-placed tree."""
     smaller, deviation = max(tails.guess[:, 0].min(), 1.0), np.sqrt(max(tails.spread[0].max(), 1.0))
     leaves = int(np.clip(_LEAVES * smaller / deviation, _FEWEST, _MOST))
     last = tails.guess.shape[1] - 1
@@ -170,7 +180,8 @@ def _ends_of_runs(ends: EndTies, kept: Places) -> EndTies:
 
 
 def _crowded(tails: UncertainTails, kept: Places) -> NDArray[np.bool_]:
-    """Return which runs of leaves between kept edges hold far more than others: scores crowd in a spike there."""
+    """Return which runs of leaves between kept edges hold far more than others: scores crowd in
+    a spike there."""
     mass = -np.diff(tails.mass[kept])
     crowded: NDArray[np.bool_] = mass > _CROWDED / _ends_of_runs(tails.alone, kept).others(
         len(mass)
@@ -179,10 +190,11 @@ def _crowded(tails: UncertainTails, kept: Places) -> NDArray[np.bool_]:
 
 
 def _maybe_tied(tails: UncertainTails, kept: Places, fits: bool) -> NDArray[np.bool_]:
-    """Return which runs of leaves between kept edges may hold tied scores, so that any order is possible in them.
+    """Return which runs of leaves between kept edges may hold tied scores, so that any order is
+    possible in them.
 
-    A run of several is suspect if one leaf holds most of it. Where all leaves are kept, crowded ones are; and all of
-    them, if the smooth model does not fit.
+    A run of several is suspect if one leaf holds most of it. Where all leaves are kept, crowded
+    ones are; and all of them, if the smooth model does not fit.
     """
     if len(kept) == tails.guess.shape[1]:
         return _crowded(tails, kept) | (not fits)
@@ -194,11 +206,12 @@ def _maybe_tied(tails: UncertainTails, kept: Places, fits: bool) -> NDArray[np.b
 
 
 def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]:
-    r"""Return the classes' ROC areas and noise's standard deviations of them; of all scores together if ``pooled``.
+    r"""Return the classes' ROC areas and noise's standard deviations of them; of all scores
+    together if ``pooled``.
 
-    In closed form, one pass over the leaves. To first order, noise :math:`z_k` in the leaves moves the area A by
-    :math:`\sum_k z^-_k (T_k - A) / N^- + \sum_k z^+_k (B_k - A) / N^+`, with T the positives above a leaf and B the
-    negatives below it, as fractions.
+    In closed form, one pass over the leaves. To first order, noise :math:`z_k` in the leaves moves
+    the area A by :math:`\sum_k z^-_k (T_k - A) / N^- + \sum_k z^+_k (B_k - A) / N^+`, with T the
+    positives above a leaf and B the negatives below it, as fractions.
     """
     last = release.last
     leaf = non_negative(least_squares(last.levels, last.query.level_weights))[-1].numpy()
@@ -216,10 +229,12 @@ def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]
 
 
 def _least_squares_gain(weight: Floats, query: Query) -> Floats:
-    r"""Return the variance of a weighted sum of leaves ``(..., leaves)`` after least squares, per variance of a cell.
+    r"""Return the variance of a weighted sum of leaves ``(..., leaves)`` after least squares, per
+    variance of a cell.
 
-    It is the least :math:`\sum c^2` of cells' coefficients c that add up to a leaf's weight on its way from the top. Of
-    a subtree that is given :math:`a` from above, the least sum is a parabola :math:`\alpha (a - \beta)^2 + \gamma`.
+    It is the least :math:`\sum c^2` of cells' coefficients c that add up to a leaf's weight on its
+    way from the top. Of a subtree that is given :math:`a` from above, the least sum is a parabola
+    :math:`\alpha (a - \beta)^2 + \gamma`.
     """
     tree = query.tree
     own = [1 / times**2 for times in query.level_weights]

@@ -1,9 +1,10 @@
 r"""Simultaneous bounds for ratios of tails, and the steps that contain a curve.
 
-With U the examples at or above an edge and N those of a class, :math:`\hat U - t \hat N` of a release has mean 0 at the
-true t = U/N, and a variance that is quadratic in t. So the t with :math:`|\hat U - t \hat N| \le c\,\sigma(t)` are an
-interval (Fieller's, with sampling error Wilson's), and c, a quantile of the maximum over all edges and both ratios in
-simulated noise, makes all of them hold at once.
+With U the examples at or above an edge and N those of a class, :math:`\hat U - t \hat N` of a
+release has mean 0 at the true t = U/N, and a variance that is quadratic in t. So the t with
+:math:`|\hat U - t \hat N| \le c\,\sigma(t)` are an interval (Fieller's, with sampling error
+Wilson's), and c, a quantile of the maximum over all edges and both ratios in simulated noise, makes
+all of them hold at once.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sum import Sum
 from torchmetrics_fed.typing import Floats, Singles
 
-# How many vectors: as many as these cells make, within limits. A quantile of 1,000 is off by 0.7% of coverage.
+# How many vectors: as many as these cells make, within limits. A quantile of 1,000 is off by 0.7%
+# of coverage.
 _CELLS, _FEWEST, _MOST = 1 << 22, 1_000, 4_000
-# This noise protects nobody, it only measures what noise does; the same seed makes the same band of the same release.
+# This noise protects nobody, it only measures what noise does; the same seed makes the same band of
+# the same release.
 _SEED = 20_240_229
 _STRAIGHT_PARTS = 64
 """Parts of a straight line, each of which a step holds."""
@@ -39,7 +42,8 @@ class Bounds(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Bounds of a rising curve y(x). Each x stands twice, for the limits from the left and from the right."""
+    """Bounds of a rising curve y(x). Each x stands twice, for the limits from the left and from
+    the right."""
 
     x: Floats
     low: Floats
@@ -56,7 +60,8 @@ class UncertainTails(NamedTuple):
     noise: Singles
     """Vectors of what noise, and sampling if asked for, add, ``(2, vectors, edges)``."""
     spread: Floats
-    """Variance of the noise alone at each edge, and its covariance with the total's, ``(2, edges)``."""
+    """Variance of the noise alone at each edge, and its covariance with the total's, ``(2,
+    edges)``."""
     sampled: bool
     """Whether sampling is in it."""
     alone: EndTies
@@ -87,7 +92,8 @@ class UncertainTails(NamedTuple):
         ]
 
     def ratios(self, pairs: tuple[tuple[int, int], ...], confidence: float) -> list[Bounds]:
-        """Return bounds, all of which hold at once, of the tails of row i over the total of row j."""
+        """Return bounds, all of which hold at once, of the tails of row i over the total of row
+        j."""
         worst = np.max([self._furthest(*pair) for pair in pairs], 0)
         c = order_statistic(worst, confidence)
         return [self._bounds(*pair, c) for pair in pairs]
@@ -145,7 +151,8 @@ class UncertainTails(NamedTuple):
 def ratio_bounds(
     part: Floats, whole: Floats, variance: Iterable[Floats], most: float = 1.0
 ) -> Bounds:
-    """Solve (part - t whole)^2 = variance(t) for t from 0 to ``most``; ``variance`` has its terms of 1, t and t^2."""
+    """Solve (part - t whole)^2 = variance(t) for t from 0 to ``most``; ``variance`` has its
+    terms of 1, t and t^2."""
     one, t, t2 = variance
     square, half = whole**2 - t2, part * whole + t / 2
     # half^2 - square * (part^2 - one), without the terms that cancel
@@ -162,16 +169,18 @@ def ratio_bounds(
 
 
 def order_statistic(values: Floats, level: float) -> float:
-    """Return the value that the fraction ``level`` is at or below, rounded up: the vectors are a sample, too."""
+    """Return the value that the fraction ``level`` is at or below, rounded up: the vectors are a
+    sample, too."""
     rank = min(math.ceil(level * (len(values) + 1)), len(values))
     return float(np.partition(values, rank - 1)[rank - 1])
 
 
 def staircase(x: Bounds, y: Bounds, more: Floats | None = None) -> Steps:
-    r"""Return the steps that hold every rising curve through points within ``x`` and ``y``, for x from 0 to 1.
+    r"""Return the steps that hold every rising curve through points within ``x`` and ``y``, for x
+    from 0 to 1.
 
-    At least :math:`\max \{y^{lo}_k : x^{hi}_k \le x\}`, at most :math:`\min \{y^{hi}_k : x^{lo}_k \ge x\}`: whatever
-    the curve does between the points.
+    At least :math:`\max \{y^{lo}_k : x^{hi}_k \le x\}`, at most :math:`\min \{y^{hi}_k : x^{lo}_k
+    \ge x\}`: whatever the curve does between the points.
     """
     at = np.sort(np.r_[x.low, x.high, [] if more is None else more])
     order, back = np.argsort(x.high, kind="stable"), np.argsort(x.low, kind="stable")
@@ -188,7 +197,8 @@ def staircase(x: Bounds, y: Bounds, more: Floats | None = None) -> Steps:
 
 
 def straight(bounds: Bounds, ends: EndTies) -> Bounds:
-    """Return bounds with those of points between the edges of tied end leaves, where a ROC curve is a straight line."""
+    """Return bounds with those of points between the edges of tied end leaves, where a ROC curve
+    is a straight line."""
     parts = np.arange(1, _STRAIGHT_PARTS) / _STRAIGHT_PARTS
     pairs = [(0, 1)] * ends.first + [(-2, -1)] * ends.last
     return Bounds(
@@ -209,14 +219,16 @@ class Vectors(NamedTuple):
 
 
 def above(leaf: Floats) -> Floats:
-    """Return the counts at or above each edge of the leaves, ``(..., leaves + 1)``, edges ascending."""
+    """Return the counts at or above each edge of the leaves, ``(..., leaves + 1)``, edges
+    ascending."""
     tail = np.zeros((*leaf.shape[:-1], leaf.shape[-1] + 1))
     tail[..., :-1] = leaf[..., ::-1].cumsum(-1)[..., ::-1]
     return tail
 
 
 def noise_tails(total: Sum) -> Vectors:
-    """Return what the noise adds to tails after least squares: the noise that is really there, of all shares."""
+    """Return what the noise adds to tails after least squares: the noise that is really there,
+    of all shares."""
     tree = total.query.tree
     if not total.spec.privacy.charges:
         nothing = np.zeros((2, _count(tree.leaves), tree.leaves + 1), dtype=np.float32)
@@ -232,9 +244,11 @@ def noise_tails(total: Sum) -> Vectors:
 
 
 def sampling_tails(leaf: Floats, vectors: int) -> Singles:
-    """Return how tails of samples differ from those of a population with ``leaf`` examples, ``(2, vectors, edges)``.
+    """Return how tails of samples differ from those of a population with ``leaf`` examples, ``(2,
+    vectors, edges)``.
 
-    Poisson counts: given its size, a sample is multinomial, and the sizes vary, too, as precision has to know.
+    Poisson counts: given its size, a sample is multinomial, and the sizes vary, too, as precision
+    has to know.
     """
     generator = np.random.default_rng(_SEED + 1)
     drawn = generator.poisson(leaf[:, None], (2, vectors, leaf.shape[-1])) - leaf[:, None]
@@ -249,7 +263,8 @@ def _count(cells: int) -> int:
 def _noise_tails(
     tree: Tree, weights: tuple[int, ...], mechanism: str, variance: float, shares: float
 ) -> Vectors:
-    """Noise of ``variance`` in each cell, summed ``shares`` times; a part of a time is a part of the shares."""
+    """Noise of ``variance`` in each cell, summed ``shares`` times; a part of a time is a part of
+    the shares."""
     generator = np.random.default_rng(_SEED)
     vectors = _count(tree.cells)
     result = np.empty((2, vectors, tree.leaves + 1), dtype=np.float32)
@@ -274,11 +289,12 @@ def summed_noise(
     shares: float,
     shape: tuple[int, ...],
 ) -> Floats:
-    """Return cells with the law that sums of shares have, to measure what noise does; it protects nobody.
+    """Return cells with the law that sums of shares have, to measure what noise does; it protects
+    nobody.
 
-    Each kind of noise but the discrete Gaussian is the difference of two alike, and divides: a sum of n shares
-    calibrated for k has n / k times the parameter. ``variance`` is that of all shares that it is calibrated for, and
-    ``shares`` how many were summed, in units of those.
+    Each kind of noise but the discrete Gaussian is the difference of two alike, and divides: a sum
+    of n shares calibrated for k has n / k times the parameter. ``variance`` is that of all shares
+    that it is calibrated for, and ``shares`` how many were summed, in units of those.
     """
     if mechanism == "discrete_gaussian":
         return np.rint(
@@ -290,7 +306,8 @@ def summed_noise(
             return generator.poisson(variance * shares / 2, shape).astype(np.float64)
         if mechanism == "gamma":
             return generator.gamma(shares, np.sqrt(variance / 2), shape)
-        # two-sided geometric with ratio a: variance = 2a / (1 - a)^2 = 1 / (2 sinh^2(epsilon / 2)), a = e^-epsilon
+        # two-sided geometric with ratio a: variance = 2a / (1 - a)^2 = 1 / (2 sinh^2(epsilon / 2)),
+        # a = e^-epsilon
         ratio = np.exp(-2 * np.arcsinh(np.sqrt(0.5 / variance)))
         return generator.negative_binomial(shares, 1 - ratio, shape).astype(np.float64)
 

@@ -1,7 +1,9 @@
-r"""Counts above any threshold, also between the edges of leaves, and rates of groups there, under noise and sampling.
+r"""Counts above any threshold, also between the edges of leaves, and rates of groups there, under
+noise and sampling.
 
-For a rate t = A / B the interval holds all t with :math:`(A - t B)^2 \le z^2 (v(t) + B t (1 - t))`, where v is the
-variance that noise gives the left side, quadratic in t. Without noise it is Wilson's.
+For a rate t = A / B the interval holds all t with :math:`(A - t B)^2 \le z^2 (v(t) + B t (1 - t))`,
+where v is the variance that noise gives the left side, quadratic in t. Without noise it is
+Wilson's.
 """
 
 from __future__ import annotations
@@ -24,17 +26,20 @@ from torchmetrics_fed.reconstruct.uncertainty.bands import (
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
 
-# Which part of its count a leaf of smooth scores may be off half-way through; one where any order is possible: all.
+# Which part of its count a leaf of smooth scores may be off half-way through; one where any order
+# is possible: all.
 _OFF = 0.1
 # How many examples more the latter may hold than it seems to, in standard deviations of its noise.
 _NOISE = 2.0
-# How well the part of a leaf of a group above a threshold inside it is known, at worst: a standard deviation.
+# How well the part of a leaf of a group above a threshold inside it is known, at worst: a standard
+# deviation.
 _INSIDE = 0.1
 _SEED = 20_250_301
 
 
 class UncertainCounts(NamedTuple):
-    """Negatives and positives of one class at or above thresholds; the first column is the totals."""
+    """Negatives and positives of one class at or above thresholds; the first column is the
+    totals."""
 
     seen: Floats
     """Unbiased, ``(2, 1 + thresholds)``."""
@@ -56,8 +61,9 @@ def uncertain_counts(
 ) -> Iterator[UncertainCounts]:
     """Yield those of each class, at thresholds of all classes or of each.
 
-    How a leaf of the release is filled is what the counts say that were read from it: ``leaf`` and their ``edges``.
-    Where scores may be ``tied`` any order within a leaf is possible, whether it looks like it or not.
+    How a leaf of the release is filled is what the counts say that were read from it: ``leaf`` and
+    their ``edges``. Where scores may be ``tied`` any order within a leaf is possible, whether it
+    looks like it or not.
     """
     own = release.last.edges.numpy()
     alone = EndTies.of(release.spec.grid, release.last.places)
@@ -76,7 +82,8 @@ def uncertain_counts(
             -np.diff(tails.guess),
             tails.noise[..., k] - tails.noise[..., k + 1],
         )
-        # any order is possible among tied scores, and in the end leaves, where no leaf beyond tells how they go on
+        # any order is possible among tied scores, and in the end leaves, where no leaf beyond tells
+        # how they go on
         free = are_tied(held, alone) | tied | (not tails.spread.any())
         free[[0, -1]] = True
         if len(free) > 2:  # beyond an end bin alone, no leaf tells more than beyond the end
@@ -94,7 +101,8 @@ def uncertain_counts(
 
 
 def counts_above(leaf: Floats, edges: Floats, at: Floats) -> Floats:
-    """Return the counts at or above scores, ``(..., len(at))``, of ``leaf``, ``(..., leaves)``: a line in each leaf."""
+    """Return the counts at or above scores, ``(..., len(at))``, of ``leaf``, ``(..., leaves)``:
+    a line in each leaf."""
     tails = above(leaf).reshape(-1, len(edges))
     return np.stack([np.interp(at, edges, tail) for tail in tails]).reshape(
         *leaf.shape[:-1], len(at)
@@ -102,14 +110,16 @@ def counts_above(leaf: Floats, edges: Floats, at: Floats) -> Floats:
 
 
 def reach(deviations: Floats, confidence: float) -> Floats:
-    """Return how far values may be off, all of them at once, of what vectors do to them, ``(vectors, values)``."""
+    """Return how far values may be off, all of them at once, of what vectors do to them,
+    ``(vectors, values)``."""
     spread: Floats = deviations.std(0)
     furthest = np.abs(deviations / np.where(spread > 0, spread, np.inf)).max(-1)
     return order_statistic(furthest, confidence) * spread
 
 
 class Rates(NamedTuple):
-    """Rates of groups and classes, ``(groups, classes)``, or differences ``(classes,)``, with their intervals."""
+    """Rates of groups and classes, ``(groups, classes)``, or differences ``(classes,)``, with
+    their intervals."""
 
     value: Floats
     low: Floats
@@ -126,7 +136,8 @@ class Rates(NamedTuple):
         return Rates(*(np.where(which, np.nan, each) for each in self))
 
     def difference(self, one: int, other: int) -> Rates:
-        """Return one group's rates less another's: each end takes what is unknown of both (Zou and Donner 2008)."""
+        """Return one group's rates less another's: each end takes what is unknown of both (Zou
+        and Donner 2008)."""
         (value, low, high), (less, least, most) = (
             [each[number] for each in self] for number in (one, other)
         )
@@ -139,7 +150,8 @@ class Rates(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Examples at or above a threshold, all examples, and what noise does to both; each ``(groups, classes, 2)``."""
+    """Examples at or above a threshold, all examples, and what noise does to both; each
+    ``(groups, classes, 2)``."""
 
     above: Floats
     size: Floats
@@ -161,7 +173,8 @@ class Counted(NamedTuple):
         )
 
     def rates(self, level: float) -> dict[str, Rates]:
-        """Return the rates by name, each end of their intervals right with probability ``level``."""
+        """Return the rates by name, each end of their intervals right with probability
+        ``level``."""
         z, own = float(ndtri(level)), (self.variance, -2 * self.covariance, self.spread)
         false, true = (
             _ratio(self.above[..., row], self.size[..., row], [each[..., row] for each in own], z)
@@ -173,7 +186,8 @@ class Counted(NamedTuple):
         return {"tpr": true, "fpr": false, "positive_rate": positive, "precision": precision}
 
     def noise(self) -> Floats:
-        """Return the standard deviations that noise gives true and false positive rates, ``(groups, classes, 2)``."""
+        """Return the standard deviations that noise gives true and false positive rates,
+        ``(groups, classes, 2)``."""
         size = np.maximum(self.size, 1.0)
         t = np.clip(self.above / size, 0.0, 1.0)
         variance = self.variance - 2 * t * self.covariance + t**2 * self.spread
@@ -182,7 +196,8 @@ class Counted(NamedTuple):
 
 
 def _ratio(part: Floats, whole: Floats, noise: Sequence[Floats], z: float) -> Rates:
-    """Return t = part / whole and its interval; ``noise`` are the coefficients of 1, t and t^2 in v."""
+    """Return t = part / whole and its interval; ``noise`` are the coefficients of 1, t and t^2
+    in v."""
     variance = [z**2 * each for each in (noise[0], noise[1] + whole, noise[2] - whole)]
     value = np.clip(np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), np.nan), 0.0, 1.0)
     return Rates(value, *ratio_bounds(part, whole, variance))
@@ -191,8 +206,8 @@ def _ratio(part: Floats, whole: Floats, noise: Sequence[Floats], z: float) -> Ra
 def _counted(part: Release, place: int) -> list[Floats]:
     """Return the fields of :class:`Counted` of one group, ``(classes, 2)`` each.
 
-    Between the edges of leaves tails are interpolated as the group's model says, and their variances as if the noise of
-    both edges were the same, which is no less.
+    Between the edges of leaves tails are interpolated as the group's model says, and their
+    variances as if the noise of both edges were the same, which is no less.
     """
     fine, places = Aligned().levels(part)[-1].double().numpy(), part.last.places
     leaf = min(int(np.searchsorted(places, place, side="right")) - 1, len(places) - 2)
