@@ -253,7 +253,7 @@ class Spec:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of cells: integers, except for the paper's continuous noise."""
+        """The dtype of cells. They are integers, except with the paper's continuous noise."""
         if self.privacy.draws_floats:
             return torch.float64
         return torch.int64
