@@ -1,5 +1,4 @@
-"""Look at every page of the built site in a browser: `python docs/screenshots.py build/docs OUT`
-(part of `make docs`).
+"""Look at every page of the built site in a browser, as a part of `make docs`.
 
 Saves each page at two widths, light and dark, and fails where a page scrolls sideways, where code
 or a table is wider than its column on a desktop, on a word on the console, a request that leaves

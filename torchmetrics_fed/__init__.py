@@ -1,5 +1,4 @@
-"""Global ROC and precision-recall curves for federated learning, with optional differential
-privacy."""
+"""Global ROC and precision-recall curves for federated learning, with differential privacy."""
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING

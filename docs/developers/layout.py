@@ -1,5 +1,4 @@
-"""Write layout.md, every file with the first line of its docstring: `python
-docs/developers/layout.py`."""
+"""Write layout.md: every file with the first line of its docstring."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Draw the data flow for concepts.md: `python docs/images/data_flow.py` writes data_flow.svg
-beside itself."""
+"""Draw data_flow.svg, the data flow for concepts.md, beside this file."""
 
 from __future__ import annotations
 

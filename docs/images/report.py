@@ -1,5 +1,4 @@
-"""Draw report.png for docs/report.md: `PYTHONPATH=docs python docs/images/report.py`; it needs
-Chromium.
+"""Draw report.png for docs/report.md. It needs Chromium, and `docs` on the path.
 
 The first block of the page makes the report; this opens its HTML file and takes a screenshot of
 what a desktop shows.

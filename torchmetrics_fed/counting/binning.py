@@ -1,5 +1,4 @@
-"""Binning: the bin of every score, by the kind of grid. Exact to the bit in every floating dtype,
-on every device.
+"""Binning: the bin of every score, exact to the bit in every floating dtype, on every device.
 
 Each kind has two ways that agree: :meth:`Binning.of` in torch, for any device, which never waits
 for it, and :meth:`Binning.codes` in numpy, for plain batches in this machine's memory.

@@ -1,5 +1,4 @@
-"""Persons: how many examples of each person were counted, so that none has more than the privacy
-claim rests on.
+"""Persons: the examples of each person in the counts, so that none has more than allowed.
 
 A table is a dictionary from a person to the number of the person's examples in the counts. A person
 is the text of an id: ids that print the same are the same person, whatever type they came in (7,

@@ -1,2 +1,1 @@
-"""Federated metrics inside trainers. Each module needs its extra. Examples assume an import of
-what they document."""
+"""Federated metrics inside trainers. Each module needs its extra."""

@@ -1,5 +1,4 @@
-"""Intervals of areas under curves: what noise does to them, and what the order of scores within
-leaves can do."""
+"""Intervals of areas under curves: the effect of noise, and of the order within leaves."""
 
 from collections.abc import Callable
 from typing import NamedTuple

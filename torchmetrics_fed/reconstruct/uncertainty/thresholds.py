@@ -1,5 +1,4 @@
-r"""Counts above any threshold, also between the edges of leaves, and rates of groups there, under
-noise and sampling.
+r"""Counts above any threshold, and rates of groups there, under noise and sampling.
 
 For a rate t = A / B the interval holds all t with :math:`(A - t B)^2 \le z^2 (v(t) + B t (1 - t))`,
 where v is the variance that noise gives the left side, quadratic in t. Without noise it is
