@@ -104,22 +104,25 @@ def once(true: Callable[[], bool], seconds: float = 300) -> None:
 def test_a_private_deployment_goes_on_without_a_killed_and_a_stalled_node(tmp_path: Path) -> None:
     """SIGKILL when a node is charged for query 1, SIGSTOP when a node has begun query 2."""
 
-    def begun(client: int) -> int:
-        """How many aggregations a node has begun."""
+    def notes_of(client: int) -> list[bytes]:
+        """A node's notes; a note is empty while the node draws."""
         path = tmp_path / "home" / "torchmetrics-fed" / str(client) / "notes"
         if not path.exists():
-            return 0
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as notes:
-            contents = [content for (content,) in notes.execute("SELECT content FROM notes")]
-        # while a node draws, its note is empty
-        return sum(
-            len(_Note.from_bytes(content).begun_aggregations) for content in contents if content
-        )
+            return []
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as tables:
+            return [content for (content,) in tables.execute("SELECT content FROM notes")]
+
+    def has_begun_second_query(client: int) -> bool:
+        contents = [content for content in notes_of(client) if content]
+        return any(len(_Note.from_bytes(content).begun_aggregations) == 2 for content in contents)
+
+    def is_charged(client: int) -> bool:
+        return bool(notes_of(client)) and spent(tmp_path, client)[0] == 1
 
     def strike(groups: dict[int, int]) -> None:
-        once(lambda: spent(tmp_path, KILLED)[0] == 1)
+        once(lambda: is_charged(KILLED))
         os.killpg(groups[KILLED], signal.SIGKILL)
-        once(lambda: begun(STALLED) == 2)
+        once(lambda: has_begun_second_query(STALLED))
         os.killpg(groups[STALLED], signal.SIGSTOP)
 
     summary = run(
