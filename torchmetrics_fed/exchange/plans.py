@@ -49,9 +49,6 @@ from torchmetrics_fed.release import Query, Release, Spec, Sum
 
 PlanName = Literal["adaptive", "single", "carry_over", "paper"]
 
-PlanArgument: TypeAlias = "PlanName | Query | Plan | None"
-"""What users pass as ``plan``."""
-
 
 class Placement(Protocol):
     """Where the leaves of queries lie."""
@@ -145,6 +142,10 @@ class Plan(ABC):
     def unasked_query(self, spec: Spec) -> Query:
         """Return the query that a client replies to when no coordinator has sent one."""
         return self.first_query(spec, can_ask_again=True, previous=None)
+
+
+PlanArgument: TypeAlias = PlanName | Query | Plan | None
+"""The argument ``plan`` of every metric: a name, a query, a plan, or None for the default plan."""
 
 
 @dataclass(frozen=True)
