@@ -249,16 +249,16 @@ class PendingReply:
         """Return this client's side of secure aggregation: a new one, or the one in the note."""
         node = self._node
         request = self._request
-        is_signed = node._signing_key is not None
-        config = request.agreed_config(node._terms.spec, signed=is_signed)
-        keys = (node._signing_key, node._verification_keys)
+        signing_key = node._signing_key
+        verification_keys = node._verification_keys
+        config = request.agreed_config(node._terms.spec, signed=signing_key is not None)
         if request.stage is Stage.ADVERTISE:
             if _digest(request.start) in self._note.begun_aggregations:
                 raise SecureAggregationError(
                     f"This client has begun the aggregation {config.round_id!r} before. A retry is "
                     "a new round."
                 )
-            return SecureAggregationClient(node._name, config, keys[0], keys[1])
+            return SecureAggregationClient(node._name, config, signing_key, verification_keys)
         if not self._note.aggregation:
             raise SecureAggregationError(
                 "Expected an aggregation that this client has begun but it has no notes about "
@@ -266,7 +266,7 @@ class PendingReply:
                 "messages. It stays out of this round."
             )
         client = SecureAggregationClient.from_bytes(
-            self._note.aggregation, config, keys[0], keys[1]
+            self._note.aggregation, config, signing_key, verification_keys
         )
         if client.client_id != node._name:
             raise SecureAggregationError(
