@@ -88,9 +88,13 @@ def test_it_errs_as_often_as_it_says(
     epsilon: float | None,
     values: int | None,
 ) -> None:
-    """Not more often than 5%, at alpha 1e-6, with ties, too; more often where there is a drift."""
+    """Not more often than 5%, at alpha 1e-6, with ties, too; more often where there is a drift.
+
+    With noise and ties the test finds this drift in about 0.87 of the runs. Of 30 runs, 11 suffice
+    for the power check, and fewer happen with a probability below 1e-7.
+    """
     assert binom.sf(drifted(0.0, epsilon, 60, values) - 1, 60, 0.05) > 1e-6
-    assert binom.sf(drifted(1.5, epsilon, 8, values) - 1, 8, 0.05) < 1e-6
+    assert binom.sf(drifted(1.5, epsilon, 30, values) - 1, 30, 0.05) < 1e-6
 
 
 def test_an_index_that_ties_may_explain_is_called_into_question() -> None:
