@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchmetrics_fed import FederatedROC, InputError, ScoreGrid
-from torchmetrics_fed.counting import kernel
+from torchmetrics_fed import InputError, ScoreGrid
+from torchmetrics_fed.counting import batch as counting
 from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.typing import Task
 
@@ -41,7 +40,7 @@ def batch(size: int = 500, dtype: torch.dtype = torch.float32) -> tuple[Tensor, 
 
 @pytest.fixture(params=[32_768, 64], ids=["whole", "chunked"])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "CHUNK", request.param)
+    monkeypatch.setattr(counting, "CHUNK", request.param)
 
 
 @pytest.mark.usefixtures("chunk")
@@ -155,18 +154,10 @@ def test_a_bad_batch_is_refused_and_changes_nothing(
     named: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel, "CHUNK", 64)  # the last of many chunks is the bad one
+    monkeypatch.setattr(counting, "CHUNK", 64)  # the last of many chunks is the bad one
     counts = GRID.add(GRID.empty(K), *batch()[:2], Rules("multiclass"))
     before = counts.clone()
     preds, target = spoil(*batch())
     with pytest.raises(InputError, match=named):
         GRID.add(counts, preds, target, Rules(task=task))
     assert torch.equal(counts, before)
-
-
-def test_scratch_is_in_no_pickle() -> None:
-    metric = FederatedROC("multiclass", num_classes=1_000, quantiles=4)
-    empty = len(pickle.dumps(metric))
-    metric.update(torch.rand(32, 1_000), torch.randint(0, 1_000, (32,)))
-    metric.reset()
-    assert len(pickle.dumps(metric)) < empty + 2_000

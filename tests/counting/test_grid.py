@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.counting import kernel, plain
-from torchmetrics_fed.counting.binning import Binning
+from torchmetrics_fed.counting import batch, fast
 from torchmetrics_fed.counting.validation import Rules
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -56,30 +55,20 @@ def histograms(grid: ScoreGrid, scores: Tensor, target: Tensor) -> Tensor:
     return torch.from_numpy(np.stack([negatives, positives]))[None]
 
 
-@pytest.fixture(params=["plain", "plain in pieces", "columns", "device", "chunked"])
+@pytest.fixture(params=["fast", "table in chunks", "search", "device", "plain in chunks"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run on every path of the kernel. The path without chunks serves devices."""
-    if request.param == "plain":
-        monkeypatch.setattr(plain, "FEW", 10**9)
-    elif request.param == "plain in pieces":
-        for name, size in (("FEW", 0), ("PIECE", 700), ("GROUP", 1_500), ("CHUNK", 1_500)):
-            monkeypatch.setattr(plain, name, size)
-    elif request.param == "columns":
-        monkeypatch.setattr(kernel, "add_flat", add_one_column)
+    """Run on every way to count. The one without chunks serves devices."""
+    if request.param == "table in chunks":
+        monkeypatch.setattr(fast, "FEW", 0)
+        monkeypatch.setattr(batch, "CHUNK", 700)
+    elif request.param == "search":
+        monkeypatch.setattr(fast, "FEW", 10**9)
     elif request.param == "device":
-        monkeypatch.setattr(kernel, "add_flat", lambda *_: False)
-        monkeypatch.setattr(kernel, "CHUNK", 10**9)
-    else:
-        monkeypatch.setattr(kernel, "add_flat", lambda *_: False)
-        monkeypatch.setattr(kernel, "CHUNK", 1_000)
-
-
-def add_one_column(
-    counts: Tensor, scores: Tensor, labels: Tensor, rules: Rules, binning: Binning
-) -> bool:
-    """Count a flat batch as the only one of several classes."""
-    parts = [values[:, None].split(1_000) for values in (scores, labels)]
-    return plain.add_columns(counts, lambda: zip(*parts, strict=True), rules, binning)
+        monkeypatch.setattr(batch, "has_fast_way", lambda *_: False)
+        monkeypatch.setattr(batch, "CHUNK", 10**9)
+    elif request.param == "plain in chunks":
+        monkeypatch.setattr(batch, "has_fast_way", lambda *_: False)
+        monkeypatch.setattr(batch, "CHUNK", 1_000)
 
 
 @pytest.mark.usefixtures("path")
@@ -107,8 +96,8 @@ def test_small_batches_count_as_large_ones_do(
     scores = adversarial(grid, dtype)
     target = torch.randint(0, 2, scores.shape)
     counts = grid.empty()
-    for batch, labels in zip(scores.split(500), target.split(500), strict=True):
-        grid.add(counts, batch, labels)
+    for some_scores, labels in zip(scores.split(500), target.split(500), strict=True):
+        grid.add(counts, some_scores, labels)
     assert torch.equal(counts, histograms(grid, scores, target))
 
 
@@ -206,9 +195,9 @@ def test_sigmoid_is_applied_to_every_batch_alike(make: Callable[[int], ScoreGrid
     logits = 3 * torch.randn(4_000).double()
     target = torch.randint(0, 2, (4_000,))
     inside = logits.clamp(0.1, 0.9)  # torchmetrics would take them for probabilities
-    for batch in (logits, inside):
-        counts = grid.add(grid.empty(), batch, target, Rules(normalization="sigmoid"))
-        assert torch.equal(counts, histograms(grid, batch.sigmoid(), target))
+    for preds in (logits, inside):
+        counts = grid.add(grid.empty(), preds, target, Rules(normalization="sigmoid"))
+        assert torch.equal(counts, histograms(grid, preds.sigmoid(), target))
 
 
 @pytest.mark.usefixtures("path")

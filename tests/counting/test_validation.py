@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import InputError, ScoreGrid
-from torchmetrics_fed.counting import kernel, plain
+from torchmetrics_fed.counting import batch
 from torchmetrics_fed.counting.validation import Rules, check_batch, check_weight
 from torchmetrics_fed.typing import Task
 
@@ -23,16 +23,14 @@ Batch = tuple[Tensor, Tensor]
 """Scores and labels."""
 
 
-@pytest.fixture(params=["plain", "plain in pieces", "device"])
+@pytest.fixture(params=["fast", "fast in chunks", "device"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run on every path of the kernel."""
-    if request.param == "plain in pieces":
-        for name, size in (("FEW", 0), ("PIECE", 70), ("GROUP", 150), ("CHUNK", 150)):
-            monkeypatch.setattr(plain, name, size)
+    """Run on every way to count."""
+    if request.param == "fast in chunks":
+        monkeypatch.setattr(batch, "CHUNK", 20)
     elif request.param == "device":
-        for name in ("add_flat", "add_columns"):
-            monkeypatch.setattr(kernel, name, lambda *_: False)
-        monkeypatch.setattr(kernel, "CHUNK", None)
+        monkeypatch.setattr(batch, "has_fast_way", lambda *_: False)
+        monkeypatch.setattr(batch, "CHUNK", None)
 
 
 def batch_of(task: Task) -> Batch:

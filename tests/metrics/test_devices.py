@@ -23,7 +23,7 @@ from torchmetrics_fed import (
     ScoreGrid,
     federated_collection,
 )
-from torchmetrics_fed.counting import kernel
+from torchmetrics_fed.counting import batch
 
 
 class Operations(TorchDispatchMode):
@@ -48,9 +48,8 @@ class Operations(TorchDispatchMode):
 @pytest.fixture
 def device_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run on this machine what runs on a device."""
-    for name in ("add_flat", "add_columns"):
-        monkeypatch.setattr(kernel, name, lambda *_: False)
-    monkeypatch.setattr(kernel, "CHUNK", None)
+    monkeypatch.setattr(batch, "has_fast_way", lambda *_: False)
+    monkeypatch.setattr(batch, "CHUNK", None)
 
 
 def update(metric: FederatedROC, preds: Tensor, target: Tensor) -> Operations:

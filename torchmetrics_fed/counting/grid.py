@@ -22,14 +22,10 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from torchmetrics_fed.counting.binning import (
-    Binning,
-    EvenBinning,
-    TwoSidedBinning,
-    smooth_edges,
-    two_sided_edges,
-)
-from torchmetrics_fed.counting.kernel import Kernel
+from torchmetrics_fed.counting.batch import add_batch, add_pairs, empty_counts
+from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning
+from torchmetrics_fed.counting.edges import smooth_edges, two_sided_edges
+from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.typing import Floats
 
@@ -47,9 +43,8 @@ FEWEST_TWO_SIDED_BINS = 4
 MOST_TWO_SIDED_BINS = 1 << 22
 """The largest two-sided grid: beyond it, edges near 1 are no longer exact in float64."""
 
-MOST_TABLE_BINS = 1 << 16
-"""The largest two-sided grid whose bins are looked up in a table. Beyond it, the table is larger
-than it is worth."""
+PLAIN_RULES = Rules()
+"""A binary batch of scores and labels, nothing left out, everything checked."""
 
 LOGIT_PART = 0.05
 """The part of the coordinate of a two-sided grid that is the logit of the score."""
@@ -59,7 +54,7 @@ NEAREST_DISTANCE = 2.0**-42
 
 
 @dataclass(frozen=True)
-class ScoreGrid(Kernel):
+class ScoreGrid:
     """The bins of the score range, the same for every client.
 
     Make one with :meth:`two_sided`, :meth:`even` or :meth:`from_edges`.
@@ -269,12 +264,62 @@ class ScoreGrid(Kernel):
 
         Of two rows, row 0 counts negatives and row 1 positives.
         """
-        return torch.zeros(classes, rows, self.bins, dtype=torch.int64)
+        return empty_counts(classes, rows, self.bins)
+
+    def add(
+        self,
+        counts: Tensor,
+        preds: Tensor,
+        target: Tensor,
+        rules: Rules = PLAIN_RULES,
+        refused: Tensor | None = None,
+        weight: Tensor | None = None,
+        group: Tensor | None = None,
+    ) -> Tensor:
+        """Add a batch to ``counts`` and return them. A batch that is refused changes nothing.
+
+        Args:
+            counts: int64 ``(classes, groups * rows, bins)``; changed in place where that can be
+                done.
+            preds: scores, and ``target`` their labels, as :meth:`FederatedMetric.update` takes
+                them.
+            target: see ``preds``.
+            rules: how the batch is read.
+            refused: int64, one number on the device of ``counts``. If given, examples that cannot
+                be counted are added to it, and no device is waited for. Otherwise they raise.
+            weight: integers, how often each example counts; once if not given.
+            group: integers, the group of each example, where there are several.
+        """
+        return add_batch(
+            counts,
+            preds,
+            target,
+            binning=self.binning,
+            rules=rules,
+            refused=refused,
+            weight=weight,
+            group=group,
+        )
+
+    def add_pairs(
+        self,
+        counts: Tensor,
+        models: tuple[Tensor, Tensor],
+        target: Tensor,
+        rules: Rules = PLAIN_RULES,
+        refused: Tensor | None = None,
+    ) -> Tensor:
+        """Add the scores of two models for the same examples to ``counts``, and return them.
+
+        They have passed :func:`check_pairs`. The counts are ``(1, 2, bins * bins)``: the first
+        model's bin times ``bins``, plus the second model's bin.
+        """
+        return add_pairs(counts, models, target, binning=self.binning, rules=rules, refused=refused)
 
     @cached_property
     def binning(self) -> Binning:
         """The function that finds the bin of a score."""
-        if self.kind == "two_sided" and self.bins <= MOST_TABLE_BINS:
+        if self.kind == "two_sided":
             return TwoSidedBinning(self.bins)
         if self.kind == "even" and self.score_range == (0.0, 1.0):
             return EvenBinning(self._edges, self.score_range)

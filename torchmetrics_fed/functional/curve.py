@@ -97,12 +97,8 @@ def warn_if_tied(source: Histograms, grid: ScoreGrid) -> bool:
     """
     if grid.kind == "custom":
         return False
-    negatives, positives = source.leaf.double().unbind(-2)
-    pairs = (negatives.sum(-1) * positives.sum(-1)).clamp(min=1.0)
-    pairs_in_bin = negatives * positives
-    if grid.kind == "two_sided":
-        pairs_in_bin = pairs_in_bin[..., 1:-1]
-    tied = float((pairs_in_bin.sum(-1) / pairs).max())
+    has_end_bins = grid.kind == "two_sided"
+    tied = max(_tied_pairs(block.leaf, has_end_bins) for block in source.blocks)
     if tied <= TIED_PAIRS_WARNED_OF:
         return False
     remedy = "`normalization` with the logits themselves"
@@ -116,3 +112,13 @@ def warn_if_tied(source: Histograms, grid: ScoreGrid) -> bool:
         stacklevel=3,
     )
     return True
+
+
+def _tied_pairs(leaf: Tensor, has_end_bins: bool) -> float:
+    """Return the largest fraction of pairs, over classes, that share a bin, not at an end."""
+    negatives, positives = leaf.double().unbind(-2)
+    pairs = (negatives.sum(-1) * positives.sum(-1)).clamp(min=1.0)
+    pairs_in_bin = negatives * positives
+    if has_end_bins:
+        pairs_in_bin = pairs_in_bin[..., 1:-1]
+    return float((pairs_in_bin.sum(-1) / pairs).max())

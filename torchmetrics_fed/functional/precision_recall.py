@@ -13,7 +13,7 @@ from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, Score, plot_curves
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.reconstruct.histograms import Edges, Readable, read
+from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable, read
 from torchmetrics_fed.typing import Task
 
 
@@ -173,6 +173,12 @@ def precision_recall_from_tails(tails: Tails, exclusive: bool = False) -> Precis
         tails: at decreasing thresholds.
         exclusive: as in :class:`~torchmetrics_fed.functional.Histograms`.
     """
+    if not exclusive:
+        _warn_without_positives(tails.total)
+    return _curve(tails, exclusive)
+
+
+def _curve(tails: Tails, exclusive: bool) -> PrecisionRecallCurve:
     recall = tails.tail[..., 1, :]
     tp = recall * tails.total[..., 1, None]
     fp = tails.tail[..., 0, :] * tails.total[..., 0, None]
@@ -180,22 +186,26 @@ def precision_recall_from_tails(tails: Tails, exclusive: bool = False) -> Precis
     if tails.of_all is not None:  # the paper's strategy "combine"
         selected = tails.of_all * tails.total.sum(-1, keepdim=True)
     precision = torch.where(selected > 0, tp / selected, 1.0).clamp(max=1.0)
-    has_no_positives = tails.total[..., 1, None] <= 0
     if exclusive:
         undefined = torch.full_like(tp, torch.nan)
     else:
         undefined = (selected > 0).to(tp)
-        if bool(has_no_positives.any()):
-            warnings.warn(
-                "No positive examples in these counts: recall is undefined and set to 1 wherever "
-                "an example is selected.",
-                UserWarning,
-                stacklevel=2,
-            )
     undefined[..., 0] = 0.0  # the highest threshold selects no example
+    has_no_positives = tails.total[..., 1, None] <= 0
     recall = torch.where(has_no_positives, undefined, recall)
     # torchmetrics returns the point of the highest threshold, (1, 0), without its threshold
     return PrecisionRecallCurve(precision.flip(-1), recall.flip(-1), tails.thresholds.flip(0)[:-1])
+
+
+def _warn_without_positives(total: Tensor) -> None:
+    """Warn if a class has no positives: ``total`` are negatives and positives, ``(..., 2)``."""
+    if bool((total[..., 1] <= 0).any()):
+        warnings.warn(
+            "No positive examples in these counts: recall is undefined and set to 1 wherever "
+            "an example is selected.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
@@ -229,9 +239,25 @@ def average_precision_from_counts(
         tensor(0.6875, dtype=torch.float64)
     """
     histograms = read(source, edges, reconstruction)
-    curve = precision_recall_from_counts(histograms.pooled(average))
-    areas = average_precision_from_curve(curve)
+    areas = _areas(histograms.pooled(average))
     return averaged(areas, histograms, average)
+
+
+def _areas(histograms: Histograms) -> Tensor:
+    """Return the average precision of each class, some classes at a time."""
+    blocks = histograms.blocks
+    if len(blocks) == 1:
+        return average_precision_from_curve(precision_recall_from_counts(histograms))
+    areas = []
+    totals = []
+    for block in blocks:
+        tails = block.tails
+        curve = _curve(tails, block.exclusive)
+        areas.append(average_precision_from_curve(curve))
+        totals.append(tails.total)
+    if not histograms.exclusive:
+        _warn_without_positives(torch.cat(totals))
+    return torch.cat(areas)
 
 
 def average_precision(

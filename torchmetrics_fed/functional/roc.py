@@ -18,7 +18,7 @@ from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import CHANCE, Labels, Score, plot_curves
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.reconstruct.histograms import Edges, Readable, read
+from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable, read
 from torchmetrics_fed.typing import Average, Task
 
 
@@ -238,9 +238,24 @@ def auroc_from_counts(
     if histograms.pairs is not None and average in ("macro", "weighted"):
         tails = histograms.reconstruction.tails(histograms.pairs, histograms.edges)
         return _auroc_over_pairs(tails, average, max_fpr)
-    curve = roc_from_tails(histograms.pooled(average).tails)
-    areas = auroc_from_curve(curve, max_fpr)
+    areas = _areas(histograms.pooled(average), max_fpr)
     return averaged(areas, histograms, average)
+
+
+def _areas(histograms: Histograms, max_fpr: float | None) -> Tensor:
+    """Return the area of each class, some classes at a time."""
+    blocks = histograms.blocks
+    if len(blocks) == 1:
+        return auroc_from_curve(roc_from_tails(histograms.tails), max_fpr)
+    areas = []
+    totals = []
+    for block in blocks:
+        tails = block.tails
+        fpr, tpr = tails.tail.unbind(-2)
+        areas.append(auroc_from_curve(ROCCurve(fpr, tpr, tails.thresholds), max_fpr))
+        totals.append(tails.total)
+    warn_if_empty(torch.cat(totals))
+    return torch.cat(areas)
 
 
 def mann_whitney_u(source: Readable) -> Tensor:

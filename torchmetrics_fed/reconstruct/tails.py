@@ -106,8 +106,9 @@ class Aligned:
         above = torch.nn.functional.pad(leaf.flip(-1).cumsum(-1), (1, 0))
         total = above[..., -1:]  # the last cumulated value, so that the last tail is 1 to the bit
         tail = torch.where(total > 0, above.double() / total, 0.0)
-        # Noise that was not projected away can make a tail fall or leave [0, 1]; a curve must not.
-        tail = tail.cummax(-1).values.clamp(0.0, 1.0)
+        if bool((leaf < 0).any()):
+            # noise that was not projected away can make a tail fall or leave [0, 1]
+            tail = tail.cummax(-1).values.clamp(0.0, 1.0)
         return Tails(thresholds=edges.flip(0), tail=tail, total=total[..., 0].double())
 
 

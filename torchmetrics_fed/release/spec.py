@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting import ScoreGrid, Table, Tree
+from torchmetrics_fed.counting.batch import empty_counts
 from torchmetrics_fed.counting.validation import Rules
 from torchmetrics_fed.errors import (
     InputError,
@@ -305,7 +306,8 @@ class Spec:
 
     def empty_counts(self) -> Tensor:
         """Return the counts of no examples."""
-        return torch.zeros(self.counts_shape, dtype=torch.int64)
+        classes, rows, bins = self.counts_shape
+        return empty_counts(classes, rows, bins)
 
     def by_group(self, counts: Tensor) -> Tensor:
         """Return counts with the groups on the class axis, ``(groups * classes, rows, bins)``."""

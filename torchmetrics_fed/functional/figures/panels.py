@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchmetrics_fed.counting.binning import SMALLEST
+from torchmetrics_fed.counting.edges import SMALLEST
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.figures.canvas import (
     PALETTE,
