@@ -153,10 +153,11 @@ class CountsMetric(Metric):
         defers_checks = validate_args == "deferred"
         self._digest = hashlib.sha256(self.spec.digest + repr(defers_checks).encode()).digest()
         for name, value in self._fresh_states().items():
-            self.add_state(name, value, dist_reduce_fx="max" if name == "_layout" else "sum")
-        # torchmetrics makes states contiguous, and the first update would lay the counts out again
-        self._defaults["counts"] = self.spec.empty_counts()
-        self.counts = self.spec.empty_counts()
+            reduction = "max" if name == "_layout" else "sum"
+            self.add_state(name, torch.zeros(()), dist_reduce_fx=reduction)
+            # `add_state` would make the counts contiguous, and the first update lay them out again
+            self._defaults[name] = value
+            setattr(self, name, value.clone())
 
     def _check_private(self) -> None:
         """Raise for torchmetrics' options that would release or show raw counts."""
