@@ -21,7 +21,7 @@ from torchmetrics.classification import MulticlassROC
 from benchmarks.bench.multiclass import CASES
 from benchmarks.bench.timing import Candidate, interleaved
 from torchmetrics_fed import FederatedROC, ScoreGrid
-from torchmetrics_fed.counting.binning import TwoSidedBinning, ring_of_bins
+from torchmetrics_fed.counting.fast import bin_table
 
 BINS = 4096
 EXAMPLES = 1_000_000
@@ -48,8 +48,9 @@ class CompiledKernel:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self._ring = ring_of_bins(BINS, "h", 1)
-        self._shift = MANTISSA_BITS - TwoSidedBinning(BINS).depth
+        table = bin_table(BINS, 1)
+        self._ring = table.bins.short()
+        self._shift = MANTISSA_BITS - table.depth
 
     def add(self, counts: Tensor, preds: Tensor, target: Tensor) -> None:
         """Add binary scores to counts."""
