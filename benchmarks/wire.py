@@ -29,7 +29,7 @@ SHARES = 50
 PRIVACY = DistributedDP(1.0, min_clients=8, trusted_aggregator=True)
 FLAT = Query(Tree.flat(4096))
 PAPER = Query(Tree.binary(4096))
-SINGLE = single_query(ScoreGrid.even(), PRIVACY.epsilon)
+SINGLE = single_query(Spec.build("binary", grid="even", privacy=PRIVACY))
 CASES = {
     "exact leaves": (Spec("binary", 1, ScoreGrid()), FLAT),
     "plan paper, noise": (Spec("binary", 1, ScoreGrid(), PRIVACY), PAPER),

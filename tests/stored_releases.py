@@ -53,6 +53,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tests.queries import level_weights
 from torchmetrics_fed import (
     CentralDP,
     DistributedDP,
@@ -302,7 +303,7 @@ def described_sum(total: Sum) -> StoredSum:
     tree = total.query.tree
     query: Settings = {
         "branching": list(tree.branching),
-        "weights": list(total.query.level_weights),
+        "weights": list(level_weights(total.query)),
         "fraction": total.query.fraction,
         "pooled": total.query.pools_groups,
     }

@@ -34,6 +34,7 @@ SPECS = {
     ),
     "labels of a study": Spec("binary", 1, ScoreGrid(bins=8), labels=("no", "yes")),
     "labels per example": Spec("multilabel", 4, ScoreGrid(bins=8), labels_per_example=2),
+    "softmax scores": Spec("multiclass", 4, ScoreGrid(bins=8), TRUSTED, sums_to_one=True),
     "hidden, two models": Spec(
         "binary",
         1,

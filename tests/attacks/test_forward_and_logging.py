@@ -160,7 +160,7 @@ def test_areas_of_several_classes_given_to_log_are_refused_before_they_are_relea
 ) -> None:
     class Classes(Model):
         def validation_step(self, batch: Any) -> None:
-            self.metrics.update(torch.rand(len(batch[1]), 2), batch[1])
+            self.metrics.update(torch.rand(len(batch[1]), 2).softmax(1), batch[1])
             self.log("area", self.metrics, on_step=False, on_epoch=True)
 
     ledger = PrivacyLedger()

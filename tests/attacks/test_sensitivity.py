@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.queries import weighted
+from tests.queries import level_weights, weighted
 from torchmetrics_fed import FederatedROC, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
@@ -51,7 +51,7 @@ def test_no_neighbour_is_further(
     declared = Sensitivity.of(
         "binary",
         1,
-        query.level_weights,
+        level_weights(query),
         neighbours=neighbours,
         examples_per_person=examples_per_person,
     )

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from tests.queries import level_weights
 from torchmetrics_fed import (
     CentralDP,
     Coordinator,
@@ -19,17 +20,17 @@ from torchmetrics_fed import (
     Query,
     Release,
     ReleaseError,
-    ScoreGrid,
     SecureAggregationClient,
     SecureAggregationConfig,
     SecureAggregationServer,
+    Spec,
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import LedgerConflictError, SpecMismatchError
 from torchmetrics_fed.exchange.placement import pilot_query, placed_query
 from torchmetrics_fed.exchange.plans import PlanName
 
-PILOT = pilot_query(ScoreGrid.two_sided())
+PILOT = pilot_query(Spec.build("binary", privacy=LocalDP(2.0)))
 LAST_FRACTION = 1 - PILOT.fraction
 VISIBLE = [LocalDP(2.0), DistributedDP(2.0, min_clients=3, trusted_aggregator=True)]
 """Settings under which the aggregator sees shares."""
@@ -86,7 +87,7 @@ def test_the_noise_of_both_queries_adds_up_to_epsilon_exactly(epsilon: float) ->
     loss = 0.0
     for part in release.sums:
         rate = 2 * math.asinh(math.sqrt(0.5 / part.noise_variance))
-        loss += rate * sum(part.query.level_weights)
+        loss += rate * sum(level_weights(part.query))
     assert loss == pytest.approx(epsilon, rel=1e-9)
 
 

@@ -68,19 +68,19 @@ def test_the_closed_form_is_the_spread_of_releases(
 
 def test_noise_that_drowns_twenty_classes_is_named_once() -> None:
     scores, target = classes(3_000, 20)
-    metric = FederatedAUROC("multiclass", num_classes=20, privacy=CentralDP(0.5))
+    metric = FederatedAUROC("multiclass", num_classes=20, privacy=CentralDP(0.05))
     metric.update(scores, target)
     (text,) = warnings_of(metric)
     for word in (
         "mean AUROC",
-        "epsilon 0.5 over 20 classes",
+        "epsilon 0.05 over 20 classes",
         "(95%)",
         "More examples, fewer classes",
         "plan",
     ):
         assert word in text
     assert warnings_of(metric) == []
-    metric = FederatedAUROC("multiclass", num_classes=20, average=None, privacy=CentralDP(0.5))
+    metric = FederatedAUROC("multiclass", num_classes=20, average=None, privacy=CentralDP(0.05))
     metric.update(scores, target)
     assert "AUROC of class" in warnings_of(metric)[0]
 

@@ -173,7 +173,12 @@ def test_a_private_class_is_absent_where_its_estimated_size_is_not_positive(aver
     outcomes = set()
     for _ in range(60):
         metric = FederatedROC(
-            "multiclass", num_classes=K, grid=GRID, privacy=CentralDP(4.0), plan="single"
+            "multiclass",
+            num_classes=K,
+            grid=GRID,
+            privacy=CentralDP(4.0),
+            plan="single",
+            sums_to_one=False,
         )
         metric.update(scores(60, K), torch.arange(60) % 3)
         release = metric.release()

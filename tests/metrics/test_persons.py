@@ -219,7 +219,11 @@ def test_ids_stay_out_of_what_is_kept(tmp_path: Any) -> None:
 @pytest.mark.parametrize("validate", [True, False, "deferred"])
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
 def test_what_is_counted_is_what_the_admitted_examples_count(task: Any, validate: Any) -> None:
-    options: Any = {"multiclass": {"num_classes": 3}, "multilabel": {"num_labels": 3}}.get(task, {})
+    options_of_tasks: Any = {
+        "multiclass": {"num_classes": 3, "sums_to_one": False},
+        "multilabel": {"num_labels": 3},
+    }
+    options: Any = options_of_tasks.get(task, {})
     generator = torch.Generator().manual_seed(1)
     preds = torch.rand((20, 3, 2) if options else (20, 2), generator=generator)
     target = torch.randint(

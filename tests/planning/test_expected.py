@@ -25,6 +25,7 @@ from torchmetrics_fed import (
     Query,
     Release,
     ScoreGrid,
+    Spec,
 )
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import PlanArgument, PlanName
@@ -168,7 +169,7 @@ def queries_of(plan: PlanArgument, quantiles: int = 1024) -> tuple[Query, ...]:
 
 def test_queries_are_those_of_the_plan() -> None:
     pilot, placed = queries_of("adaptive")
-    assert pilot == pilot_query(ScoreGrid.two_sided())
+    assert pilot == pilot_query(Spec.build("binary", privacy=CentralDP(1.0)))
     assert placed.fraction == 1 - pilot.fraction
     (carried_over,) = queries_of("carry_over")
     assert carried_over.fraction == 1

@@ -74,7 +74,7 @@ def test_a_release_records_the_law_of_its_draws(mechanism: Mechanism, delta: flo
     spec = FederatedROC(quantiles=64, privacy=privacy).spec
     ledger = PrivacyLedger()
     terms = Terms(spec, plan_from(None, spec), ledger, "val")
-    queries = [pilot_query(spec.grid), replace(spec.all_bins, fraction=0.953125)]
+    queries = [pilot_query(spec), replace(spec.all_bins, fraction=0.953125)]
     for query in queries:
         charge_release(terms, query, client=CLIENT, round="")
     (entry,) = ledger
@@ -98,7 +98,7 @@ def test_the_laws_of_a_ledger_are_enough_to_compose_its_releases() -> None:
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     privacy = DistributedDP(0.5, min_clients=4)
     spec = FederatedROC(quantiles=64, privacy=privacy, plan="single").spec
-    query = single_query(spec.grid, spec.epsilon)
+    query = single_query(spec)
     ledger = PrivacyLedger()
     terms = Terms(spec, plan_from("single", spec), ledger, "val")
     releases = 20

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.queries import weighted
+from tests.queries import level_weights, rows_of, weighted
 from torchmetrics_fed import Query
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.reconstruct.consistency import (
@@ -66,10 +66,10 @@ def test_weighted_levels_are_generalised_least_squares(query: Query) -> None:
     tree = query.tree
     levels = noisy(tree)
     design = design_of(tree)
-    precision = np.repeat(np.square(query.level_weights), tree.sizes)
+    precision = np.repeat(np.square(level_weights(query)), tree.sizes)
     cells = torch.cat(levels).double().numpy()
     solution = np.linalg.solve(design.T * precision @ design, design.T * precision @ cells)
-    result = least_squares(levels, query.level_weights)
+    result = least_squares(levels, rows_of(*level_weights(query)))
     assert result[-1].numpy() == pytest.approx(solution, abs=1e-9)
     assert is_consistent(result)
 
@@ -78,13 +78,13 @@ def test_least_squares_without_its_weights_is_another_solution() -> None:
     """The power of the test above."""
     query = WEIGHTED[0]
     levels = noisy(query.tree)
-    weighted_leaf = least_squares(levels, query.level_weights)[-1]
+    weighted_leaf = least_squares(levels, rows_of(*level_weights(query)))[-1]
     assert not torch.allclose(weighted_leaf, least_squares(levels)[-1], atol=0.1)
 
 
 def test_equal_weights_change_nothing() -> None:
     levels = noisy(Tree((2, 3, 2)))
-    equal = least_squares(levels, [7, 7, 7])
+    equal = least_squares(levels, rows_of(7, 7, 7))
     assert torch.allclose(equal[-1], least_squares(levels)[-1], atol=1e-9)
 
 
@@ -94,7 +94,7 @@ def test_the_posterior_is_the_dense_one(query: Query) -> None:
     tree = query.tree
     rng = np.random.default_rng(11)
     expected = rng.uniform(0.5, 40, (2, tree.leaves))
-    variances = [9.0 / weight**2 for weight in query.level_weights]
+    variances = [9.0 / weight**2 for weight in level_weights(query)]
     levels = [level.double().numpy() for level in noisy(tree, 2)]
     design = design_of(tree)
     noise = np.diag(np.repeat(variances, tree.sizes))

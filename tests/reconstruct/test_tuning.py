@@ -14,12 +14,13 @@ import pytest
 import benchmarks
 import torchmetrics_fed
 from benchmarks.plans import Constant, constant_names
-from torchmetrics_fed import ScoreGrid
+from torchmetrics_fed import CentralDP, Spec
 from torchmetrics_fed.comparison import tuning as comparison_tuning
 from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.reconstruct import tuning
 
 PACKAGE = Path(torchmetrics_fed.__file__).parent
+SPEC = Spec.build("binary", privacy=CentralDP(1.0))
 BENCHMARKS = Path(benchmarks.__file__).parent
 READERS = {tuning: ("reconstruct", "exchange"), comparison_tuning: ("comparison",)}
 """The packages that read the constants of each module."""
@@ -66,7 +67,7 @@ def test_every_constant_is_read_at_the_time_of_a_call(module: ModuleType) -> Non
 def test_a_benchmark_varies_a_constant_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "PILOT_LEAVES", tuning.PILOT_LEAVES)  # restored afterwards
     Constant.parsed("PILOT_LEAVES=32").set()
-    assert pilot_query(ScoreGrid.two_sided()).tree.leaves == 32
+    assert pilot_query(SPEC).tree.leaves == 32
 
 
 @pytest.mark.parametrize(

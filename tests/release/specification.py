@@ -30,6 +30,7 @@ FIELDS = [
     "ignore_index",
     "labels",
     "labels_per_example",
+    "sums_to_one",
     "secure",
     "groups",
     "models",

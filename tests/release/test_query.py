@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.queries import weighted
-from torchmetrics_fed import InputError, Query, ReleaseError, ScoreGrid
+from torchmetrics_fed import CentralDP, InputError, Query, Spec
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.errors import FederatedMetricError, WireError
 from torchmetrics_fed.exchange.placement import pilot_query, single_query
@@ -298,13 +298,16 @@ def test_a_claim_allocates_next_to_nothing() -> None:
         assert peak < 100_000
 
 
+def private_spec(bins: int, epsilon: float) -> Spec:
+    return Spec.build("binary", quantiles=bins // 4, privacy=CentralDP(epsilon))
+
+
 def test_the_queries_of_the_plans_travel() -> None:
     for bins in (256, 4096, 2**16):
-        grid = ScoreGrid.two_sided(bins // 4)
         plan_queries = [
-            pilot_query(grid),
-            single_query(grid, 1.0),
-            single_query(grid, 4.0),
+            pilot_query(private_spec(bins, 1.0)),
+            single_query(private_spec(bins, 1.0)),
+            single_query(private_spec(bins, 4.0)),
             Query(Tree.binary(bins)),
             Query(Tree.flat(bins)),
         ]
@@ -335,7 +338,8 @@ def test_weights_that_are_all_alike_are_one() -> None:
     assert same == LevelWeights(negatives=(2,), positives=(5,))
     assert same.single is None
     assert LevelWeights.of(7).single == 7
-    assert LevelWeights(negatives=(1, 3), positives=(2,)).largest == (3, 2)
+    assert same.rows.tolist() == [[2], [5]]
+    assert LevelWeights(negatives=(1, 3), positives=(2,)).rows.tolist() == [[1, 3], [2, 2]]
 
 
 @pytest.mark.parametrize("weights", [(), (0,), (-1,), (1.5,), (True,), ("2",), (MOST_WEIGHT + 1,)])
@@ -358,12 +362,6 @@ def test_a_weight_is_a_positive_int(weights: tuple[int, ...]) -> None:
 def test_every_level_has_its_weights(weights: tuple[LevelWeights, ...]) -> None:
     with pytest.raises(InputError, match="`weights` to be a LevelWeights for each of 2 levels"):
         Query(Tree((2, 3)), weights=weights)
-
-
-def test_a_reading_that_knows_one_weight_a_level_refuses_several() -> None:
-    assert weighted(Tree((2, 3)), 4, 1).level_weights == (4, 1)
-    with pytest.raises(ReleaseError, match="differently"):
-        Query(Tree((2,)), weights=(LevelWeights(positives=(2,)),)).level_weights  # noqa: B018
 
 
 def test_equal_queries_have_equal_digests() -> None:

@@ -38,6 +38,7 @@ VARIANTS = {
     "labels": Spec("binary", 1, ScoreGrid(), labels=("no", "yes")),
     "order of labels": Spec("binary", 1, ScoreGrid(), labels=("yes", "no")),
     "labels_per_example": Spec("multilabel", 4, ScoreGrid(), labels_per_example=2),
+    "sums_to_one": Spec("multiclass", 4, ScoreGrid(), CentralDP(1.0), sums_to_one=True),
 }
 
 
@@ -184,7 +185,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
         (b'"0x1.0000000000000p+0"', b'"0x1p9999"'),
         (b'"0x1.0000000000000p+0"', b'"nan"'),
         (b'"0x1.0000000000000p+0"', b'"inf"'),
-        (b'"version":3', b'"version":4'),
+        (b'"version":4', b'"version":5'),
     ],
 )
 def test_values_that_no_spec_has_are_refused(old: bytes, new: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.queries import weighted
+from tests.queries import level_weights, weighted
 from tests.statistical.test_samplers import (
     ALPHA,
     Counts,
@@ -135,7 +135,7 @@ def test_the_variance_of_a_weighted_level_is_the_square_of_its_weight_less(name:
 def test_the_variance_is_the_one_that_a_sum_declares(name: str) -> None:
     metric = FederatedROC(grid=ScoreGrid.even(256), privacy=PRIVACY[name], plan=QUERY)
     variance = metric.spec.noise(QUERY).variance
-    for level, weight in zip(noise(name), QUERY.level_weights, strict=True):
+    for level, weight in zip(noise(name), level_weights(QUERY), strict=True):
         assert variance_distance(level * weight, variance) < DEVIATIONS
         assert variance_distance(level * weight, 1.05 * variance) > DEVIATIONS
 
@@ -149,9 +149,9 @@ def test_every_cell_has_the_noise_of_an_example_that_moves_all_levels_by_their_w
 
     It is not of rate epsilon / 2, as without weights, nor of a rate that is 5% off.
     """
-    rate = EPSILON / sum(QUERY.level_weights)
+    rate = EPSILON / sum(level_weights(QUERY))
     law = two_sided_geometric_law(rate)
-    for level, weight in zip(noise(name), QUERY.level_weights, strict=True):
+    for level, weight in zip(noise(name), level_weights(QUERY), strict=True):
         counts = integer_counts(level * weight, reach(law))
         assert p_value(counts, law) > ALPHA
         for wrong_rate in (EPSILON / 2, 1.05 * rate):
@@ -163,7 +163,7 @@ def test_skellam_noise_is_that_of_the_weighted_shifts() -> None:
     metric = FederatedROC(grid=ScoreGrid.even(256), privacy=PRIVACY["skellam"], plan=QUERY)
     mean = metric.spec.noise(QUERY).variance / 2
     law = skellam_law(mean)
-    for level, weight in zip(noise("skellam"), QUERY.level_weights, strict=True):
+    for level, weight in zip(noise("skellam"), level_weights(QUERY), strict=True):
         counts = integer_counts(level * weight, reach(law))
         assert p_value(counts, law) > ALPHA
         assert p_value(counts, skellam_law(1.05 * mean)) < ALPHA

@@ -59,6 +59,7 @@ def add_batch(
         labels = rules.whole(labels)
     if rules.task == "binary" and preds.ndim != 1:
         labels = rules.unless_one_hot(labels)
+    labels, rules = rules.limited(labels)
     if rules.groups or group is not None:
         labels, rules = rules.grouped(labels, group, columns)
     if target.numel() == 0:

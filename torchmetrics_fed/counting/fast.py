@@ -38,7 +38,7 @@ from torch import Tensor
 from torchmetrics_fed.counting.binning import Binning, EvenBinning, TwoSidedBinning, rounded_up
 from torchmetrics_fed.counting.chunks import Chunk, Chunks
 from torchmetrics_fed.counting.edges import octave_bins, two_sided_edges
-from torchmetrics_fed.counting.validation import Rules, probabilities, wide
+from torchmetrics_fed.counting.validation import Rules, add_up, probabilities, wide
 from torchmetrics_fed.typing import Places
 
 Array: TypeAlias = NDArray[Any]
@@ -144,7 +144,9 @@ def _is_plain(scores: Array, labels: Array, rules: Rules) -> bool:
     if rules.normalization:
         return bool(np.isfinite(scores).all())
     score_bits = scores.view(UNSIGNED[scores.itemsize])
-    return bool(np.maximum.reduce(score_bits, None, initial=0) <= FORMATS[scores.itemsize].unit)
+    if np.maximum.reduce(score_bits, None, initial=0) > FORMATS[scores.itemsize].unit:
+        return False
+    return not rules.checks_sums or bool(add_up(torch.from_numpy(scores)).all())
 
 
 def _bins_times(step: int, scores: Array, binning: Binning, rules: Rules) -> Places:

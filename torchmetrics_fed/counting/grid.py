@@ -179,6 +179,11 @@ class ScoreGrid:
             kind="custom",
         )
 
+    @property
+    def holds_probabilities(self) -> bool:
+        """Whether the bins are of scores from 0 to 1."""
+        return self.score_range == (0.0, 1.0)
+
     def __reduce__(self) -> Any:
         return type(self), (self.bins, self.score_range, self.score_edges, self.kind)
 

@@ -24,6 +24,13 @@ from torchmetrics_fed.typing import Normalization, Task
 MOST_WEIGHT = 1 << 32
 """The largest weight of an example."""
 
+ROW_SUM_TOLERANCE = 1 / 128
+"""How far the scores of an example may add up to another number than 1.
+
+The coarsest dtype, bfloat16, rounds every score by up to 1/512 of it, and so the sum. Noise that
+rests on the sum is calibrated for a sum of 1 and this.
+"""
+
 # Labels that no target has. They stand for values that cannot be labels, so that every path refuses
 # them as it refuses any other wrong label, without looking at single values.
 
@@ -32,6 +39,9 @@ FRACTION = -(1 << 63)
 
 ONE_HOT = 1 - (1 << 63)
 """The label of every score if a binary target is one-hot."""
+
+EXCESS = 2 - (1 << 63)
+"""The label in place of a positive label beyond the most that are counted of an example."""
 
 # With groups, a label also encodes its group. These labels encode no group.
 
@@ -56,6 +66,15 @@ class Rules(NamedTuple):
     """Whether errors must not show values of the data."""
     groups: int = 0
     """The number of groups. With groups, label y of group g is the number g * labels + y."""
+    labels_per_example: int | None = None
+    """The most positive labels of a multi-label example that are counted."""
+    sums_to_one: bool = False
+    """Whether the scores of a multi-class example have to add up to 1."""
+
+    @property
+    def checks_sums(self) -> bool:
+        """Whether scores may add up to another number than 1: softmax makes them add up."""
+        return self.sums_to_one and self.normalization is None
 
     def ignored(self, labels: Tensor) -> Tensor | None:
         """Return which labels are left out; None if there is no such label."""
@@ -117,6 +136,23 @@ class Rules(NamedTuple):
             )
         return group
 
+    def limited(self, labels: Tensor) -> tuple[Tensor, Rules]:
+        """Return labels without the positive labels beyond the most that are counted.
+
+        The first ones in the order of the labels are counted, the others are left out: they are
+        neither positives nor negatives. Which ones depends on the example alone.
+        """
+        if self.labels_per_example is None:
+            return labels, self
+        labels = plain_int(labels).long()
+        is_excess = (labels == 1).cumsum(1) > self.labels_per_example
+        is_excess &= labels == 1
+        if labels.is_cpu and not bool(is_excess.any()):
+            return labels, self
+        if self.ignore_index is not None:
+            return torch.where(is_excess, self.ignore_index, labels), self
+        return torch.where(is_excess, EXCESS, labels), self._replace(ignore_index=EXCESS)
+
     def whole(self, target: Tensor) -> Tensor:
         """Return a floating target as integers."""
         target = wide(target)
@@ -150,6 +186,8 @@ class Rules(NamedTuple):
         ignored = self.ignored(labels)
         if self.task == "multiclass":
             can_count = can_count.all(1) & is_label
+            if self.checks_sums:
+                can_count &= add_up(scores)
             if ignored is None:
                 return can_count
             return can_count | ignored
@@ -174,6 +212,13 @@ class Rules(NamedTuple):
             labels = labels[~ignored]
             scores = scores[~ignored]
         self._check_labels(labels, columns)
+        if self.checks_sums and bool(binning.holds(scores).all()):
+            raise InputError(
+                "Expected the scores of each example to add up to 1, because the noise of this "
+                "metric rests on it, but got others. If they are logits, build the metric with "
+                '`normalization="softmax"`; if they are no softmax scores, with '
+                "`sums_to_one=False`, which takes more noise."
+            )
         raise self._score_error(scores, binning)
 
     def _check_labels(self, labels: Tensor, columns: int) -> None:
@@ -254,6 +299,12 @@ class Rules(NamedTuple):
         if self.private:
             return "others"
         return f"values from {lowest} to {highest}"
+
+
+def add_up(scores: Tensor) -> Tensor:
+    """Return whether each row of ``(N, columns)`` scores adds up to 1, ``(N,)``."""
+    difference = scores.sum(1, dtype=torch.float64) - 1
+    return difference.abs() <= ROW_SUM_TOLERANCE
 
 
 def check_batch(preds: Tensor, target: Tensor, columns: int, task: Task) -> None:

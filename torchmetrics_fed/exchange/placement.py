@@ -17,7 +17,7 @@ without the model            ``ROUGH_LEAVES_PER_ROOT`` z, at least ``ROUGH_FEWES
 epsilon above 1              the above times :math:`\varepsilon` to ``LARGE_EPSILON_EXPONENT``
 above ``MOST_FLAT_LEAVES``   two levels of equal branching
 one leaf of the earlier sum  two levels, each of branching ``CROWDED_BRANCHING_PER_ROOT`` z, at most
-is crowded                   ``CROWDED_MOST_BRANCHING``
+is crowded, one class        ``CROWDED_MOST_BRANCHING``
 G groups                     :math:`\sqrt{\min(n^+, n^-) / G}\, \sinh(\varepsilon / 2)`, from
                              ``FEWEST_LEAVES`` to ``MOST_FLAT_LEAVES``
 ============================ ====================================================================
@@ -46,42 +46,47 @@ import numpy as np
 
 from torchmetrics_fed.counting import ScoreGrid, Tree
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.exchange.weights import pooled_weights, query_weights
 from torchmetrics_fed.reconstruct import tuning
 from torchmetrics_fed.reconstruct.smooth.mass import ScoreMass
-from torchmetrics_fed.release import Query, Sum
-from torchmetrics_fed.release.query import LevelWeights
+from torchmetrics_fed.release import Query, Spec, Sum
 from torchmetrics_fed.typing import Floats, Places
 
 LEAST_BINS = 256
 """Bins below which there is nothing to place: all of them can be leaves."""
 
 
-def pilot_query(grid: ScoreGrid, pools_groups: bool = False) -> Query:
+def pilot_query(spec: Spec) -> Query:
     """Return the first query of two: few leaves, even in the grid's own coordinate.
 
-    Args:
-        grid: the grid.
-        pools_groups: whether all groups are counted together.
+    All groups and all classes are counted together: leaves are placed for all of them.
     """
-    tree = _even_tree(grid, (tuning.PILOT_LEAVES,))
-    return Query(tree, tuning.PILOT_FRACTION, pools_groups=pools_groups)
+    tree = _even_tree(spec.grid, (tuning.PILOT_LEAVES,))
+    return Query(
+        tree,
+        tuning.PILOT_FRACTION,
+        weights=pooled_weights(spec),
+        pools_groups=bool(spec.groups),
+        pools_classes=spec.classes > 1,
+    )
 
 
-def single_query(grid: ScoreGrid, epsilon: float) -> Query:
+def single_query(spec: Spec) -> Query:
     """Return the only query: three levels of leaves that are even in the grid's own coordinate.
 
     A grid of few bins has all of them as leaves.
     """
-    if epsilon <= tuning.SINGLE_LARGE_EPSILON:
+    if spec.epsilon <= tuning.SINGLE_LARGE_EPSILON:
         branching = tuning.SINGLE_BRANCHING
-        weights = tuning.SINGLE_WEIGHTS
+        times = tuning.SINGLE_WEIGHTS
     else:
         branching = tuning.SINGLE_BRANCHING_OF_LARGE_EPSILON
-        weights = (1,) * len(branching)
-    if grid.bins < 2 * math.prod(branching):
-        return Query(Tree.balanced(grid.bins))
-    tree = _even_tree(grid, branching)
-    return Query(tree, weights=tuple(LevelWeights.of(weight) for weight in weights))
+        times = (1,) * len(branching)
+    if spec.grid.bins < 2 * math.prod(branching):
+        tree = Tree.balanced(spec.grid.bins)
+        return Query(tree, weights=query_weights(spec, tree))
+    tree = _even_tree(spec.grid, branching)
+    return Query(tree, weights=query_weights(spec, tree, times=times))
 
 
 def placed_query(earlier: Sum, fraction: float) -> Query:
@@ -92,22 +97,30 @@ def placed_query(earlier: Sum, fraction: float) -> Query:
         fraction: the fraction of epsilon that the query spends. It decides how many leaves there
         are.
     """
-    if not earlier.spec.privacy.charges:
+    spec = earlier.spec
+    if not spec.privacy.charges:
         raise InputError(
             "Expected a private release to place leaves by but got exact counts: edges of equal "
             "mass are the quantiles of the raw data. Release it with `privacy`, or use a plan that "
             "needs no data."
         )
-    grid = earlier.spec.grid
     mass = ScoreMass.of(earlier.overall)
-    branching = _branching(mass, earlier.whole_epsilon * fraction, len(earlier.spec.groups))
+    sizes = mass.sizes
+    if earlier.query.pools_classes:
+        sizes = sizes / spec.classes
+    epsilon = earlier.whole_epsilon * fraction
+    branching = _branching(mass, float(sizes.min()), epsilon, spec)
     ends = _crowded_ends(mass)
     if len(branching) == 1:
         branching = (branching[0] + len(ends),)
     even = np.linspace(0, 1, math.prod(branching) + 1 - len(ends))
-    inner = np.interp(even, mass.below, grid.coordinate)
-    places = snapped(np.sort(np.r_[inner, ends]), grid)
-    return Query(Tree(branching, tuple(places.tolist())), fraction)
+    inner = np.interp(even, mass.below, spec.grid.coordinate)
+    places = snapped(np.sort(np.r_[inner, ends]), spec.grid)
+    tree = Tree(branching, tuple(places.tolist()))
+    negatives = float(sizes[..., 0].sum())
+    positives = float(sizes[..., 1].sum())
+    weights = query_weights(spec, tree, sizes=(negatives, positives))
+    return Query(tree, fraction, weights=weights)
 
 
 def _even_tree(grid: ScoreGrid, branching: tuple[int, ...]) -> Tree:
@@ -116,18 +129,18 @@ def _even_tree(grid: ScoreGrid, branching: tuple[int, ...]) -> Tree:
     return Tree(branching, tuple(snapped(even, grid).tolist()))
 
 
-def _branching(mass: ScoreMass, epsilon: float, groups: int) -> tuple[int, ...]:
+def _branching(mass: ScoreMass, size: float, epsilon: float, spec: Spec) -> tuple[int, ...]:
     """Return the tree over as many leaves as the smaller class can feed at this epsilon."""
-    size = float(mass.sizes.min())
-    if groups:
-        return (_leaves_of_groups(size / groups, epsilon),)
+    if spec.groups:
+        return (_leaves_of_groups(size / len(spec.groups), epsilon),)
     # Above epsilon 1 a leaf's noise is less than an example, and the error is made within leaves.
     growth = max(epsilon, 1.0) ** tuning.LARGE_EPSILON_EXPONENT
     root = math.sqrt(size * epsilon) * growth
     leaves = _leaves(root, is_smooth=all(mass.smooth))
     most_branching = math.isqrt(mass.grid.bins)
     branching = min(round(math.sqrt(leaves)), most_branching)
-    if mass.spread.mean((0, 1)).max() > tuning.CROWDED_LEAF_MASS:
+    is_crowded = mass.spread.mean((0, 1)).max() > tuning.CROWDED_LEAF_MASS
+    if is_crowded and spec.classes == 1:
         crowded = min(
             round(tuning.CROWDED_BRANCHING_PER_ROOT * root),
             tuning.CROWDED_MOST_BRANCHING,

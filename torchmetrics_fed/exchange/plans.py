@@ -67,16 +67,16 @@ class Placement(Protocol):
 class TreePlacement:
     """Leaves of one model's scores.
 
-    A pilot counts all groups together; other queries count each by itself.
+    A pilot counts all groups and classes together; other queries count each by itself.
     """
 
     def pilot(self, spec: Spec) -> Query:
         """Return few leaves, even in the grid's own coordinate."""
-        return pilot_query(spec.grid, pools_groups=bool(spec.groups))
+        return pilot_query(spec)
 
     def single(self, spec: Spec) -> Query:
         """Return three levels of leaves, even in the grid's own coordinate."""
-        return single_query(spec.grid, spec.privacy.epsilon)
+        return single_query(spec)
 
     def placed(self, earlier: Sum, fraction: float) -> Query:
         """Return leaves of equal mass."""

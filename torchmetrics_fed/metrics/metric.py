@@ -66,6 +66,12 @@ class FederatedMetric(CountsMetric):
             at the same sensitivity.
         labels: what the label columns of a study's tables hold, in the order 0, 1, ...; all parties
             agree on it.
+        labels_per_example: for multi-label tasks, the most positive labels of an example that are
+            counted. Under privacy a small number takes far less noise. Positive labels beyond it
+            are left out, the last ones first.
+        sums_to_one: for multi-class tasks under privacy, whether the scores of an example add up to
+            1, as softmax makes them. ``update`` refuses other scores then, and the noise is less.
+            If not given, True under pure noise. False takes any scores, and more noise.
         privacy: None for exact counts, or :class:`~torchmetrics_fed.DistributedDP`,
             :class:`~torchmetrics_fed.LocalDP`, :class:`~torchmetrics_fed.CentralDP`: what leaves
             this process is noisy then, is made once per data, and is charged to ``ledger``.
@@ -111,6 +117,8 @@ class FederatedMetric(CountsMetric):
         ignore_index: int | None = None,
         groups: Groups = None,
         labels: Sequence[str] = (),
+        labels_per_example: int | None = None,
+        sums_to_one: bool | None = None,
         privacy: Privacy | None = None,
         secure: bool = False,
         plan: PlanArgument = None,
@@ -135,6 +143,8 @@ class FederatedMetric(CountsMetric):
             secure=secure,
             groups=groups,
             labels=labels,
+            labels_per_example=labels_per_example,
+            sums_to_one=sums_to_one,
         )
         terms = Terms(
             spec=spec,
@@ -170,6 +180,8 @@ class FederatedMetric(CountsMetric):
             "labels": spec.labels,
             "normalization": spec.normalization,
             "ignore_index": spec.ignore_index,
+            "labels_per_example": spec.labels_per_example,
+            "sums_to_one": spec.sums_to_one,
         }
         if spec.task != "binary":
             size = "num_classes" if spec.task == "multiclass" else "num_labels"

@@ -44,6 +44,8 @@ class CollectionOptions(TorchmetricsOptions, total=False):
     ignore_index: int | None
     groups: Groups
     labels: Sequence[str]
+    labels_per_example: int | None
+    sums_to_one: bool | None
     privacy: Privacy | None
     secure: bool
     plan: PlanArgument

@@ -321,7 +321,7 @@ def bytes_per_client(spec: Spec, query: Query, clients: int) -> int:
         >>> spec = FederatedROC(privacy=LocalDP(1.0)).spec
         >>> queries = [plan_from(plan, spec).unasked_query(spec) for plan in ("adaptive", "single")]
         >>> [bytes_per_client(spec, query, clients=20) for query in queries]
-        [577, 17857]
+        [585, 17865]
     """
     if spec.privacy.noise_drawn_by == "sum":
         return _COUNT_BYTES * math.prod(spec.counts_shape)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmetrics_fed.typing import Floats
@@ -32,45 +33,66 @@ def siblings(levels: Sequence[Tensor], index: int) -> Tensor:
     return families
 
 
-def least_squares(levels: Sequence[Tensor], weights: Sequence[int] | None = None) -> list[Tensor]:
+def least_squares(
+    levels: Sequence[Tensor], weights: Sequence[NDArray[np.int64]] | None = None
+) -> list[Tensor]:
     r"""Return the consistent tree closest to noisy ``levels``, by generalised least squares.
 
-    Two passes. Upwards, the value y of a node, with variance u, is averaged with the sum of its b
-    children, each with variance v, by inverse variance. Downwards, the difference to the parent p
-    is divided equally, because the members of a family have equal variance:
+    Two passes. Upwards, the value y of a node, with variance u, is averaged with the sum of its
+    children, each with a variance :math:`v_c`, by inverse variance. Downwards, the difference to
+    the parent p is divided in proportion to the variances:
 
-    .. math:: z = \frac{b v\, y + u \sum_c z_c}{b v + u}, \qquad
-        v' = \frac{b v\, u}{b v + u}; \qquad
-        \hat z_c = z_c + \frac1b \Big(p - \sum_j z_j\Big).
+    .. math:: z = \frac{v\, y + u \sum_c z_c}{v + u}, \qquad v = \sum_c v_c, \qquad
+        u' = \frac{v\, u}{v + u}; \qquad
+        \hat z_c = z_c + \frac{v_c}{v} \Big(p - \sum_j z_j\Big).
 
-    For b-ary trees this is the solution of Hay et al. (2010).
+    For b-ary trees of equal weights this is the solution of Hay et al. (2010).
 
     Args:
         levels: the cells of each level, ``(..., size)``, top level first.
-        weights: how many times each level was counted, :math:`w_i`; once if not given. The variance
-            of its cells is :math:`1 / w_i^2` of the noise.
+        weights: how many times the cells of each level were counted, :math:`w`, as
+            :meth:`Spec.weights` returns them; once if not given. The variance of a cell is
+            :math:`1 / w^2` of the noise.
     """
-    if weights is None:
-        weights = (1,) * len(levels)
     tree = [level.double() for level in levels]
-    level_variances = [1 / weight**2 for weight in weights]
-    child_variance = level_variances[-1]
+    if weights is None:
+        weights = [np.ones(1, dtype=np.int64)] * len(levels)
+    variances = [torch.from_numpy(1 / weight.astype(np.float64) ** 2) for weight in weights]
     for index in range(len(levels) - 1, 0, -1):
         children = siblings(tree, index)
         node = tree[index - 1]
-        node_variance = level_variances[index - 1]
-        sum_variance = children.shape[-1] * child_variance
+        node_variance = variances[index - 1]
+        sum_variance = _sum_of_families(variances[index], children)
         divisor = sum_variance + node_variance
         tree[index - 1] = (node * sum_variance + children.sum(-1) * node_variance) / divisor
-        child_variance = sum_variance * node_variance / divisor
+        variances[index - 1] = sum_variance * node_variance / divisor
     for index in range(1, len(levels)):
         children = siblings(tree, index)
-        lack = (tree[index - 1] - children.sum(-1)) / children.shape[-1]
-        tree[index] = (children + lack[..., None]).flatten(-2)
+        lack = tree[index - 1] - children.sum(-1)
+        tree[index] = (children + _divided(lack, variances[index], children)).flatten(-2)
     return tree
 
 
-def posterior(levels: Sequence[Floats], variances: Sequence[float], expected: Floats) -> Floats:
+def _sum_of_families(variance: Tensor, families: Tensor) -> Tensor:
+    """Return the sum of the variances of each family; of one variance, if all nodes have one."""
+    if variance.shape[-1] == 1:
+        return families.shape[-1] * variance
+    total: Tensor = variance.unflatten(-1, families.shape[-2:]).sum(-1)
+    return total
+
+
+def _divided(lack: Tensor, variance: Tensor, families: Tensor) -> Tensor:
+    """Return what each member of a family gets of its lack: ``(..., parents, branching)``."""
+    if variance.shape[-1] == 1:
+        return (lack / families.shape[-1])[..., None]
+    members = variance.unflatten(-1, families.shape[-2:])
+    part: Tensor = lack[..., None] * members / members.sum(-1, keepdim=True)
+    return part
+
+
+def posterior(
+    levels: Sequence[Floats], variances: Sequence[float | Floats], expected: Floats
+) -> Floats:
     r"""Return the mean of leaf counts given noisy levels, where Poisson counts are expected.
 
     Upwards, a node has the mean m and the variance p of its children together, or those that are
@@ -82,7 +104,7 @@ def posterior(levels: Sequence[Floats], variances: Sequence[float], expected: Fl
 
     Args:
         levels: the cells of each level, ``(rows, size)``, top level first.
-        variances: the variance of the noise of each level.
+        variances: the variance of the noise of each level, which broadcasts to its cells.
         expected: the expected counts of the leaves, ``(rows, leaves)``, which are also their
             variances.
     """

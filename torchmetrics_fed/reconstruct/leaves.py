@@ -130,49 +130,61 @@ def with_ties(
     return counts
 
 
-def without_empty_ends(leaf: Floats, variance: float, placed: bool = True) -> Floats:
+def without_empty_ends(leaf: Floats, variance: float | Floats, placed: bool = True) -> Floats:
     """Return the counts on leaves, ``(2, leaves)``, with 0 at ends that hold nothing but noise.
 
     Args:
         leaf: noisy counts on the leaves, ``(2, leaves)``.
-        variance: the variance of the noise of each leaf.
+        variance: the variance of the noise of each leaf, which broadcasts to ``(2, leaves)``.
         placed: whether the leaves were placed by the scores. Then both classes must have an empty
             end, at opposite sides: separated classes look like that.
     """
-    size = leaf.shape[1]
-    bound = _empty_sums(size, variance)
-    least_size = tuning.EMPTY_END_CLASS_DEVIATIONS * np.sqrt(variance * size)
+    noise = np.broadcast_to(variance, leaf.shape)
+    least_size = tuning.EMPTY_END_CLASS_DEVIATIONS * np.sqrt(noise.sum(1))
     is_large = leaf.sum(1) >= least_size
     result: Floats = leaf.copy()
     negatives, positives = result
-    _clear_ends([negatives, positives[::-1]], is_large, bound, in_pairs=placed)
-    _clear_ends([negatives[::-1], positives], is_large, bound, in_pairs=placed)
+    negative_noise, positive_noise = noise
+    lowest = _End(negatives, negative_noise), _End(positives[::-1], positive_noise[::-1])
+    highest = _End(negatives[::-1], negative_noise[::-1]), _End(positives, positive_noise)
+    _clear_ends(lowest, is_large, in_pairs=placed)
+    _clear_ends(highest, is_large, in_pairs=placed)
     return result
 
 
-def _empty_sums(size: int, variance: float) -> Floats:
-    r"""Return the bound of the partial sums of 1 to ``size`` leaves that hold nothing but noise.
+class _End(NamedTuple):
+    """The leaves of a class, from one end of the range on."""
 
-    A sum of k noises has standard deviation :math:`\sqrt{k v}`. The largest of K Laplace noises of
-    scale :math:`\sqrt{v / 2}` is expected near :math:`\sqrt{v / 2} \log K`.
+    counts: Floats
+    variance: Floats
+
+    @property
+    def empty_length(self) -> int:
+        """The number of leaves at the end that hold nothing but noise."""
+        is_empty = np.abs(self.counts.cumsum()) < _empty_sums(self.variance)
+        return int(is_empty.cumprod().sum())
+
+
+def _empty_sums(variance: Floats) -> Floats:
+    r"""Return the bound of the partial sums of 1 to K leaves that hold nothing but noise.
+
+    A sum of noises has the sum of their variances. The largest of K Laplace noises of scale
+    :math:`\sqrt{v / 2}` is expected near :math:`\sqrt{v / 2} \log K`.
     """
-    sums = tuning.EMPTY_END_DEVIATIONS * np.sqrt(variance * np.arange(1, size + 1))
-    largest = np.sqrt(variance / 2) * (np.log(size) + tuning.EMPTY_END_SCALES)
+    sums = tuning.EMPTY_END_DEVIATIONS * np.sqrt(variance.cumsum())
+    scale = np.sqrt(np.maximum.accumulate(variance) / 2)
+    largest = scale * (np.log(len(variance)) + tuning.EMPTY_END_SCALES)
     bound: Floats = np.maximum(sums, largest)
     return bound
 
 
-def _clear_ends(
-    ends: Sequence[Floats], is_large: NDArray[np.bool_], bound: Floats, in_pairs: bool
-) -> None:
-    """Set the empty end of each class to 0, in place. Each array begins at the end in question."""
+def _clear_ends(ends: Sequence[_End], is_large: NDArray[np.bool_], in_pairs: bool) -> None:
+    """Set the empty end of each class to 0, in place."""
     lengths = []
     for end, large in zip(ends, is_large, strict=True):
-        is_empty = np.abs(end.cumsum()) < bound
-        length = int(is_empty.cumprod().sum())
-        lengths.append(length if large else 0)
+        lengths.append(end.empty_length if large else 0)
     shortest = min(lengths)
     for end, length in zip(ends, lengths, strict=True):
         judged = shortest if in_pairs else length
-        if judged >= tuning.EMPTY_END_LEAVES * len(bound):
-            end[:length] = 0.0
+        if judged >= tuning.EMPTY_END_LEAVES * len(end.counts):
+            end.counts[:length] = 0.0

@@ -127,7 +127,7 @@ def consistent_levels(release: Release, *, makes_consistent: bool, projects: boo
     if has_placed_leaves and makes_consistent and projects:
         return [bin_counts(release)]
     if makes_consistent:
-        levels = least_squares(levels, release.last.query.level_weights)
+        levels = least_squares(levels, release.last.weights)
     if projects:
         levels = non_negative(levels)
     return levels

@@ -116,6 +116,26 @@ The end bin then becomes a leaf. Tuned by ``benchmarks.plans --data --hard const
 network"``.
 """
 
+# Weights of the cells of several classes, in torchmetrics_fed.exchange.weights.
+
+SOFT_PLATEAU = 0.5
+"""Lowest score of a negative that its weight follows, in units of 1 / K for K classes.
+
+Negatives with a lower score have one weight. Tuned by ``benchmarks.classes``.
+"""
+
+SOFT_UNIT = 8
+"""Weight of a negative with a low score: weights are integers, and this is their resolution.
+
+A larger one makes messages longer. Tuned by ``benchmarks.classes``.
+"""
+
+MOST_SIZE_RATIO = 1000.0
+"""Most negatives per positive that weights are made for, because the pilot's estimate is noisy.
+
+Tuned by ``benchmarks.classes --labels 14``.
+"""
+
 # The mass of the scores that an earlier sum shows, in torchmetrics_fed.reconstruct.smooth.mass.
 
 PILOT_SLOPE = 3.0

@@ -6,7 +6,7 @@ hold for every query:
 
 - All cells of a share get noise of one law and one scale. A cell that counts an example w times is
   therefore known w times as well as a cell that counts it once, and costs w times as much:
-  sensitivity is made of the weights.
+  sensitivity is made of the weights (:meth:`~torchmetrics_fed.Spec.sensitivity`).
 - Weights are integers, so that noise stays integer.
 - Fractions are multiples of 1/1024, so that the fractions of a release add up to 1 exactly.
 - A query has one encoding. Every reply is bound to its digest.
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchmetrics_fed.counting.tree import Table, Tree
-from torchmetrics_fed.errors import InputError, ReleaseError, WireError
+from torchmetrics_fed.errors import InputError, WireError
 from torchmetrics_fed.release.wire import Kind, Reader, frame
 
 LEAST_FRACTION = 2.0**-10
@@ -92,21 +92,16 @@ class LevelWeights:
             return self.negatives[0]
         return None
 
-    @property
-    def largest(self) -> tuple[int, int]:
-        """The largest weight of a negative and of a positive."""
-        return max(self.negatives), max(self.positives)
-
     def fits(self, nodes: int) -> bool:
         """Return whether these are the weights of a level with this many nodes."""
         return len(self.negatives) in (1, nodes) and len(self.positives) in (1, nodes)
 
-    def rows(self, nodes: int) -> NDArray[np.int64]:
-        """Return the weights of negatives and of positives in each node, ``(2, nodes)``."""
-        rows = np.empty((2, nodes), dtype=np.int64)
-        rows[0] = self.negatives
-        rows[1] = self.positives
-        return rows
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The weights of negatives and of positives, ``(2, nodes)``; ``(2, 1)`` if all nodes have
+        the same."""
+        rows = np.broadcast_arrays(self.negatives, self.positives)
+        return np.stack(rows).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -158,25 +153,6 @@ class Query:
     def is_weighted(self) -> bool:
         """Whether a cell counts an example more than once."""
         return any(level != LevelWeights() for level in self.weights)
-
-    @property
-    def level_weights(self) -> tuple[int, ...]:
-        """The one weight of each level. Raises where a level has several weights."""
-        weights = []
-        for level in self.weights:
-            if level.single is None:
-                raise ReleaseError(
-                    "Cannot read this sum: its query weighs the nodes of a level, or negatives and "
-                    "positives, differently, and this reading knows one weight for each level."
-                )
-            weights.append(level.single)
-        return tuple(weights)
-
-    @cached_property
-    def cell_weights(self) -> NDArray[np.int64]:
-        """The weight of each cell, negatives and positives, ``(2, cells)``."""
-        levels = zip(self.weights, self.tree.sizes, strict=True)
-        return np.concatenate([level.rows(size) for level, size in levels], axis=1)
 
     @cached_property
     def digest(self) -> bytes:

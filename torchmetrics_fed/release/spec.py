@@ -21,12 +21,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchmetrics_fed.counting import ScoreGrid, Table, Tree
 from torchmetrics_fed.counting.batch import empty_counts
-from torchmetrics_fed.counting.validation import Rules
+from torchmetrics_fed.counting.validation import ROW_SUM_TOLERANCE, Rules
 from torchmetrics_fed.errors import (
     InputError,
     ReleaseError,
@@ -37,12 +39,12 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.privacy import Exact, Privacy
 from torchmetrics_fed.privacy.noise import Noise
-from torchmetrics_fed.privacy.sensitivity import Sensitivity
+from torchmetrics_fed.privacy.sensitivity import LevelWeight, Sensitivity, most_together
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.wire import text_size
 from torchmetrics_fed.typing import GridName, Groups, MultiClass, Normalization, Task
 
-SPEC_VERSION = 3
+SPEC_VERSION = 4
 """The version of the encoding of a spec."""
 
 MOST_SPEC_BYTES = 1 << 19
@@ -88,7 +90,11 @@ class Spec:
         ignore_index: the target value of examples that are left out.
         labels: the values of the label columns in a study's tables, in the order 0, 1, ...; none
             where they are numbers.
-        labels_per_example: for multi-label tasks, the most positive labels that an example has.
+        labels_per_example: for multi-label tasks, the most positive labels of an example that are
+            counted.
+        sums_to_one: for multi-class tasks under privacy, whether the scores of each example add up
+            to 1. Clients check it before they count, and pure noise rests on it. By default,
+            :meth:`build` asks for it wherever noise can rest on it.
 
     Example:
         >>> from torchmetrics_fed import ScoreGrid, Spec
@@ -109,6 +115,7 @@ class Spec:
     ignore_index: int | None = field(default=None, kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     labels_per_example: int | None = field(default=None, kw_only=True)
+    sums_to_one: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_task(self.task, self.classes, self.multi_class)
@@ -146,6 +153,8 @@ class Spec:
         secure: bool = False,
         groups: Groups = None,
         labels: Sequence[str] = (),
+        labels_per_example: int | None = None,
+        sums_to_one: bool | None = None,
     ) -> Spec:
         """Return the spec for a metric's arguments. Errors say which argument to pass instead.
 
@@ -162,6 +171,10 @@ class Spec:
         if privacy is None:
             privacy = Exact()
         score_grid = _make_grid(grid, quantiles)
+        if sums_to_one is None:
+            is_pure = privacy.charges and privacy.delta == 0
+            is_softmax = task == "multiclass" and score_grid.holds_probabilities
+            sums_to_one = is_pure and is_softmax and multi_class == "ovr"
         spec = cls(
             task,
             _number_of_classes(task, num_classes, num_labels),
@@ -173,6 +186,8 @@ class Spec:
             normalization=normalization,
             ignore_index=ignore_index,
             labels=tuple(labels),
+            labels_per_example=labels_per_example,
+            sums_to_one=sums_to_one,
         )
         low, high = score_grid.score_range
         if normalization is not None and not low <= 0 < 1 <= high:
@@ -200,13 +215,31 @@ class Spec:
             raise InputError(
                 f"Expected argument `labels` to be different names but got {self.labels!r}."
             )
-        if self.labels_per_example is None:
-            return
+        if self.labels_per_example is not None:
+            self._check_labels_per_example()
+        if self.sums_to_one is not False:
+            self._check_sums_to_one()
+
+    def _check_labels_per_example(self) -> None:
         check_int("labels_per_example", self.labels_per_example, 1, self.classes)
         if self.task != "multilabel":
             raise InputError(
                 "Expected argument `labels_per_example` only for multi-label tasks but got it for "
                 f'task="{self.task}". Leave it out.'
+            )
+
+    def _check_sums_to_one(self) -> None:
+        if self.sums_to_one is not True:
+            raise InputError(
+                f"Expected argument `sums_to_one` to be a bool but got {self.sums_to_one!r}."
+            )
+        is_private = self.task == "multiclass" and self.privacy.charges
+        if not is_private or not self.grid.holds_probabilities:
+            low, high = self.grid.score_range
+            raise InputError(
+                "Expected argument `sums_to_one` only for multi-class tasks with `privacy`, on "
+                f'bins of scores from 0 to 1, but got it for task="{self.task}" with '
+                f"{self.privacy} on [{low}, {high}]. Leave it out."
             )
 
     def _check_models(self) -> None:
@@ -293,8 +326,17 @@ class Spec:
         """Return the rules for reading a batch.
 
         Args:
-            validates: whether the values of scores and targets are checked.
+            validates: whether the values of scores and targets are checked. Where the noise rests
+                on these values, they always are.
         """
+        rests_on_values = self.sums_to_one or self.labels_per_example is not None
+        if rests_on_values and self.privacy.charges and not validates:
+            name = "sums_to_one=False" if self.sums_to_one else "labels_per_example=None"
+            raise InputError(
+                'Expected argument `validate_args` to be True or "deferred" because the noise of '
+                "this metric rests on the values of scores and targets but got False. Pass "
+                f"`{name}`, which takes more noise."
+            )
         return Rules(
             task=self.task,
             normalization=self.normalization,
@@ -302,6 +344,8 @@ class Spec:
             validate=validates,
             private=self.privacy.charges,
             groups=len(self.groups),
+            labels_per_example=self.labels_per_example,
+            sums_to_one=self.sums_to_one,
         )
 
     def empty_counts(self) -> Tensor:
@@ -331,15 +375,7 @@ class Spec:
 
     def sensitivity(self, query: Query) -> Sensitivity:
         """Return the most that one person can change the replies to a query."""
-        return Sensitivity.of(
-            self.task,
-            self.classes,
-            levels=tuple(level.largest for level in query.weights),
-            pools_classes=query.pools_classes,
-            one_vs_one=self.multi_class == "ovo",
-            neighbours=self.privacy.neighbours,
-            examples_per_person=self.privacy.examples_per_person,
-        )
+        return _sensitivity(self, query)
 
     def noise(self, query: Query) -> Noise:
         """Return the noise of one reply, calibrated for the sensitivity of the query."""
@@ -370,7 +406,10 @@ class Spec:
         leaf_counts = query.tree.leaf(histograms.flatten(0, 1))
         cells = query.tree.joined(leaf_counts)
         if query.is_weighted:
-            cells = cells * self._cell_weights(query)
+            levels = query.tree.split(cells)
+            weights = map(torch.from_numpy, self.weights(query))
+            weighted = [level * weight for level, weight in zip(levels, weights, strict=True)]
+            cells = torch.cat(weighted, -1)
         return cells
 
     def levels(self, query: Query, cells: Tensor) -> list[Tensor]:
@@ -381,20 +420,24 @@ class Spec:
         levels = query.tree.split(cells)
         if not query.is_weighted:
             return levels
-        weights = query.tree.split(self._cell_weights(query))
+        weights = map(torch.from_numpy, self.weights(query))
         return [_unweighted(level, weight) for level, weight in zip(levels, weights, strict=True)]
 
-    def _cell_weights(self, query: Query) -> Tensor:
-        """Return the weight of each cell; it broadcasts to ``(groups * classes, rows, cells)``."""
-        weights = torch.from_numpy(query.cell_weights)
+    def weights(self, query: Query) -> list[NDArray[np.int64]]:
+        """Return how many times each cell of a level counts an example, the top level first.
+
+        The weights of a level broadcast to its cells, ``(groups * classes, rows, nodes)``. The last
+        axis has length 1 where all nodes have the same weight.
+        """
+        rows = [level.rows for level in query.weights]
         if self.multi_class == "ovr":
-            return weights
+            return rows
         if query.pools_classes:
             # Negatives and positives have the same weights: `check_query` refuses other queries.
-            return weights[:1]
-        is_positive = torch.eye(self.classes, dtype=torch.int64)
+            return [weights[:1] for weights in rows]
+        is_positive = np.eye(self.classes, dtype=np.int64)
         groups, _ = self.histograms(query)
-        return weights[is_positive].repeat(groups, 1, 1)
+        return [np.tile(weights[is_positive], (groups, 1, 1)) for weights in rows]
 
     def check_query(self, query: Query) -> None:
         """Raise unless the query can be answered from counts of this spec."""
@@ -472,6 +515,7 @@ class Spec:
             "ignore_index": self.ignore_index,
             "labels": list(self.labels),
             "labels_per_example": self.labels_per_example,
+            "sums_to_one": self.sums_to_one,
             "secure": self.secure,
             "groups": list(self.groups),
             "models": models,
@@ -542,6 +586,7 @@ class Spec:
             ignore_index=fields["ignore_index"],
             labels=tuple(fields["labels"]),
             labels_per_example=fields["labels_per_example"],
+            sums_to_one=fields["sums_to_one"],
         )
 
     @cached_property
@@ -577,6 +622,38 @@ class Spec:
 
 
 @lru_cache(maxsize=64)  # an aggregator asks for the noise of every share
+def _sensitivity(spec: Spec, query: Query) -> Sensitivity:
+    levels = []
+    leaves = query.tree.leaves
+    for weights, nodes in zip(query.weights, query.tree.sizes, strict=True):
+        negatives = None
+        if spec.sums_to_one and len(weights.negatives) > 1:
+            places = query.tree.places(spec.grid.bins)[: -1 : leaves // nodes]
+            negatives = most_together(
+                weights.negatives,
+                spec.grid.edges[places].tolist(),
+                count=spec.classes - 1,
+                total=1 + ROW_SUM_TOLERANCE,
+            )
+        level = LevelWeight(
+            negative=max(weights.negatives),
+            positive=max(weights.positives),
+            negatives=negatives,
+        )
+        levels.append(level)
+    return Sensitivity.of(
+        spec.task,
+        spec.classes,
+        levels=tuple(levels),
+        pools_classes=query.pools_classes,
+        one_vs_one=spec.multi_class == "ovo",
+        neighbours=spec.privacy.neighbours,
+        examples_per_person=spec.privacy.examples_per_person,
+        labels_per_example=spec.labels_per_example,
+    )
+
+
+@lru_cache(maxsize=64)
 def _calibrated_noise(
     privacy: Privacy, sensitivity: Sensitivity, *, cells: int, fraction: float
 ) -> Noise:

@@ -36,6 +36,7 @@ from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import ID_BYTES, QueryCells, Share, pack_cells, read_cells
 from torchmetrics_fed.release.spec import MOST_GROUPS, Spec
 from torchmetrics_fed.release.wire import Reader, pack_block
+from torchmetrics_fed.typing import Floats
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,19 +157,30 @@ class Sum(QueryCells):
         return self.spec.noise(self.query).variance * drawn
 
     @property
-    def variances(self) -> tuple[float, ...]:
-        """Variance of the noise in each level of :attr:`levels`, the top level first."""
-        return tuple(self.noise_variance / weight**2 for weight in self.query.level_weights)
+    def weights(self) -> list[NDArray[np.int64]]:
+        """How many times the cells of each level count an example, the top level first."""
+        return self.spec.weights(self.query)
+
+    @property
+    def variances(self) -> list[Floats]:
+        """Variance of the noise in each level of :attr:`levels`, the top level first.
+
+        They broadcast to the counts of a class, ``(rows, nodes)``; of one-vs-one counts, to those
+        of all classes.
+        """
+        return [self.noise_variance / weights**2 for weights in self.weights]
 
     @property
     def whole_epsilon(self) -> float:
-        r"""The epsilon of a whole release with as much noise in its cells as there is in these.
+        r"""The epsilon that a release spends on a positive, with as much noise as there is here.
 
         A two-sided geometric noise of variance :math:`v = 1 / (2 \sinh^2(\varepsilon / 2))` hides a
-        change of 1 with :math:`\varepsilon = 2 \operatorname{arsinh} \sqrt{1 / (2 v)}`.
+        change of 1 with :math:`\varepsilon = 2 \operatorname{arsinh} \sqrt{1 / (2 v)}`, and a
+        positive that is counted w times with w of it.
         """
         cell_epsilon = 2 * math.asinh(math.sqrt(0.5 / self.noise_variance))
-        return cell_epsilon * sum(self.query.level_weights) / self.query.fraction
+        weight_of_positive = sum(max(level.positives) for level in self.query.weights)
+        return cell_epsilon * weight_of_positive / self.query.fraction
 
     @property
     def digest(self) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.queries import weighted
+from tests.queries import level_weights, weighted
 from torchmetrics_fed import CentralDP, FederatedAUROC, FederatedROC, Query, Release
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.exchange import plan_from
@@ -40,7 +40,7 @@ QUERIES = [
 
 def name_of(query: Query) -> str:
     is_placed = query.tree.edges is not None
-    return f"{query.tree.branching} {query.level_weights} {is_placed}"
+    return f"{query.tree.branching} {level_weights(query)} {is_placed}"
 
 
 def normal(examples: int = 20_000, seed: int = 0) -> Scored:

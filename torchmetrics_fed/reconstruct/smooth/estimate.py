@@ -121,18 +121,27 @@ def _estimate(release: Release) -> _Estimate:
                 model = _with_levels(model, levels, release.last)
             smooth.append(model is not None)
             if model is None:
-                model = _interpolated(levels, release.last)
+                model = _interpolated(levels, release.last, number)
             counts.append(model)
         _estimates[release] = _Estimate(torch.from_numpy(np.stack(counts)), smooth)
     return _estimates[release]
 
 
-def _interpolated(levels: Sequence[Floats], last: Sum) -> Floats:
-    """Return the counts of one class on bins, ``(rows, bins)``, without a model."""
+def _interpolated(levels: Sequence[Floats], last: Sum, number: int) -> Floats:
+    """Return the counts of a class on bins, ``(rows, bins)``, without a model.
+
+    Args:
+        levels: the levels of the class, ``(rows, nodes)``.
+        last: the sum that they are from.
+        number: the number of the class.
+    """
     if len(levels) == 1 and last.spec.rows == 2:
         levels = [without_empty_ends(levels[0], last.variances[0])]
     tensors = [torch.from_numpy(level) for level in levels]
-    consistent = non_negative(least_squares(tensors, last.query.level_weights))
+    weights = last.weights
+    if last.spec.rows != 2 and not last.query.pools_classes:
+        weights = [of_classes[number] for of_classes in weights]
+    consistent = non_negative(least_squares(tensors, weights))
     leaf = consistent[-1].numpy()
     u = last.spec.grid.coordinate
     counts = on_bins(leaf, last.places, u, lines_at_ends=True)
@@ -190,18 +199,32 @@ def _models_after_pilot(observations: ClassObservations, last: Sum, pilot: Sum) 
     mass = ScoreMass.of(pilot)
     if not all(mass.smooth):
         return [None] * last.spec.classes
-    with_pilot = []
     best_first = _best_first(observations, last, placed=True)
-    for leaves, pilot_leaves in zip(best_first, pilots, strict=True):
-        with_pilot.append([*leaves, *pilot_leaves])
-    return modelled(with_pilot, mass.below, start=mass, u=grid.coordinate)
+    return _modelled_with_pilots(best_first, pilots, mass)
+
+
+def _modelled_with_pilots(
+    observations: ClassObservations, pilots: ClassObservations, mass: ScoreMass
+) -> Models:
+    """Return the models with the leaves of a pilot beside those of each class.
+
+    A pilot that adds up several classes is an observation of all of them together.
+    """
+    u = mass.grid.coordinate
+    if len(pilots) < len(observations):
+        (pooled,) = pilots
+        return modelled(observations, mass.below, start=mass, u=u, pooled=pooled)
+    with_pilots = []
+    for leaves, pilot_leaves in zip(observations, pilots, strict=True):
+        with_pilots.append([*leaves, *pilot_leaves])
+    return modelled(with_pilots, mass.below, start=mass, u=u)
 
 
 def _models_after_release(observations: ClassObservations, last: Sum, prior: Sum | None) -> Models:
     """Return the models of a query without a pilot, with the release before as data."""
     u = last.spec.grid.coordinate
     best_first = _best_first(observations, last, placed=True)
-    if prior is not None:
+    if prior is not None and not prior.query.pools_classes:
         mass = ScoreMass.of(prior)
         with_prior = []
         for number, leaves in enumerate(best_first):
@@ -253,37 +276,52 @@ def _models_beside_atoms(
     The pilot without the atoms says where the other scores are.
     """
     grid = last.spec.grid
-    variance = last.variances[0]
     atoms = _atoms(observations, ends)
     between = slice(int(ends.first), -1 if ends.last else None)
     all_between = []
+    noise_of_ends = []
+    for *finer, best in observations:
+        variance = np.broadcast_to(best.variance, best.counts.shape)
+        noise_of_ends.append(variance[:, [0, -1]])
+        counts = without_empty_ends(best.counts[:, between], variance[:, between])
+        leaves = NoisyLeaves(best.edges[between], counts, variance[:, between])
+        all_between.append([leaves, *finer])
+    noise = np.where(atoms.any(1, keepdims=True), np.stack(noise_of_ends), 0.0)
+    if len(pilots) < len(atoms):
+        atoms_of_pilots = atoms.sum(0, keepdims=True)
+        noise = noise.sum(0, keepdims=True)
+    else:
+        atoms_of_pilots = atoms
     pilots_between = []
-    for (*finer, best), pilot_leaves, class_atoms in zip(observations, pilots, atoms, strict=True):
-        counts = without_empty_ends(best.counts[:, between], variance)
-        leaves = NoisyLeaves(best.edges[between], counts, variance)
-        pilot = [_without_atoms(part, class_atoms, variance) for part in pilot_leaves]
-        all_between.append([leaves, *finer, *pilot])
-        pilots_between.append(pilot)
+    for number, pilot in enumerate(pilots):
+        parts = [_without_atoms(part, atoms_of_pilots[number], noise[number]) for part in pilot]
+        pilots_between.append(parts)
     spread = np.stack([np.maximum(pilot[0].counts, 0.0) for pilot in pilots_between])
     mass = ScoreMass.fitted(
         pilots_between, leaf=spread, places=pilots_between[0][0].edges, grid=grid
     )
     if not all(mass.smooth):
         return [None] * len(observations)
-    models = modelled(all_between, mass.below, start=mass, u=grid.coordinate)
+    models = _modelled_with_pilots(all_between, pilots_between, mass)
     for model, class_atoms in zip(models, atoms, strict=True):
         if model is not None:
             model[:, [0, -1]] += class_atoms
     return models
 
 
-def _without_atoms(leaves: NoisyLeaves, atoms: Floats, variance: float) -> NoisyLeaves:
-    """Return leaves without the atoms in their end leaves, and with the noise of the atoms."""
+def _without_atoms(leaves: NoisyLeaves, atoms: Floats, noise: Floats) -> NoisyLeaves:
+    """Return leaves without the atoms in their end leaves, and with the noise of the atoms.
+
+    Args:
+        leaves: the leaves.
+        atoms: counts in the end bins, ``(2, ends)``.
+        noise: the variance of their noise, ``(2, ends)``.
+    """
     counts = leaves.counts.copy()
     counts[:, [0, -1]] -= atoms
-    noise = np.broadcast_to(leaves.variance, counts.shape).copy()
-    noise[:, [0, -1]] += variance * atoms.any(0)
-    return NoisyLeaves(leaves.edges, counts, noise)
+    variance = np.broadcast_to(leaves.variance, counts.shape).copy()
+    variance[:, [0, -1]] += noise
+    return NoisyLeaves(leaves.edges, counts, variance)
 
 
 def leaves_of_prior(leaves: NoisyLeaves, mass: ScoreMass, number: int) -> NoisyLeaves | None:
@@ -312,7 +350,8 @@ def leaves_of_prior(leaves: NoisyLeaves, mass: ScoreMass, number: int) -> NoisyL
     sizes = np.maximum(leaves.counts.sum(1, keepdims=True), 1.0)
     scale = sizes / mass.sizes[number][:, None]
     predicted = np.diff(mass.rows_below()[:, leaves.edges], axis=1) * sizes
-    noise = scale**2 * before.variance * before.counts.shape[1] / predicted.shape[1]
+    before_noise = np.broadcast_to(before.variance, before.counts.shape).mean(1, keepdims=True)
+    noise = scale**2 * before_noise * before.counts.shape[1] / predicted.shape[1]
     sampling = predicted * (1 + scale)
     excess = (leaves.counts - predicted) ** 2 - leaves.variance - noise - sampling
     change = excess.sum(1, keepdims=True) / (predicted**2).sum(1, keepdims=True)
@@ -337,6 +376,7 @@ def modelled(
     start: ScoreMass | None,
     u: Floats,
     slope: float | None = None,
+    pooled: Sequence[NoisyLeaves] = (),
 ) -> Models:
     """Return the counts of each class on bins by the smooth model; None where it does not fit.
 
@@ -348,11 +388,12 @@ def modelled(
         start: where an earlier sum found the scores, if there was one.
         u: the grid's own coordinate at every edge.
         slope: prior mean of the slope of b, :data:`tuning.SLOPE` if not given.
+        pooled: observations of all classes together.
     """
     if slope is None:
         slope = tuning.SLOPE
     mean = mass.reshape(-1, len(u)).mean(0)
-    cells = _cells(observations[0], mean)
+    cells = _cells([*observations[0], *pooled], mean)
     mean_at_cells = mean[cells]
     mass_at_cells = mass[..., cells]
     x = _logit_coordinate(mean_at_cells)
@@ -360,18 +401,17 @@ def modelled(
     if start is not None:
         start_densities = _start_densities(start, cells, mean_at_cells)
     common = fit(
-        together(observations),
+        [*together(observations), *pooled],
         cells=cells,
         x=x,
         mass=mass_at_cells,
         slope=slope,
         start=start_densities,
     )
-    models: Models = []
-    for class_observations in observations:
-        model = common
-        if len(observations) > 1:
-            model = fit(
+    fits = [common]
+    if len(observations) > 1:
+        fits = [
+            fit(
                 class_observations,
                 cells=cells,
                 x=x,
@@ -380,12 +420,31 @@ def modelled(
                 start=start_densities,
                 centre=common.coefficients,
             )
-        if model.holds:
-            counts = _with_residuals(model, class_observations[0], cells)
-            models.append(on_bins(counts, cells, u))
-        else:
-            models.append(None)
+            for class_observations in observations
+        ]
+    cell_counts = [
+        _with_residuals(model, class_observations[0], cells)
+        for model, class_observations in zip(fits, observations, strict=True)
+    ]
+    if len(fits) > 1 and common.holds and all(model.holds for model in fits):
+        whole = _with_residuals(common, together(observations)[0], cells)
+        cell_counts = _adding_up(cell_counts, whole)
+    models: Models = []
+    for model, counts in zip(fits, cell_counts, strict=True):
+        models.append(on_bins(counts, cells, u) if model.holds else None)
     return models
+
+
+def _adding_up(class_counts: Sequence[Floats], whole: Floats) -> list[Floats]:
+    """Return the counts of classes in cells, times one factor for each cell.
+
+    The factor makes the classes add up to the counts of all of them together, which are known far
+    better. It takes away the part of an error that all classes have in common: each class is drawn
+    towards the prior in the same way.
+    """
+    total = np.maximum(np.sum(class_counts, 0), LEAST_DIVISOR)
+    factor = whole / total
+    return [counts * factor for counts in class_counts]
 
 
 def _cells(observations: Sequence[NoisyLeaves], mean: Floats) -> Places:

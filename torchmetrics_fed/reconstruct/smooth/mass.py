@@ -21,7 +21,7 @@ from torchmetrics_fed.counting import ScoreGrid
 from torchmetrics_fed.reconstruct import tuning
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.smooth.density import NoisyLeaves, fit, together
-from torchmetrics_fed.release import Sum
+from torchmetrics_fed.release import Query, Sum
 from torchmetrics_fed.typing import Floats, Places
 
 LEAST_SPREAD = 1e-12
@@ -49,7 +49,7 @@ class ScoreMass:
     def of(cls, total: Sum) -> ScoreMass:
         """Return the mass of a sum. It is computed once and kept as long as the sum."""
         if total not in _masses:
-            levels = non_negative(least_squares(total.levels, total.query.level_weights))
+            levels = non_negative(least_squares(total.levels, total.weights))
             _masses[total] = cls.fitted(
                 noisy_leaves(total),
                 leaf=levels[-1].numpy(),
@@ -143,12 +143,12 @@ def noisy_leaves(total: Sum) -> list[list[NoisyLeaves]]:
         return []
     if len(levels) == 1:
         return [[NoisyLeaves(total.places, leaf, variances[0])] for leaf in levels[0]]
-    if len(levels) != 3 or total.query.level_weights[0] == 1:
+    if len(levels) != 3 or not has_heavy_top(total.query):
         return []
     _, middle_branching, leaf_branching = total.query.tree.branching
     summed = levels[2].reshape(*levels[1].shape, leaf_branching).sum(-1)
     precision = 1 / variances[1]
-    summed_precision = 1 / (leaf_branching * variances[2])
+    summed_precision = 1 / _summed_variance(variances[2], leaf_branching)
     whole_precision = precision + summed_precision
     middle = (levels[1] * precision + summed * summed_precision) / whole_precision
     middle_edges = total.places[::leaf_branching]
@@ -160,3 +160,16 @@ def noisy_leaves(total: Sum) -> list[list[NoisyLeaves]]:
         ]
         for middle_counts, top_counts in zip(middle, levels[0], strict=True)
     ]
+
+
+def has_heavy_top(query: Query) -> bool:
+    """Return whether the top level counts an example several times as often as the leaves do."""
+    return max(query.weights[0].positives) >= 2 * max(query.weights[-1].positives)
+
+
+def _summed_variance(variance: Floats, branching: int) -> Floats:
+    """Return the variance of sums of ``branching`` neighbours, each with its own noise."""
+    if variance.shape[-1] == 1:
+        return branching * variance
+    families = variance.reshape(len(variance), -1, branching)
+    return np.asarray(families.sum(-1))

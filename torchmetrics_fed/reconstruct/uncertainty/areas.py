@@ -1,16 +1,17 @@
 """Intervals of areas under curves: the effect of noise, and of the order within leaves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.leaves import NO_TIES, EndTies
 from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
+from torchmetrics_fed.reconstruct.smooth.mass import has_heavy_top
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails, above, order_statistic
-from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats, Places
 
@@ -117,7 +118,7 @@ def area_interval(
     if tree.edges is not None and not exact:
         fine, places = list(above(bin_counts(release).numpy())), release.last.places
         # many leaves tell ties from smooth scores themselves
-        modelled = len(tree.branching) == 1 or release.last.query.level_weights[0] > 1
+        modelled = len(tree.branching) == 1 or has_heavy_top(release.last.query)
         if modelled:
             smooth = are_smooth(release)
     else:
@@ -160,7 +161,10 @@ def area_interval(
 def _kept(tails: UncertainTails) -> Places:
     """Return edges with about equal mass between, so much that noise does not drown it: all of a
     well-placed tree."""
-    smaller, deviation = max(tails.guess[:, 0].min(), 1.0), np.sqrt(max(tails.spread[0].max(), 1.0))
+    smaller, deviation = (
+        max(tails.guess[:, 0].min(), 1.0),
+        np.sqrt(max(tails.spread[:, 0].max(), 1.0)),
+    )
     leaves = int(np.clip(_LEAVES * smaller / deviation, _FEWEST, _MOST))
     last = tails.guess.shape[1] - 1
     if tails.alone.others(last) <= leaves:
@@ -213,7 +217,7 @@ def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]
     positives above a leaf and B the negatives below it, as fractions.
     """
     last = release.last
-    leaf = non_negative(least_squares(last.levels, last.query.level_weights))[-1].numpy()
+    leaf = non_negative(least_squares(last.levels, last.weights))[-1].numpy()
     variance = last.noise_variance
     if pooled:
         leaf, variance = leaf.sum(0, keepdims=True), variance * len(leaf)
@@ -222,22 +226,29 @@ def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]
     above = (positive[:, ::-1].cumsum(-1)[:, ::-1] - positive / 2) / sizes[1]
     below = (negative.cumsum(-1) - negative / 2) / sizes[0]
     area = (negative * above).sum(-1, keepdims=True) / sizes[0]
-    weights = (above - area) / sizes[0], (below - area) / sizes[1]
-    squares = sum(_least_squares_gain(weight, last.query) for weight in weights)
+    effects = (above - area) / sizes[0], (below - area) / sizes[1]
+    squares = np.zeros(len(area))
+    for row, effect in enumerate(effects):
+        times = [weights.rows[row] for weights in last.query.weights]
+        squares = squares + _least_squares_gain(effect, last.query.tree, times)
     return area[:, 0], np.sqrt(variance * squares)
 
 
-def _least_squares_gain(weight: Floats, query: Query) -> Floats:
+def _least_squares_gain(weight: Floats, tree: Tree, times: Sequence[NDArray[np.int64]]) -> Floats:
     r"""Return the variance of a weighted sum of leaves ``(..., leaves)`` after least squares, per
     variance of a cell.
 
-    It is the least :math:`\sum c^2` of cells' coefficients c that add up to a leaf's weight on its
-    way from the top. Of a subtree that is given :math:`a` from above, the least sum is a parabola
-    :math:`\alpha (a - \beta)^2 + \gamma`.
+    It is the least :math:`\sum c^2 / w^2` of cells' coefficients c, counted w times, that add up to
+    a leaf's weight on its way from the top. Of a subtree that is given :math:`a` from above, the
+    least sum is a parabola :math:`\alpha (a - \beta)^2 + \gamma`.
+
+    Args:
+        weight: the weight of each leaf.
+        tree: the tree of the query.
+        times: how many times the cells of each level count an example, of each node or of all.
     """
-    tree = query.tree
-    own = [1 / times**2 for times in query.level_weights]
-    alpha, beta, gamma = np.full_like(weight, own[-1]), weight, np.zeros_like(weight)
+    own = [1 / counted.astype(np.float64) ** 2 for counted in times]
+    alpha, beta, gamma = own[-1] + np.zeros_like(weight), weight, np.zeros_like(weight)
     for level in range(len(own) - 1, 0, -1):
         shape = *weight.shape[:-1], tree.sizes[level - 1], tree.branching[level]
         alpha, beta, gamma = (value.reshape(shape) for value in (alpha, beta, gamma))

@@ -20,6 +20,7 @@ import torch
 from torchmetrics_fed.counting.tree import Tree
 from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.leaves import EndTies
+from torchmetrics_fed.release.query import LevelWeights
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.release.sum import Sum
 from torchmetrics_fed.typing import Floats, Singles
@@ -60,8 +61,8 @@ class UncertainTails(NamedTuple):
     noise: Singles
     """Vectors of what noise, and sampling if asked for, add, ``(2, vectors, edges)``."""
     spread: Floats
-    """Variance of the noise alone at each edge, and its covariance with the total's, ``(2,
-    edges)``."""
+    """Of each row, the variance of the noise alone at each edge, and its covariance with the
+    total's, ``(2, 2, edges)``."""
     sampled: bool
     """Whether sampling is in it."""
     alone: EndTies
@@ -72,7 +73,7 @@ class UncertainTails(NamedTuple):
         """Return those of each class, of everybody."""
         release = release.overall
         release.last.query.tree.places(release.spec.grid.bins)  # raises for two models
-        levels = least_squares(release.levels, release.last.query.level_weights)
+        levels = least_squares(release.levels, release.last.weights)
         noise, spread = noise_tails(release.last)
         seen, guess = above(levels[-1].numpy()), non_negative(levels)[-1].numpy()
         vectors = [
@@ -113,13 +114,14 @@ class UncertainTails(NamedTuple):
     @property
     def empty(self) -> bool:
         """Whether a class is lost in the noise: nothing is known of a ratio to its size."""
-        return bool((self.seen[:, 0] <= 5 * math.sqrt(self.spread[0, 0])).any())
+        return bool((self.seen[:, 0] <= 5 * np.sqrt(self.spread[:, 0, 0])).any())
 
     def _variance(self, row: int, of: int) -> Floats:
         """Coefficients of 1, t, t^2 in the variance of U - t N, ``(3, edges)``."""
-        (variance, covariance), total = self.spread, max(self.guess[of, 0], 1.0)
+        (variance, covariance), total = self.spread[row], max(self.guess[of, 0], 1.0)
         own = row == of
-        result = np.stack([variance, -2 * covariance * own, np.full_like(variance, variance[0])])
+        of_total = np.full_like(variance, self.spread[of, 0, 0])
+        result = np.stack([variance, -2 * covariance * own, of_total])
         if (
             self.sampled
         ):  # N t (1 - t) within a class, t N + t^2 N between classes; 1 for tails of hardly anybody
@@ -131,7 +133,7 @@ class UncertainTails(NamedTuple):
         t = self.guess[row] / max(self.guess[of, 0], 1.0)
         variance = np.einsum("ke,ke->e", self._variance(row, of), np.stack([t**0, t, t**2]))
         # below this it is the float32 of an edge where the ratio is known to be 0 or 1
-        sure = variance <= 1e-6 * max(self.spread[0].max(), 1.0)
+        sure = variance <= 1e-6 * max(self.spread[:, 0].max(), 1.0)
         scale = np.where(sure, 0.0, 1 / np.sqrt(np.where(sure, 1.0, variance))).astype(np.float32)
         off = (self.noise[row] - t.astype(np.float32) * self.noise[of, :, :1]) * scale
         furthest: Floats = np.abs(off).max(-1)
@@ -215,7 +217,8 @@ class Vectors(NamedTuple):
     tails: Singles
     """``(2, vectors, edges)``, in float32: a large tree's vectors take 33 MB."""
     spread: Floats
-    """Variance at each edge, and covariance with the noise of the total, ``(2, edges)``."""
+    """Of each row, variance at each edge, and covariance with the noise of the total, ``(2, 2,
+    edges)``."""
 
 
 def above(leaf: Floats) -> Floats:
@@ -232,11 +235,11 @@ def noise_tails(total: Sum) -> Vectors:
     tree = total.query.tree
     if not total.spec.privacy.charges:
         nothing = np.zeros((2, _count(tree.leaves), tree.leaves + 1), dtype=np.float32)
-        return Vectors(nothing, np.zeros((2, tree.leaves + 1)))
+        return Vectors(nothing, np.zeros((2, 2, tree.leaves + 1)))
     variance = total.spec.noise(total.query).variance
     return _noise_tails(
         Tree(tree.branching),
-        total.query.level_weights,
+        total.query.weights,
         total.spec.privacy.mechanism,
         variance,
         shares=total.noise_variance / variance,
@@ -261,25 +264,33 @@ def _count(cells: int) -> int:
 
 @lru_cache(maxsize=4)
 def _noise_tails(
-    tree: Tree, weights: tuple[int, ...], mechanism: str, variance: float, shares: float
+    tree: Tree, weights: tuple[LevelWeights, ...], mechanism: str, variance: float, shares: float
 ) -> Vectors:
     """Noise of ``variance`` in each cell, summed ``shares`` times; a part of a time is a part of
     the shares."""
     generator = np.random.default_rng(_SEED)
     vectors = _count(tree.cells)
     result = np.empty((2, vectors, tree.leaves + 1), dtype=np.float32)
-    for row in result:
+    for number, row in enumerate(result):
         cells = summed_noise(generator, mechanism, variance, shares, (vectors, tree.cells))
+        times = [level.rows[number] for level in weights]
         levels = [
-            level / weight
-            for level, weight in zip(tree.split(torch.from_numpy(cells)), weights, strict=True)
+            level / torch.from_numpy(counted)
+            for level, counted in zip(tree.split(torch.from_numpy(cells)), times, strict=True)
         ]
-        row[:] = above(least_squares(levels, weights)[-1].numpy())
+        row[:] = above(least_squares(levels, times)[-1].numpy())
     result.setflags(write=False)
-    flat = result.reshape(-1, tree.leaves + 1)
-    others = flat, np.broadcast_to(flat[:, :1], flat.shape)
-    moments = np.stack([np.einsum("ve,ve->e", flat, other) for other in others])
-    return Vectors(result, moments.astype(np.float64) / len(flat))
+    if all(level.single is not None for level in weights):  # both rows have one law
+        moments = _moments(result.reshape(-1, tree.leaves + 1))
+        return Vectors(result, np.stack([moments, moments]))
+    return Vectors(result, np.stack([_moments(row) for row in result]))
+
+
+def _moments(tails: Singles) -> Floats:
+    """Return the variance at each edge, and the covariance with the total, ``(2, edges)``."""
+    others = tails, np.broadcast_to(tails[:, :1], tails.shape)
+    moments = np.stack([np.einsum("ve,ve->e", tails, other) for other in others])
+    return moments.astype(np.float64) / len(tails)
 
 
 def summed_noise(

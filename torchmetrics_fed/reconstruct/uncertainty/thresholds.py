@@ -220,7 +220,9 @@ def _counted(part: Release, place: int) -> list[Floats]:
         )
     result = []
     for tails, upper in zip(UncertainTails.of(part, False), inside, strict=True):
-        seen, (variance, covariance) = tails.seen, tails.spread
+        seen = tails.seen
+        variance = tails.spread[:, 0]
+        covariance = tails.spread[:, 1]
         above, noise, shared = (
             upper * each[..., leaf] + (1 - upper) * each[..., leaf + 1]
             for each in (seen, variance, covariance)
@@ -230,5 +232,5 @@ def _counted(part: Release, place: int) -> list[Floats]:
                 noise
                 + (_INSIDE * 4 * upper * (1 - upper) * (seen[:, leaf] - seen[:, leaf + 1])) ** 2
             )
-        result.append((above, seen[:, 0], noise, shared, np.full(2, variance[0])))
+        result.append((above, seen[:, 0], noise, shared, variance[:, 0]))
     return [np.array(each) for each in zip(*result, strict=True)]
