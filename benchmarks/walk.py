@@ -154,11 +154,11 @@ def flower_round() -> Walk:
 
     def walked(make_app: Callable[[], Any]) -> Callable[[], Any]:
         def app() -> Any:
-            made = make_app()
+            client_app = make_app()
 
             def answer(message: Any, context: Any) -> Any:
                 with walk.noted():
-                    return made(message, context)
+                    return client_app(message, context)
 
             return answer
 

@@ -104,7 +104,9 @@ def charge_release(
         client=client,
     )
     law = spec.noise(query).law
-    terms.ledger.charge(entry, query.digest, query.fraction, law=law, again=shared_by_ranks)
+    terms.ledger.charge(
+        entry, query.digest, query.fraction, law=law, may_be_recorded=shared_by_ranks
+    )
 
 
 class Client:

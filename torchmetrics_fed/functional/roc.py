@@ -247,8 +247,8 @@ def _areas(histograms: Histograms, max_fpr: float | None) -> Tensor:
     blocks = histograms.blocks
     if len(blocks) == 1:
         return auroc_from_curve(roc_from_tails(histograms.tails), max_fpr)
-    # In tensors that are made beforehand: small ones, made between the blocks, would keep the memory
-    # of one block from being used for the next.
+    # In tensors that are made beforehand: small ones, made between the blocks, would keep the
+    # memory of one block from being used for the next.
     leaf = histograms.leaf
     areas = leaf.new_empty(len(leaf), dtype=torch.float64)
     totals = leaf.new_empty(len(leaf), 2, dtype=torch.float64)

@@ -482,8 +482,8 @@ class CountsMetric(Metric):
         table = self._persons.merged(
             self._table,
             self._update_count,
-            other=getattr(incoming_state, "_table", None),
-            other_updates=updates,
+            incoming=getattr(incoming_state, "_table", None),
+            incoming_updates=updates,
         )
         if isinstance(incoming_state, CountsMetric):
             self.spec.check(incoming_state.spec)
