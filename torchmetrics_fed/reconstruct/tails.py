@@ -67,6 +67,8 @@ class Reconstruction(Protocol):
     def tails(self, levels: Sequence[Tensor], edges: Tensor) -> Tails:
         """Return the tails of each histogram.
 
+        Thresholds depend on the edges alone, so that classes can be read some at a time.
+
         Args:
             levels: counts of each level, ``(..., size)``, top level first.
             edges: ascending edges of the leaves.
