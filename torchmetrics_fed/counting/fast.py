@@ -157,7 +157,9 @@ def _bins_times(step: int, scores: Array, binning: Binning, rules: Rules) -> Pla
             complements = complement.view(-1).numpy()
     scores = scores.reshape(-1)
     if len(scores) <= FEW and complements is None:
-        places: Places = _inner_edges(binning, scores.dtype).searchsorted(scores, "right") * step
+        places: Places = _inner_edges(binning, scores.dtype).searchsorted(scores, "right")
+        if step > 1:
+            places *= step
         return places
     if isinstance(binning, TwoSidedBinning):
         return _two_sided_bins_times(step, scores, complements, binning.bins)

@@ -279,12 +279,10 @@ def check_batch(preds: Tensor, target: Tensor, columns: int, task: Task) -> None
 
 
 def _check_dtypes(preds: Tensor, target: Tensor) -> None:
-    for name, value in (("preds", preds), ("target", target)):
-        if not isinstance(value, Tensor):
-            raise InputError(
-                f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. "
-                f"Pass `torch.as_tensor({name})`."
-            )
+    if not isinstance(preds, Tensor):
+        raise _no_tensor("preds", preds)
+    if not isinstance(target, Tensor):
+        raise _no_tensor("target", target)
     if not preds.is_floating_point():
         raise InputError(
             f"Expected argument `preds` to be floating scores but got {preds.dtype}. Pass the "
@@ -296,6 +294,13 @@ def _check_dtypes(preds: Tensor, target: Tensor) -> None:
             f"Expected argument `target` to be labels but got {target.dtype}. Pass "
             "`target.real.long()`."
         )
+
+
+def _no_tensor(name: str, value: object) -> InputError:
+    return InputError(
+        f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. Pass "
+        f"`torch.as_tensor({name})`."
+    )
 
 
 def _without_columns(shape: Size) -> Size:
