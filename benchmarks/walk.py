@@ -6,7 +6,7 @@ A profiler notes every call inside the package, in four walks: one score by hand
 constructor to its curve; a later ``update``; a private release over ranks; and a Flower client's
 private round, from its first message to its last reply. For each walk:
 
-- files: the distinct files of the package whose functions are called;
+- files: the distinct files of the package whose functions are called, and how many of each package;
 - package switches: calls, and returns from calls, that lead from one package to another;
 - object switches: calls from a method of an object to a method of the same object that stands in
   another file.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +79,12 @@ class Walk:
             f"{len(self.files)} files, {self.package_switches} package switches, "
             f"{self.object_switches} object switches"
         )
+
+    @property
+    def by_package(self) -> str:
+        """The number of files in each package, the largest first."""
+        packages = Counter(Path(path).relative_to(PACKAGE).parts[0] for path in self.files)
+        return ", ".join(f"{package} {files}" for package, files in packages.most_common())
 
 
 def _path(frame: FrameType | None) -> str:
@@ -154,11 +161,11 @@ def flower_round() -> Walk:
 
     def walked(make_app: Callable[[], Any]) -> Callable[[], Any]:
         def app() -> Any:
-            made = make_app()
+            client_app = make_app()
 
             def answer(message: Any, context: Any) -> Any:
                 with walk.noted():
-                    return made(message, context)
+                    return client_app(message, context)
 
             return answer
 
@@ -190,6 +197,7 @@ def main() -> None:
     measured = {name: measure() for name, measure in walks.items()}
     for name, walk in measured.items():
         print(f"{name}: {walk}")
+        print(f"    {walk.by_package}")
     classes = [
         kind for kind in FederatedROC.__mro__ if kind.__module__.startswith("torchmetrics_fed")
     ]

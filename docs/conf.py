@@ -37,19 +37,18 @@ html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sourcelink = False
 html_math_renderer = "mathml"  # browsers draw it themselves: no script, no network
-pygments_style, pygments_dark_style = "friendly", "monokai"
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
 
 # Where the project lives, as `[project.urls]` in pyproject.toml says; without an address, pages
 # have no edit links. The version is in the title. A version switcher would be a template in
 # `html_sidebars`, after "sidebar/brand.html", that lists the builds beside this one.
-_urls = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())[
+_project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())[
     "project"
-].get("urls", {})
-_forges = (
-    "https://github.com/",
-    "https://gitlab.com/",
-    "https://bitbucket.org/",
-)  # those that Furo knows
+]
+_urls = _project.get("urls", {})
+# the forges that Furo knows
+_forges = ("https://github.com/", "https://gitlab.com/", "https://bitbucket.org/")
 _source = next((url for url in _urls.values() if url.startswith(_forges)), "")
 html_theme_options: dict[str, Any] = {"navigation_with_keys": True}
 if _source:
@@ -101,11 +100,10 @@ def is_numbered(
     app: Any, kind: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
     """Leave out fields of named tuples that say no more than their number."""
-    return (
-        True
-        if (getattr(member, "__doc__", None) or "").startswith("Alias for field number")
-        else None
-    )
+    text = getattr(member, "__doc__", None) or ""
+    if text.startswith("Alias for field number"):
+        return True
+    return None
 
 
 def notebook(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -113,18 +111,17 @@ def notebook(app: Any, page: str, template: str, context: dict[str, Any], doctre
     executed = Path(app.env.mystnb_config.output_folder, f"{page}.ipynb")
     if doctree is None or not executed.exists():
         return
-    there = Path(app.outdir, f"{page}.ipynb")
-    there.parent.mkdir(parents=True, exist_ok=True)
+    copy = Path(app.outdir, f"{page}.ipynb")
+    copy.parent.mkdir(parents=True, exist_ok=True)
     content = json.loads(executed.read_text(encoding="utf-8"))
     for cell in content["cells"]:
-        if (
-            cell["cell_type"] == "markdown"
-        ):  # away from the site, links to its other pages lead nowhere
+        if cell["cell_type"] == "markdown":
+            # away from the site, links to its other pages lead nowhere
             cell["source"] = re.sub(
                 r"\[([^\]]+)\]\((?![a-z]+:|#)[^)\s]+\)", r"\1", "".join(cell["source"])
             )
-    there.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    link = f'<p class="notebook"><a href="{there.name}" download>Download this notebook</a></p>'
+    copy.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    link = f'<p class="notebook"><a href="{copy.name}" download>Download this notebook</a></p>'
     context["body"] = context["body"].replace("</h1>", f"</h1>\n{link}", 1)
 
 

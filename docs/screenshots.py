@@ -16,16 +16,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-DESKTOP, PHONE = 1280, 390
-WIDTHS = (PHONE, 1024, DESKTOP, 1320)  # the navigation appears at 1008, the page's contents at 1312
-TALLEST = 16_000  # pixels of a screenshot
+DESKTOP = 1280
+"""The width of a desktop's window, in pixels."""
+PHONE = 390
+"""The width of a phone, in pixels."""
+WIDTHS = (PHONE, 1024, DESKTOP, 1320)
+"""Widths to look at: the navigation appears at 1008, the page's contents at 1312."""
+TALLEST = 16_000
+"""The largest height of a screenshot, in pixels."""
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars "
     "--allow-file-access-from-files"
 )
 WIDE = """
-const column = document.querySelector("article") || document.body, right = column.getBoundingClientRect().right + 1;
+const column = document.querySelector("article") || document.body;
+const right = column.getBoundingClientRect().right + 1;
 const shown = element => element.textContent.trim().split("\\n")[0].slice(0, 60);
 const blocks = [...column.querySelectorAll("pre, .table-wrapper, table, .output")];
 return blocks.filter(block => block.scrollWidth > block.clientWidth + 1 && block.tagName != "TABLE"
@@ -40,6 +46,7 @@ return ["\\\\frac", "$$", "\\\\("].filter(tex => column.textContent.includes(tex
 
 @contextmanager
 def browser(chromium: str, chromedriver: str) -> Iterator[Any]:
+    """A browser without a network."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -66,22 +73,20 @@ def browser(chromium: str, chromedriver: str) -> Iterator[Any]:
 
 
 def size(driver: Any, width: int, height: int) -> None:
+    """Give the window a size."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width == PHONE}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def left_the_site(driver: Any) -> list[str]:
+    """Return the addresses outside of the site that a page has asked for."""
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    sent = [
-        message["params"]
+    urls = [
+        message["params"]["request"]["url"]
         for message in messages
         if message["method"] == "Network.requestWillBeSent"
     ]
-    return [
-        url
-        for params in sent
-        if not (url := params["request"]["url"]).startswith(("file:", "data:", "about:"))
-    ]
+    return [url for url in urls if not url.startswith(("file:", "data:", "about:"))]
 
 
 def look(driver: Any, page: Path, shot: Path) -> list[str]:
@@ -100,7 +105,8 @@ def look(driver: Any, page: Path, shot: Path) -> list[str]:
         if width == DESKTOP:
             wrong += [f"wider than its column: {block}" for block in driver.execute_script(WIDE)]
         size(driver, width, min(high, TALLEST))
-        for scheme in ("light", "dark") if width in (PHONE, DESKTOP) else ():
+        schemes = ("light", "dark") if width in (PHONE, DESKTOP) else ()
+        for scheme in schemes:
             media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
             driver.save_screenshot(f"{shot}.{width}.{scheme}.png")
@@ -110,7 +116,8 @@ def look(driver: Any, page: Path, shot: Path) -> list[str]:
 
 def main(site: Path, out: Path) -> int:
     """Look at every page, and return how many of them have something wrong."""
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    chromium = shutil.which("chromium")
+    chromedriver = shutil.which("chromedriver")
     if chromium is None or chromedriver is None:
         sys.stdout.write("screenshots skipped: they need chromium and chromedriver\n")
         return 0

@@ -1,4 +1,4 @@
-"""Real processes in a real gloo group, started once and given work."""
+"""Real processes in a real gloo group, started once and tensors work."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class Collectives(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if str(func).startswith("c10d"):
             name = str(func).split(".")[1]
-            given = [*args[0], *(args[1] if "gather" in name else ())]
+            tensors = [*args[0], *(args[1] if "gather" in name else ())]
             self.count += 1
-            self.sent += [(name, tensor.clone()) for tensor in given if isinstance(tensor, Tensor)]
+            self.sent += [
+                (name, tensor.clone()) for tensor in tensors if isinstance(tensor, Tensor)
+            ]
         return func(*args, **(kwargs or {}))
 
 
@@ -41,7 +43,8 @@ class RankPool:
     def __init__(self, size: int, folder: Path) -> None:
         context = multiprocessing.get_context("spawn")
         self.size = size
-        self.processes, self.connections = [], []
+        self.processes: list[Any] = []
+        self.connections: list[Any] = []
         for rank in range(size):
             ours, theirs = context.Pipe()
             process = context.Process(

@@ -71,9 +71,9 @@ def test_links_lead_somewhere(path: Path) -> None:
         if "://" in link:
             continue
         file, _, anchor = link.partition("#")
-        there = (path.parent / file).resolve() if file else path
-        assert there.exists(), link
-        assert not anchor or anchor in anchors(there), link
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)

@@ -59,8 +59,9 @@ def page() -> str:
             summary = first_line(path)
             if summary and not path.name.startswith("."):
                 name = path.relative_to(ROOT / folder).as_posix()
-                shown = name.replace("__init__.py", "") if "/" in name else name
-                parts.append(f"| `{shown}` | {summary} |")
+                if "/" in name:
+                    name = name.replace("__init__.py", "")
+                parts.append(f"| `{name}` | {summary} |")
         parts.append("")
     return "\n".join([*parts, "## Everything else", "", OTHERS])
 

@@ -10,11 +10,12 @@ from torchmetrics_fed import CentralDP, FederatedModelComparison
 
 
 def main() -> None:
+    """Draw the figure."""
     generator = torch.Generator().manual_seed(0)
     target = torch.randint(0, 2, (20_000,), generator=generator)
-    shared, own = torch.randn(2, 20_000, generator=generator)
+    shared, independent = torch.randn(2, 20_000, generator=generator)
     old = (shared + 1.2 * target - 0.6).sigmoid()
-    new = (0.9 * shared + 0.436 * own + 1.35 * target - 0.7).sigmoid()
+    new = (0.9 * shared + 0.436 * independent + 1.35 * target - 0.7).sigmoid()
     metric = FederatedModelComparison(models=("old", "new"), privacy=CentralDP(epsilon=1.0))
     metric.update(old, new, target)
     fig, _ = metric.plot()

@@ -13,13 +13,12 @@ FOLDER = Path(__file__).parent
 
 
 def main() -> None:
+    """Draw both figures."""
     generator = torch.Generator().manual_seed(0)
-    groups, target = (
-        torch.randint(0, 3, (30_000,), generator=generator),
-        torch.randint(0, 2, (30_000,), generator=generator),
-    )
-    better = torch.tensor([1.6, 1.2, 0.7])[groups]
-    scores = (torch.randn(30_000, generator=generator) + better * target - 0.5).sigmoid()
+    groups = torch.randint(0, 3, (30_000,), generator=generator)
+    target = torch.randint(0, 2, (30_000,), generator=generator)
+    separation = torch.tensor([1.6, 1.2, 0.7])[groups]
+    scores = (torch.randn(30_000, generator=generator) + separation * target - 0.5).sigmoid()
     metric = FederatedROC(groups=("female", "male", "unknown"), privacy=CentralDP(epsilon=1.0))
     metric.update(scores, target, groups)
     fig, _ = small_multiples(metric.by_group(), caption="epsilon 1, one release for all groups")

@@ -18,22 +18,22 @@ from PIL import Image
 from screenshots import DESKTOP, browser, size
 
 HERE = Path(__file__).resolve()
-TALL = 1_700  # pixels, down to the end of the figures
+TALL = 1_700
+"""Pixels, down to the end of the figures."""
 
 
 def main() -> None:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    """Draw the figure."""
+    chromium = shutil.which("chromium")
+    chromedriver = shutil.which("chromedriver")
     if chromium is None or chromedriver is None:
         sys.exit("report.png needs chromium and chromedriver")
-    found = re.search(
-        r"```python\n(.*?)```",
-        (HERE.parents[1] / "report.md").read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
-    assert found is not None
+    page = (HERE.parents[1] / "report.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert block is not None
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        exec(found[1], {})
+        exec(block[1], {})
         with browser(chromium, chromedriver) as driver:
             size(driver, DESKTOP, TALL)
             driver.get((Path(folder) / "report.html").as_uri())

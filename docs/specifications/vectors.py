@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
         ("secure_aggregation", aggregation_vectors.vectors()),
     ):
         text = json.dumps({"version": VERSION, **vectors}, indent=1, ensure_ascii=False)
-        text = re.sub(r"\[[\s\d,-]+\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
+        text = re.sub(r"\[[\s\d,-]+\]", lambda match: re.sub(r"\s+", " ", match[0]), text)
         (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 

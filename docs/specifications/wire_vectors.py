@@ -112,10 +112,10 @@ def shares() -> dict[str, Share]:
 
 
 def releases() -> dict[str, Release]:
-    """Releases of one query, of two, with a prior, simulated, and broken off after the first
-    query."""
+    """Releases of one query, of two, with a prior, simulated, and partial."""
     exact = [share for name, share in shares().items() if name.startswith("exact")]
-    pilot, placed = (QUERIES[name] for name in ("pilot", "placed leaves, weighted levels"))
+    pilot = QUERIES["pilot"]
+    placed = QUERIES["placed leaves, weighted levels"]
     ids = b"".join(sorted(listed("share", number)[:16] for number in range(3)))
     spec = SPECS["distributed"]
     first = Sum(spec, pilot, cells("distributed", pilot, [8, -1, 3, 40, 0, 2, 9, 7]), 3, ids)
@@ -126,8 +126,8 @@ def releases() -> dict[str, Release]:
         3,
         ids,
     )
-    alone = Query(placed.tree)
-    opened = Sum.of_vector(spec, alone, second.cells.reshape(-1).numpy(), 4)
+    only_query = Query(placed.tree)
+    opened = Sum.of_vector(spec, only_query, second.cells.reshape(-1).numpy(), 4)
     return {
         "two exact shares": Release.sum(exact),
         "two queries": Release((first, second), "7"),
@@ -138,8 +138,9 @@ def releases() -> dict[str, Release]:
 
 
 def requests() -> dict[str, Request]:
-    """What a client is asked in a stage."""
-    query, spec = bytes(QUERIES["all bins"]), SPECS["exact"].canonical
+    """Requests of two stages."""
+    query = bytes(QUERIES["all bins"])
+    spec = SPECS["exact"].canonical
     return {
         "share": Request(Stage.SHARE, "1", query, spec=spec),
         "unmask": Request(Stage.UNMASK, "1", query, b"\x01", b"\x02\x03"),
@@ -158,32 +159,37 @@ def _flag_place() -> int:
 
 
 def _spaced(body: bytes) -> bytes:
+    """Return the body of a release with a space in its spec, which canonical JSON has not."""
     spec = SPECS["exact"].canonical
-    other = spec.replace(b",", b", ", 1)
-    return body[:6] + hashlib.sha256(other).digest() + pack_block(other) + body[46 + len(spec) :]
+    spaced = spec.replace(b",", b", ", 1)
+    return body[:6] + hashlib.sha256(spaced).digest() + pack_block(spaced) + body[46 + len(spec) :]
 
 
 def _widened(body: bytes) -> bytes:
+    """Return the body of a release with cells of eight bytes, where fewer are enough."""
     total = releases()["two exact shares"].last
-    how, packed = rice.pack(total.cells.reshape(-1).numpy())
+    encoding, packed = rice.pack(total.cells.reshape(-1).numpy())
     end = 9 + len(packed)  # encoding, length and cells
-    assert body[-end] == how
+    assert body[-end] == encoding
     return body[:-end] + b"\x00" + pack_block(total.cells.numpy().tobytes())
 
 
 def _few() -> bytes:
     """Return a release whose sum holds two shares where three are needed."""
     release = releases()["partial"]
-    body, shares = bytes(release)[:-32], (3).to_bytes(8, "little") + (1).to_bytes(2, "little")
+    body = bytes(release)[:-32]
+    shares = (3).to_bytes(8, "little") + (1).to_bytes(2, "little")
     assert body.count(shares) == 1
     return _sealed(body.replace(shares, b"\x02" + shares[1:]))
 
 
 def refused() -> list[dict[str, str]]:
     """Bytes that no reader takes."""
-    query, release = bytes(QUERIES["all bins"]), bytes(releases()["two exact shares"])
+    query = bytes(QUERIES["all bins"])
+    release = bytes(releases()["two exact shares"])
     placed = bytes(QUERIES["placed leaves, weighted levels"])
-    body, flags = release[:-32], _flag_place()
+    body = release[:-32]
+    flags = _flag_place()
     cases = [
         ("another magic", b"TMFE" + query[4:]),
         ("another version", query[:4] + b"\x02" + query[5:]),
@@ -211,7 +217,7 @@ def refused() -> list[dict[str, str]]:
         ),
         ("a release of fewer shares than needed", _few()),
     ]
-    return [{"what": what, "hex": data.hex()} for what, data in cases]
+    return [{"what": fault, "hex": data.hex()} for fault, data in cases]
 
 
 def vectors() -> dict[str, Any]:
@@ -236,9 +242,8 @@ def vectors() -> dict[str, Any]:
             for name, query in QUERIES.items()
         ],
         "cells": [
-            {"name": name, "integers": integers, "encoding": how, "hex": packed.hex()}
+            {"name": name, "integers": integers, **encoded(integers)}
             for name, integers in INTEGERS.items()
-            for how, packed in [rice.pack(np.array(integers, dtype=np.int64))]
         ],
         "shares": [
             {
@@ -264,7 +269,7 @@ def vectors() -> dict[str, Any]:
                     "spec": release.spec.canonical.decode(),
                     "round": release.round,
                     "flags": int(release.flags),
-                    "sums": [summed(each) for each in release.sums],
+                    "sums": [summed(part) for part in release.sums],
                     "prior": release.prior and summed(release.prior),
                 },
             }
@@ -273,17 +278,17 @@ def vectors() -> dict[str, Any]:
         "requests": [
             {
                 "name": name,
-                "hex": each.to_bytes().hex(),
+                "hex": request.to_bytes().hex(),
                 "fields": {
-                    "stage": each.stage.value,
-                    "round": each.round,
-                    "query": each.query.hex(),
-                    "message": each.message.hex(),
-                    "start": each.start.hex(),
-                    "spec": each.spec.decode(),
+                    "stage": request.stage.value,
+                    "round": request.round,
+                    "query": request.query.hex(),
+                    "message": request.message.hex(),
+                    "start": request.start.hex(),
+                    "spec": request.spec.decode(),
                 },
             }
-            for name, each in requests().items()
+            for name, request in requests().items()
         ],
         "refused": refused(),
     }
@@ -307,12 +312,18 @@ def asked(query: Query) -> dict[str, Any]:
     }
 
 
-def summed(each: Sum) -> dict[str, Any]:
-    """Return a sum's fields."""
-    names = {"query": bytes(each.query).hex(), "shares": each.shares, "times": each.times}
-    ids = [name.hex() for name in each.names]
+def encoded(integers: list[int]) -> dict[str, Any]:
+    """Return the encoding of integers, and their bytes."""
+    encoding, packed = rice.pack(np.array(integers, dtype=np.int64))
+    return {"encoding": encoding, "hex": packed.hex()}
+
+
+def summed(part: Sum) -> dict[str, Any]:
+    """Return the fields of a sum."""
     return {
-        **names,
-        "ids": ids,
-        "cells": each.cells.reshape(-1).tolist(),
+        "query": bytes(part.query).hex(),
+        "shares": part.shares,
+        "times": part.times,
+        "ids": [share_id.hex() for share_id in part.names],
+        "cells": part.cells.reshape(-1).tolist(),
     }

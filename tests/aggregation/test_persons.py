@@ -51,9 +51,8 @@ def test_a_person_beyond_the_bound_across_ranks_is_refused_on_all(
     assert ranks.run(counted, kind, "apart", timeout=300) == [
         ("released", 1, rank > 0) for rank in range(3)
     ]
-    assert (
-        ranks.run(counted, kind, "nobody") == [("released", 1, False)] * 3
-    )  # and one without any data
+    # and one without any data
+    assert ranks.run(counted, kind, "nobody") == [("released", 1, False)] * 3
     for people, message in (
         ("together", "Divide the data by person"),
         ("none at 2", "on every rank or on none"),

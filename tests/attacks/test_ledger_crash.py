@@ -148,7 +148,7 @@ def check(path):
 def charge_on(start, pipe):
     book = PrivacyLedger(path=path)
     for query in range(start, 1_000_000):
-        book.charge(release(query // 2), bytes([query % 2]), 0.5, again=True)
+        book.charge(release(query // 2), bytes([query % 2]), 0.5, may_be_recorded=True)
         os.write(pipe, b".")
 
 def begin(start):
@@ -443,7 +443,7 @@ def test_an_interrupt_at_any_line_is_not_forgotten(
         if returned:
             assert rounds == ["before", "client"]
             break
-        ledger.charge(ENTRY, b"query", 1.0, again=True)
+        ledger.charge(ENTRY, b"query", 1.0, may_be_recorded=True)
         assert len(ledger) == 2
     assert line > 20
     gc.collect()  # here, and not in another test

@@ -78,11 +78,8 @@ def test_each_refusal_changes_nothing(scored: tuple[Tensor, Tensor]) -> None:
         (SpecMismatchError, "ann", bytes(other_spec["ann"].share(round="1", query=query))),
         (RoundMismatchError, "ann", bytes(other_round["ann"].share(round="2", query=query))),
         (WireError, "ann", b"garbage"),
-        (
-            WireError,
-            "ann",
-            bytes(clients(scored, local)["ann"].share(round="1")),
-        ),  # of another query
+        # of another query
+        (WireError, "ann", bytes(clients(scored, local)["ann"].share(round="1"))),
         (ImpossibleCountsError, "ann", bytes(large.share(round="1", query=query))),
         (InputError, "", message),
     ]

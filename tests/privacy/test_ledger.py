@@ -216,10 +216,10 @@ def test_ranks_of_a_client_charge_the_same_query(open_ledger: OpenLedger) -> Non
     ledger = open_ledger(budget=0.5)
     for query, fraction in ((b"pilot", 0.25), (b"placed", 0.75)):
         for _ in range(3):
-            ledger.charge(ENTRY, query, fraction, again=True)
+            ledger.charge(ENTRY, query, fraction, may_be_recorded=True)
     assert len(ledger) == 1
     with pytest.raises(LedgerConflictError, match="spend its epsilon once"):
-        ledger.charge(ENTRY, b"third", 2**-10, again=True)
+        ledger.charge(ENTRY, b"third", 2**-10, may_be_recorded=True)
 
 
 @pytest.mark.parametrize("is_rank", [False, True])
@@ -231,7 +231,7 @@ def test_only_the_client_that_began_a_round_may_continue_it(
     ledger.charge(ENTRY, b"pilot", 0.25)
     for client in ("another", ""):
         with pytest.raises(LedgerConflictError, match="another client"):
-            ledger.charge(replace(ENTRY, client=client), query, 0.25, again=is_rank)
+            ledger.charge(replace(ENTRY, client=client), query, 0.25, may_be_recorded=is_rank)
     assert list(ledger) == [ENTRY]
     ledger.charge(ENTRY, b"placed", 0.75)
 
@@ -329,7 +329,7 @@ def test_an_entry_has_the_laws_of_its_replies_in_their_order(tmp_path: Path) -> 
     ledger.charge(ENTRY, b"pilot", 0.25, law=pilot_law)
     assert [entry.laws for entry in ledger] == [(pilot_law,)]
     ledger.charge(ENTRY, b"placed", 0.75, law=placed_law)
-    ledger.charge(ENTRY, b"placed", 0.75, law=pilot_law, again=True)  # of another rank
+    ledger.charge(ENTRY, b"placed", 0.75, law=pilot_law, may_be_recorded=True)  # of another rank
     by_hand = ledger.spend("val", 2, 0.5)
     for opened in (ledger, PrivacyLedger(path=tmp_path / "ledger")):
         first, second = opened

@@ -100,7 +100,7 @@ client = rank if kind == "rebuilt" else "client"
 for round in range(4):
     entry = LedgerEntry("val", round, 0.5, spec="spec", client=client)
     try:
-        ledger.charge(entry, b"query", 1.0, again=kind == "ranks")
+        ledger.charge(entry, b"query", 1.0, may_be_recorded=kind == "ranks")
         print("drawn")
     except LedgerConflictError:
         print("refused")

@@ -9,7 +9,7 @@ import torch
 
 from torchmetrics_fed import CentralDP, FederatedROC, InputError, Release
 from torchmetrics_fed.paper import Quantiles
-from torchmetrics_fed.reconstruct import Aligned
+from torchmetrics_fed.reconstruct import Aligned, Reconstruction, histograms
 from torchmetrics_fed.reconstruct.histograms import are_probabilities, nearest_edge, read
 from torchmetrics_fed.release import ReleaseFlag
 
@@ -111,3 +111,24 @@ def test_a_threshold_above_0_does_not_select_exact_zeros() -> None:
     smallest = math.ulp(0.0)
     assert nearest_edge(edges, 0.0) == 0
     assert nearest_edge(edges, smallest) == 1
+
+
+@pytest.mark.parametrize(
+    "reconstruction",
+    [Aligned(), Quantiles(16), Quantiles(16, strategy="combine")],
+    ids=["aligned", "separate", "combine"],
+)
+def test_tails_of_some_classes_at_a_time_are_the_tails_of_all(
+    reconstruction: Reconstruction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = torch.randint(0, 5, (7, 2, 64), generator=GENERATOR)
+    counts[3, 1] = 0
+    source = read(counts, reconstruction=reconstruction)
+    at_once = source.tails
+    monkeypatch.setattr(histograms, "CELLS_OF_BLOCK", 2 * 2 * 64)
+    assert len(source.blocks) == 4
+    in_blocks = source.tails
+    assert torch.equal(in_blocks.tail, at_once.tail)
+    assert torch.equal(in_blocks.total, at_once.total)
+    assert torch.equal(in_blocks.thresholds, at_once.thresholds)
+    assert (in_blocks.of_all is None) == (at_once.of_all is None)

@@ -3,65 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import re
-from itertools import pairwise
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-import benchmarks
-import torchmetrics_fed
 from benchmarks.plans import Constant, constant_names
+from tests.tuned_constants import check_benchmarks, check_read, constants_of
 from torchmetrics_fed import CentralDP, Spec
-from torchmetrics_fed.comparison import tuning as comparison_tuning
 from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.reconstruct import tuning
 
-PACKAGE = Path(torchmetrics_fed.__file__).parent
 SPEC = Spec.build("binary", privacy=CentralDP(1.0))
-BENCHMARKS = Path(benchmarks.__file__).parent
-READERS = {tuning: ("reconstruct", "exchange"), comparison_tuning: ("comparison",)}
-"""The packages that read the constants of each module."""
 
 
-def constants_of(module: ModuleType) -> list[str]:
-    return [name for name in vars(module) if name.isupper()]
+def test_every_constant_names_a_benchmark_that_exists() -> None:
+    check_benchmarks(tuning)
 
 
-def docstrings(module: ModuleType) -> dict[str, str]:
-    """Return the docstring below each constant."""
-    assert module.__file__ is not None
-    body = ast.parse(Path(module.__file__).read_text()).body
-    result = {}
-    for statement, below in pairwise(body):
-        if not isinstance(statement, ast.Assign | ast.AnnAssign):
-            continue
-        target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            result[ast.unparse(target)] = str(below.value.value)
-    return result
-
-
-@pytest.mark.parametrize("module", READERS)
-def test_every_constant_names_a_benchmark_that_exists(module: ModuleType) -> None:
-    texts = docstrings(module)
-    assert set(texts) == set(constants_of(module))
-    for text in texts.values():
-        names = re.findall(r"``benchmarks\.(\w+)", text)
-        assert names
-        assert all((BENCHMARKS / f"{name}.py").exists() for name in names)
-
-
-@pytest.mark.parametrize("module", READERS)
-def test_every_constant_is_read_at_the_time_of_a_call(module: ModuleType) -> None:
-    code = ""
-    for package in READERS[module]:
-        for path in (PACKAGE / package).rglob("*.py"):
-            code += path.read_text()
-    for name in constants_of(module):
-        assert re.search(rf"\btuning\.{name}\b", code), f"{name} is not read"
+def test_every_constant_is_read_at_the_time_of_a_call() -> None:
+    check_read(tuning, ("reconstruct", "exchange"))
 
 
 def test_a_benchmark_varies_a_constant_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

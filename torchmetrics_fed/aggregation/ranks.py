@@ -134,8 +134,8 @@ class Ranks:
             )
         )
 
-    def check_persons(self, most: int) -> None:
-        """Raise on all ranks if a person has more than ``most`` examples on them together.
+    def check_persons(self, bound: int) -> None:
+        """Raise on all ranks if a person has more than ``bound`` examples on them together.
 
         The ranks are one client. They compare keyed digests of their persons, under a key that they
         agree on for this comparison and forget.
@@ -152,7 +152,7 @@ class Ranks:
                 "again."
             )
         digests = self.persons.digests(agreed_key(self.rank, self.exchange))
-        check_together(self._exchange_tables(digests), most)
+        check_together(self._exchange_tables(digests), bound)
 
     @property
     def _kind_of_counting(self) -> bytes:

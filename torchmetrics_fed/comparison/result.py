@@ -131,9 +131,9 @@ def compare_models(release: Release, confidence: float = 0.95) -> ModelCompariso
     auroc_difference = difference(
         tables,
         noise_variance,
-        within_leaves[1] - within_leaves[0],
-        confidence,
-        (first.smooth, second.smooth),
+        order_gain=within_leaves[1] - within_leaves[0],
+        confidence=confidence,
+        smooth=(first.smooth, second.smooth),
     )
     cuts = _cuts(release, table)
     calls = _reclassification(tables, cuts, noise_variance, norm.ppf((1 + confidence) / 2))

@@ -207,7 +207,7 @@ class _Moments(NamedTuple):
 def difference(
     tables: Floats,
     variance: float = 0.0,
-    beyond: float = 0.0,
+    order_gain: float = 0.0,
     confidence: float = 0.95,
     smooth: tuple[bool, bool] = (True, True),
 ) -> Difference:
@@ -219,8 +219,8 @@ def difference(
     Args:
         tables: negatives and positives, ``(2, rows, columns)``, leaves ascending by score.
         variance: the variance of the noise in each cell.
-        beyond: what the difference gains from the order of scores within leaves, by the smooth
-        model.
+        order_gain: what the difference gains from the order of scores within leaves, by the smooth
+            model.
         confidence: the probability with which the interval holds the difference in the population.
         smooth: whether the smooth model fits, for rows and for columns.
     """
@@ -229,7 +229,7 @@ def difference(
     least_size = max(tuning.LOST_CLASS_DEVIATIONS * math.sqrt(cells * variance), LEAST_EXAMPLES)
     if (sizes < least_size).any():
         return Difference(value=math.nan, low=-1.0, high=1.0, variance=math.inf)
-    value = area(tables.sum(1)) - area(tables.sum(2)) + beyond
+    value = area(tables.sum(1)) - area(tables.sum(2)) + order_gain
     shares = _Shares.of(tables, sizes)
     positives = _moments(tables, sizes, shares, variance, label=1)
     negatives = _moments(tables, sizes, shares, variance, label=0)

@@ -56,7 +56,7 @@ def add_batch(
     counts = _writable(counts)
     labels = target
     if labels.is_floating_point():
-        labels = rules.whole(labels)
+        labels = rules.whole_labels(labels)
     if rules.task == "binary" and preds.ndim != 1:
         labels = rules.unless_one_hot(labels)
     labels, rules = rules.limited(labels)
@@ -122,7 +122,7 @@ def add_pairs(
         return counts
     labels = target
     if labels.is_floating_point():
-        labels = rules.whole(labels)
+        labels = rules.whole_labels(labels)
     labels = plain_int(rules.unless_one_hot(labels)).reshape(-1, 1)
     pair = [wide(scores.detach()).reshape(-1, 1) for scores in models]
     if rules.validate and refused is None:
@@ -159,11 +159,11 @@ def _count(
     if ignored is not None:
         times *= ~ignored.view(len(index), -1)
     if refused is not None:
-        good = rules.good(models[0], labels, binning, weight)
+        can_count = rules.countable(models[0], labels, binning, weight)
         for scores in models[1:]:
-            good &= rules.good(scores, labels, binning, weight)
-        times *= good[:, None]
-        refused += (~good).sum()
+            can_count &= rules.countable(scores, labels, binning, weight)
+        times *= can_count[:, None]
+        refused += (~can_count).sum()
     if weight is not None:
         times *= weight.reshape(-1, 1)
     # safe and deterministic on every device

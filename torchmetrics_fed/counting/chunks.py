@@ -73,10 +73,10 @@ class Chunks:
         weights = None if self.weight is None else self.weight.reshape(per_example)
         height = max(self.size // (columns * positions), 1)
         width = min(max(self.size // columns, 1), positions)
-        for top in range(0, examples, height):
-            for left in range(0, positions, width):
-                rows = slice(top, top + height)
-                part = slice(left, left + width)
+        for first_example in range(0, examples, height):
+            for first_position in range(0, positions, width):
+                rows = slice(first_example, first_example + height)
+                part = slice(first_position, first_position + width)
                 weight = None if weights is None else weights[rows, part]
                 yield _chunk(scores[rows, :, part], labels[rows, ..., part], weight)
 

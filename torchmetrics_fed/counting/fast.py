@@ -126,8 +126,8 @@ def _arrays(chunk: Chunk, rules: Rules) -> tuple[Array, Array]:
     if rules.ignore_index is None:
         return scores, labels
     # indices take a quarter of the time of a mask
-    kept = np.flatnonzero(labels != rules.ignore_index)
-    return scores.take(kept, 0), labels.take(kept)
+    places = np.flatnonzero(labels != rules.ignore_index)
+    return scores.take(places, 0), labels.take(places)
 
 
 def _is_plain(scores: Array, labels: Array, rules: Rules) -> bool:
@@ -159,7 +159,9 @@ def _bins_times(step: int, scores: Array, binning: Binning, rules: Rules) -> Pla
             complements = complement.view(-1).numpy()
     scores = scores.reshape(-1)
     if len(scores) <= FEW and complements is None:
-        places: Places = _inner_edges(binning, scores.dtype).searchsorted(scores, "right") * step
+        places: Places = _inner_edges(binning, scores.dtype).searchsorted(scores, "right")
+        if step > 1:
+            places *= step
         return places
     if isinstance(binning, TwoSidedBinning):
         return _two_sided_bins_times(step, scores, complements, binning.bins)

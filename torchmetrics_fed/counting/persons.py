@@ -1,4 +1,4 @@
-"""Persons: the examples of each person in the counts, so that none has more than allowed.
+"""Persons: the number of examples of each person in the counts, so that it keeps a bound.
 
 A table is a dictionary from a person to the number of the person's examples in the counts. A person
 is the text of an id: ids that print the same are the same person, whatever type they came in (7,
@@ -34,7 +34,7 @@ class Persons:
     """One metric's table of persons: how many examples of each were counted.
 
     Args:
-        most: how many examples of one person may be counted.
+        bound: how many examples of one person may be counted.
 
     Example:
         >>> from torchmetrics_fed.counting.persons import Persons
@@ -42,8 +42,8 @@ class Persons:
         array([ True,  True,  True, False])
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, bound: int) -> None:
+        self.bound = bound
         self.batches = 0
         """Batches that came with ids."""
         self.left_out = 0
@@ -56,9 +56,11 @@ class Persons:
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Persons:
-        """Return a table of its own, for counts of their own: each keeps the bound, and one
-        client releases one."""
-        twin = Persons(self.most)
+        """Return a table for a copy of the counts.
+
+        Both tables keep the bound, and the client releases the counts of one of them.
+        """
+        twin = Persons(self.bound)
         memo[id(self)] = twin
         twin.merge(self)
         return twin
@@ -71,9 +73,9 @@ class Persons:
         columns: int,
         preds: Tensor,
         target: Tensor,
-        *others: Tensor | None,
+        *values: Tensor | None,
     ) -> Iterator[tuple[Any, ...]]:
-        """Give scores, targets and more of those examples of a batch that may be counted.
+        """Give scores, targets and further values of the examples of a batch that may be counted.
 
         If they are not counted, because of an error inside, nothing has happened.
 
@@ -83,7 +85,7 @@ class Persons:
             columns: how many classes or labels there are.
             preds: the scores.
             target: the targets.
-            others: tensors with one value for each example.
+            values: further tensors, with one value for each example.
         """
         check_batch(preds, target, columns, rules.task)
         has_label_axis = rules.task == "multilabel"
@@ -94,18 +96,18 @@ class Persons:
         may_count = self.admit(texts)
         try:
             if bool(may_count.all()):
-                yield preds, target, *others
+                yield preds, target, *values
             else:
-                places = np.flatnonzero(may_count)
+                admitted = np.flatnonzero(may_count)
                 if countable is not None:
-                    places = countable[places]
-                kept = torch.from_numpy(places)
+                    admitted = countable[admitted]
+                places = torch.from_numpy(admitted)
                 if rules.task == "binary":
                     target = rules.unless_one_hot(target)  # as long as it has its shape
                 yield (
-                    _examples(preds, kept, has_columns=rules.task != "binary"),
-                    _examples(target, kept, has_columns=has_label_axis),
-                    *(None if other is None else _examples(other, kept) for other in others),
+                    _examples(preds, places, has_columns=rules.task != "binary"),
+                    _examples(target, places, has_columns=has_label_axis),
+                    *(None if value is None else _examples(value, places) for value in values),
                 )
         except Exception:
             self._take_back(texts, may_count)
@@ -117,9 +119,9 @@ class Persons:
         examples = self._examples
         may_count = np.zeros(len(texts), dtype=np.bool_)
         for place, person in enumerate(texts):
-            counted = examples.get(person, 0)
-            if counted < self.most:
-                examples[person] = counted + 1
+            count = examples.get(person, 0)
+            if count < self.bound:
+                examples[person] = count + 1
                 may_count[place] = True
         self.batches += 1
         self.left_out += len(texts) - int(np.count_nonzero(may_count))
@@ -136,17 +138,21 @@ class Persons:
         self.left_out -= len(texts) - int(np.count_nonzero(may_count))
 
     def merge(self, table: Persons) -> None:
-        """Add another table, or raise and change nothing if a person has too many examples in
-        both."""
-        check_together([self._examples, table._examples], self.most)
+        """Add another table.
+
+        If a person has too many examples in both, it raises and changes nothing.
+        """
+        check_together([self._examples, table._examples], self.bound)
         for person, examples in table._examples.items():
             self._examples[person] = self._examples.get(person, 0) + examples
         self.batches += table.batches
         self.left_out += table.left_out
 
     def digests(self, key: bytes) -> dict[bytes, int]:
-        """Return the number of examples by a keyed one-way digest of each person, for a
-        comparison between ranks."""
+        """Return the number of examples of each person, by a keyed one-way digest of the person.
+
+        Ranks compare them.
+        """
         return {
             hashlib.blake2b(
                 person.encode("utf-8", "surrogatepass"), key=key, digest_size=DIGEST_BYTES
@@ -155,15 +161,15 @@ class Persons:
         }
 
 
-def check_together(tables: Iterable[dict[Any, int]], most: int) -> None:
-    """Raise if a person has more than ``most`` examples in several tables together."""
+def check_together(tables: Iterable[dict[Any, int]], bound: int) -> None:
+    """Raise if a person has more than ``bound`` examples in several tables together."""
     total: dict[Any, int] = {}
     for table in tables:
         for person, examples in table.items():
             total[person] = total.get(person, 0) + examples
-            if total[person] > most:
+            if total[person] > bound:
                 raise ReleaseError(
-                    f"Expected at most {most} examples of one person, as `examples_per_person` "
+                    f"Expected at most {bound} examples of one person, as `examples_per_person` "
                     "says, but a person has more in several parts of the data, each of which keeps "
                     "to it; nothing was charged. Divide the data by person, so that all examples "
                     "of one are counted in one place, then `reset` and count it again."
@@ -171,8 +177,10 @@ def check_together(tables: Iterable[dict[Any, int]], most: int) -> None:
 
 
 def _texts_of_positions(ids: Ids, target: Tensor, has_label_axis: bool) -> list[str]:
-    """Return the person of each position: an id for each example counts for all positions of the
-    example."""
+    """Return the person of each position.
+
+    An id for each example counts for all positions of the example.
+    """
     shape = target.shape[:1] + target.shape[1 + has_label_axis :]
     values = _array(ids)
     if values.shape not in (shape, shape[:1]):
@@ -199,13 +207,15 @@ def _countable(target: Tensor, rules: Rules) -> NDArray[np.int64] | None:
     return places
 
 
-def _examples(values: Tensor, kept: Tensor, *, has_columns: bool = False) -> Tensor:
-    """Return the kept examples, in a row, of values with one number for each example, or one for
-    each column."""
+def _examples(values: Tensor, places: Tensor, *, has_columns: bool = False) -> Tensor:
+    """Return the examples at some places, in a row.
+
+    Values have one number for each example, or one for each of its columns.
+    """
     rows = values.reshape(-1)
     if has_columns:
         rows = values.movedim(1, -1).flatten(0, -2)
-    return rows.index_select(0, kept.to(values.device))
+    return rows.index_select(0, places.to(values.device))
 
 
 def _array(ids: Ids) -> NDArray[Any]:

@@ -3,9 +3,9 @@
 Invariants:
 
 - A batch that is refused is refused whole: nothing of it is counted.
-- Checks that run for every batch (:meth:`Rules.good` and the conversions of labels) do not look at
-  single values, so they need no transfer from a device. Only a batch that is refused is looked at
-  in detail, to name the problem.
+- Checks that run for every batch (:meth:`Rules.countable` and the conversions of labels) do not
+  look at single values, so they need no transfer from a device. Only a batch that is refused is
+  looked at in detail, to name the problem.
 - Under privacy no error shows a value of the data: the text of an error may travel.
 """
 
@@ -153,8 +153,8 @@ class Rules(NamedTuple):
             return torch.where(is_excess, self.ignore_index, labels), self
         return torch.where(is_excess, EXCESS, labels), self._replace(ignore_index=EXCESS)
 
-    def whole(self, target: Tensor) -> Tensor:
-        """Return a floating target as integers."""
+    def whole_labels(self, target: Tensor) -> Tensor:
+        """Return a floating target as integers; floats that are no labels as :data:`FRACTION`."""
         target = wide(target)
         labels = target.to(torch.int64)
         if not self.validate:
@@ -175,7 +175,7 @@ class Rules(NamedTuple):
         is_one_hot = (has_one_zero & has_one_one).all()
         return labels.masked_fill(is_one_hot, ONE_HOT)
 
-    def good(
+    def countable(
         self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None
     ) -> Tensor:
         """Return which examples of ``(N, columns)`` scores can be counted, ``(N,)``."""
@@ -200,7 +200,7 @@ class Rules(NamedTuple):
         self, scores: Tensor, labels: Tensor, binning: Binning, weight: Tensor | None = None
     ) -> None:
         """Raise unless every example can be counted."""
-        if bool(self.good(scores, labels, binning, weight).all()):
+        if bool(self.countable(scores, labels, binning, weight).all()):
             return
         if weight is not None and not bool(_can_weigh(weight).all()):
             raise InputError(
@@ -293,7 +293,7 @@ class Rules(NamedTuple):
         )
 
     def _values(self, lowest: float, highest: float) -> str:
-        """Return words for the values that were found."""
+        """Return the words of an error for values from ``lowest`` to ``highest``."""
         if math.isnan(lowest):
             return "NaN"
         if self.private:
@@ -330,12 +330,10 @@ def check_batch(preds: Tensor, target: Tensor, columns: int, task: Task) -> None
 
 
 def _check_dtypes(preds: Tensor, target: Tensor) -> None:
-    for name, value in (("preds", preds), ("target", target)):
-        if not isinstance(value, Tensor):
-            raise InputError(
-                f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. "
-                f"Pass `torch.as_tensor({name})`."
-            )
+    if not isinstance(preds, Tensor):
+        raise _no_tensor("preds", preds)
+    if not isinstance(target, Tensor):
+        raise _no_tensor("target", target)
     if not preds.is_floating_point():
         raise InputError(
             f"Expected argument `preds` to be floating scores but got {preds.dtype}. Pass the "
@@ -347,6 +345,13 @@ def _check_dtypes(preds: Tensor, target: Tensor) -> None:
             f"Expected argument `target` to be labels but got {target.dtype}. Pass "
             "`target.real.long()`."
         )
+
+
+def _no_tensor(name: str, value: object) -> InputError:
+    return InputError(
+        f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}. Pass "
+        f"`torch.as_tensor({name})`."
+    )
 
 
 def _without_columns(shape: Size) -> Size:

@@ -104,7 +104,9 @@ def charge_release(
         client=client,
     )
     law = spec.noise(query).law
-    terms.ledger.charge(entry, query.digest, query.fraction, law=law, again=shared_by_ranks)
+    terms.ledger.charge(
+        entry, query.digest, query.fraction, law=law, may_be_recorded=shared_by_ranks
+    )
 
 
 class Client:
@@ -131,6 +133,7 @@ class Client:
         secure aggregation."""
         self._salt = secrets.token_bytes(16)
         self._seal = b""
+        """The salted digest of the counts at the last draw."""
         self._lock = threading.RLock()
 
     def check(self, event: str) -> State:
@@ -167,6 +170,7 @@ class Client:
             return self._exact_share(counts, query, round, ranks)
 
     def _exact_share(self, counts: Tensor, query: Query, round: str, ranks: Ranks) -> Share:
+        """Return the share of exact counts. Its id depends on them: asked again, it is the same."""
         ranks.agree(self.spec, {"query": query.digest}, 0, True)
         total = ranks.sum(counts)
         source = self._sealed(total) + query.digest + round.encode()
@@ -174,8 +178,9 @@ class Client:
         return Share(self.spec, query, cells, round, self._agreed_id(source, ranks))
 
     def _private_share(self, counts: Tensor, query: Query, round: str, ranks: Ranks) -> Share:
+        """Return the share that was drawn for the query, or charge and draw it."""
         agreement = self._agree(counts, ranks, {"query": query.digest, "round": round.encode()})
-        after = self.check("answer")
+        next_state = self.check("answer")
         if self.state is State.ANSWERED and round != self.round:
             raise ReleaseError(
                 f"Expected the round that this client's share was drawn for, {self.round!r}, but "
@@ -197,7 +202,7 @@ class Client:
         share_id = self._agreed_id(secrets.token_bytes(16), ranks)
         share = Share(self.spec, query, cells, round, share_id)
         self._remember(query, share, name, round)
-        self._keep(after, counts)
+        self._enter(next_state, counts)
         return share
 
     def mask(
@@ -225,7 +230,7 @@ class Client:
         """Return the fresh draw that enters one aggregation, as one row of integers."""
         charges = self.spec.privacy.charges
         agreement = self._agree(counts, this_process, {})
-        after = self.check("answer")
+        next_state = self.check("answer")
         is_retry = charges and self.state is State.ANSWERED and round != self.round
         has_entered = query.digest in self._shares or (bool(self._shares) and not charges)
         if has_entered and not is_retry:
@@ -243,7 +248,7 @@ class Client:
             self._shares = {}
         cells = self._drawn_once(query, counts, this_process)
         self._remember(query, None, name, round)
-        self._keep(after, counts)
+        self._enter(next_state, counts)
         return np.asarray(cells.reshape(-1).numpy())
 
     def publish(
@@ -257,12 +262,12 @@ class Client:
         self, counts: Tensor, previous: Release | None, any_data: bool, ranks: Ranks
     ) -> Release:
         plan = self.terms.plan
-        carried = b""
+        previous_digest = b""
         if previous is not None and plan.carries_over:
-            carried = previous.last.digest
-        settings = {"plan": plan.label, "previous release": carried}
+            previous_digest = previous.last.digest
+        settings = {"plan": plan.label, "previous release": previous_digest}
         agreement = self._agree(counts, ranks, settings, any_data)
-        after = self.check("publish")
+        next_state = self.check("publish")
         if self.release is not None:
             return self.release
         if not agreement.any_data:
@@ -276,9 +281,8 @@ class Client:
                 f"noise but got {ranks.size}; nothing was sent. Where each client is a process of "
                 "its own, use a Coordinator."
             )
-        if (
-            self.spec.privacy.noise_drawn_by == "sum"
-        ):  # otherwise each rank is a client with persons of its own
+        if self.spec.privacy.noise_drawn_by == "sum":
+            # where each rank draws, each is a client with persons of its own
             ranks.check_persons(self.spec.privacy.examples_per_person)
         name = f"{agreement.proposal:016x}"
         self.release = make_release(
@@ -288,7 +292,7 @@ class Client:
             previous=previous,
         )
         self.name = name
-        self._keep(after, counts)
+        self._enter(next_state, counts)
         return self.release
 
     def _sum_over_ranks(self, query: Query, counts: Tensor, name: str, ranks: Ranks) -> Sum:
@@ -319,7 +323,7 @@ class Client:
             raise ReleaseError(
                 f"Expected a client between two queries but this one {self.state.value}."
             )
-        how, packed = rice.pack(counts.cpu().contiguous().numpy().reshape(-1))
+        encoding, packed = rice.pack(counts.cpu().contiguous().numpy().reshape(-1))
         return frame(
             Kind.CLIENT,
             self.spec.digest,
@@ -327,7 +331,7 @@ class Client:
             pack_text(self.round),
             bytes([len(self._shares)]),
             *self._shares,
-            bytes([how]),
+            bytes([encoding]),
             packed,
         )
 
@@ -348,17 +352,17 @@ class Client:
         if not digests or len(client._shares) < len(digests):
             raise reader.error("queries that were answered, each once", "others")
         shape = terms.spec.counts_shape
-        how = reader.number(1)
-        integers = rice.unpack(how, reader.rest, int(np.prod(shape)))
+        encoding = reader.number(1)
+        integers = rice.unpack(encoding, reader.rest, int(np.prod(shape)))
         counts = torch.from_numpy(integers).reshape(shape)
-        client._keep(State.ANSWERED, counts)
+        client._enter(State.ANSWERED, counts)
         return client, counts
 
     def without_counts(self, empty: Tensor) -> Client:
         """Return this client for a metric that has left its counts behind."""
         twin = copy(self)
         twin.persons = None
-        twin._keep(self.state, empty)
+        twin._enter(self.state, empty)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
@@ -422,23 +426,28 @@ class Client:
         return bytes(agreed.cpu().numpy())
 
     def _remember(self, query: Query, share: Share | None, name: str, round: str) -> None:
+        """Note that a query is answered: by a share, or by a vector in secure aggregation."""
         self.name = name
         self.round = round
         self._shares[query.digest] = share
 
-    def _keep(self, state: State, counts: Tensor) -> None:
+    def _enter(self, state: State, counts: Tensor) -> None:
+        """Go to a state, with the digest of the counts that were drawn from."""
         self.state = state
         self._seal = self._sealed(counts)
 
     def _changed(self, counts: Tensor) -> bool:
+        """Whether these are other counts than those that were drawn from."""
         return self.state is not State.COUNTING and self._seal != self._sealed(counts)
 
     def _sealed(self, counts: Tensor) -> bytes:
+        """Return the salted digest of counts."""
         seal = hashlib.sha256(self._salt)
         seal.update(counts.cpu().contiguous().numpy().reshape(-1).data)  # without a copy
         return seal.digest()
 
     def _check_answerable(self, query: Query, round: str) -> None:
+        """Raise for a query that no client of this spec answers, before anything is charged."""
         if self.spec.privacy.noise_drawn_by == "sum":
             raise ReleaseError(
                 "Expected DistributedDP or LocalDP for shares but got CentralDP, whose noise one "
@@ -446,7 +455,7 @@ class Client:
                 "where all the data is."
             )
         self.spec.check_query(query)
-        pack_text(round)  # raises for a name that no message can hold, before anything is charged
+        pack_text(round)  # raises for a name that no message can hold
 
 
 @dataclass(frozen=True, repr=False)

@@ -118,15 +118,19 @@ class Node:
 
     @contextmanager
     def _notes(self) -> Iterator[Notes]:
+        """The notes of this spec, in one transaction of the store."""
         with self._store.transaction() as tables:
             yield Notes(tables, self._terms.spec.digest)
 
     def _check_stage(self, request: Request) -> None:
+        """Raise for a stage of secure aggregation where shares are visible, and vice versa."""
         hides_shares = self._terms.spec.hides_shares
         if hides_shares == (request.stage is Stage.SHARE):
-            how = "travel through secure aggregation" if hides_shares else "are sent as they are"
+            journey = "are sent as they are"
+            if hides_shares:
+                journey = "travel through secure aggregation"
             raise ReleaseError(
-                f"Expected another stage than {request.stage} because shares {how} here. Build "
+                f"Expected another stage than {request.stage} because shares {journey} here. Build "
                 "every metric with the same arguments."
             )
 
@@ -234,6 +238,7 @@ class PendingReply:
         return note
 
     def _write(self, notes: Notes, note: _Note) -> None:
+        """Write a note. An empty one says that the round is over."""
         holds_nothing = not (note.reply or note.aggregation or note.counts)
         notes.write(self._request.round, b"" if holds_nothing else note.to_bytes())
 

@@ -33,10 +33,10 @@ class Terms:
     ledger: PrivacyLedger = field(default_factory=PrivacyLedger)
     data: str = "data"
 
-    def pays_as(self, other: Terms) -> bool:
+    def pays_as(self, terms: Terms) -> bool:
         """Whether releases are charged to the same ledger, under the same name."""
-        is_same_file = self.ledger.path is not None and self.ledger.path == other.ledger.path
-        return (self.ledger is other.ledger or is_same_file) and self.data == other.data
+        is_same_file = self.ledger.path is not None and self.ledger.path == terms.ledger.path
+        return (self.ledger is terms.ledger or is_same_file) and self.data == terms.data
 
     def check_ledger(self) -> None:
         """Raise unless the ledger has a limit that lasts: a server decides how often it asks."""

@@ -93,11 +93,12 @@ class GroupGaps(NamedTuple):
         for name in (first, second):
             if name not in self.groups:
                 raise InputError(f"Expected one of the groups {self.groups} but got {name!r}.")
-        places = (self.groups.index(first), self.groups.index(second))
+        first_place = self.groups.index(first)
+        second_place = self.groups.index(second)
         gaps = {}
         for name, rate in self.rates.items():
             rates = Rates(rate.value.numpy(), rate.low.numpy(), rate.high.numpy())
-            gaps[name] = _gap(rates.difference(places[0], places[1]))
+            gaps[name] = _gap(rates.difference(first_place, second_place))
         return gaps
 
     @property
@@ -241,6 +242,7 @@ def group_gaps(release: Release, threshold: float = 0.5, confidence: float = 0.9
 
 
 def _selected(groups: Sequence[str], is_selected: Sequence[bool]) -> tuple[str, ...]:
+    """Return the names of the selected groups."""
     return tuple(group for group, selected in zip(groups, is_selected, strict=True) if selected)
 
 
@@ -317,7 +319,7 @@ def _warn_if_inflated(largest: Mapping[str, Rates], noise: Floats) -> None:
 
     The ``noise`` are standard deviations of fpr and tpr, ``(groups, classes, 2)``.
     """
-    # the expected range of as many normal values (Blom 1958)
+    # the expected range of one normal value for each group (Blom 1958)
     groups = len(noise)
     expected_range = 2 * float(ndtri((groups - 0.375) / (groups + 0.25)))
     for name, row in (("fpr", 0), ("tpr", 1)):

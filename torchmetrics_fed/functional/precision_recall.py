@@ -248,16 +248,18 @@ def _areas(histograms: Histograms) -> Tensor:
     blocks = histograms.blocks
     if len(blocks) == 1:
         return average_precision_from_curve(precision_recall_from_counts(histograms))
-    areas = []
-    totals = []
-    for block in blocks:
+    # in tensors that are made beforehand, for the reason in roc.py
+    leaf = histograms.leaf
+    areas = leaf.new_empty(len(leaf), dtype=torch.float64)
+    totals = leaf.new_empty(len(leaf), 2, dtype=torch.float64)
+    sizes = [len(block.leaf) for block in blocks]
+    for block, area, total in zip(blocks, areas.split(sizes), totals.split(sizes), strict=True):
         tails = block.tails
-        curve = _curve(tails, block.exclusive)
-        areas.append(average_precision_from_curve(curve))
-        totals.append(tails.total)
+        area[:] = average_precision_from_curve(_curve(tails, block.exclusive))
+        total[:] = tails.total
     if not histograms.exclusive:
-        _warn_without_positives(torch.cat(totals))
-    return torch.cat(areas)
+        _warn_without_positives(totals)
+    return areas
 
 
 def average_precision(

@@ -247,15 +247,19 @@ def _areas(histograms: Histograms, max_fpr: float | None) -> Tensor:
     blocks = histograms.blocks
     if len(blocks) == 1:
         return auroc_from_curve(roc_from_tails(histograms.tails), max_fpr)
-    areas = []
-    totals = []
-    for block in blocks:
+    # In tensors that are made beforehand: small ones, made between the blocks, would keep the
+    # memory of one block from being used for the next.
+    leaf = histograms.leaf
+    areas = leaf.new_empty(len(leaf), dtype=torch.float64)
+    totals = leaf.new_empty(len(leaf), 2, dtype=torch.float64)
+    sizes = [len(block.leaf) for block in blocks]
+    for block, area, total in zip(blocks, areas.split(sizes), totals.split(sizes), strict=True):
         tails = block.tails
         fpr, tpr = tails.tail.unbind(-2)
-        areas.append(auroc_from_curve(ROCCurve(fpr, tpr, tails.thresholds), max_fpr))
-        totals.append(tails.total)
-    warn_if_empty(torch.cat(totals))
-    return torch.cat(areas)
+        area[:] = auroc_from_curve(ROCCurve(fpr, tpr, tails.thresholds), max_fpr)
+        total[:] = tails.total
+    warn_if_empty(totals)
+    return areas
 
 
 def mann_whitney_u(source: Readable) -> Tensor:

@@ -135,14 +135,14 @@ class CountsMetric(Metric):
         self._client: Client | None = None
         """The client that this metric's data belongs to, once it has joined one."""
         self._persons = PersonsInCounts(terms.spec.privacy)
-        self._given: Release | None = None
+        self._origin: Release | None = None
         """The release that this metric was made from, if it was."""
         self._curve_dtype = torch.float64
         self._is_scalar = False
         """Whether ``compute`` returns a number that can be logged."""
         self._parties = 1
         """Ranks whose counts are summed at the moment."""
-        self._counted = False
+        self._any_data = False
         """Whether one of those ranks was updated."""
         if self.spec.privacy.charges:
             self._check_private()
@@ -186,7 +186,7 @@ class CountsMetric(Metric):
             raise no_release(release)
         metric = cls(**cls._arguments(release.spec, options))
         release.spec.check(metric.spec)
-        metric._given = release
+        metric._origin = release
         return metric
 
     # --- what users read
@@ -272,7 +272,7 @@ class CountsMetric(Metric):
 
     def _evaluation(self) -> Evaluation:
         """Hand over the data: the client, the counts of this process, and its ranks."""
-        if self._given is not None:
+        if self._origin is not None:
             raise ReleaseError(
                 "Expected a client's metric but this one was made from a release, which has no "
                 "share."
@@ -282,8 +282,8 @@ class CountsMetric(Metric):
 
     def _source(self) -> Release:
         """Return the release to read: the one given, the one made, or the exact counts."""
-        if self._given is not None:
-            return self._given
+        if self._origin is not None:
+            return self._origin
         client = self._current_client()
         if client is not None and client.release is not None:
             client.check_unchanged(self.counts)
@@ -296,8 +296,8 @@ class CountsMetric(Metric):
 
     def _released(self) -> Release | None:
         """Return the release that was given or made, if there is one."""
-        if self._given is not None:
-            return self._given
+        if self._origin is not None:
+            return self._origin
         client = self._current_client()
         return None if client is None else client.release
 
@@ -318,7 +318,7 @@ class CountsMetric(Metric):
 
         Data that is noisy or hidden belongs to a client from here on.
         """
-        if self._given is not None:
+        if self._origin is not None:
             raise ReleaseError(
                 "Expected no update of a metric that was made from a release: its data is "
                 "elsewhere. Call `reset` first."
@@ -333,7 +333,7 @@ class CountsMetric(Metric):
         super().reset()
         self._shared.close(self._client)
         self._client = None
-        self._given = None
+        self._origin = None
         self._persons.table = None
 
     # --- counting
@@ -482,13 +482,13 @@ class CountsMetric(Metric):
         table = self._persons.merged(
             self._table,
             self._update_count,
-            other=getattr(incoming_state, "_table", None),
-            other_updates=updates,
+            incoming=getattr(incoming_state, "_table", None),
+            incoming_updates=updates,
         )
         if isinstance(incoming_state, CountsMetric):
             self.spec.check(incoming_state.spec)
             incoming_state._check_local()
-            if incoming_state._given is not None:
+            if incoming_state._origin is not None:
                 raise ReleaseError(
                     "Expected a metric with counts but it was made from a release: use "
                     "`Release.sum`."
@@ -524,7 +524,7 @@ class CountsMetric(Metric):
     @torch.jit.unused
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its own value; under privacy None, as it would be a release."""
-        if self.spec.privacy.charges or self._given is not None:
+        if self.spec.privacy.charges or self._origin is not None:
             self.update(*args, **kwargs)
             self._forward_cache = None
             return None
@@ -558,7 +558,9 @@ class CountsMetric(Metric):
     def update_called(self) -> bool:
         """Whether there is anything to compute from, on any rank while counts are summed."""
         return (
-            super().update_called or self._given is not None or (self._is_synced and self._counted)
+            super().update_called
+            or self._origin is not None
+            or (self._is_synced and self._any_data)
         )
 
     # --- the sum over ranks
@@ -600,7 +602,7 @@ class CountsMetric(Metric):
         """
         if self._is_synced and should_sync:
             raise TorchMetricsUserError("The Metric has already been synced.")
-        if not should_sync or self._given is not None:
+        if not should_sync or self._origin is not None:
             return
         ranks = self._ranks(dist_sync_fn, process_group, distributed_available)
         total = self.counts
@@ -624,7 +626,7 @@ class CountsMetric(Metric):
             else:
                 total = ranks.sum(total)
             self._parties = ranks.size
-            self._counted = agreed.any_data
+            self._any_data = agreed.any_data
         self._cache = self._copy_state_dict()
         self.counts = total
         self._is_synced = True

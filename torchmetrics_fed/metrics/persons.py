@@ -71,19 +71,24 @@ class PersonsInCounts:
         return table.admitted(ids, rules, columns, *batch)
 
     def merged(
-        self, table: Persons | None, updates: int, *, other: Persons | None, other_updates: int
+        self,
+        table: Persons | None,
+        updates: int,
+        *,
+        incoming: Persons | None,
+        incoming_updates: int,
     ) -> Persons | None:
         """Return the table of two metrics' counts together.
 
         Raise where a part of them came without ids.
         """
-        if table is None and other is None and not self._privacy.enforced:
+        if table is None and incoming is None and not self._privacy.enforced:
             return None
-        if _batches(table) != updates or _batches(other) != other_updates:
+        if _batches(table) != updates or _batches(incoming) != incoming_updates:
             raise _mixed()
         together = deepcopy(table) or self._new_table()
-        if other is not None:
-            together.merge(other)
+        if incoming is not None:
+            together.merge(incoming)
         return together
 
     def _new_table(self) -> Persons:

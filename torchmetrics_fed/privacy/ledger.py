@@ -206,7 +206,7 @@ class PrivacyLedger:
         fraction: float,
         *,
         law: Law | None = None,
-        again: bool = False,
+        may_be_recorded: bool = False,
     ) -> None:
         """Charge a release before the reply to one of its queries is drawn.
 
@@ -219,7 +219,8 @@ class PrivacyLedger:
             query: the digest of the query.
             fraction: the fraction of epsilon that the query spends.
             law: the law of the noise, recorded with the query.
-            again: whether the query may be recorded already, as by another rank of the client.
+            may_be_recorded: whether the query may have been recorded, by another rank of the
+                client.
         """
         if not 0 < fraction < math.inf:
             raise InputError(
@@ -230,7 +231,7 @@ class PrivacyLedger:
             charged = self._charged_entry(tables, records, entry)
             _check_continues(entry, charged)
             if any(earlier.digest == answered.digest for earlier in charged.queries):
-                if again:
+                if may_be_recorded:
                     return
                 raise LedgerConflictError(
                     f"Cannot answer this query of {_release_name(charged)} again: noise is drawn "

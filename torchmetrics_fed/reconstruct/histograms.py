@@ -92,8 +92,22 @@ class Histograms(NamedTuple):
 
     @property
     def tails(self) -> Tails:
-        """Tails of both classes at decreasing thresholds."""
-        return self.reconstruction.tails(self.levels, self.edges)
+        """Tails of both classes at decreasing thresholds, made of some classes at a time."""
+        blocks = self.blocks
+        first = self.reconstruction.tails(blocks[0].levels, self.edges)
+        if len(blocks) == 1:
+            return first
+        if first.of_all is not None:
+            return self.reconstruction.tails(self.levels, self.edges)
+        tail = first.tail.new_empty(len(self.leaf), *first.tail.shape[1:])
+        total = first.total.new_empty(len(self.leaf), *first.total.shape[1:])
+        sizes = [len(block.leaf) for block in blocks]
+        rows = zip(blocks, tail.split(sizes), total.split(sizes), strict=True)
+        for block, block_tail, block_total in rows:
+            tails = self.reconstruction.tails(block.levels, self.edges)
+            block_tail[:] = tails.tail
+            block_total[:] = tails.total
+        return Tails(first.thresholds, tail, total)
 
 
 Readable: TypeAlias = Release | Tensor | Histograms

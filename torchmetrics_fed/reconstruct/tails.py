@@ -67,6 +67,8 @@ class Reconstruction(Protocol):
     def tails(self, levels: Sequence[Tensor], edges: Tensor) -> Tails:
         """Return the tails of each histogram.
 
+        Thresholds depend on the edges alone, so that classes can be read some at a time.
+
         Args:
             levels: counts of each level, ``(..., size)``, top level first.
             edges: ascending edges of the leaves.
@@ -104,12 +106,16 @@ class Aligned:
         """Return the tails of each histogram at the edges of its leaves."""
         leaf = levels[-1]
         above = torch.nn.functional.pad(leaf.flip(-1).cumsum(-1), (1, 0))
-        total = above[..., -1:]  # the last cumulated value, so that the last tail is 1 to the bit
-        tail = torch.where(total > 0, above.double() / total, 0.0)
+        # the last cumulated value, so that the last tail is 1 to the bit
+        total = above[..., -1:].double().clone()
+        # in place, because curves of many classes are as large as their counts
+        tail = above.double()
+        tail /= total
+        tail.masked_fill_(total <= 0, 0.0)
         if bool((leaf < 0).any()):
             # noise that was not projected away can make a tail fall or leave [0, 1]
             tail = tail.cummax(-1).values.clamp(0.0, 1.0)
-        return Tails(thresholds=edges.flip(0), tail=tail, total=total[..., 0].double())
+        return Tails(thresholds=edges.flip(0), tail=tail, total=total[..., 0])
 
 
 def consistent_levels(release: Release, *, makes_consistent: bool, projects: bool) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """run_coordinator: the coordinator's side of a round in a shared folder; status: its progress.
 
-What a run of the coordinator does is on disk, so that the next run goes on:
+Every step of the coordinator is on disk, so that its next run goes on:
 
 - The names of the sites and the state of the exchange are written before a query is asked.
 - A stage is closed when its replies are in one file. A stage that was closed stays closed: its
@@ -251,9 +251,8 @@ class _CoordinatorRun:
         )
         try:
             release = ask_release(stages, self._carry)
-        except (
-            WireError
-        ):  # a file of the coordinator is damaged: put it back, and the round goes on
+        except WireError:
+            # a file of the coordinator is damaged: put it back, and the round goes on
             raise
         except FederatedMetricError as error:
             files.write(files.end_path, pack_block(str(error).encode()), packed({}))

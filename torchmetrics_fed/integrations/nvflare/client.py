@@ -206,10 +206,9 @@ class FederatedMetricFilter(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result without numbers that neither noise nor a sum covers."""
-        failed = (
-            shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK
-        )  # NVFlare's own word, without a result
-        if failed or not self._guards:
+        # NVFlare's own word for a failure, without a result
+        has_failed = shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK
+        if has_failed or not self._guards:
             return shareable
         dxo = from_shareable(shareable)
         metrics = (
