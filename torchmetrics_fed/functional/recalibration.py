@@ -17,7 +17,7 @@ from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import CALIBRATED, check_probabilities
 from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
-from torchmetrics_fed.reconstruct.histograms import read
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
 from torchmetrics_fed.release.release import Release

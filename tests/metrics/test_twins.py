@@ -1,0 +1,319 @@
+"""The federated twin of each of torchmetrics' metrics has its value, in the shapes of its tester."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torchmetrics.classification as tm
+from torch import Tensor
+from torchmetrics import MeanSquaredError, MetricCollection
+from torchmetrics.wrappers import MinMaxMetric
+
+from tests.ranks import RankPool
+from torchmetrics_fed import (
+    CentralDP,
+    FederatedAUROC,
+    FederatedConfusionMatrix,
+    FederatedScoreAtThreshold,
+    InputError,
+    ScoreGrid,
+    federated,
+)
+from torchmetrics_fed.functional import Confusion
+from torchmetrics_fed.metrics.twins import TWINS, WITHOUT_TWIN
+
+CLASSES = 3
+BATCHES = 4
+BATCH = 256
+
+ROUNDING = 1e-6
+"""torchmetrics computes in float32. Calls at 0.5 are exact: 0.5 is an edge of the grid."""
+
+TOLERANCES = {
+    "AUROC": 1e-4,
+    "AveragePrecision": 1e-3,
+    "EER": 3e-3,  # between two points of the curve in place of the nearest one
+    "LogAUC": 3e-3,
+    "RecallAtFixedPrecision": 4e-3,  # one example of one class, at 300 of each
+    "PrecisionAtFixedRecall": 4e-3,
+    "SensitivityAtSpecificity": 4e-3,
+    "SpecificityAtSensitivity": 4e-3,
+    "CalibrationError": 2e-3,  # the leaf around a boundary moves whole
+    "HingeLoss": 1e-4,
+}
+"""The cost of 4,096 bins, by the name of torchmetrics without its task."""
+
+MINIMA = {
+    "RecallAtFixedPrecision": {"min_precision": 0.7},
+    "PrecisionAtFixedRecall": {"min_recall": 0.7},
+    "SensitivityAtSpecificity": {"min_specificity": 0.7},
+    "SpecificityAtSensitivity": {"min_sensitivity": 0.7},
+    "FBetaScore": {"beta": 2.0},
+}
+"""Arguments that torchmetrics requires."""
+
+CURVES = ("ROC", "PrecisionRecallCurve")
+
+POINTS = tuple(name for name in MINIMA if name != "FBetaScore")
+
+
+def task_of(name: str) -> str:
+    return next(task for task in ("Binary", "Multiclass", "Multilabel") if name.startswith(task))
+
+
+def base_of(name: str) -> str:
+    return name.removeprefix(task_of(name))
+
+
+def arguments_of(name: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = dict(MINIMA.get(base_of(name), {}))
+    if task_of(name) == "Multiclass":
+        arguments["num_classes"] = CLASSES
+    if task_of(name) == "Multilabel":
+        arguments["num_labels"] = CLASSES
+    return arguments
+
+
+def variants(name: str) -> list[dict[str, Any]]:
+    """The averages that torchmetrics has, and other arguments."""
+    base = base_of(name)
+    options: list[dict[str, Any]] = [{}]
+    if base in ("AUROC", "AveragePrecision") and task_of(name) != "Binary":
+        options = [{"average": average} for average in (None, "macro", "weighted")]
+    elif base == "LogAUC":
+        options = [{}, {"fpr_range": (0.01, 0.5)}]
+        if task_of(name) != "Binary":
+            options.append({"average": "macro"})
+    elif base == "EER" and task_of(name) == "Multiclass":
+        options = [{"average": average} for average in (None, "micro", "macro")]
+    elif base == "CalibrationError":
+        options = [{"norm": norm, "n_bins": 8} for norm in ("l1", "l2", "max")]
+    elif base == "HingeLoss":
+        options = [{"squared": squared} for squared in (False, True)]
+    elif task_of(name) == "Multilabel" and base not in (*CURVES, *POINTS, "EER"):
+        averages = (None, "micro", "macro", "weighted")
+        options = [{"average": average} for average in averages]
+        if base in ("ConfusionMatrix", "MatthewsCorrCoef"):
+            options = [{}]
+    elif task_of(name) == "Binary" and base == "Accuracy":
+        options = [{"threshold": threshold} for threshold in (0.25, 0.5)]
+    return options
+
+
+def batches(
+    task: str, ignored: int | None = None, seed: int = 0
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches; every second one has a further dimension, as in torchmetrics' tester."""
+    generator = torch.Generator().manual_seed(seed)
+    for number in range(BATCHES):
+        further = () if number % 2 == 0 else (3,)
+        shape: tuple[int, ...] = (BATCH, CLASSES, *further)
+        if task == "Binary":
+            target = torch.randint(0, 2, (BATCH, *further), generator=generator)
+            shape = (BATCH, *further)
+            preds = (torch.randn(shape, generator=generator) + 1.5 * target - 0.7).sigmoid()
+        elif task == "Multiclass":
+            target = torch.randint(0, CLASSES, (BATCH, *further), generator=generator)
+            one_hot = torch.nn.functional.one_hot(target, CLASSES).movedim(-1, 1)
+            preds = (torch.randn(shape, generator=generator) + 1.5 * one_hot).softmax(1)
+        else:
+            target = torch.randint(0, 2, shape, generator=generator)
+            preds = (torch.randn(shape, generator=generator) + target - 0.5).sigmoid()
+        if ignored is not None:
+            is_ignored = torch.rand(target.shape, generator=generator) < 0.1
+            target = torch.where(is_ignored, ignored, target)
+        yield preds, target
+
+
+def check_equal(name: str, ours: Any, theirs: Any, part: float = 1.0) -> None:
+    """Values, operating points and matrices are equal, but for the cost of bins.
+
+    It is a number of examples, so it grows where only a ``part`` of them was counted."""
+    base = base_of(name)
+    if base in CURVES:
+        return  # tests of curves compare them point by point
+    tolerance = ROUNDING
+    if base in TOLERANCES:
+        tolerance = TOLERANCES[base] / part
+    if isinstance(ours, Confusion):
+        assert ours.matrix.dtype == torch.int64
+        assert torch.equal(ours.matrix, theirs)
+        return
+    if base in POINTS:
+        theirs, their_threshold = theirs
+        ours, our_threshold = ours
+        torch.testing.assert_close(our_threshold.float(), their_threshold, rtol=0, atol=0.02 / part)
+    torch.testing.assert_close(ours.float(), theirs, rtol=0, atol=tolerance)
+
+
+CASES = [(name, options) for name in TWINS for options in variants(name)]
+
+
+def case_id(case: Any) -> str:
+    if isinstance(case, str):
+        return case
+    return ",".join(f"{key}={value}" for key, value in case.items()) or "default"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("ignored", [None, -1])
+@pytest.mark.parametrize(("name", "options"), CASES, ids=case_id)
+def test_a_twin_has_the_value_of_torchmetrics(
+    name: str, options: dict[str, Any], ignored: int | None
+) -> None:
+    theirs = getattr(tm, name)(**arguments_of(name), **options, ignore_index=ignored)
+    ours = federated(theirs)
+    for preds, target in batches(task_of(name), ignored):
+        ours.update(preds, target)
+        theirs.update(preds, target)
+    check_equal(name, ours.compute(), theirs.compute())
+    ours.reset()
+    first = next(batches(task_of(name), ignored))
+    theirs.reset()
+    check_equal(name, ours(*first), theirs(*first), part=1 / 8)
+
+
+def _on_rank(rank: int, name: str) -> Any:
+    ours = federated(getattr(tm, name)(**arguments_of(name)))
+    ours.update(*list(batches(task_of(name)))[rank])
+    return ours.compute()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in TWINS if base_of(name) not in CURVES])
+def test_ranks_have_the_value_of_all_their_data(name: str, ranks: RankPool) -> None:
+    theirs = getattr(tm, name)(**arguments_of(name))
+    for batch in list(batches(task_of(name)))[: ranks.size]:
+        theirs.update(*batch)
+    for ours in ranks.run(_on_rank, name):
+        check_equal(name, ours, theirs.compute(), part=5 / 8)
+
+
+def test_every_class_of_torchmetrics_has_a_twin_or_a_reason() -> None:
+    tasks = ("Binary", "Multiclass", "Multilabel")
+    classes = {name for name in tm.__all__ if name.startswith(tasks)}
+    assert set(TWINS) | set(WITHOUT_TWIN) == classes
+    assert not set(TWINS) & set(WITHOUT_TWIN)
+
+
+def test_a_collection_keeps_names_prefix_postfix_and_makes_one_release(
+    scored: tuple[Tensor, Tensor],
+) -> None:
+    theirs = MetricCollection(
+        {
+            name.lower(): getattr(tm, name)(**arguments_of(name))
+            for name in TWINS
+            if task_of(name) == "Binary"
+        },
+        prefix="val_",
+        postfix="_all",
+    )
+    ours = federated(theirs, privacy=CentralDP(epsilon=5.0))
+    ours.update(*scored)
+    values = ours.compute()
+    assert list(values) == sorted(f"val_{name.lower()}_all" for name in TWINS if "Binary" in name)
+    members: list[Any] = list(ours.values(copy_state=False))
+    assert len({bytes(member.release()) for member in members}) == 1
+    assert all(member.ledger is members[0].ledger for member in members)
+    assert [entry.epsilon for entry in members[0].ledger] == [5.0]
+    for name in ("accuracy", "auroc", "f1score"):
+        theirs.update(*scored)
+        expected = theirs.compute()[f"val_binary{name}_all"].item()
+        assert values[f"val_binary{name}_all"].item() == pytest.approx(expected, abs=0.05)
+        theirs.reset()
+
+
+def test_thresholds_become_edges(scored: tuple[Tensor, Tensor]) -> None:
+    preds = scored[0].float()
+    target = scored[1]
+    for thresholds in (11, [0.0, 0.25, 0.5, 1.0], torch.tensor([0.2, 0.3])):
+        theirs = tm.BinaryROC(thresholds=thresholds)
+        ours = federated(theirs)
+        ours.update(preds, target)
+        theirs.update(preds, target)
+        fpr, tpr, their_thresholds = theirs.compute()
+        curve: Any = ours.compute()
+        place = torch.isin(curve.thresholds.float(), their_thresholds) & (curve.thresholds <= 1)
+        torch.testing.assert_close(curve.fpr[place].float(), fpr)
+        torch.testing.assert_close(curve.tpr[place].float(), tpr)
+
+
+def test_options_win_and_are_what_torchmetrics_lacks() -> None:
+    theirs = tm.BinaryROC(thresholds=11)
+    grid = ScoreGrid.even(64)
+    ours = federated(theirs, grid=grid, normalization="sigmoid", groups=["a", "b"])
+    assert ours.spec.grid == grid
+    assert ours.spec.normalization == "sigmoid"
+    assert len(ours.spec.groups) == 2
+
+
+def test_arguments_of_torchmetrics_are_kept() -> None:
+    theirs = tm.MultilabelFBetaScore(
+        num_labels=3, beta=0.5, threshold=0.25, average="weighted", ignore_index=-1
+    )
+    ours = federated(theirs)
+    assert isinstance(ours, FederatedScoreAtThreshold)
+    assert (ours.score, ours.beta, ours.threshold) == ("fbeta", 0.5, 0.25)
+    assert (ours.average, ours.spec.classes, ours.spec.ignore_index) == ("weighted", 3, -1)
+
+
+def test_metrics_without_a_twin_are_named_with_their_reasons() -> None:
+    theirs = MetricCollection(
+        {
+            "acc": tm.MulticlassAccuracy(num_classes=3),
+            "auroc": tm.MulticlassAUROC(num_classes=3),
+            "ece": tm.MulticlassCalibrationError(num_classes=3),
+        }
+    )
+    with pytest.raises(InputError) as caught:
+        federated(theirs)
+    text = str(caught.value)
+    assert "acc (MulticlassAccuracy): it compares the scores of all classes" in text
+    assert "ece (MulticlassCalibrationError): it is that of the top label" in text
+    assert "auroc" not in text
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        (tm.BinaryAccuracy(multidim_average="samplewise"), "samplewise"),
+        (tm.BinaryConfusionMatrix(normalize="true"), "normalize"),
+        (tm.BinaryPrecision(zero_division=1), "zero_division"),
+        (MinMaxMetric(tm.BinaryAUROC()), "wrapper"),
+        (MeanSquaredError(), "not a metric of torchmetrics.classification"),
+        (FederatedAUROC(), "federated already"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_arguments_without_a_twin_are_refused(metric: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        federated(metric)
+
+
+def test_a_class_of_the_users_own_is_not_guessed() -> None:
+    class Mine(tm.BinaryAUROC):
+        pass
+
+    with pytest.raises(InputError, match="Mine"):
+        federated(Mine())
+
+
+def test_metrics_that_count_differently_share_no_private_release() -> None:
+    theirs = MetricCollection([tm.BinaryROC(thresholds=11), tm.BinaryAUROC()])
+    exact = federated(theirs)
+    members: list[Any] = list(exact.values(copy_state=False))
+    digests = {member.spec.digest for member in members}
+    assert len(digests) == 2
+    with pytest.raises(InputError, match="grid="):
+        federated(theirs, privacy=CentralDP(epsilon=1.0))
+    federated(theirs, privacy=CentralDP(epsilon=1.0), grid="two_sided")
+
+
+def test_a_twin_of_a_confusion_matrix_has_a_matrix_for_each_label() -> None:
+    ours = federated(tm.MultilabelConfusionMatrix(num_labels=3))
+    assert isinstance(ours, FederatedConfusionMatrix)
+    ours.update(torch.rand(10, 3), torch.randint(0, 2, (10, 3)))
+    assert ours.compute().matrix.shape == (3, 2, 2)
