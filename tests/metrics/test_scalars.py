@@ -56,6 +56,8 @@ SCALARS: dict[str, Any] = {
 }
 """Every metric that is one number, by a name."""
 
+UNKNOWN: Any = "unknown"
+
 CURVES = [kind.definition.name for kind in KINDS]
 
 EVERY_SCALAR = pytest.mark.parametrize("name", SCALARS)
@@ -235,12 +237,12 @@ def test_a_value_outside_of_0_and_1_is_in_the_figure(scored: Scored) -> None:
 @pytest.mark.parametrize(
     ("build", "named"),
     [
-        (partial(FederatedScoreAtThreshold, **{"score": "f2"}), "score"),
+        (lambda: FederatedScoreAtThreshold(UNKNOWN), "score"),
         (lambda: FederatedScoreAtThreshold("f1", threshold=float("nan")), "threshold"),
         (lambda: FederatedScoreAtThreshold("fbeta", beta=-1.0), "beta"),
         (lambda: FederatedLogAUC(fpr_range=(0.0, 0.1)), "fpr_range"),
         (lambda: FederatedCalibrationError(n_bins=0), "bins"),
-        (partial(FederatedCalibrationError, **{"norm": "l3"}), "norm"),
+        (lambda: FederatedCalibrationError(norm=UNKNOWN), "norm"),
         (lambda: FederatedEER("multilabel", num_labels=2, average="weighted"), "average"),
     ],
 )

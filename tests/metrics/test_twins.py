@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sklearn.metrics
 import torch
 import torchmetrics.classification as tm
 from torch import Tensor
@@ -24,6 +26,8 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.functional import Confusion
 from torchmetrics_fed.metrics.twins import TWINS, WITHOUT_TWIN
+
+PAGE = Path(__file__).parents[2] / "docs" / "coming_from_torchmetrics.md"
 
 CLASSES = 3
 BATCHES = 4
@@ -197,6 +201,47 @@ def test_every_class_of_torchmetrics_has_a_twin_or_a_reason() -> None:
     classes = {name for name in tm.__all__ if name.startswith(tasks)}
     assert set(TWINS) | set(WITHOUT_TWIN) == classes
     assert not set(TWINS) & set(WITHOUT_TWIN)
+
+
+def table_rows(heading: str) -> dict[str, list[str]]:
+    """The cells of each row of the page's table with this heading, by the name in the first."""
+    rows = {}
+    lines = PAGE.read_text().partition(f"| {heading} |")[2].splitlines()[2:]
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        first, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        rows[first.strip("`")] = cells
+    return rows
+
+
+def test_the_page_names_every_class_of_torchmetrics_with_a_reason_for_every_no() -> None:
+    rows = table_rows("torchmetrics | binary")
+    tasks = ("Binary", "Multiclass", "Multilabel")
+    named = set()
+    for base, cells in rows.items():
+        here, reason = cells[3:]
+        for task, cell in zip(tasks, cells, strict=False):
+            name = task + base
+            assert cell == {True: "yes", False: "no"}.get(name in TWINS) or name not in tm.__all__
+            if cell:
+                named.add(name)
+        assert bool(here) == ("yes" in cells)
+        assert bool(reason) == ("no" in cells)
+    assert named | set(rows) >= set(tm.__all__)
+    assert named == {name for name in tm.__all__ if name.startswith(tasks)}
+
+
+def test_the_page_names_every_function_of_scikit_learn_for_classification() -> None:
+    rows = table_rows("scikit-learn | here")
+    homes = ("sklearn.metrics._classification", "sklearn.metrics._ranking")
+    functions = {
+        name
+        for name in sklearn.metrics.__all__
+        if getattr(getattr(sklearn.metrics, name), "__module__", "") in homes
+    }
+    assert set(rows) >= functions
+    assert all(reason for here, reason in rows.values() if here == "no")
 
 
 def test_a_collection_keeps_names_prefix_postfix_and_makes_one_release(
