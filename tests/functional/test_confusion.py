@@ -259,7 +259,7 @@ def test_the_figure_shows_every_count_of_few_classes(classes: int) -> None:
     for count_of_cell in confusion.matrix.flatten().tolist():
         has_text = any(text.startswith(f"{count_of_cell}\n") for text in texts)
         assert has_text == (rows <= 20)
-    assert ax.get_title().startswith("model, accuracy")
+    assert ax.get_title(loc="left").startswith("model, accuracy")
     plt.close(fig)
 
 
@@ -273,5 +273,5 @@ def test_the_figure_takes_axes_labels_and_keywords_of_the_image() -> None:
     assert drawn_ax is ax
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c"]
     assert ax.get_images()[0].get_cmap().name == "Greys"
-    assert ax.get_title() == ""
+    assert ax.get_title(loc="left") == ""
     plt.close(fig)

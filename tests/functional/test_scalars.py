@@ -33,6 +33,7 @@ from torchmetrics_fed.functional import (
     precision_recall_from_counts,
     precision_recall_gain_from_counts,
     predictive_values,
+    recalibrate,
     roc_from_counts,
     score_at_threshold,
 )
@@ -72,6 +73,16 @@ def released(leaf: Tensor) -> Release:
     if leaf.dim() == 2:
         return Release.exact(Spec("binary", 1, ScoreGrid.even(16)), leaf[None])
     return Release.exact(Spec("multilabel", len(leaf), ScoreGrid.even(16)), leaf)
+
+
+def largest_change(leaf: Tensor) -> Tensor:
+    """The largest distance of a score and its calibrated probability, by the module itself."""
+    module = recalibrate(released(leaf), "logistic")
+    scores = torch.linspace(0, 1, 1025, dtype=torch.float64)
+    if module.classes:
+        scores = scores[:, None].expand(-1, len(leaf))
+    change: Tensor = (module(scores) - scores).abs().amax(0)
+    return change
 
 
 def drift(leaf: Tensor) -> Drift:
@@ -135,6 +146,10 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
             f"calibration_{name}": field(lambda leaf: calibration_line(released(leaf)), name)
             for name in ("intercept", "slope")
         },
+    ),
+    "Recalibration": (
+        lambda leaf: recalibrate(released(leaf), "logistic"),
+        {"largest_change": largest_change},
     ),
     "Drift": (
         drift,

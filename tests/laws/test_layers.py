@@ -27,7 +27,7 @@ LAYERS = [
     {"release"},
     {"privacy"},
     {"counting"},
-    {"errors", "typing", "version"},
+    {"errors", "markup", "typing", "version"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))

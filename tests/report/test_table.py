@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
+
 import pytest
 from torch import Tensor
 
 from tests.grids import even
 from tests.report.conftest import release_of
 from torchmetrics_fed import EvaluationReport, evaluation_report
-from torchmetrics_fed.report.table import markdown
+from torchmetrics_fed.report.table import markdown, notebook
+
+plt = pytest.importorskip("matplotlib.pyplot")
 
 
 def test_text_of_a_binary_release_has_a_line_for_each_number() -> None:
@@ -78,3 +82,21 @@ def test_labels_cannot_break_a_table_in_markdown(class_counts: Tensor) -> None:
     text = markdown(evaluation_report(even(class_counts), labels=["a|b", "c\nd", "e"]))
     assert "| a\\|b |" in text
     assert "| c d |" in text
+
+
+def test_a_notebook_shows_the_numbers_and_the_figure(report: EvaluationReport) -> None:
+    shown = report._repr_html_()
+    plt.close("all")
+    for number in report.numbers.values():
+        assert html.escape(number.title) in shown
+        assert all(text in shown for text in number.texts)
+    assert shown.count("data:image/png;base64,") == 1
+
+
+def test_labels_cannot_break_out_of_a_notebook(class_counts: Tensor) -> None:
+    labels = ["</table><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "a&b"]
+    shown = notebook(evaluation_report(even(class_counts), labels=labels))
+    assert "<script" not in shown
+    assert "<img" not in shown
+    assert "a&amp;b" in shown
+    assert html.escape(labels[0]) in shown

@@ -23,6 +23,7 @@ from torchmetrics_fed.functional.figures.canvas import (
     plot_curves,
     rows,
 )
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -66,6 +67,9 @@ class Calibration(NamedTuple):
     """Fraction of positives; NaN where the calibration bin is empty."""
     examples: Tensor
     """Number of examples, float64."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.confusion import confusion_at
 from torchmetrics_fed.functional.figures import canvas
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.histograms import Histograms, Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
@@ -36,6 +37,9 @@ class PredictiveValues(NamedTuple):
     prevalence: Tensor
     intervals: tuple[Interval, Interval] | None = None
     """Of both values, if a confidence was given."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

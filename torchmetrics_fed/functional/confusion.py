@@ -21,7 +21,8 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.averages import Averaging, averaged
 from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.functional.figures.page import ink, scale
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.figures.page import cut, ink, scale
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.histograms import Readable, nearest_edge
 
@@ -71,6 +72,9 @@ class Confusion(NamedTuple):
     threshold: Tensor
     """The edge that was used, a float64 scalar."""
 
+    def _repr_html_(self) -> str:
+        return result_html(self)
+
     @property
     def scalars(self) -> dict[str, Tensor]:
         """Every score of the matrix, by the names of :data:`SCORE_NAMES`, without ``"fbeta"``."""
@@ -114,18 +118,20 @@ class Confusion(NamedTuple):
         _draw_cells(ax, counts, shares, image_kwargs)
         ax.set_xticks(range(len(column_names)), column_names)
         if len(counts) <= MOST_NAMED_ROWS:
-            ax.set_yticks(range(len(counts)), row_names[: len(counts)])
+            ax.set_yticks(range(len(counts)), [cut(name) for name in row_names[: len(counts)]])
         xlabel = f"Call at threshold {self.threshold:.3g}"
         ylabel = "Label" if is_binary else "Class"
         _dress_matrix(ax, xlabel, ylabel)
-        ax.set_title(self._title(score, label), fontsize=9 * scale())
+        # above the caption, which stands at the right
+        title_pad = 14 * scale()
+        ax.set_title(self._title(score, label), fontsize=9 * scale(), loc="left", pad=title_pad)
         return fig, ax
 
     def _title(self, score: canvas.Score, label: str | None) -> str:
         """Return the name of the model and its accuracy, of several classes their mean."""
         parts = []
         if label:
-            parts.append(label)
+            parts.append(cut(label))
         if score is None or score is True:
             score = self.scalars["accuracy"]
         if score is not False:

@@ -19,6 +19,7 @@ from torchmetrics_fed.functional.figures.canvas import (
     plot_curves,
     rows,
 )
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.histograms import Histograms, Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
@@ -52,6 +53,9 @@ class NetBenefit(NamedTuple):
     low: Tensor | None = None
     """Bounds of ``model`` that hold at all these thresholds at once, if a confidence was given."""
     high: Tensor | None = None
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -192,6 +196,9 @@ class CumulativeGains(NamedTuple):
     low: Tensor | None = None
     """Bounds of ``recall`` that hold at all these fractions at once, if a confidence was given."""
     high: Tensor | None = None
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

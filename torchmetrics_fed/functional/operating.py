@@ -19,6 +19,7 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import tails_of
 from torchmetrics_fed.functional.figures.canvas import RATE_LIMITS, Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.reconstruct.histograms import Readable
 
 ROUNDING = 1e-12
@@ -37,6 +38,9 @@ class OperatingPoint(NamedTuple):
 
     value: Tensor
     threshold: Tensor
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

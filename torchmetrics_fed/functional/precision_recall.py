@@ -11,6 +11,7 @@ from torchmetrics_fed.functional.averages import Averaging, averaged, checked_av
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
@@ -32,6 +33,9 @@ class PrecisionRecallCurve(NamedTuple):
     precision: Tensor
     recall: Tensor
     thresholds: Tensor
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

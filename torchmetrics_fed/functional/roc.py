@@ -17,6 +17,7 @@ from torchmetrics_fed.functional.averages import Averaging, averaged, checked_av
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import CHANCE, Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
@@ -36,6 +37,9 @@ class ROCCurve(NamedTuple):
     fpr: Tensor
     tpr: Tensor
     thresholds: Tensor
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from typing_extensions import Unpack
 from torchmetrics_fed.functional.averages import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
 from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.functional.roc import roc_from_counts
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.reconstruct.histograms import Edges, Readable
@@ -49,6 +50,9 @@ class DETCurve(NamedTuple):
     fpr: Tensor
     fnr: Tensor
     thresholds: Tensor
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -223,6 +227,9 @@ class PrecisionRecallGainCurve(NamedTuple):
     thresholds: Tensor
     area: Tensor
     """The area under the curve, as in :func:`area_under_gain`."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

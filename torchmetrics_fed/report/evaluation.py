@@ -24,6 +24,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import figure, room
+from torchmetrics_fed.functional.figures.notebook import figure_html
 from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
@@ -31,7 +32,7 @@ from torchmetrics_fed.reconstruct.histograms import Readable, are_probabilities
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.report.document import document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
-from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
+from torchmetrics_fed.report.table import NUMBERS, Number, markdown, notebook, text
 
 _MIN_EXAMPLES = 1e-300
 """Divisor of a prevalence at least, so that the prevalence of no examples is 0 and not NaN."""
@@ -215,6 +216,9 @@ class EvaluationReport:
 
     def __str__(self) -> str:
         return text(self)
+
+    def _repr_html_(self) -> str:
+        return notebook(self) + figure_html(self)
 
     def __repr__(self) -> str:
         auroc = float(self.auroc.mean())
