@@ -4,6 +4,7 @@ private."""
 from __future__ import annotations
 
 import pickle
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from torchmetrics_fed import (
     FederatedSensitivityAtSpecificity,
     FederatedSpecificityAtSensitivity,
     InputError,
+    ScoreGrid,
     federated_collection,
 )
 from torchmetrics_fed.functional import SCORE_NAMES, count
@@ -226,6 +228,18 @@ def test_figures_show_values_and_their_history(name: str, scored: Scored) -> Non
     collection = MetricCollection({"value": metric})
     ((fig, ax),) = collection.plot()
     plt.close(fig)
+
+
+@EVERY_SCALAR
+def test_ties_are_warned_of_where_the_order_of_scores_counts(name: str) -> None:
+    """All scores of a bin of the coarsest grid are tied."""
+    metric = SCALARS[name](grid=ScoreGrid.even(2))
+    metric.update(torch.rand(1_000), torch.randint(0, 2, (1_000,)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        metric.compute()
+    is_warned = any("share a bin" in str(warning.message) for warning in caught)
+    assert is_warned == metric.definition.has_order
 
 
 def test_a_value_outside_of_0_and_1_is_in_the_figure(scored: Scored) -> None:

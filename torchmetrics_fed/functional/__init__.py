@@ -1,6 +1,7 @@
 """Functions of scores, of releases, of leaf counts, and of curves.
 
-Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws it. Examples assume
+Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws it; a notebook
+shows both. Bands and intervals are drawn with the result that they belong to. Examples assume
 ``import torch``, and an import of the name that they document.
 """
 

@@ -56,6 +56,7 @@ class FederatedConfusionMatrix(FederatedMetric):
         result=F.Confusion,
         scalars=tuple(name for name in F.SCORE_NAMES if name != "fbeta"),
         averages=("micro",),
+        has_order=False,
     )
 
     def __init__(

@@ -122,6 +122,7 @@ class FederatedScoreAtThreshold(FederatedScalar):
         "score_at_threshold",
         averages=("micro", "macro", "weighted"),
         default_average="macro",
+        has_order=False,
     )
 
     def __init__(
@@ -241,6 +242,7 @@ class FederatedCalibrationError(FederatedScalar):
         "calibration_error",
         averages=("micro", "macro", "weighted"),
         default_average="macro",
+        has_order=False,
     )
 
     def __init__(
@@ -279,7 +281,10 @@ class FederatedLogLoss(FederatedScalar):
     higher_is_better: bool | None = False
     plot_legend_name: str = "Log loss"
     definition = Definition(
-        "log_loss", averages=("micro", "macro", "weighted"), default_average="macro"
+        "log_loss",
+        averages=("micro", "macro", "weighted"),
+        default_average="macro",
+        has_order=False,
     )
 
     def scalar_of(self, source: Readable) -> Tensor:
@@ -304,7 +309,10 @@ class FederatedBrierScore(FederatedScalar):
     higher_is_better: bool | None = False
     plot_legend_name: str = "Brier score"
     definition = Definition(
-        "brier_score", averages=("micro", "macro", "weighted"), default_average="macro"
+        "brier_score",
+        averages=("micro", "macro", "weighted"),
+        default_average="macro",
+        has_order=False,
     )
 
     def scalar_of(self, source: Readable) -> Tensor:
@@ -333,7 +341,10 @@ class FederatedHingeLoss(FederatedScalar):
     higher_is_better: bool | None = False
     plot_legend_name: str = "Hinge loss"
     definition = Definition(
-        "hinge_loss", averages=("micro", "macro", "weighted"), default_average="macro"
+        "hinge_loss",
+        averages=("micro", "macro", "weighted"),
+        default_average="macro",
+        has_order=False,
     )
 
     def __init__(
