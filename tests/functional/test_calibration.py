@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import brier_score_loss
 from sklearn.metrics import log_loss as sklearn_log_loss
 from torch import Tensor
@@ -61,6 +63,21 @@ def test_scores_on_the_boundaries_are_counted_as_torchmetrics_counts_them(
     expected = binary_calibration_error(preds, scored[1], n_bins=bins, norm=norm).item()
     error = calibration_error(count(preds, scored[1]), bins, norm).item()
     assert error == pytest.approx(expected, abs=3e-4)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_scores_of_a_forest_of_ten_trees_are_counted_as_torchmetrics_counts_them(
+    norm: CalibrationNorm,
+) -> None:
+    """Most of its scores are tenths, and many of them boundaries of calibration bins."""
+    features, labels = make_classification(4_000, flip_y=0.2, random_state=0)
+    forest = RandomForestClassifier(10, random_state=0).fit(features[:1_000], labels[:1_000])
+    preds = torch.from_numpy(forest.predict_proba(features[1_000:])[:, 1]).float()
+    target = torch.from_numpy(labels[1_000:])
+    histograms = count(preds, target)
+    for bins in (10, 15):
+        expected = binary_calibration_error(preds, target, n_bins=bins, norm=norm).item()
+        assert calibration_error(histograms, bins, norm).item() == pytest.approx(expected, abs=3e-4)
 
 
 def test_scores_of_exactly_one_have_a_bin_of_their_own() -> None:

@@ -172,9 +172,9 @@ def test_a_release_that_was_stored_has_the_number(name: str, scored: Scored) -> 
         }
         for argument in ("min_precision", "min_recall", "min_specificity", "min_sensitivity"):
             arguments[argument] = getattr(metric, argument, None)
-    given = {key: value for key, value in arguments.items() if value is not None}
-    again = kind.from_release(metric.release(), **given)
-    assert torch.equal(again.compute(), metric.compute())
+    options = {key: value for key, value in arguments.items() if value is not None}
+    reader = kind.from_release(metric.release(), **options)
+    assert torch.equal(reader.compute(), metric.compute())
 
 
 @EVERY_SCALAR
@@ -195,8 +195,8 @@ def test_a_tracker_finds_the_best_epoch(name: str, scored: Scored) -> None:
         tracker.increment()
         tracker.update((preds * weight).clamp(0, 1), target)
         values.append(tracker.compute().item())
-    found: Any = tracker.best_metric(return_step=True)
-    best, step = found
+    best_epoch: Any = tracker.best_metric(return_step=True)
+    best, step = best_epoch
     expected = max(values) if metric.higher_is_better else min(values)
     assert best == pytest.approx(expected)
     assert values[step] == pytest.approx(expected)

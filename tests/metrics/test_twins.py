@@ -132,7 +132,7 @@ def batches(
         yield preds, target
 
 
-def check_equal(name: str, ours: Any, theirs: Any, part: float = 1.0) -> None:
+def check_equal(name: str, twin: Any, reference: Any, part: float = 1.0) -> None:
     """Values, operating points and matrices are equal, but for the cost of bins.
 
     It is a number of examples, so it grows where only a ``part`` of them was counted."""
@@ -142,15 +142,17 @@ def check_equal(name: str, ours: Any, theirs: Any, part: float = 1.0) -> None:
     tolerance = ROUNDING
     if base in TOLERANCES:
         tolerance = TOLERANCES[base] / part
-    if isinstance(ours, Confusion):
-        assert ours.matrix.dtype == torch.int64
-        assert torch.equal(ours.matrix, theirs)
+    if isinstance(twin, Confusion):
+        assert twin.matrix.dtype == torch.int64
+        assert torch.equal(twin.matrix, reference)
         return
     if base in POINTS:
-        theirs, their_threshold = theirs
-        ours, our_threshold = ours
-        torch.testing.assert_close(our_threshold.float(), their_threshold, rtol=0, atol=0.02 / part)
-    torch.testing.assert_close(ours.float(), theirs, rtol=0, atol=tolerance)
+        reference, reference_threshold = reference
+        twin, twin_threshold = twin
+        torch.testing.assert_close(
+            twin_threshold.float(), reference_threshold, rtol=0, atol=0.02 / part
+        )
+    torch.testing.assert_close(twin.float(), reference, rtol=0, atol=tolerance)
 
 
 CASES = [(name, options) for name in TWINS for options in variants(name)]
@@ -168,32 +170,32 @@ def case_id(case: Any) -> str:
 def test_a_twin_has_the_value_of_torchmetrics(
     name: str, options: dict[str, Any], ignored: int | None
 ) -> None:
-    theirs = getattr(tm, name)(**arguments_of(name), **options, ignore_index=ignored)
-    ours = federated(theirs)
+    reference = getattr(tm, name)(**arguments_of(name), **options, ignore_index=ignored)
+    twin = federated(reference)
     for preds, target in batches(task_of(name), ignored):
-        ours.update(preds, target)
-        theirs.update(preds, target)
-    check_equal(name, ours.compute(), theirs.compute())
-    ours.reset()
+        twin.update(preds, target)
+        reference.update(preds, target)
+    check_equal(name, twin.compute(), reference.compute())
+    twin.reset()
     first = next(batches(task_of(name), ignored))
-    theirs.reset()
-    check_equal(name, ours(*first), theirs(*first), part=1 / 8)
+    reference.reset()
+    check_equal(name, twin(*first), reference(*first), part=1 / 8)
 
 
 def _on_rank(rank: int, name: str) -> Any:
-    ours = federated(getattr(tm, name)(**arguments_of(name)))
-    ours.update(*list(batches(task_of(name)))[rank])
-    return ours.compute()
+    twin = federated(getattr(tm, name)(**arguments_of(name)))
+    twin.update(*list(batches(task_of(name)))[rank])
+    return twin.compute()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TWINS if base_of(name) not in CURVES])
 def test_ranks_have_the_value_of_all_their_data(name: str, ranks: RankPool) -> None:
-    theirs = getattr(tm, name)(**arguments_of(name))
+    reference = getattr(tm, name)(**arguments_of(name))
     for batch in list(batches(task_of(name)))[: ranks.size]:
-        theirs.update(*batch)
-    for ours in ranks.run(_on_rank, name):
-        check_equal(name, ours, theirs.compute(), part=5 / 8)
+        reference.update(*batch)
+    for twin in ranks.run(_on_rank, name):
+        check_equal(name, twin, reference.compute(), part=5 / 8)
 
 
 def test_every_class_of_torchmetrics_has_a_twin_or_a_reason() -> None:
@@ -247,7 +249,7 @@ def test_the_page_names_every_function_of_scikit_learn_for_classification() -> N
 def test_a_collection_keeps_names_prefix_postfix_and_makes_one_release(
     scored: tuple[Tensor, Tensor],
 ) -> None:
-    theirs = MetricCollection(
+    reference = MetricCollection(
         {
             name.lower(): getattr(tm, name)(**arguments_of(name))
             for name in TWINS
@@ -256,57 +258,64 @@ def test_a_collection_keeps_names_prefix_postfix_and_makes_one_release(
         prefix="val_",
         postfix="_all",
     )
-    ours = federated(theirs, privacy=CentralDP(epsilon=5.0))
-    ours.update(*scored)
-    values = ours.compute()
+    twin = federated(reference, privacy=CentralDP(epsilon=5.0))
+    twin.update(*scored)
+    values = twin.compute()
     assert list(values) == sorted(f"val_{name.lower()}_all" for name in TWINS if "Binary" in name)
-    members: list[Any] = list(ours.values(copy_state=False))
+    members: list[Any] = list(twin.values(copy_state=False))
     assert len({bytes(member.release()) for member in members}) == 1
     assert all(member.ledger is members[0].ledger for member in members)
     assert [entry.epsilon for entry in members[0].ledger] == [5.0]
     for name in ("accuracy", "auroc", "f1score"):
-        theirs.update(*scored)
-        expected = theirs.compute()[f"val_binary{name}_all"].item()
+        reference.update(*scored)
+        expected = reference.compute()[f"val_binary{name}_all"].item()
         assert values[f"val_binary{name}_all"].item() == pytest.approx(expected, abs=0.05)
-        theirs.reset()
+        reference.reset()
 
 
 def test_thresholds_become_edges(scored: tuple[Tensor, Tensor]) -> None:
     preds = scored[0].float()
     target = scored[1]
     for thresholds in (11, [0.0, 0.25, 0.5, 1.0], torch.tensor([0.2, 0.3])):
-        theirs = tm.BinaryROC(thresholds=thresholds)
-        ours = federated(theirs)
-        ours.update(preds, target)
-        theirs.update(preds, target)
-        fpr, tpr, their_thresholds = theirs.compute()
-        curve: Any = ours.compute()
-        place = torch.isin(curve.thresholds.float(), their_thresholds) & (curve.thresholds <= 1)
+        reference = tm.BinaryROC(thresholds=thresholds)
+        twin = federated(reference)
+        twin.update(preds, target)
+        reference.update(preds, target)
+        fpr, tpr, reference_thresholds = reference.compute()
+        curve: Any = twin.compute()
+        place = torch.isin(curve.thresholds.float(), reference_thresholds) & (curve.thresholds <= 1)
         torch.testing.assert_close(curve.fpr[place].float(), fpr)
         torch.testing.assert_close(curve.tpr[place].float(), tpr)
 
 
+def test_the_class_of_a_task_and_nested_collections_are_converted() -> None:
+    of_task: Any = tm.AUROC(task="multiclass", num_classes=3)
+    assert isinstance(federated(of_task), FederatedAUROC)
+    nested = MetricCollection({"inner": MetricCollection([tm.BinaryAUROC()], prefix="a_")})
+    assert list(federated(nested).keys()) == list(nested.keys())
+
+
 def test_options_win_and_are_what_torchmetrics_lacks() -> None:
-    theirs = tm.BinaryROC(thresholds=11)
+    reference = tm.BinaryROC(thresholds=11)
     grid = ScoreGrid.even(64)
-    ours = federated(theirs, grid=grid, normalization="sigmoid", groups=["a", "b"])
-    assert ours.spec.grid == grid
-    assert ours.spec.normalization == "sigmoid"
-    assert len(ours.spec.groups) == 2
+    twin = federated(reference, grid=grid, normalization="sigmoid", groups=["a", "b"])
+    assert twin.spec.grid == grid
+    assert twin.spec.normalization == "sigmoid"
+    assert len(twin.spec.groups) == 2
 
 
 def test_arguments_of_torchmetrics_are_kept() -> None:
-    theirs = tm.MultilabelFBetaScore(
+    reference = tm.MultilabelFBetaScore(
         num_labels=3, beta=0.5, threshold=0.25, average="weighted", ignore_index=-1
     )
-    ours = federated(theirs)
-    assert isinstance(ours, FederatedScoreAtThreshold)
-    assert (ours.score, ours.beta, ours.threshold) == ("fbeta", 0.5, 0.25)
-    assert (ours.average, ours.spec.classes, ours.spec.ignore_index) == ("weighted", 3, -1)
+    twin = federated(reference)
+    assert isinstance(twin, FederatedScoreAtThreshold)
+    assert (twin.score, twin.beta, twin.threshold) == ("fbeta", 0.5, 0.25)
+    assert (twin.average, twin.spec.classes, twin.spec.ignore_index) == ("weighted", 3, -1)
 
 
 def test_metrics_without_a_twin_are_named_with_their_reasons() -> None:
-    theirs = MetricCollection(
+    reference = MetricCollection(
         {
             "acc": tm.MulticlassAccuracy(num_classes=3),
             "auroc": tm.MulticlassAUROC(num_classes=3),
@@ -314,7 +323,7 @@ def test_metrics_without_a_twin_are_named_with_their_reasons() -> None:
         }
     )
     with pytest.raises(InputError) as caught:
-        federated(theirs)
+        federated(reference)
     text = str(caught.value)
     assert "acc (MulticlassAccuracy): it compares the scores of all classes" in text
     assert "ece (MulticlassCalibrationError): it is that of the top label" in text
@@ -339,26 +348,26 @@ def test_arguments_without_a_twin_are_refused(metric: Any, reason: str) -> None:
 
 
 def test_a_class_of_the_users_own_is_not_guessed() -> None:
-    class Mine(tm.BinaryAUROC):
+    class Subclass(tm.BinaryAUROC):
         pass
 
-    with pytest.raises(InputError, match="Mine"):
-        federated(Mine())
+    with pytest.raises(InputError, match="Subclass"):
+        federated(Subclass())
 
 
 def test_metrics_that_count_differently_share_no_private_release() -> None:
-    theirs = MetricCollection([tm.BinaryROC(thresholds=11), tm.BinaryAUROC()])
-    exact = federated(theirs)
+    reference = MetricCollection([tm.BinaryROC(thresholds=11), tm.BinaryAUROC()])
+    exact = federated(reference)
     members: list[Any] = list(exact.values(copy_state=False))
     digests = {member.spec.digest for member in members}
     assert len(digests) == 2
     with pytest.raises(InputError, match="grid="):
-        federated(theirs, privacy=CentralDP(epsilon=1.0))
-    federated(theirs, privacy=CentralDP(epsilon=1.0), grid="two_sided")
+        federated(reference, privacy=CentralDP(epsilon=1.0))
+    federated(reference, privacy=CentralDP(epsilon=1.0), grid="two_sided")
 
 
 def test_a_twin_of_a_confusion_matrix_has_a_matrix_for_each_label() -> None:
-    ours = federated(tm.MultilabelConfusionMatrix(num_labels=3))
-    assert isinstance(ours, FederatedConfusionMatrix)
-    ours.update(torch.rand(10, 3), torch.randint(0, 2, (10, 3)))
-    assert ours.compute().matrix.shape == (3, 2, 2)
+    twin = federated(tm.MultilabelConfusionMatrix(num_labels=3))
+    assert isinstance(twin, FederatedConfusionMatrix)
+    twin.update(torch.rand(10, 3), torch.randint(0, 2, (10, 3)))
+    assert twin.compute().matrix.shape == (3, 2, 2)

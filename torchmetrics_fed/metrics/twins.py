@@ -238,10 +238,10 @@ def _reason_against(metric: Any) -> str:
         return "it is federated already"
     if isinstance(metric, WrapperMetric):
         return "it is a wrapper. Wrap the twin of the metric inside it"
-    is_theirs = type(metric).__module__.startswith("torchmetrics.")
-    if is_theirs and name in WITHOUT_TWIN:
+    is_torchmetrics = type(metric).__module__.startswith("torchmetrics.")
+    if is_torchmetrics and name in WITHOUT_TWIN:
         return WITHOUT_TWIN[name]
-    if not is_theirs or name not in TWINS:
+    if not is_torchmetrics or name not in TWINS:
         return "it is not a metric of torchmetrics.classification"
     if getattr(metric, "multidim_average", "global") != "global":
         return (

@@ -47,10 +47,10 @@ def _cells(value: Tensor) -> list[str]:
     """Return the texts of the values of each class, or of three of their statistics."""
     values = value.double().flatten()
     if len(values) > MOST_COLUMNS:
-        defined = values[~values.isnan()]
-        if not len(defined):
+        numbers = values[~values.isnan()]
+        if not len(numbers):
             return ["nan"] * 3
-        statistics = (defined.min(), defined.mean(), defined.max())
+        statistics = (numbers.min(), numbers.mean(), numbers.max())
         return [f"{number.item():.4f}" for number in statistics]
     return [f"{number:.4f}" for number in values.tolist()]
 
