@@ -90,10 +90,22 @@ _ARG_MAX = (
     "it compares the scores of all classes, and histograms hold one class at a time. "
     "FederatedConfusionMatrix and FederatedScoreAtThreshold call each class by its own score"
 )
+"""The reason against metrics that call the class with the largest score."""
+
 _ORDER = "it is the order of an example's labels, and histograms hold one label at a time"
+"""The reason against rankings."""
+
 _EXACT_MATCH = "it needs all labels of an example at once, and histograms hold one at a time"
+"""The reason against matches of several labels."""
+
 _COUNTS = "FederatedConfusionMatrix has the same counts, in another shape"
-_GROUPS = "FederatedConfusionMatrix(groups=...) has the rates of each group in `by_group()`"
+"""The reason against counts of calls as one vector."""
+
+_GROUPS = (
+    "FederatedConfusionMatrix(groups=...) has the rates of each group in `by_group()`, and "
+    "`functional.group_gaps` has the gaps between them"
+)
+"""The reason against rates of groups."""
 
 WITHOUT_TWIN: dict[str, str] = {
     **{f"Multiclass{name}": _ARG_MAX for name in _CALLS},
