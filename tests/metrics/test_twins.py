@@ -234,7 +234,7 @@ def test_the_page_names_every_class_of_torchmetrics_with_a_reason_for_every_no()
                 named.add(name)
         assert bool(here) == ("yes" in cells)
         assert bool(reason) == ("no" in cells)
-    assert named | set(rows) >= set(tm.__all__)
+    assert named | set(rows) >= set(tm.__all__) - {"Dice"}  # which torchmetrics 1.7 removed
     assert named == {*TWINS, *WITHOUT_TWIN}
 
 
@@ -250,6 +250,8 @@ def test_the_page_names_every_function_of_scikit_learn_for_classification() -> N
     assert all(reason for here, reason in rows.values() if here == "no")
 
 
+# torchmetrics 1.6 copies a tensor in a way that torch warns of
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
 def test_a_collection_keeps_names_prefix_postfix_and_makes_one_release(
     scored: tuple[Tensor, Tensor],
 ) -> None:
