@@ -12,7 +12,8 @@ import torch
 
 from tests.functional.test_scalars import RESULTS
 from tests.grids import even
-from torchmetrics_fed.functional import confusion_at, roc_from_counts
+from torchmetrics_fed import FederatedModelComparison, FederatedROC
+from torchmetrics_fed.functional import confusion_at, group_gaps, roc_from_counts
 from torchmetrics_fed.functional.figures import notebook
 from torchmetrics_fed.functional.figures.notebook import result_html
 
@@ -37,6 +38,21 @@ def test_every_result_shows_its_scalars_and_its_figure(name: str, classes: tuple
     (image,) = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
     assert base64.b64decode(image).startswith(b"\x89PNG")
     assert ("class 2" in text) == bool(classes)
+
+
+@pytest.mark.filterwarnings("ignore:.*gap")
+def test_names_of_groups_and_models_cannot_break_out(
+    scored: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    preds, target = scored
+    groups = FederatedROC(groups=["<script>alert(1)</script>", "b"])
+    groups.update(preds, target, torch.arange(len(preds)) % 2)
+    models = FederatedModelComparison(models=("<img src=x onerror=alert(2)>", "new"))
+    models.update(preds, preds.flip(0), target)
+    for result in (group_gaps(groups.release()), models.compute()):
+        text = result._repr_html_()
+        assert "alert" not in text
+        assert text.count("<img") == 1  # the figure
 
 
 def test_many_classes_are_summed_up() -> None:

@@ -51,8 +51,8 @@ def _cells(value: Tensor) -> list[str]:
         if not len(numbers):
             return ["nan"] * 3
         statistics = (numbers.min(), numbers.mean(), numbers.max())
-        return [f"{number.item():.4f}" for number in statistics]
-    return [f"{number:.4f}" for number in values.tolist()]
+        return [f"{number.item():.4g}" for number in statistics]
+    return [f"{number:.4g}" for number in values.tolist()]
 
 
 def figure_html(drawable: Any) -> str:
