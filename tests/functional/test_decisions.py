@@ -10,6 +10,7 @@ from torch import Tensor
 
 from benchmarks.decisions import exact_gains, exact_net_benefit
 from tests.functional.scores import Scored
+from tests.grids import even
 from torchmetrics_fed import CentralDP, FederatedROC, InputError, Release, ScoreGrid
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional import CumulativeGains, NetBenefit, cumulative_gains, net_benefit
@@ -132,9 +133,9 @@ def test_net_benefit_refuses_thresholds_and_scores_that_are_no_probabilities() -
     leaf = torch.tensor([[3, 1], [1, 3]])
     for wrong in ([], [1.0], [-0.1], [float("nan")]):
         with pytest.raises(InputError, match="thresholds"):
-            net_benefit(leaf, wrong)
+            net_benefit(even(leaf), wrong)
     with pytest.raises(InputError, match="Release"):
-        net_benefit(leaf, confidence=0.95)
+        net_benefit(even(leaf), confidence=0.95)
     metric = FederatedROC(grid=ScoreGrid.even(16, (-4.0, 4.0)))
     metric.update(torch.randn(50).clamp(-3.9, 3.9), torch.arange(50) % 2)
     with pytest.raises(InputError, match="probabilities"):
@@ -142,7 +143,7 @@ def test_net_benefit_refuses_thresholds_and_scores_that_are_no_probabilities() -
 
 
 def test_no_examples_have_no_benefit() -> None:
-    assert net_benefit(torch.zeros(2, 4)).model.abs().max() == 0
+    assert net_benefit(even(torch.zeros(2, 4))).model.abs().max() == 0
 
 
 def test_gains_are_scikit_learns(
@@ -192,4 +193,4 @@ def test_every_class_has_gains() -> None:
 @pytest.mark.parametrize("fractions", [[], [0.0], [1.1]])
 def test_fractions_are_fractions(fractions: list[float]) -> None:
     with pytest.raises(InputError, match="fractions"):
-        cumulative_gains(torch.ones(2, 2), fractions)
+        cumulative_gains(even(torch.ones(2, 2)), fractions)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.grids import even
 from tests.report.conftest import release_of
 from torchmetrics_fed import EvaluationReport, Release, evaluation_report
 from torchmetrics_fed import functional as F
@@ -21,7 +22,7 @@ def test_an_absent_class_is_in_json_as_well() -> None:
     counts[0, 1, 4:] = 5
     counts[1, 0] = 4
     with pytest.warns(UserWarning, match="No positive"):
-        report = evaluation_report(counts, labels=["a", "b|c"])
+        report = evaluation_report(even(counts), labels=["a", "b|c"])
     present, absent = json.loads(json.dumps(document(report), allow_nan=False))["classes"]
     assert present["name"] == "a"
     assert present["numbers"]["auroc"]["value"] == 1.0

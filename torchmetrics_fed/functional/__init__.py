@@ -1,6 +1,7 @@
 """Functions of scores, of releases, of leaf counts, and of curves.
 
-Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws it. Examples assume
+Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws it; a notebook
+shows both. Bands and intervals are drawn with the result that they belong to. Examples assume
 ``import torch``, and an import of the name that they document.
 """
 
@@ -15,15 +16,21 @@ from torchmetrics_fed.functional.band import (
 )
 from torchmetrics_fed.functional.calibration import (
     Calibration,
+    brier_score,
     calibration,
+    calibration_error,
     calibration_from_counts,
+    hinge_loss,
+    log_loss,
 )
-from torchmetrics_fed.functional.calls import (
+from torchmetrics_fed.functional.calls import PredictiveValues, predictive_values
+from torchmetrics_fed.functional.confusion import (
+    SCORE_NAMES,
     Confusion,
-    PredictiveValues,
     confusion_at,
-    predictive_values,
+    score_at_threshold,
 )
+from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.functional.decisions import (
     CumulativeGains,
     NetBenefit,
@@ -65,23 +72,27 @@ from torchmetrics_fed.functional.roc import (
     auroc,
     auroc_from_counts,
     auroc_from_curve,
+    log_auc,
     mann_whitney_u,
     roc,
     roc_from_counts,
     roc_from_quantiles,
 )
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.functional.tradeoffs import (
     DETCurve,
     PrecisionRecallGainCurve,
     area_under_gain,
     det_curve,
     det_from_counts,
+    equal_error_rate,
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
-from torchmetrics_fed.reconstruct.histograms import Histograms, read
+from torchmetrics_fed.reconstruct.histograms import Histograms
 
 __all__ = [
+    "SCORE_NAMES",
     "Band",
     "Calibration",
     "CalibrationLine",
@@ -111,17 +122,24 @@ __all__ = [
     "average_precision_from_curve",
     "average_precision_interval",
     "best_f1",
+    "brier_score",
     "calibration",
+    "calibration_error",
     "calibration_from_counts",
     "calibration_line",
     "confusion_at",
+    "count",
     "cumulative_gains",
     "det_curve",
     "det_from_counts",
+    "equal_error_rate",
     "figure_size",
     "group_gaps",
+    "hinge_loss",
     "kolmogorov_smirnov",
     "least_cost",
+    "log_auc",
+    "log_loss",
     "mann_whitney_u",
     "net_benefit",
     "plot_histograms",
@@ -141,6 +159,7 @@ __all__ = [
     "roc_band",
     "roc_from_counts",
     "roc_from_quantiles",
+    "score_at_threshold",
     "sensitivity_at_specificity",
     "small_multiples",
     "specificity_at_sensitivity",

@@ -19,7 +19,9 @@ from torchmetrics_fed.functional.figures.canvas import (
     plot_curves,
     rows,
 )
-from torchmetrics_fed.reconstruct.histograms import Histograms, Readable, read
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import Histograms, Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import counts_above
 from torchmetrics_fed.typing import Floats
@@ -37,7 +39,8 @@ class NetBenefit(NamedTuple):
     Treating no example has net benefit 0.
 
     Example:
-        >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).treat_all
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> net_benefit(counts, [0.25, 0.5]).treat_all
         tensor([0.3333, 0.0000], dtype=torch.float64)
     """
 
@@ -50,6 +53,9 @@ class NetBenefit(NamedTuple):
     low: Tensor | None = None
     """Bounds of ``model`` that hold at all these thresholds at once, if a confidence was given."""
     high: Tensor | None = None
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -115,7 +121,8 @@ def net_benefit(
         population: as in :func:`cumulative_gains`.
 
     Example:
-        >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).model
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> net_benefit(counts, [0.25, 0.5]).model
         tensor([0.3333, 0.2500], dtype=torch.float64)
     """
     histograms = read(source)
@@ -175,7 +182,8 @@ class CumulativeGains(NamedTuple):
     """Recall (gain) and lift of selecting the highest scores, ``(..., fractions)``.
 
     Example:
-        >>> cumulative_gains(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).lift
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> cumulative_gains(counts, [0.25, 0.5]).lift
         tensor([1.5000, 1.5000], dtype=torch.float64)
     """
 
@@ -188,6 +196,9 @@ class CumulativeGains(NamedTuple):
     low: Tensor | None = None
     """Bounds of ``recall`` that hold at all these fractions at once, if a confidence was given."""
     high: Tensor | None = None
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -254,7 +265,8 @@ def cumulative_gains(
             from.
 
     Example:
-        >>> cumulative_gains(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5, 1.0]).recall
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> cumulative_gains(counts, [0.25, 0.5, 1.0]).recall
         tensor([0.3750, 0.7500, 1.0000], dtype=torch.float64)
     """
     histograms = read(source)

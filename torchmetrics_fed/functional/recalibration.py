@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import CALIBRATED, check_probabilities
-from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
-from torchmetrics_fed.reconstruct.histograms import read
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
 from torchmetrics_fed.release.release import Release
@@ -46,6 +47,9 @@ FEWEST_KNOTS = 4
 MOST_KNOTS = 64
 """The largest number of knots of a curve."""
 
+CURVE_POINTS = 1025
+"""Even scores at which the figure of a recalibration is drawn."""
+
 LINE_STEPS = 50
 """The largest number of Newton steps to the line of maximum likelihood."""
 
@@ -67,6 +71,9 @@ class CalibrationLine(NamedTuple):
     """Below 1 where scores are too extreme."""
     intervals: tuple[Interval, Interval] | None = None
     """Of both, if a confidence was given."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -129,6 +136,56 @@ class Recalibration(nn.Module):
         self.classes = classes
         self.exclusive = exclusive
         self.register_buffer("knots", knots.float())
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
+
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """The largest change of a score, of each class before probabilities add up to 1."""
+        scores, probabilities = self._curves()
+        change = (probabilities - scores).abs().amax(-1)
+        if not self.classes:
+            change = change[0]
+        return {"largest_change": change}
+
+    def plot(
+        self,
+        score: Score = None,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
+    ) -> Any:
+        """Draw the calibrated probability of each score, and return ``(fig, ax)``.
+
+        Arguments are those of :meth:`ROCCurve.plot`.
+        """
+        scores, probabilities = self._curves()
+        return plot_curves(
+            scores.expand_as(probabilities),
+            probabilities,
+            ax=ax,
+            xlabel="Score",
+            ylabel="Calibrated probability",
+            name="recalibration",
+            label=label,
+            labels=labels,
+            score=score,
+            curve_score=self.scalars["largest_change"],
+            score_format="largest change {:.3f}",
+            lowest_is_best=True,
+            references=[CALIBRATED],
+            line_kwargs=line_kwargs,
+        )
+
+    def _curves(self) -> tuple[Tensor, Tensor]:
+        """Return even scores ``(points,)``, and their probabilities ``(classes, points)``."""
+        scores = torch.linspace(0, 1, CURVE_POINTS, dtype=torch.float64)
+        logits = torch.logit(scores, NEAREST_SCORE)
+        knots = self.knots.detach().cpu().double()
+        curves = [torch.sigmoid(_interpolated(logits, class_knots)) for class_knots in knots]
+        return scores, torch.stack(curves)
 
     def forward(self, preds: Tensor) -> Tensor:
         """Return the calibrated probability of each score."""

@@ -364,7 +364,7 @@ class FederatedMetric(CountsMetric):
             warn_if_drowned(release, self.average)
         elif not self.update_called:  # a private release without data is refused
             guards.warn_before_update(type(self).__name__)
-        elif not self._warned_of_ties:
+        elif self.definition.has_order and not self._warned_of_ties:
             self._warned_of_ties = warn_if_tied(histograms, self.spec.grid)
         return histograms
 

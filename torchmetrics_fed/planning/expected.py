@@ -359,7 +359,9 @@ def _fine_edges(grid: ScoreGrid) -> Floats:
 def _exact_curves(fine_counts: NDArray[np.generic]) -> _Curves:
     """Return the curves of counts on fine bins, ``(2, bins)``, whose scores are next to equal."""
     is_filled = fine_counts.any(0)
-    return _curves(torch.from_numpy(fine_counts[:, is_filled]))
+    filled = torch.from_numpy(fine_counts[:, is_filled])
+    places = torch.arange(filled.shape[-1] + 1)  # an area error needs no thresholds
+    return _curves(F.read(filled, edges=places))
 
 
 def _curves(source: Readable) -> _Curves:

@@ -24,14 +24,15 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import check_confidence, warn_if_drowned
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import figure, room
+from torchmetrics_fed.functional.figures.notebook import figure_html
 from torchmetrics_fed.functional.figures.page import scale
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.reconstruct.histograms import are_probabilities
+from torchmetrics_fed.reconstruct.histograms import Readable, are_probabilities
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.report.document import document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
-from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
+from torchmetrics_fed.report.table import NUMBERS, Number, markdown, notebook, text
 
 _MIN_EXAMPLES = 1e-300
 """Divisor of a prevalence at least, so that the prevalence of no examples is 0 and not NaN."""
@@ -51,7 +52,8 @@ class EvaluationReport:
 
     Example:
         >>> import torch
-        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
+        >>> edges = torch.tensor([0, 0.5, 1])
+        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]), edges=edges)
         >>> report.auroc, report.positives
         (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
     """
@@ -215,6 +217,9 @@ class EvaluationReport:
     def __str__(self) -> str:
         return text(self)
 
+    def _repr_html_(self) -> str:
+        return notebook(self) + figure_html(self)
+
     def __repr__(self) -> str:
         auroc = float(self.auroc.mean())
         average_precision = float(self.average_precision.nanmean())
@@ -256,7 +261,7 @@ def _values(histograms: F.Histograms) -> dict[str, Any]:
 
 
 def evaluation_report(
-    source: Release | Tensor,
+    source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     labels: Sequence[str] | None = None,
@@ -282,7 +287,9 @@ def evaluation_report(
 
     Example:
         >>> import torch
-        >>> print(evaluation_report(torch.tensor([[3, 1], [1, 3]])))  # doctest: +ELLIPSIS
+        >>> edges = torch.tensor([0, 0.5, 1])
+        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]), edges=edges)
+        >>> print(report)  # doctest: +ELLIPSIS
         Evaluation (binary) of leaf counts, exact counts
           negatives                4
           positives                4
@@ -292,18 +299,18 @@ def evaluation_report(
           ...
     """
     check_confidence(confidence)
-    if isinstance(source, Tensor):
-        source = source.clone()  # counts may go on; the report stays
-    elif not isinstance(source, Release):
-        raise no_release(source)
-    else:
+    if isinstance(source, Release):
         source.check_opened()
+    elif not isinstance(source, Tensor | F.Histograms):
+        raise no_release(source)
     histograms = F.read(source, edges, reconstruction)
     class_names = _class_names(labels, histograms)
-    if isinstance(source, Tensor):
+    if not isinstance(source, Release):
+        # counts may go on; the report stays
+        histograms = histograms._replace(levels=[level.clone() for level in histograms.levels])
         return EvaluationReport(
             histograms,
-            "binary" if source.dim() == 2 else "classes",
+            "binary" if histograms.leaf.dim() == 2 else "classes",
             class_names,
             confidence=confidence,
             population=population,
