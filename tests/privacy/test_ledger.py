@@ -392,3 +392,13 @@ def test_what_was_spent_survives_a_resume(tmp_path: Path) -> None:
     assert PrivacyLedger(0.5, path, change_budget=True).remaining == 0.0
     PrivacyLedger(2.0, path, change_budget=True).spend("val", 3, 0.5)
     assert len(first) == 4
+
+
+def test_a_notebook_shows_every_release_of_a_ledger_and_no_name_breaks_out() -> None:
+    ledger = PrivacyLedger(budget=3.0)
+    ledger.spend("<script>alert(1)</script>", round=1, epsilon=0.5)
+    ledger.spend("validation", round=2, epsilon=1.0)
+    shown = ledger._repr_html_()
+    assert "<script" not in shown
+    assert shown.count("<tr>") == 3
+    assert "epsilon 1.5" in shown

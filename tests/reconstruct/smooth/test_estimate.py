@@ -206,7 +206,7 @@ def test_an_estimate_is_computed_once_for_a_release() -> None:
 
 
 def softmax_classes(classes: int, examples: int = 6_000) -> Scored:
-    """Return softmax scores of classes that are told apart unequally well."""
+    """Return softmax scores of classes that are separated unequally well."""
     generator = torch.Generator().manual_seed(9)
     target = torch.randint(0, classes, (examples,), generator=generator)
     logits = torch.randn(examples, classes, generator=generator)
