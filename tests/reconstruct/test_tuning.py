@@ -18,10 +18,15 @@ from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.comparison import tuning as comparison_tuning
 from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.reconstruct import tuning
+from torchmetrics_fed.reconstruct.uncertainty import tuning as uncertainty_tuning
 
 PACKAGE = Path(torchmetrics_fed.__file__).parent
 BENCHMARKS = Path(benchmarks.__file__).parent
-READERS = {tuning: ("reconstruct", "exchange"), comparison_tuning: ("comparison",)}
+READERS = {
+    tuning: ("reconstruct", "exchange"),
+    comparison_tuning: ("comparison",),
+    uncertainty_tuning: ("reconstruct/uncertainty",),
+}
 """The packages that read the constants of each module."""
 
 

@@ -5,14 +5,7 @@ Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws
 """
 
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
-from torchmetrics_fed.functional.band import (
-    Band,
-    Interval,
-    auroc_interval,
-    average_precision_interval,
-    precision_recall_band,
-    roc_band,
-)
+from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.calibration import (
     Calibration,
     calibration,
@@ -34,6 +27,13 @@ from torchmetrics_fed.functional.drift import Drift, population_stability_index
 from torchmetrics_fed.functional.figures.page import figure_size
 from torchmetrics_fed.functional.figures.panels import plot_histograms, small_multiples
 from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
+from torchmetrics_fed.functional.intervals import (
+    auroc_interval,
+    average_precision_interval,
+    intervals,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
@@ -120,6 +120,7 @@ __all__ = [
     "det_from_counts",
     "figure_size",
     "group_gaps",
+    "intervals",
     "kolmogorov_smirnov",
     "least_cost",
     "mann_whitney_u",

@@ -55,8 +55,7 @@ def federated_collection(
         task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
         metrics: their names, for instance ``"roc"``, or classes by the name they are to have.
         ledger: where the release is charged; one in memory if not given.
-        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`, for the metrics that have
-            bands.
+        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`.
         prefix: of the metrics' names, as is ``postfix``.
         postfix: of the metrics' names.
         options: the arguments of all the metrics, for instance ``privacy``.
@@ -74,10 +73,7 @@ def federated_collection(
     ledger = PrivacyLedger() if ledger is None else ledger
     built: dict[str, FederatedMetric] = {}
     for name, kind in _kinds(metrics).items():
-        has_bands = kind.definition.band is not None
-        built[name] = kind(
-            task, ledger=ledger, confidence=confidence if has_bands else None, **options
-        )
+        built[name] = kind(task, ledger=ledger, confidence=confidence, **options)
     share_client(built.values())
     members: dict[str, Metric | MetricCollection] = {**built}
     return MetricCollection(members, prefix=prefix, postfix=postfix)
